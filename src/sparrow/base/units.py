@@ -1,0 +1,82 @@
+"""Sizes and durations as people write them: "64 MiB", "7d", "1h30m", "500ms".
+
+A bare number is in the unit that the place asks for (bytes, milliseconds), so that machines may write plain integers. kB, MB,
+GB, TB are powers of 1000; KiB, MiB, GiB, TiB and the short K, M, G, T are powers of 1024.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
+
+_BYTES_PER = {
+    "": 1,
+    "b": 1,
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", 1)},
+    **{letter: 1024**power for power, letter in enumerate("kmgt", 1)},
+}
+_MS_PER = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+def parse_size_bytes(text: str) -> int:
+    """Bytes of a size such as "64 MiB", "1.5GB" or "1048576".
+
+    Raises:
+        ValueError: says what is allowed.
+    """
+    found = _SIZE.fullmatch(text)
+    factor = _BYTES_PER.get(found[2].lower()) if found else None
+    if found is None or factor is None:
+        raise ValueError('a size such as 1048576, "64 MiB" or "1.5 GB"')
+    return round(float(found[1]) * factor) if "." in found[1] else int(found[1]) * factor
+
+
+def parse_duration_ms(text: str) -> int:
+    """Milliseconds of a duration such as "500ms", "90s", "1h30m", "7d" or "30000" (ms).
+
+    Raises:
+        ValueError: says what is allowed.
+    """
+    stripped = text.strip().lower()
+    if stripped.isdecimal():
+        return int(stripped)
+    parts = _DURATION.findall(stripped)
+    if not parts or _DURATION.sub("", stripped) or any(unit not in _MS_PER for _, unit in parts):
+        raise ValueError('a duration such as "500ms", "90s", "1h30m" or "7d" (a bare number is milliseconds)')
+    return round(sum(float(number) * _MS_PER[unit] for number, unit in parts))
+
+
+def format_size(size_bytes: int) -> str:
+    """A size for people: "64.0 MiB"."""
+    value = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1024:
+            return f"{size_bytes} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def plain_topic_config(values: Mapping[str, str]) -> dict[str, str]:
+    """Topic configuration as Kafka writes it: in values of names that end in `.ms` and `.bytes`, units become numbers.
+
+    What is neither a duration nor a size is left for the broker to judge.
+    """
+    return {name: _plain(name, value) for name, value in values.items()}
+
+
+def _plain(name: str, value: str) -> str:
+    try:
+        if name.endswith(".ms"):
+            return str(parse_duration_ms(value))
+        if name.endswith(".bytes"):
+            return str(parse_size_bytes(value))
+    except ValueError:
+        pass
+    return value

@@ -1,0 +1,17 @@
+"""Which Sparrow this is."""
+
+from __future__ import annotations
+
+import functools
+
+
+@functools.cache
+def version() -> str:
+    """The installed distribution's version; read late, as the look-up costs milliseconds."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("sparrow-broker")
+    except PackageNotFoundError:
+        return "0+source"

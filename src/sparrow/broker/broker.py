@@ -1,0 +1,357 @@
+"""The broker: one verb for each thing that a door may ask for.
+
+A verb checks who asks (`authz`), finds what is meant (`topics`), and leaves the work to the module that has the rule. All verbs
+are called on the event loop's thread. Usable without any socket:
+
+    async with sparrow.Broker("data") as broker:
+        await broker.create_topic("orders", partitions=4)
+        published = await broker.publish("orders", 0, batch)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Self
+
+from sparrow.base.clock import Clock, SystemClock
+from sparrow.base.errors import InvalidArgument, UnknownTopic
+from sparrow.broker import fetch as fetching
+from sparrow.broker.authz import (
+    ANONYMOUS,
+    CLUSTER_NAME,
+    AllowAll,
+    Authorizer,
+    Operation,
+    Principal,
+    ResourceType,
+    require,
+)
+from sparrow.broker.config import BrokerConfig
+from sparrow.broker.groups.coordinator import GroupCoordinator
+from sparrow.broker.housekeeping import Housekeeping
+from sparrow.broker.partition import ACKS_ALL, Partition, Published
+from sparrow.broker.positions import Start, locate
+from sparrow.broker.producer_ids import ProducerIdentity, ProducerIds
+from sparrow.broker.subscription import Selector, Subscription, SubscriptionListener
+from sparrow.broker.topics import Topic, TopicInfo, Topics
+from sparrow.meta.store import ABSENT, Put
+
+if TYPE_CHECKING:
+    from sparrow.broker.fetch import Fetched, FetchRequest
+    from sparrow.broker.reader import Key
+    from sparrow.meta.store import MetaStore
+    from sparrow.storage.store import LogStore
+
+_TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+
+
+class Broker:
+    """A broker over a data directory (`path`), or over given stores. An async context manager."""
+
+    clock: Clock
+    cluster_id: str
+    topics: Topics
+
+    def __init__(
+        self,
+        path: str | PathLike[str] | None = None,
+        *,
+        config: BrokerConfig | None = None,
+        clock: Clock | None = None,
+        log_store: LogStore | None = None,
+        meta_store: MetaStore | None = None,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        if (path is None) == (log_store is None or meta_store is None):
+            raise InvalidArgument("a broker needs a path, or else a log store and a meta store")
+        self.config = config or BrokerConfig()
+        self.clock = clock or SystemClock()
+        self.authorizer = authorizer or AllowAll()
+        self.started_at_ms = -1
+        self._path = None if path is None else fspath(path)
+        self._log_store = log_store
+        self._meta_store = meta_store
+
+    # ── life ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Open the stores, recover what a crash left, begin housekeeping.
+
+        Raises:
+            DirectoryInUse, NewerFormat, DirectoryUnreadable: the data directory cannot be used.
+        """
+        self._logs, self._meta = self._open_stores()
+        self.topics = Topics(self.config, self._meta, self._logs, self.clock)
+        self.groups = GroupCoordinator(
+            self._meta, self.clock, offsets_retention_ms=self.config.offsets_retention_ms
+        )
+        self._producer_ids = ProducerIds(self._meta)
+        written = frozenset(self._logs.ids())
+        self.cluster_id = await self._load_cluster_id()
+        await self.topics.load()
+        await self.groups.load()
+        await self._producer_ids.load()
+        if not self._logs.clean_start:
+            await self._recover(p for t in self.topics for p in t.partitions if p.id in written)
+        self._unwatch = self.topics.watch(self._topic_changed)
+        self._housekeeping = Housekeeping(self.config, self.clock, self.topics, self.groups, written)
+        self._housekeeping.start()
+        self.started_at_ms = self.clock.wall_ms()
+
+    def _open_stores(self) -> tuple[LogStore, MetaStore]:
+        if self._path is None:
+            assert self._log_store is not None
+            assert self._meta_store is not None
+            return self._log_store, self._meta_store
+        from sparrow.meta.sqlite import SqliteMetaStore
+        from sparrow.storage.local import LocalLogStore
+
+        logs = LocalLogStore(self._path, clock=self.clock)
+        return logs, SqliteMetaStore(f"{self._path}/meta.db")
+
+    async def _load_cluster_id(self) -> str:
+        fact = await self._meta.get("cluster", "id")
+        if fact is not None:
+            return fact.value.decode()
+        cluster_id = str(uuid.uuid4())
+        await self._meta.write([Put("cluster", "id", cluster_id.encode(), ABSENT)])
+        return cluster_id
+
+    async def _recover(self, partitions: Iterable[Partition]) -> None:
+        """Open many logs at once, each in a thread."""
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(self.config.recovery_threads, "sparrow-recovery") as pool:
+            opening = [(p, loop.run_in_executor(pool, p.load)) for p in partitions]
+            for partition, loaded in opening:
+                partition.attach(*await loaded)
+
+    async def close(self) -> None:
+        """Make everything durable and give the data directory back, so that the next start reads no records."""
+        await self._housekeeping.stop()
+        self._unwatch()
+        for topic in self.topics:
+            for partition in topic.partitions:
+                if partition.is_open and partition.log.uncheckpointed_bytes:
+                    await partition.checkpoint()
+        await self._logs.close()
+        await self._meta.close()
+
+    def _require(
+        self, principal: Principal, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME
+    ) -> None:
+        require(self.authorizer, principal, operation, kind, name)
+
+    def _allows(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> bool:
+        return self.authorizer.allows(principal, operation, kind, name)
+
+    # ── topics ────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        config: Mapping[str, str] | None = None,
+        *,
+        principal: Principal = ANONYMOUS,
+    ) -> TopicInfo:
+        """Create a topic; -1 partitions means the broker's default. Durable when it returns.
+
+        Raises:
+            TopicExists, InvalidTopicName, InvalidConfig, InvalidArgument, NotAuthorized
+        """
+        self._require_create(principal, name)
+        return (await self.topics.create(name, partitions, config or {})).info()
+
+    def _require_create(self, principal: Principal, name: str) -> None:
+        if not self._allows(principal, Operation.CREATE, _CLUSTER, CLUSTER_NAME):
+            self._require(principal, Operation.CREATE, _TOPIC, name)
+
+    async def ensure_topic(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicInfo:
+        """The topic; created with the defaults when it is missing and the policy allows.
+
+        Raises:
+            UnknownTopic, InvalidTopicName, NotAuthorized
+        """
+        self._require(principal, Operation.DESCRIBE, _TOPIC, name)
+        if self.topics.find(name) is None and self.config.auto_create_topics:
+            self._require_create(principal, name)
+        return (await self.topics.ensure(name)).listing()
+
+    async def delete_topic(self, name: str, *, principal: Principal = ANONYMOUS) -> None:
+        """Delete a topic, its records, and the offsets that groups committed to it."""
+        self._require(principal, Operation.DELETE, _TOPIC, name)
+        await self.topics.delete(name)
+        await self.groups.topic_deleted(name)
+
+    async def configure_topic(
+        self,
+        name: str,
+        set: Mapping[str, str] | None = None,  # noqa: A002 - the verb's own word
+        unset: Sequence[str] = (),
+        *,
+        principal: Principal = ANONYMOUS,
+    ) -> TopicInfo:
+        """Set and unset configuration values of a topic; they hold from now on.
+
+        Raises:
+            UnknownTopic, InvalidConfig, NotAuthorized
+        """
+        self._require(principal, Operation.ALTER_CONFIGS, _TOPIC, name)
+        return (await self.topics.configure(name, set or {}, unset)).info()
+
+    async def add_partitions(self, name: str, total: int, *, principal: Principal = ANONYMOUS) -> TopicInfo:
+        """Grow a topic to `total` partitions."""
+        self._require(principal, Operation.ALTER, _TOPIC, name)
+        return (await self.topics.add_partitions(name, total)).info()
+
+    def describe_topic(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicInfo:
+        """Partitions with their offsets, and every configuration with value, default and source."""
+        self._require(principal, Operation.DESCRIBE, _TOPIC, name)
+        return self.topics.get(name).info()
+
+    def list_topics(self, pattern: str = "*", *, principal: Principal = ANONYMOUS) -> list[TopicInfo]:
+        """Topics that match and that the principal may describe, by name, without partitions and configuration."""
+        return [
+            topic.listing()
+            for topic in self.topics.matching(pattern)
+            if self._allows(principal, Operation.DESCRIBE, _TOPIC, topic.name)
+        ]
+
+    def _topic_changed(self, topic: Topic) -> None:
+        self.groups.topics_changed({topic.name: 0 if topic.is_deleted else len(topic.partitions)})
+
+    # ── publishing ────────────────────────────────────────────────────────────────────────────────
+
+    def publish(
+        self,
+        topic: str,
+        partition: int,
+        data: bytes | memoryview,
+        *,
+        acks: int = ACKS_ALL,
+        principal: Principal = ANONYMOUS,
+    ) -> asyncio.Future[Published]:
+        """Append record batches to a partition.
+
+        Args:
+            data: one record batch (idempotent producers) or several, back to back. May be reused when this returns.
+            acks: -1 the future is done when the batch is on stable storage; 1 when it is in the page cache; 0 likewise,
+                nobody is expected to look.
+
+        Raises, at once:
+            UnknownTopic, UnknownPartition, NotAuthorized, and what `Partition.publish` raises.
+        """
+        self._require(principal, Operation.WRITE, _TOPIC, topic)
+        return self.topics.get(topic).partition(partition).publish(data, acks)
+
+    async def open_producer(self, *, principal: Principal = ANONYMOUS) -> ProducerIdentity:  # noqa: ARG002
+        """A new identity for an idempotent producer. Whoever may write a topic may be idempotent (KIP-679)."""
+        return await self._producer_ids.allocate()
+
+    def resume_producer(self, producer_id: int, epoch: int) -> ProducerIdentity:
+        """The identity of a producer that reconnects.
+
+        Raises:
+            UnknownProducer: this broker never made it.
+        """
+        return self._producer_ids.resume(producer_id, epoch)
+
+    # ── reading ───────────────────────────────────────────────────────────────────────────────────
+
+    async def fetch(
+        self,
+        requests: Sequence[FetchRequest],
+        *,
+        max_bytes: int = 50 << 20,
+        min_bytes: int = 1,
+        max_wait_ms: int = 0,
+        principal: Principal = ANONYMOUS,
+    ) -> list[Fetched]:
+        """Read several partitions at given offsets, with long poll; errors are per partition, in the answers."""
+        for topic in {request.topic for request in requests}:
+            self._require(principal, Operation.READ, _TOPIC, topic)
+        return await fetching.fetch(
+            self.topics, requests, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_ms=max_wait_ms
+        )
+
+    async def subscribe(
+        self,
+        selectors: Sequence[Selector],
+        *,
+        listener: SubscriptionListener,
+        group: str = "",
+        member_id: str = "",
+        client_name: str = "",
+        session_timeout_ms: int = 45_000,
+        rebalance_timeout_ms: int = 60_000,
+        principal: Principal = ANONYMOUS,
+    ) -> Subscription:
+        """Read topics and patterns as one stream; with a group as one of its members.
+
+        `listener` hears of partitions after this has returned.
+        """
+        for selector in selectors:
+            if not selector.is_pattern:
+                self._require(principal, Operation.READ, _TOPIC, selector.topic)
+        subscription = Subscription(
+            self.topics,
+            listener,
+            allowed=lambda topic: self._allows(principal, Operation.READ, _TOPIC, topic),
+            committed=lambda key: self.groups.committed_offset(group, key) if group else None,
+        )
+        try:
+            if not group:
+                await subscription.start(selectors)
+                return subscription
+            self._require(principal, Operation.READ, _GROUP, group)
+            await subscription.start_in_group(
+                selectors,
+                partial(
+                    self._join,
+                    group=group,
+                    member_id=member_id,
+                    client_name=client_name,
+                    session_timeout_ms=session_timeout_ms,
+                    rebalance_timeout_ms=rebalance_timeout_ms,
+                ),
+            )
+        except BaseException:
+            await subscription.close()
+            raise
+        return subscription
+
+    async def offsets(
+        self, topic: str, at: str, value: int = -1, partition: int = -1, *, principal: Principal = ANONYMOUS
+    ) -> list[tuple[int, int, int]]:
+        """Where a place is: (partition, offset, timestamp) for one partition or (-1) all.
+
+        `at` is "beginning", "end" or "timestamp" with `value` in ms; the offset is -1 when no record is that late.
+        """
+        self._require(principal, Operation.DESCRIBE, _TOPIC, topic)
+        found = self.topics.get(topic)
+        wanted = found.partitions if partition == -1 else [found.partition(partition)]
+        return [await _offset_at(p, at, value) for p in wanted]
+
+    async def delete_records(
+        self, topic: str, before: Mapping[int, int], *, principal: Principal = ANONYMOUS
+    ) -> dict[int, int]:
+        """Delete all records before an offset, per partition; -1 means all. Returns the new log starts."""
+        self._require(principal, Operation.DELETE, _TOPIC, topic)
+        partitions = {index: self.topics.get(topic).partition(index) for index in before}
+        starts: dict[int, int] = {}
+        for index, partition in partitions.items():
+            offset = before[index] if before[index] != -1 else partition.visible_end
+            starts[index] = await partition.log.delete_records(offset)
+        return starts

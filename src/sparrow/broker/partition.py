@@ -1,0 +1,304 @@
+"""One partition: the rules between a checked batch and the log.
+
+Validates what a publisher sends (per batch, never per record, except keys on a compacted topic), answers repeated batches of
+idempotent producers with their first answer, appends, and wakes the readers that wait at the end.
+
+The log is opened at the first touch: a broker with ten thousand idle topics opens nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from sparrow.base.errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    RecordTooLarge,
+    UnknownTopic,
+    UnsupportedCompression,
+)
+from sparrow.broker.producers import NO_SEQUENCE, ProducerStates
+from sparrow.records.batch import BatchHeader, split
+from sparrow.records.rewrite import has_keyless_record, with_compression, with_log_append_time
+from sparrow.storage.store import Appended
+
+if TYPE_CHECKING:
+    from sparrow.base.clock import Clock
+    from sparrow.broker.topic_config import TopicConfig
+    from sparrow.storage.store import LogId, LogStore, PartitionLog
+
+ACKS_ALL = -1
+ACKS_LEADER = 1
+ACKS_NONE = 0
+LEADER_EPOCH = 0
+"""One broker leads all partitions, always in the same epoch."""
+_MAX_COMPRESSION = 4
+
+Batch = tuple[BatchHeader, memoryview]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What a publisher learns: the offsets its batch got, and the append time where the topic stamps it (else -1)."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int = -1
+
+
+class Waiter(Protocol):
+    """Somebody who waits at the end of a partition."""
+
+    def wake(self) -> None:
+        """Called once, on the loop, when there is more to read."""
+        ...
+
+
+class Partition:
+    """One partition of one topic. Loop thread only, except where a method says otherwise."""
+
+    def __init__(
+        self, log_id: LogId, config: TopicConfig, store: LogStore, clock: Clock, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.id = log_id
+        self.config = config
+        self._store = store
+        self._clock = clock
+        self._loop = loop
+        self._log: PartitionLog | None = None
+        self._producers = ProducerStates()
+        self._waiters: list[Waiter] = []
+        self._is_deleted = False
+
+    # ── the log behind it ─────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_open(self) -> bool:
+        return self._log is not None
+
+    @property
+    def log(self) -> PartitionLog:
+        """The log, opened now if it was not."""
+        if self._log is None:
+            if self._is_deleted:
+                raise UnknownTopic(f"topic {self.id.topic!r} was deleted")
+            self.attach(*self.load())
+        assert self._log is not None
+        return self._log
+
+    def load(self) -> tuple[PartitionLog, ProducerStates]:
+        """Open the log and rebuild the producers' state. Blocking, thread-safe; give the result to `attach`."""
+        log = self._store.open(self.id, self.config.log)
+        offset, state = log.saved_state()
+        producers = ProducerStates.load(state)
+        if offset < log.end_offset:
+            for header in log.headers(offset):
+                if header.base_offset >= offset:
+                    producers.fold(header)
+        return log, producers
+
+    def attach(self, log: PartitionLog, producers: ProducerStates) -> None:
+        """Take what `load` opened."""
+        self._log = log
+        self._producers = producers
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take a new configuration."""
+        self.config = config
+        if self._log is not None:
+            self._log.configure(config.log)
+
+    async def delete(self) -> None:
+        """Remove the log and its data; publishing to it fails from here on."""
+        self._is_deleted = True
+        if self._log is not None:
+            await self._store.delete(self._log)
+        else:
+            await self._store.purge(self.id)
+
+    async def checkpoint(self) -> None:
+        """Remember the producers' state with the log's end, so that a restart reads little."""
+        await self.log.checkpoint(self._producers.dump())
+
+    def forget_silent_producers(self, before_ms: int) -> None:
+        """Drop producers that sent nothing since `before_ms`."""
+        self._producers.forget_silent(before_ms)
+
+    # ── reading ───────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def start_offset(self) -> int:
+        return self.log.start_offset
+
+    @property
+    def visible_end(self) -> int:
+        """Readers see records before this offset."""
+        return self.log.end_offset
+
+    def wait(self, waiter: Waiter) -> None:
+        """Wake `waiter` once, at the next append."""
+        self._waiters.append(waiter)
+
+    def stop_waiting(self, waiter: Waiter) -> None:
+        """Forget a waiter; one that does not wait is no error."""
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+
+    def wake_waiters(self) -> None:
+        """Wake everybody who waits: there is more, or the partition is gone."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.wake()
+
+    # ── publishing ────────────────────────────────────────────────────────────────────────────────
+
+    def publish(self, data: bytes | memoryview, acks: int) -> asyncio.Future[Published]:
+        """Append the batches in `data`; the future is done when the promise of `acks` is kept.
+
+        Raises, at once and with nothing appended:
+            CorruptBatch, RecordTooLarge, InvalidTimestamp, InvalidRecord, UnsupportedCompression: what is wrong with the data.
+            OutOfOrderSequence, DuplicateSequence, ProducerFenced: what is wrong with the sequence.
+            DiskFull, StorageFailed: what is wrong with the disk.
+        """
+        if self._is_deleted:
+            raise UnknownTopic(f"topic {self.id.topic!r} was deleted")
+        batches = list(split(data))
+        if not batches:
+            raise InvalidRecord(f"nothing was published to {self.id}: a publish carries a record batch")
+        now_ms = self._clock.wall_ms()
+        for header, view in batches:
+            self._validate(header, view, now_ms)
+        known = self._known(batches)
+        if known is not None:
+            return self._promise(known, acks, -1)
+        stamped_ms = -1
+        if self.config.log_append_time:
+            stamped_ms = now_ms
+            batches = [_restamped(batch, now_ms) for batch in batches]
+        if self.config.compression != "producer":
+            batches = [_recompressed(batch, self.config.compression) for batch in batches]
+        return self._promise(self._append(batches, now_ms), acks, stamped_ms)
+
+    def _known(self, batches: list[Batch]) -> Appended | asyncio.Future[Appended] | None:
+        """The first answer to an idempotent batch that was sent again."""
+        if batches[0][0].producer_id < 0:
+            return None
+        if len(batches) != 1:
+            raise InvalidRecord("an idempotent producer sends one batch for a partition at a time")
+        accepted = self._producers.check(batches[0][0])
+        return accepted.answer if accepted else None
+
+    def _append(self, batches: list[Batch], now_ms: int) -> Appended | asyncio.Future[Appended]:
+        promised = self.log.append(batches, leader_epoch=LEADER_EPOCH)
+        answer = promised.result() if promised.done() else promised
+        header = batches[0][0]
+        if header.producer_id >= 0 and header.base_sequence != NO_SEQUENCE:
+            self._producers.accept(header, answer, now_ms)
+        if isinstance(answer, Appended):
+            self.wake_waiters()
+        else:
+            answer.add_done_callback(lambda _: self.wake_waiters())
+        return answer
+
+    def _promise(
+        self, answer: Appended | asyncio.Future[Appended], acks: int, stamped_ms: int
+    ) -> asyncio.Future[Published]:
+        """A future that is done when what `acks` asks for is true."""
+        promise: asyncio.Future[Published] = self._loop.create_future()
+        if isinstance(answer, Appended):
+            self._keep(promise, answer, acks, stamped_ms)
+        else:
+            answer.add_done_callback(partial(self._keep_later, promise, acks, stamped_ms))
+        return promise
+
+    def _keep_later(
+        self,
+        promise: asyncio.Future[Published],
+        acks: int,
+        stamped_ms: int,
+        appended: asyncio.Future[Appended],
+    ) -> None:
+        failure = appended.exception()
+        if failure is None:
+            self._keep(promise, appended.result(), acks, stamped_ms)
+        elif not promise.done():
+            promise.set_exception(failure)
+
+    def _keep(
+        self, promise: asyncio.Future[Published], offsets: Appended, acks: int, stamped_ms: int
+    ) -> None:
+        published = Published(offsets.base_offset, offsets.last_offset, stamped_ms)
+        if acks != ACKS_ALL or not self.config.syncs:
+            _settle(promise, published)
+            return
+        durable = self.log.durable(offsets.last_offset + 1)
+        if durable.done():
+            _settle(promise, published, durable)
+        else:
+            durable.add_done_callback(partial(_settle, promise, published))
+
+    # ── what a batch must be ──────────────────────────────────────────────────────────────────────
+
+    def _validate(self, header: BatchHeader, view: memoryview, now_ms: int) -> None:
+        config = self.config
+        if header.size_bytes > config.max_message_bytes:
+            raise RecordTooLarge(
+                f"a batch of {header.size_bytes} bytes for {self.id}; max.message.bytes of the topic is"
+                f" {config.max_message_bytes}"
+            )
+        if header.is_control:
+            raise InvalidRecord(f"a control batch for {self.id}: only the broker writes those")
+        if header.record_count == 0 or header.record_count != header.last_offset_delta + 1:
+            raise InvalidRecord(
+                f"a batch for {self.id} with {header.record_count} records and last offset delta"
+                f" {header.last_offset_delta}; publishers number records from 0 without holes"
+            )
+        if header.compression > _MAX_COMPRESSION:
+            raise UnsupportedCompression(
+                f"a batch for {self.id} with compression {header.compression}; known are 0 none, 1 gzip, 2 snappy,"
+                " 3 lz4, 4 zstd"
+            )
+        if not config.log_append_time:
+            self._check_timestamp(header, now_ms)
+        if config.compact and has_keyless_record(view):
+            raise InvalidRecord(f"{self.id} is compacted: every record needs a key")
+
+    def _check_timestamp(self, header: BatchHeader, now_ms: int) -> None:
+        config = self.config
+        if header.max_timestamp > now_ms + config.timestamp_after_max_ms:
+            raise InvalidTimestamp(
+                f"a batch for {self.id} has a record of {header.max_timestamp} ms, later than now ({now_ms} ms) by more"
+                f" than message.timestamp.after.max.ms ({config.timestamp_after_max_ms})"
+            )
+        if header.base_timestamp >= 0 and header.base_timestamp < now_ms - config.timestamp_before_max_ms:
+            raise InvalidTimestamp(
+                f"a batch for {self.id} has a record of {header.base_timestamp} ms, earlier than now ({now_ms} ms) by more"
+                f" than message.timestamp.before.max.ms ({config.timestamp_before_max_ms})"
+            )
+
+
+def _settle(
+    promise: asyncio.Future[Published], published: Published, durable: asyncio.Future[None] | None = None
+) -> None:
+    if promise.done():  # the caller went away
+        return
+    failure = durable.exception() if durable is not None else None
+    if failure is not None:
+        promise.set_exception(failure)
+    else:
+        promise.set_result(published)
+
+
+def _restamped(batch: Batch, now_ms: int) -> Batch:
+    return _reparsed(with_log_append_time(batch[0], batch[1], now_ms))
+
+
+def _recompressed(batch: Batch, compression: str) -> Batch:
+    return _reparsed(with_compression(batch[0], batch[1], compression))
+
+
+def _reparsed(data: bytes | memoryview) -> Batch:
+    return next(split(data))

@@ -1,0 +1,46 @@
+"""Which names a topic may have (Kafka's rules), and patterns over names."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from functools import lru_cache
+
+from sparrow.base.errors import InvalidTopicName
+
+MAX_NAME_LENGTH = 249
+_ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def check_topic_name(name: str) -> str:
+    """The name itself.
+
+    Raises:
+        InvalidTopicName: empty, ".", "..", longer than 249, or with a character other than A-Z a-z 0-9 . _ -.
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidTopicName("a topic needs a name")
+    if name in (".", ".."):
+        raise InvalidTopicName(f"a topic cannot be called {name!r}")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidTopicName(
+            f"the topic name {name[:32]!r}… has {len(name)} characters; {MAX_NAME_LENGTH} are allowed"
+        )
+    if not _ALLOWED.fullmatch(name):
+        raise InvalidTopicName(f"the topic name {name!r} may only have A-Z a-z 0-9 . _ and -")
+    return name
+
+
+@lru_cache(maxsize=1024)
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """A pattern over topic names: `*` any run of characters, `?` one, everything else itself.
+
+    Raises:
+        InvalidTopicName: a character that no topic name has.
+    """
+    if len(pattern) > MAX_NAME_LENGTH or not _ALLOWED.fullmatch(pattern.replace("*", "a").replace("?", "a")):
+        raise InvalidTopicName(
+            f"the pattern {pattern[:64]!r} may only have A-Z a-z 0-9 . _ - * and ?, {MAX_NAME_LENGTH} at most"
+        )
+    # fnmatch writes each star as an atomic group, so no pattern can make the match explode.
+    return re.compile(fnmatch.translate(pattern))

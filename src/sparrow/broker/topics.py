@@ -1,0 +1,277 @@
+"""The topics of a broker: the registry, kept in the meta store, and who watches it.
+
+The meta store is the truth: a topic exists when its fact is written. Directories of logs follow lazily, and what a crash
+leaves behind of a deleted topic is purged at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sparrow.base.errors import InvalidArgument, TopicExists, UnknownPartition, UnknownTopic
+from sparrow.base.ids import uuid7
+from sparrow.broker.partition import Partition
+from sparrow.broker.topic_config import ConfigEntry, TopicConfig, check_config, check_name
+from sparrow.broker.topic_names import check_topic_name, compile_pattern
+from sparrow.meta.store import ABSENT, Delete, Put
+from sparrow.storage.store import LogId
+
+if TYPE_CHECKING:
+    from sparrow.base.clock import Clock
+    from sparrow.broker.config import BrokerConfig
+    from sparrow.meta.store import MetaStore
+    from sparrow.storage.store import LogStore
+
+_KIND = "topic"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """What is known of one partition."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """What is known of one topic. Lists of topics leave `partitions` and `config` empty."""
+
+    name: str
+    id: uuid.UUID
+    partition_count: int
+    partitions: list[PartitionInfo] = field(default_factory=list)
+    config: list[ConfigEntry] = field(default_factory=list)
+
+
+class _TopicFact(msgspec.Struct, array_like=True):
+    """The stored form of a topic, version 1."""
+
+    version: int
+    id: bytes
+    partitions: int
+    config: dict[str, str]
+    created_ms: int
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(_TopicFact)
+
+
+class Topic:
+    """A topic and its partitions."""
+
+    def __init__(self, name: str, topic_id: uuid.UUID, config: TopicConfig, created_ms: int) -> None:
+        self.name = name
+        self.id = topic_id
+        self.config = config
+        self.created_ms = created_ms
+        self.partitions: list[Partition] = []
+        self.is_deleted = False
+
+    def partition(self, index: int) -> Partition:
+        """One partition.
+
+        Raises:
+            UnknownPartition: says how many there are.
+        """
+        if 0 <= index < len(self.partitions):
+            return self.partitions[index]
+        raise UnknownPartition(
+            f"topic {self.name!r} has partitions 0 to {len(self.partitions) - 1}, not {index}"
+        )
+
+    def listing(self) -> TopicInfo:
+        """What a list of topics shows; touches no log."""
+        return TopicInfo(self.name, self.id, len(self.partitions))
+
+    def info(self) -> TopicInfo:
+        """Everything."""
+        partitions = [
+            PartitionInfo(i, p.log.start_offset, p.log.end_offset, p.log.size_bytes)
+            for i, p in enumerate(self.partitions)
+        ]
+        return TopicInfo(self.name, self.id, len(partitions), partitions, self.config.entries())
+
+    def fact(self) -> Put:
+        stored = _TopicFact(1, self.id.bytes, len(self.partitions), self.config.overrides, self.created_ms)
+        return Put(_KIND, self.name, _ENCODER.encode(stored))
+
+
+class Topics:
+    """The registry. Loop thread only. Changes are durable when a method returns."""
+
+    def __init__(self, config: BrokerConfig, meta: MetaStore, store: LogStore, clock: Clock) -> None:
+        self._config = config
+        self._meta = meta
+        self._store = store
+        self._clock = clock
+        self._topics: dict[str, Topic] = {}
+        self._creating: dict[str, asyncio.Future[Topic]] = {}
+        self._changing = asyncio.Lock()
+        self._watchers: list[Callable[[Topic], None]] = []
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._topics.values())
+
+    # ── finding ───────────────────────────────────────────────────────────────────────────────────
+
+    def find(self, name: str) -> Topic | None:
+        """The topic, or None."""
+        return self._topics.get(name)
+
+    def get(self, name: str) -> Topic:
+        """The topic.
+
+        Raises:
+            UnknownTopic, InvalidTopicName
+        """
+        topic = self._topics.get(name)
+        if topic is None:
+            check_topic_name(name)
+            raise UnknownTopic(f"there is no topic {name!r}; `sparrow topic create {name}` makes one")
+        return topic
+
+    def matching(self, pattern: str) -> list[Topic]:
+        """Topics whose name matches a pattern (`*` and `?`), by name."""
+        if pattern == "*":
+            return [self._topics[name] for name in sorted(self._topics)]
+        matches = compile_pattern(pattern).match
+        return [self._topics[name] for name in sorted(self._topics) if matches(name)]
+
+    def watch(self, watcher: Callable[[Topic], None]) -> Callable[[], None]:
+        """Call `watcher` with each topic that was created, grew, or was deleted (`is_deleted`); returns what ends it."""
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher)
+
+    def _tell(self, topic: Topic) -> None:
+        for watcher in list(self._watchers):
+            watcher(topic)
+
+    # ── changing ──────────────────────────────────────────────────────────────────────────────────
+
+    async def load(self) -> None:
+        """Read all topics from the meta store; remove the logs of those that are gone."""
+        for fact in await self._meta.scan(_KIND):
+            stored = _DECODER.decode(fact.value)
+            config = TopicConfig(stored.config, self._config.topic_defaults)
+            topic = Topic(fact.key, uuid.UUID(bytes=stored.id), config, stored.created_ms)
+            self._grow(topic, stored.partitions)
+            self._topics[topic.name] = topic
+        for log_id in self._store.ids():
+            known = self._topics.get(log_id.topic)
+            if known is None or known.id != log_id.topic_id or log_id.partition >= len(known.partitions):
+                await self._store.purge(log_id)
+
+    async def create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
+        """Make a topic; -1 partitions means the broker's default.
+
+        Raises:
+            TopicExists, InvalidTopicName, InvalidConfig, InvalidArgument
+        """
+        check_topic_name(name)
+        count = self._config.default_partitions if partitions == -1 else partitions
+        self._check_count(count)
+        checked = TopicConfig(check_config(config), self._config.topic_defaults)
+        if name in self._topics or name in self._creating:
+            raise TopicExists(f"topic {name!r} exists already")
+        now_ms = self._clock.wall_ms()
+        topic = Topic(name, uuid7(now_ms), checked, now_ms)
+        self._grow(topic, count)
+        created: asyncio.Future[Topic] = asyncio.get_running_loop().create_future()
+        self._creating[name] = created
+        try:
+            put = topic.fact()
+            await self._meta.write([Put(put.kind, put.key, put.value, ABSENT)])
+            self._topics[name] = topic
+        finally:
+            del self._creating[name]
+            created.cancel()
+        self._tell(topic)
+        return topic
+
+    async def ensure(self, name: str) -> Topic:
+        """The topic; made with the defaults when it is missing and the policy allows.
+
+        Raises:
+            UnknownTopic: missing, and the broker does not create topics by itself.
+        """
+        topic = self._topics.get(name)
+        if topic is not None or not self._config.auto_create_topics:
+            return topic or self.get(name)
+        check_topic_name(name)
+        creating = self._creating.get(name)
+        if creating is not None:
+            await asyncio.wait([creating])
+            return self.get(name)
+        return await self.create(name, -1, {})
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic and its logs."""
+        async with self._changing:
+            topic = self.get(name)
+            await self._meta.write([Delete(_KIND, name)])
+            del self._topics[name]
+            topic.is_deleted = True
+            self._tell(topic)
+            for partition in topic.partitions:
+                partition.wake_waiters()
+            for partition in topic.partitions:
+                await partition.delete()
+
+    async def configure(self, name: str, set_: Mapping[str, str], unset: Sequence[str]) -> Topic:
+        """Set and unset configuration values of a topic."""
+        async with self._changing:
+            topic = self.get(name)
+            for key in unset:
+                check_name(key)
+            overrides = {k: v for k, v in topic.config.overrides.items() if k not in unset}
+            overrides.update(check_config(set_))
+            before, topic.config = topic.config, TopicConfig(overrides, self._config.topic_defaults)
+            try:
+                await self._meta.write([topic.fact()])
+            except BaseException:
+                topic.config = before
+                raise
+            for partition in topic.partitions:
+                partition.configure(topic.config)
+            return topic
+
+    async def add_partitions(self, name: str, total: int) -> Topic:
+        """Grow a topic to `total` partitions."""
+        async with self._changing:
+            topic = self.get(name)
+            before = len(topic.partitions)
+            if total <= before:
+                raise InvalidArgument(
+                    f"topic {name!r} has {before} partitions; {total} is not more (they cannot shrink)"
+                )
+            self._check_count(total)
+            grown = Topic(topic.name, topic.id, topic.config, topic.created_ms)
+            self._grow(grown, total)
+            await self._meta.write([grown.fact()])
+            topic.partitions.extend(grown.partitions[before:])
+            self._tell(topic)
+            return topic
+
+    def _check_count(self, count: int) -> None:
+        limit = self._config.max_partitions_per_topic
+        if not 1 <= count <= limit:
+            raise InvalidArgument(f"a topic has 1 to {limit} partitions, not {count}")
+
+    def _grow(self, topic: Topic, total: int) -> None:
+        loop = asyncio.get_running_loop()
+        for index in range(len(topic.partitions), total):
+            log_id = LogId(topic.name, topic.id, index)
+            topic.partitions.append(Partition(log_id, topic.config, self._store, self._clock, loop))

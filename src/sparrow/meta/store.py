@@ -1,0 +1,80 @@
+"""The seam of the meta store: small facts that must survive.
+
+A fact is a value under (kind, key): kind is a short word ("topic", "offset", "user", …), key a string, value bytes that only
+its owner understands. Facts are written in batches that happen whole or not at all and are on stable storage when the
+call returns. Each write of a key raises its version, so that a batch may be conditional (`if_version`): leases and
+compare-and-set need nothing else.
+
+The broker keeps what it needs in memory and reads the store at start only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ANY = -1
+"""`if_version`: write whatever is there."""
+ABSENT = 0
+"""`if_version`: write only if the key does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A stored value. `version` starts at 1 and grows with each write of the key."""
+
+    kind: str
+    key: str
+    value: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write `value`; with `if_version` only if the key has just this version (0: does not exist)."""
+
+    kind: str
+    key: str
+    value: bytes
+    if_version: int = ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a key; one that does not exist is no error unless `if_version` says so."""
+
+    kind: str
+    key: str
+    if_version: int = ANY
+
+
+Write = Put | Delete
+
+
+class MetaStore(Protocol):
+    """Implementations pass the suite in `tests/conformance/meta_store.py`."""
+
+    async def write(self, writes: Sequence[Write]) -> None:
+        """Apply all writes or none; durable when it returns. Calls that wait at the same time share one commit, in order.
+
+        Raises:
+            ConditionFailed: an `if_version` did not hold; nothing of this batch was written, others are not touched.
+            DiskFull: no room; nothing was written, the store stays readable.
+            StorageFailed: the database failed.
+        """
+        ...
+
+    async def get(self, kind: str, key: str) -> Fact | None:
+        """One fact, or None."""
+        ...
+
+    async def scan(self, kind: str, prefix: str = "") -> list[Fact]:
+        """All facts of a kind whose key starts with `prefix`, by key."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was asked, then release the files."""
+        ...

@@ -1,0 +1,621 @@
+"""The state machine of the native protocol: one class for both sides, without I/O and without a clock.
+
+Everything that decides what may be sent when stands in the tables below; nothing else does. A frame changes the state of both
+sides in the same way, the sender's when it sends, the receiver's when it receives: so the same function, `Connection._turn`,
+serves both directions.
+
+A connection::
+
+    AWAIT_HELLO ──HELLO──▶ AWAIT_WELCOME ──WELCOME──▶ OPEN ──GOODBYE of one side──▶ CLOSING ──GOODBYE of the other──▶ CLOSED
+         └────────────────────────┴───────────── ERROR on channel 0, GOODBYE before OPEN, end of stream ────────────────▲
+
+A channel (producer or subscription; the number is free before and after)::
+
+    ──OPEN_PRODUCER, SUBSCRIBE──▶ OPENING ──PRODUCER_OPENED, SUBSCRIBED──▶ OPEN ──CLOSE──▶ CLOSING ──CLOSED──▶
+                                     ├──────────────────CLOSE────────────────────────────▶ │
+                                     └──────────────────┴─────────ERROR on the channel─────┴─────────────────▶
+
+Crossing in flight. The broker may end a channel with ERROR while frames of the client for it are under way. It ignores what
+comes for a channel that it ended, until the client opens the number again. It must remember only the last `max_channels`
+ended ones: for the client each channel whose ERROR it has not read yet still counts as open, and it has at most
+`max_channels`. The client never meets this: a channel is free for it only when it has read ERROR or CLOSED, which come last.
+
+Events are `Received`, `Violation` and `Ended`. PING is answered here and is no event.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from sparrow.base.errors import (
+    BadFrame,
+    ConnectionLost,
+    FrameTooLarge,
+    InternalError,
+    Overloaded,
+    ProtocolError,
+    UnsupportedVersion,
+)
+from sparrow.protocol.native import frames
+from sparrow.protocol.native.frames import FLAG_BATCHES, Buffer, FrameDecoder, encode_frame, split_payload
+from sparrow.protocol.native.messages import (
+    CARRIES_BATCHES,
+    CONTROL_CHANNEL,
+    HEADS,
+    PROTOCOL,
+    TYPE_OF,
+    VERSION,
+    Error,
+    FrameType,
+    Head,
+    Hello,
+    Ping,
+    Pong,
+    Welcome,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sparrow.base.errors import SparrowError
+
+MIN_VERSION = 1
+MAX_CHANNELS = 256
+MAX_CHANNEL_NUMBER = (1 << 32) - 1
+
+T = FrameType
+
+
+class Role(Enum):
+    CLIENT = "client"
+    BROKER = "broker"
+
+    @property
+    def peer(self) -> Role:
+        return Role.BROKER if self is Role.CLIENT else Role.CLIENT
+
+
+class State(Enum):
+    """Of the connection."""
+
+    AWAIT_HELLO = "await hello"
+    AWAIT_WELCOME = "await welcome"
+    OPEN = "open"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class ChannelKind(Enum):
+    PRODUCER = "producer"
+    SUBSCRIPTION = "subscription"
+
+
+class ChannelState(Enum):
+    OPENING = "opening"
+    OPEN = "open"
+    CLOSING = "closing"
+
+
+# ── the tables ────────────────────────────────────────────────────────────────────────────────────
+
+Types: TypeAlias = frozenset[int]
+
+
+def _types(*kinds: FrameType) -> Types:
+    return frozenset(int(kind) for kind in kinds)
+
+
+_NOTHING = _types()
+
+_CLIENT_OPEN = _types(
+    T.PING, T.PONG, T.GOODBYE, T.ERROR, T.REQUEST,
+    T.OPEN_PRODUCER, T.PUBLISH,
+    T.SUBSCRIBE, T.CREDIT, T.PULL, T.UPDATE, T.REVOKED, T.COMMIT,
+    T.CLOSE,
+)  # fmt: skip
+_BROKER_OPEN = _types(
+    T.PING, T.PONG, T.GOODBYE, T.ERROR, T.RESPONSE,
+    T.PRODUCER_OPENED, T.CONFIRM,
+    T.SUBSCRIBED, T.PULLED, T.DELIVER, T.ASSIGNED, T.REVOKE,
+    T.CLOSED,
+)  # fmt: skip
+
+MAY_SEND: Final[dict[tuple[Role, State], Types]] = {
+    (Role.CLIENT, State.AWAIT_HELLO): _types(T.HELLO, T.ERROR),
+    (Role.CLIENT, State.AWAIT_WELCOME): _types(T.ERROR),
+    (Role.CLIENT, State.OPEN): _CLIENT_OPEN,
+    (Role.CLIENT, State.CLOSED): _NOTHING,
+    (Role.BROKER, State.AWAIT_HELLO): _types(T.ERROR, T.GOODBYE),
+    (Role.BROKER, State.AWAIT_WELCOME): _types(T.WELCOME, T.ERROR, T.GOODBYE),
+    (Role.BROKER, State.OPEN): _BROKER_OPEN,
+    (Role.BROKER, State.CLOSED): _NOTHING,
+}
+"""What a side may send in a state of the connection. CLOSING is in the two tables that follow."""
+
+AFTER_OWN_GOODBYE: Final[dict[Role, Types]] = {
+    Role.CLIENT: _types(T.PING, T.PONG, T.ERROR),
+    Role.BROKER: _BROKER_OPEN - _types(T.GOODBYE, T.PRODUCER_OPENED, T.SUBSCRIBED),
+}
+"""Who said goodbye opens nothing any more; a broker still finishes what it owes."""
+
+AFTER_PEERS_GOODBYE: Final[dict[Role, Types]] = {
+    Role.CLIENT: _CLIENT_OPEN - _types(T.OPEN_PRODUCER, T.SUBSCRIBE, T.PUBLISH),
+    Role.BROKER: _BROKER_OPEN,
+}
+"""Binds the sender alone: what was under way before it read the goodbye is no violation."""
+
+ON_CONTROL_CHANNEL: Final[dict[Role, Types]] = {
+    Role.CLIENT: _types(T.HELLO, T.PING, T.PONG, T.GOODBYE, T.ERROR, T.REQUEST),
+    Role.BROKER: _types(T.WELCOME, T.PING, T.PONG, T.GOODBYE, T.ERROR, T.RESPONSE),
+}
+
+OPENS: Final[dict[int, ChannelKind]] = {
+    int(T.OPEN_PRODUCER): ChannelKind.PRODUCER,
+    int(T.SUBSCRIBE): ChannelKind.SUBSCRIPTION,
+}
+
+ON_CHANNEL: Final[dict[tuple[Role, ChannelKind, ChannelState], Types]] = {
+    (Role.CLIENT, ChannelKind.PRODUCER, ChannelState.OPENING): _types(T.CLOSE),
+    (Role.CLIENT, ChannelKind.PRODUCER, ChannelState.OPEN): _types(T.PUBLISH, T.CLOSE),
+    (Role.CLIENT, ChannelKind.PRODUCER, ChannelState.CLOSING): _NOTHING,
+    (Role.BROKER, ChannelKind.PRODUCER, ChannelState.OPENING): _types(T.PRODUCER_OPENED, T.ERROR),
+    (Role.BROKER, ChannelKind.PRODUCER, ChannelState.OPEN): _types(T.CONFIRM, T.ERROR),
+    (Role.BROKER, ChannelKind.PRODUCER, ChannelState.CLOSING): _types(
+        T.PRODUCER_OPENED, T.CONFIRM, T.ERROR, T.CLOSED
+    ),
+    (Role.CLIENT, ChannelKind.SUBSCRIPTION, ChannelState.OPENING): _types(T.CLOSE),
+    (Role.CLIENT, ChannelKind.SUBSCRIPTION, ChannelState.OPEN): _types(
+        T.CREDIT, T.PULL, T.UPDATE, T.REVOKED, T.COMMIT, T.CLOSE
+    ),
+    (Role.CLIENT, ChannelKind.SUBSCRIPTION, ChannelState.CLOSING): _NOTHING,
+    (Role.BROKER, ChannelKind.SUBSCRIPTION, ChannelState.OPENING): _types(T.SUBSCRIBED, T.ERROR),
+    (Role.BROKER, ChannelKind.SUBSCRIPTION, ChannelState.OPEN): _types(
+        T.PULLED, T.DELIVER, T.ASSIGNED, T.REVOKE, T.RESPONSE, T.ERROR
+    ),
+    (Role.BROKER, ChannelKind.SUBSCRIPTION, ChannelState.CLOSING): _types(
+        T.SUBSCRIBED, T.PULLED, T.DELIVER, T.ASSIGNED, T.REVOKE, T.RESPONSE, T.ERROR, T.CLOSED
+    ),
+}
+"""What a side may send on a channel. In CLOSING the broker's frames from before it read CLOSE are still under way."""
+
+
+# ── events ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Received(msgspec.Struct, frozen=True, gc=False):
+    """A frame that is legal here and now. `batches` is a view of the chunk it came in: keep it no longer than needed."""
+
+    channel: int
+    head: Head
+    batches: memoryview | None = None
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """The peer broke the rules. An ERROR frame is queued; the state is CLOSED: send what is queued, then close."""
+
+    error: ProtocolError
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """The peer's stream ended. `error` is None after a goodbye or an error frame, else says what was cut short."""
+
+    error: ConnectionLost | None
+
+
+Event: TypeAlias = Received | Violation | Ended
+
+
+class _Codec(NamedTuple):
+    name: str
+    flags: int
+    decode: Callable[[Buffer], Head]
+
+
+_CODECS: Final[dict[int, _Codec]] = {
+    int(kind): _Codec(
+        kind.name, FLAG_BATCHES if kind in CARRIES_BATCHES else 0, msgspec.msgpack.Decoder(head).decode
+    )
+    for kind, head in HEADS.items()
+}
+_KIND_OF: Final[dict[type[Head], int]] = {head: int(kind) for head, kind in TYPE_OF.items()}
+_encode_head = msgspec.msgpack.Encoder().encode
+_TURNING: Final = _types(
+    T.HELLO, T.WELCOME, T.PING, T.GOODBYE, T.ERROR, T.CLOSE, T.CLOSED,
+    T.OPEN_PRODUCER, T.PRODUCER_OPENED, T.SUBSCRIBE, T.SUBSCRIBED,
+)  # fmt: skip
+"""The types that change a state; all others pass."""
+_PING = int(T.PING)
+
+
+class _Channel:
+    __slots__ = ("kind", "receives", "sends", "state")
+
+    def __init__(self, kind: ChannelKind, role: Role) -> None:
+        self.kind = kind
+        self.enter(ChannelState.OPENING, role)
+
+    def enter(self, state: ChannelState, role: Role) -> None:
+        self.state = state
+        self.sends = ON_CHANNEL[role, self.kind, state]
+        self.receives = ON_CHANNEL[role.peer, self.kind, state]
+
+
+class Connection:
+    """One side of one connection. Not thread-safe; every call is short and does no I/O.
+
+    Give it what the socket delivers (`receive_data`, `receive_eof`), handle `events()`, write what `data_to_send()` returns
+    after every call that may have queued something, and close the socket when `state` is CLOSED and all is written.
+
+    Args:
+        max_frame_bytes: limit of a frame's length field. A client takes over the broker's limit from WELCOME.
+        max_channels: how many channels a client may have open (a broker's rule; a client takes it from WELCOME).
+    """
+
+    __slots__ = (
+        "_channels",
+        "_decoder",
+        "_ended",
+        "_events",
+        "_heard_goodbye",
+        "_hello",
+        "_max_frame_bytes",
+        "_may_receive",
+        "_may_send",
+        "_out",
+        "_said_goodbye",
+        "_state",
+        "_version",
+        "max_channels",
+        "role",
+    )
+
+    def __init__(
+        self, role: Role, *, max_frame_bytes: int = frames.MAX_FRAME_BYTES, max_channels: int = MAX_CHANNELS
+    ) -> None:
+        self.role = role
+        self.max_channels = max_channels
+        self._max_frame_bytes = max_frame_bytes
+        self._decoder = FrameDecoder(min(max_frame_bytes, frames.MAX_FRAME_BYTES_BEFORE_WELCOME))
+        self._channels: dict[int, _Channel] = {}
+        self._ended: dict[int, None] = {}
+        self._events: list[Event] = []
+        self._out: list[Buffer] = []
+        self._said_goodbye = False
+        self._heard_goodbye = False
+        self._hello: Hello | None = None
+        self._version = VERSION
+        self._enter(State.AWAIT_HELLO)
+
+    # ── what one may ask ──────────────────────────────────────────────────────────────────────────
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def version(self) -> int:
+        """The version both speak: the highest in both ranges. Meaningful once HELLO has passed."""
+        return self._version
+
+    @property
+    def max_frame_bytes(self) -> int:
+        """Limit of a frame's length field in both directions, once OPEN."""
+        return self._max_frame_bytes
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """The largest batch that may be published: the frame limit less room for a head."""
+        return self._max_frame_bytes - frames.HEAD_RESERVE_BYTES
+
+    @property
+    def bytes_wanted(self) -> int:
+        """Size of the frame that is being received, as announced; 0 between frames."""
+        return self._decoder.bytes_wanted
+
+    @property
+    def bytes_held(self) -> int:
+        """How much of an unfinished frame is here."""
+        return self._decoder.bytes_held
+
+    @property
+    def goodbye_received(self) -> bool:
+        return self._heard_goodbye
+
+    @property
+    def goodbye_sent(self) -> bool:
+        return self._said_goodbye
+
+    @property
+    def channels(self) -> int:
+        """How many channels are not free."""
+        return len(self._channels)
+
+    def channel_state(self, channel: int) -> ChannelState | None:
+        """None if the number is free."""
+        found = self._channels.get(channel)
+        return found.state if found else None
+
+    def may_send(self, head: type[Head], channel: int = CONTROL_CHANNEL) -> bool:
+        """Whether `send` would take such a frame now."""
+        kind = _KIND_OF[head]
+        return kind in self._may_send and self._channel_objection(kind, channel) is None
+
+    # ── receiving ─────────────────────────────────────────────────────────────────────────────────
+
+    def receive_data(self, data: bytes) -> None:
+        """Take the next bytes of the peer; never raises for what they are. After CLOSED they are ignored."""
+        if self._state is State.CLOSED:
+            return
+        try:
+            for kind, flags, channel, payload in self._decoder.receive_data(data):
+                self._receive_frame(kind, flags, channel, payload)
+                if not self._may_receive:  # CLOSED: the rest is ignored
+                    break
+        except ProtocolError as error:
+            self._violated(error)
+
+    def receive_eof(self) -> None:
+        """The peer sends nothing any more. Reports `Ended` once; the state is CLOSED."""
+        if self._state is State.CLOSED:
+            return
+        error = None if self._heard_goodbye and not self._decoder.bytes_held else self._cut_short()
+        self._enter(State.CLOSED)
+        self._events.append(Ended(error))
+
+    def events(self) -> list[Event]:
+        """What happened since the last call."""
+        events = self._events
+        if events:
+            self._events = []
+        return events
+
+    def _receive_frame(self, kind: int, flags: int, number: int, payload: memoryview) -> None:
+        codec = _CODECS.get(kind)
+        if codec is None:
+            raise BadFrame(
+                f"Frame type 0x{kind:02x} is not known in version {self._version} of the protocol; the peer may be newer."
+            )
+        if flags != codec.flags:
+            raise BadFrame(f"{codec.name} has flags 0x{flags:02x}; it must have 0x{codec.flags:02x}.")
+        channel = self._channels.get(number)
+        if channel is None or kind not in channel.receives or kind not in self._may_receive:
+            if self._is_late(kind, number):
+                return
+            self._check_receivable(kind, number)
+        batches = None
+        if flags:
+            payload, batches = split_payload(payload)
+        try:
+            head = codec.decode(payload)
+        except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
+            raise BadFrame(
+                f"The head of {codec.name} on channel {number} does not decode: {error}. See docs/protocol.md for its fields."
+            ) from error
+        if kind in _TURNING and not self._receive_turn(kind, number, head):
+            return
+        self._events.append(Received(number, head, batches))
+
+    def _is_late(self, kind: int, number: int) -> bool:
+        """Whether a frame was under way when the broker ended its channel."""
+        return (
+            number in self._ended
+            and kind in self._may_receive
+            and kind not in OPENS
+            and kind not in ON_CONTROL_CHANNEL[Role.CLIENT]
+        )
+
+    def _check_receivable(self, kind: int, number: int) -> None:
+        if kind not in self._may_receive:
+            raise BadFrame(
+                f"{_CODECS[kind].name} may not be sent by a {self.role.peer.value} when the connection is in state '{self._state.value}'."
+            )
+        objection = self._channel_objection(kind, number, self.role.peer)
+        if objection:
+            raise BadFrame(objection)
+
+    def _receive_turn(self, kind: int, number: int, head: Head) -> bool:
+        """Take a frame that changes a state; False if it was answered here and is no event."""
+        if kind == _PING:
+            if isinstance(head, Ping) and T.PONG in self._may_send:
+                self.send(Pong(head.nonce))
+            return False
+        if isinstance(head, Hello):
+            self._check_hello(head)
+        elif isinstance(head, Welcome):
+            self._check_welcome(head)
+        elif kind in OPENS and len(self._channels) >= self.max_channels:
+            self._refuse_channel(number)
+            return False
+        self._turn(kind, number, head, self.role.peer)
+        return True
+
+    def _check_hello(self, hello: Hello) -> None:
+        if hello.protocol != PROTOCOL:
+            raise BadFrame(
+                f"HELLO is for the protocol '{hello.protocol[:40]}'; this is '{PROTOCOL}'. Check the port."
+            )
+        if hello.max_version < MIN_VERSION or hello.min_version > VERSION:
+            raise UnsupportedVersion(
+                f"The client speaks versions {hello.min_version} to {hello.max_version} of the protocol, this broker "
+                f"{MIN_VERSION} to {VERSION}; update the older of the two."
+            )
+
+    def _check_welcome(self, welcome: Welcome) -> None:
+        hello = self._hello
+        if hello and not hello.min_version <= welcome.version <= hello.max_version:
+            raise UnsupportedVersion(
+                f"The broker chose version {welcome.version}, which was not offered ({hello.min_version} to "
+                f"{hello.max_version}); update the older of the two."
+            )
+
+    def _refuse_channel(self, number: int) -> None:
+        error = Overloaded(
+            f"Channel {number} cannot be opened: the connection has {self.max_channels} open, which is the limit; close some first."
+        )
+        self._queue(int(T.ERROR), number, _error_frame(error))
+        self._remember_ended(number)
+
+    def _violated(self, error: ProtocolError) -> None:
+        self._queue(int(T.ERROR), CONTROL_CHANNEL, _error_frame(error))
+        self._enter(State.CLOSED)
+        self._events.append(Violation(error))
+
+    def _cut_short(self) -> ConnectionLost:
+        if self._decoder.bytes_held:
+            return ConnectionLost(
+                f"The peer closed the connection within a frame ({self._decoder.bytes_held} of "
+                f"{self._decoder.bytes_wanted or 'unknown'} bytes); it is treated as not sent."
+            )
+        return ConnectionLost(
+            "The peer closed the connection without a goodbye; what was not answered is undecided."
+        )
+
+    # ── sending ───────────────────────────────────────────────────────────────────────────────────
+
+    def send(
+        self, head: Head, channel: int = CONTROL_CHANNEL, batches: Buffer | Sequence[Buffer] | None = None
+    ) -> None:
+        """Queue a frame.
+
+        Args:
+            batches: record batches, whole ones; only with PUBLISH and DELIVER, and there always. They are not copied: leave
+                them alone until they are written.
+
+        Raises:
+            ConnectionLost: the connection is closed.
+            FrameTooLarge: the frame is over the limit that the broker told; nothing was queued.
+            InternalError: the peer may not get such a frame now: a bug of the caller.
+        """
+        kind = _KIND_OF[type(head)]
+        found = self._channels.get(channel)
+        if kind not in self._may_send or found is None or kind not in found.sends:
+            self._check_sendable(kind, channel)
+        self._queue(kind, channel, head, batches)
+        if kind in _TURNING:
+            self._turn(kind, channel, head, self.role)
+
+    def data_to_send(self) -> list[Buffer]:
+        """What to write, in order, for `transport.writelines`; the queue is empty afterwards."""
+        out = self._out
+        if out:
+            self._out = []
+        return out
+
+    def _check_sendable(self, kind: int, channel: int) -> None:
+        name = _CODECS[kind].name
+        if self._state is State.CLOSED:
+            raise ConnectionLost(f"{name} cannot be sent: the connection is closed.")
+        if kind not in self._may_send:
+            raise InternalError(
+                f"{name} may not be sent by a {self.role.value} when the connection is in state '{self._state.value}'."
+            )
+        objection = self._channel_objection(kind, channel)
+        if objection is None and kind in OPENS and len(self._channels) >= self.max_channels:
+            objection = (
+                f"Channel {channel} cannot be opened: {self.max_channels} are open, which is the limit."
+            )
+        if objection:
+            raise InternalError(objection)
+
+    def _queue(
+        self, kind: int, channel: int, head: Head, batches: Buffer | Sequence[Buffer] | None = None
+    ) -> None:
+        if (batches is not None) != (kind in CARRIES_BATCHES):
+            raise InternalError(
+                f"{_CODECS[kind].name} is sent {'with' if batches is not None else 'without'} batches."
+            )
+        limit = self._decoder.max_frame_bytes
+        try:
+            self._out += encode_frame(kind, channel, _encode_head(head), batches, limit)
+        except FrameTooLarge as error:
+            raise FrameTooLarge(f"{_CODECS[kind].name} cannot be sent: {error.text}") from None
+
+    # ── rules for both directions ─────────────────────────────────────────────────────────────────
+
+    def _channel_objection(self, kind: int, number: int, sender: Role | None = None) -> str | None:
+        """Why a frame of this type does not fit to the channel, or None."""
+        role = sender or self.role
+        name = _CODECS[kind].name
+        if number == CONTROL_CHANNEL:
+            return (
+                None if kind in ON_CONTROL_CHANNEL[role] else f"{name} is not for channel 0, the connection."
+            )
+        channel = self._channels.get(number)
+        if kind in OPENS:
+            if not 0 < number <= MAX_CHANNEL_NUMBER:
+                return f"{name} on channel {number}; channels have numbers from 1 to {MAX_CHANNEL_NUMBER}."
+            return f"{name} on channel {number}, which is in use." if channel else None
+        if channel is None:
+            return f"{name} on channel {number}, which is not open."
+        if kind not in (channel.sends if role is self.role else channel.receives):
+            return f"{name} is not for a {channel.kind.value} channel that is {channel.state.value} (channel {number})."
+        return None
+
+    def _turn(self, kind: int, number: int, head: Head, sender: Role) -> None:
+        """Change the states as a frame that passes changes them, on either side."""
+        if number != CONTROL_CHANNEL:
+            self._turn_channel(kind, number, sender)
+        elif isinstance(head, Hello):
+            self._hello = head
+            self._version = min(head.max_version, VERSION)
+            self._enter(State.AWAIT_WELCOME)
+        elif isinstance(head, Welcome):
+            self._welcome(head)
+        elif kind == T.GOODBYE:
+            self._goodbye(sender)
+        elif kind == T.ERROR:
+            self._enter(State.CLOSED)
+
+    def _turn_channel(self, kind: int, number: int, sender: Role) -> None:
+        if kind in OPENS:
+            self._ended.pop(number, None)
+            self._channels[number] = _Channel(OPENS[kind], self.role)
+        elif kind == T.CLOSED:
+            del self._channels[number]
+        elif kind == T.ERROR:
+            del self._channels[number]
+            if sender is self.role:
+                self._remember_ended(number)
+        elif kind == T.CLOSE:
+            self._channels[number].enter(ChannelState.CLOSING, self.role)
+        elif self._channels[number].state is ChannelState.OPENING:
+            self._channels[number].enter(ChannelState.OPEN, self.role)
+
+    def _remember_ended(self, number: int) -> None:
+        self._ended.pop(number, None)
+        self._ended[number] = None
+        if len(self._ended) > self.max_channels:
+            del self._ended[next(iter(self._ended))]
+
+    def _welcome(self, welcome: Welcome) -> None:
+        self._version = welcome.version
+        self._max_frame_bytes = self._decoder.max_frame_bytes = welcome.max_frame_bytes
+        self.max_channels = welcome.max_channels
+        self._hello = None
+        self._enter(State.OPEN)
+
+    def _goodbye(self, sender: Role) -> None:
+        early = self._state is not State.OPEN and self._state is not State.CLOSING
+        if sender is self.role:
+            self._said_goodbye = True
+        else:
+            self._heard_goodbye = True
+        both = self._said_goodbye and self._heard_goodbye
+        self._enter(State.CLOSED if early or both else State.CLOSING)
+
+    def _enter(self, state: State) -> None:
+        self._state = state
+        if state is State.CLOSING:
+            peer = self.role.peer
+            self._may_send = (AFTER_OWN_GOODBYE if self._said_goodbye else AFTER_PEERS_GOODBYE)[self.role]
+            self._may_receive = AFTER_OWN_GOODBYE[peer] if self._heard_goodbye else MAY_SEND[peer, State.OPEN]
+        else:
+            self._may_send = MAY_SEND[self.role, state]
+            self._may_receive = MAY_SEND[self.role.peer, state]
+
+
+def _error_frame(error: SparrowError) -> Error:
+    return Error(error.code, error.text, error.retriable)

@@ -1,0 +1,180 @@
+"""Frames: the envelope around every payload, drawn in `docs/protocol.md`.
+
+Strategy: no work per byte. A chunk from the socket is cut into memoryviews, without a copy, as long as it holds whole frames.
+The beginning of a frame that goes on in the next chunk is copied into a buffer that grows with what arrives (never with what
+was announced), so a frame that spans chunks is copied once and a peer that sends two bytes at a time costs no more memory than
+the frame. A length over the limit is refused as soon as its four bytes are there.
+
+What the payload of a type may be is not known here; see `connection.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, TypeAlias
+
+from sparrow.base.errors import BadFrame, FrameTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+LENGTH_BYTES = 4
+HEADER_BYTES = 10
+"""Length, type, flags and channel."""
+REST_OF_HEADER_BYTES = HEADER_BYTES - LENGTH_BYTES
+"""The part of the header that the length counts."""
+HEAD_SIZE_BYTES = 4
+
+FLAG_BATCHES = 0x01
+MAX_FRAME_BYTES = 16 << 20
+MAX_FRAME_BYTES_BEFORE_WELCOME = 64 << 10
+HEAD_RESERVE_BYTES = 1024
+"""A batch is at most the frame limit less this, so that what was published fits into a DELIVER, whose head is longer."""
+JOIN_BELOW_BYTES = 2048
+"""Smaller frames leave as one piece: a copy is cheaper than one more element in writev."""
+
+_HEADER = struct.Struct(">IBBI")
+_HEADER_AND_HEAD_SIZE = struct.Struct(">IBBII")
+_LENGTH = struct.Struct(">I")
+_unpack_header = _HEADER.unpack_from
+_unpack_length = _LENGTH.unpack_from
+_BUFFER = (bytes, memoryview)
+
+Buffer: TypeAlias = "bytes | memoryview"
+Frame: TypeAlias = "tuple[int, int, int, memoryview]"
+"""Type, flags, channel, payload. A plain tuple: this is the hottest path of the protocol."""
+
+_STRANGERS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PRI ", b"CONN", b"PATC", b"HTTP")
+
+
+class FrameDecoder:
+    """Cuts a byte stream into frames.
+
+    `max_frame_bytes` bounds a frame's length field and may be changed between two frames.
+    """
+
+    __slots__ = ("_needed_bytes", "_partial", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        self._partial = bytearray()
+        self._needed_bytes = 0
+
+    @property
+    def bytes_wanted(self) -> int:
+        """Announced size of the frame that is being received, with its length field; 0 between frames."""
+        return self._needed_bytes
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of an unfinished frame that are here."""
+        return len(self._partial)
+
+    def receive_data(self, data: bytes) -> Iterator[Frame]:
+        """Yield the frames that `data` completes; the iterator must be exhausted before the next call.
+
+        Raises:
+            FrameTooLarge: a length is over the limit; nothing more can be decoded.
+            BadFrame: a length is too small for a header.
+        """
+        start = 0
+        if self._partial:
+            start = self._continue_partial(data)
+            if not self._needed_bytes or len(self._partial) < self._needed_bytes:
+                return
+            yield self._take_partial()
+        end = len(data)
+        view = memoryview(data)
+        while end - start >= HEADER_BYTES:
+            length, kind, flags, channel = _unpack_header(data, start)
+            if not REST_OF_HEADER_BYTES <= length <= self.max_frame_bytes:
+                raise _bad_length(length, self.max_frame_bytes)
+            stop = start + LENGTH_BYTES + length
+            if stop > end:
+                break
+            yield kind, flags, channel, view[start + HEADER_BYTES : stop]
+            start = stop
+        if start < end:
+            self._partial += view[start:]
+            self._announce()
+
+    def _continue_partial(self, data: bytes) -> int:
+        """Move what belongs to the unfinished frame from `data` behind it; return where the rest begins."""
+        start = 0
+        if len(self._partial) < HEADER_BYTES:
+            start = HEADER_BYTES - len(self._partial)
+            self._partial += data[:start]
+            self._announce()
+        stop = self._needed_bytes - len(self._partial) + start
+        if self._needed_bytes and stop > start:
+            self._partial += memoryview(data)[start:stop]
+        return stop
+
+    def _announce(self) -> None:
+        if len(self._partial) < LENGTH_BYTES:
+            return
+        (length,) = _unpack_length(self._partial)
+        if not REST_OF_HEADER_BYTES <= length <= self.max_frame_bytes:
+            raise _bad_length(length, self.max_frame_bytes)
+        self._needed_bytes = LENGTH_BYTES + length
+
+    def _take_partial(self) -> Frame:
+        partial = self._partial
+        self._partial = bytearray()
+        self._needed_bytes = 0
+        _, kind, flags, channel = _unpack_header(partial)
+        return kind, flags, channel, memoryview(partial).toreadonly()[HEADER_BYTES:]
+
+
+def _bad_length(length: int, max_frame_bytes: int) -> BadFrame | FrameTooLarge:
+    if length < REST_OF_HEADER_BYTES:
+        return BadFrame(
+            f"A frame's length field says {length} bytes, but type, flags and channel alone take {REST_OF_HEADER_BYTES}."
+        )
+    if _LENGTH.pack(length) in _STRANGERS:
+        return FrameTooLarge(
+            "This is not the native protocol but looks like HTTP; this port speaks sparrow:// only, see docs/protocol.md."
+        )
+    return FrameTooLarge(
+        f"A frame announces {length} bytes, the limit here is {max_frame_bytes}; send smaller batches, or raise the broker's limit."
+    )
+
+
+def encode_frame(
+    kind: int, channel: int, head: bytes, batches: Buffer | Sequence[Buffer] | None, max_frame_bytes: int
+) -> Sequence[Buffer]:
+    """A frame as pieces for `writelines`; large batches are not copied.
+
+    Args:
+        batches: what follows the head in a frame with the flag BATCHES, None without.
+
+    Raises:
+        FrameTooLarge: the length field would be over `max_frame_bytes`.
+    """
+    if batches is None:
+        length = REST_OF_HEADER_BYTES + len(head)
+        front = _HEADER.pack(length, kind, 0, channel) + head
+        pieces: Sequence[Buffer] = (front,)
+    else:
+        behind: Sequence[Buffer] = (batches,) if isinstance(batches, _BUFFER) else batches
+        length = REST_OF_HEADER_BYTES + HEAD_SIZE_BYTES + len(head) + sum(map(len, behind))
+        front = _HEADER_AND_HEAD_SIZE.pack(length, kind, FLAG_BATCHES, channel, len(head)) + head
+        pieces = (front, *behind) if length > JOIN_BELOW_BYTES else (b"".join((front, *behind)),)
+    if length > max_frame_bytes:
+        raise FrameTooLarge(f"A frame of {length} bytes is over the limit of {max_frame_bytes} bytes.")
+    return pieces
+
+
+def split_payload(payload: memoryview) -> tuple[memoryview, memoryview]:
+    """Head and batches of a payload with the flag BATCHES.
+
+    Raises:
+        BadFrame: the head's size goes beyond the payload.
+    """
+    payload_bytes = len(payload)
+    stop = HEAD_SIZE_BYTES + _unpack_length(payload)[0] if payload_bytes >= HEAD_SIZE_BYTES else -1
+    if not HEAD_SIZE_BYTES <= stop <= payload_bytes:
+        raise BadFrame(
+            f"A frame with batches has {payload_bytes} bytes of payload, too few for the head that it announces."
+        )
+    return payload[HEAD_SIZE_BYTES:stop], payload[stop:]
