@@ -14,12 +14,14 @@ import asyncio
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sparrow.base.clock import Clock, SystemClock
-from sparrow.base.errors import InvalidArgument, UnknownTopic
+from sparrow.base.errors import InvalidArgument, OffsetOutOfRange
 from sparrow.broker import fetch as fetching
 from sparrow.broker.authz import (
     ANONYMOUS,
@@ -33,9 +35,11 @@ from sparrow.broker.authz import (
 )
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.groups.coordinator import GroupCoordinator
+from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.housekeeping import Housekeeping
+from sparrow.broker.lag import report
 from sparrow.broker.partition import ACKS_ALL, Partition, Published
-from sparrow.broker.positions import Start, locate
+from sparrow.broker.positions import TIMESTAMP, Start, check_start, locate
 from sparrow.broker.producer_ids import ProducerIdentity, ProducerIds
 from sparrow.broker.subscription import Selector, Subscription, SubscriptionListener
 from sparrow.broker.topics import Topic, TopicInfo, Topics
@@ -43,11 +47,23 @@ from sparrow.meta.store import ABSENT, Put
 
 if TYPE_CHECKING:
     from sparrow.broker.fetch import Fetched, FetchRequest
+    from sparrow.broker.groups.coordinator import GroupInfo, Membership
+    from sparrow.broker.lag import GroupReport
     from sparrow.broker.reader import Key
     from sparrow.meta.store import MetaStore
-    from sparrow.storage.store import LogStore
+    from sparrow.storage.store import LogId, LogStore
 
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a group committed for one partition; `offset` is the next to read."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
 
 
 class Broker:
@@ -92,34 +108,47 @@ class Broker:
         Raises:
             DirectoryInUse, NewerFormat, DirectoryUnreadable: the data directory cannot be used.
         """
-        self._logs, self._meta = self._open_stores()
-        self.topics = Topics(self.config, self._meta, self._logs, self.clock)
-        self.groups = GroupCoordinator(
-            self._meta, self.clock, offsets_retention_ms=self.config.offsets_retention_ms
-        )
-        self._producer_ids = ProducerIds(self._meta)
-        written = frozenset(self._logs.ids())
-        self.cluster_id = await self._load_cluster_id()
-        await self.topics.load()
-        await self.groups.load()
-        await self._producer_ids.load()
-        if not self._logs.clean_start:
-            await self._recover(p for t in self.topics for p in t.partitions if p.id in written)
+        async with AsyncExitStack() as opened:
+            await self._open_stores(opened)
+            written = await self._load()
+            opened.pop_all()  # from here on `close` closes them
         self._unwatch = self.topics.watch(self._topic_changed)
         self._housekeeping = Housekeeping(self.config, self.clock, self.topics, self.groups, written)
         self._housekeeping.start()
         self.started_at_ms = self.clock.wall_ms()
 
-    def _open_stores(self) -> tuple[LogStore, MetaStore]:
-        if self._path is None:
-            assert self._log_store is not None
-            assert self._meta_store is not None
-            return self._log_store, self._meta_store
+    async def _load(self) -> frozenset[LogId]:
+        """Everything that the stores know; returns the logs that have data."""
+        self.topics = Topics(self.config, self._meta, self._logs, self.clock)
+        self.groups = GroupCoordinator(
+            self._meta, self.clock, offsets_retention_ms=self.config.offsets_retention_ms
+        )
+        self._producer_ids = ProducerIds(self._meta)
+        self.cluster_id = await self._load_cluster_id()
+        await self.topics.load()
+        await self.groups.load()
+        await self.groups.forget_other_topics({topic.name for topic in self.topics})
+        self.groups.topics_changed({topic.name: len(topic.partitions) for topic in self.topics})
+        await self._producer_ids.load()
+        written = frozenset(self._logs.ids())
+        if not self._logs.clean_start:
+            await self._recover(p for t in self.topics for p in t.partitions if p.id in written)
+        return written
+
+    async def _open_stores(self, opened: AsyncExitStack) -> None:
+        """Take the given stores, or open those of the data directory; `opened` closes the latter when the start fails."""
+        if self._log_store is not None and self._meta_store is not None:
+            self._logs, self._meta = self._log_store, self._meta_store
+            return
         from sparrow.meta.sqlite import SqliteMetaStore
         from sparrow.storage.local import LocalLogStore
 
-        logs = LocalLogStore(self._path, clock=self.clock)
-        return logs, SqliteMetaStore(f"{self._path}/meta.db")
+        assert self._path is not None
+        # The log store comes first: it makes the directory and holds its lock.
+        self._logs = LocalLogStore(self._path, clock=self.clock)
+        opened.push_async_callback(self._logs.close)
+        self._meta = SqliteMetaStore(f"{self._path}/meta.db")
+        opened.push_async_callback(self._meta.close)
 
     async def _load_cluster_id(self) -> str:
         fact = await self._meta.get("cluster", "id")
@@ -347,11 +376,128 @@ class Broker:
     async def delete_records(
         self, topic: str, before: Mapping[int, int], *, principal: Principal = ANONYMOUS
     ) -> dict[int, int]:
-        """Delete all records before an offset, per partition; -1 means all. Returns the new log starts."""
+        """Delete all records before an offset, per partition; -1 means all. Returns the new log starts.
+
+        Raises:
+            OffsetOutOfRange: an offset behind the end; partitions named before it may be done.
+        """
         self._require(principal, Operation.DELETE, _TOPIC, topic)
         partitions = {index: self.topics.get(topic).partition(index) for index in before}
         starts: dict[int, int] = {}
         for index, partition in partitions.items():
-            offset = before[index] if before[index] != -1 else partition.visible_end
+            end = partition.visible_end
+            offset = before[index] if before[index] != -1 else end
+            if not 0 <= offset <= end:
+                raise OffsetOutOfRange(
+                    f"records of {partition.id} cannot be deleted before offset {offset}: it ends at {end}"
+                )
             starts[index] = await partition.log.delete_records(offset)
         return starts
+
+    # ── groups ────────────────────────────────────────────────────────────────────────────────────
+
+    def _join(
+        self, topics: list[str], subscription: Subscription, *, group: str, **options: Any
+    ) -> Membership:
+        return self.groups.join(group, topics, subscription, **options)
+
+    def list_groups(self, *, principal: Principal = ANONYMOUS) -> list[GroupInfo]:
+        """Groups that have members or committed offsets, by name."""
+        return [
+            info
+            for info in self.groups.list_groups()
+            if self._allows(principal, Operation.DESCRIBE, _GROUP, info.group)
+        ]
+
+    def describe_group(self, group: str, *, principal: Principal = ANONYMOUS) -> GroupReport:
+        """Members, committed offsets and lag.
+
+        Raises:
+            UnknownGroup, NotAuthorized
+        """
+        self._require(principal, Operation.DESCRIBE, _GROUP, group)
+        return report(self.groups.describe(group), self.groups.fetch_offsets(group), self.topics)
+
+    async def commit_offsets(
+        self, group: str, offsets: Mapping[Key, tuple[int, str]], *, principal: Principal = ANONYMOUS
+    ) -> None:
+        """Commit (offset, metadata) per partition for a group that has no members; durable when it returns.
+
+        Raises:
+            GroupNotEmpty, UnknownTopic, UnknownPartition, InvalidArgument, NotAuthorized
+        """
+        self._require(principal, Operation.READ, _GROUP, group)
+        for topic, partition in offsets:
+            self._require(principal, Operation.READ, _TOPIC, topic)
+            self.topics.get(topic).partition(partition)
+        await self.groups.commit(group, {k: OffsetAndMetadata(*value) for k, value in offsets.items()})
+
+    def fetch_offsets(
+        self, group: str, topics: Sequence[str] = (), *, principal: Principal = ANONYMOUS
+    ) -> list[CommittedOffset]:
+        """What a group committed, for some topics or (empty) all, by topic and partition."""
+        self._require(principal, Operation.DESCRIBE, _GROUP, group)
+        committed = self.groups.fetch_offsets(group)
+        return [
+            CommittedOffset(topic, partition, value.offset, value.metadata)
+            for (topic, partition), value in sorted(committed.items())
+            if not topics or topic in topics
+        ]
+
+    async def reset_group(
+        self,
+        group: str,
+        topic: str,
+        at: str,
+        value: int = -1,
+        partitions: Sequence[int] = (),
+        *,
+        principal: Principal = ANONYMOUS,
+    ) -> list[tuple[str, int, int]]:
+        """Set a group's offsets on a topic to a place (`positions.Start`); an offset outside of the log becomes its start or end.
+
+        Raises:
+            GroupNotEmpty: it has members; stop them first.
+            UnknownTopic, UnknownPartition, InvalidArgument, NotAuthorized
+        """
+        self._require(principal, Operation.READ, _GROUP, group)
+        self._require(principal, Operation.READ, _TOPIC, topic)
+        found = self.topics.get(topic)
+        places: dict[Key, OffsetAndMetadata] = {}
+        for index in partitions or range(len(found.partitions)):
+            partition = found.partition(index)
+            offset, _ = await locate(partition, Start(at, value))
+            inside = min(max(offset, partition.start_offset), partition.visible_end)
+            places[topic, index] = OffsetAndMetadata(inside)
+        await self.groups.commit(group, places)
+        return [(name, index, place.offset) for (name, index), place in places.items()]
+
+    async def delete_group(self, group: str, *, principal: Principal = ANONYMOUS) -> None:
+        """Forget a group and its offsets.
+
+        Raises:
+            UnknownGroup, GroupNotEmpty, NotAuthorized
+        """
+        self._require(principal, Operation.DELETE, _GROUP, group)
+        await self.groups.delete_group(group)
+
+    def statistics(self) -> dict[str, int]:
+        """Counts of what there is now."""
+        partitions = [p for topic in self.topics for p in topic.partitions]
+        return {
+            "topics": len(self.topics),
+            "partitions": len(partitions),
+            "bytes": sum(p.log.size_bytes for p in partitions if p.is_open),
+            "groups": len(self.groups.list_groups()),
+            "free_bytes": self._logs.free_bytes(),
+        }
+
+
+async def _offset_at(partition: Partition, at: str, value: int) -> tuple[int, int, int]:
+    """(partition, offset, timestamp); unlike a reader's start, a time after all records has no offset."""
+    index = partition.id.partition
+    if at == TIMESTAMP:
+        check_start(Start(at, value))
+        found = await partition.log.offset_for_timestamp(value)
+        return (index, *found) if found else (index, -1, -1)
+    return (index, *await locate(partition, Start(at, value)))

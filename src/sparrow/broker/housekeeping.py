@@ -66,8 +66,7 @@ class Housekeeping:
             await asyncio.sleep(interval_ms / 1000)
             try:
                 await work()
-            except Exception:
-                # Housekeeping must outlive any one failure; the next round tries again.
+            except Exception:  # noqa: BLE001 - housekeeping must outlive any one failure; the next round tries again
                 _LOG.exception("housekeeping failed")
 
     async def tick(self) -> None:

@@ -61,7 +61,12 @@ class Partition:
     """One partition of one topic. Loop thread only, except where a method says otherwise."""
 
     def __init__(
-        self, log_id: LogId, config: TopicConfig, store: LogStore, clock: Clock, loop: asyncio.AbstractEventLoop
+        self,
+        log_id: LogId,
+        config: TopicConfig,
+        store: LogStore,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.id = log_id
         self.config = config
@@ -82,9 +87,9 @@ class Partition:
     @property
     def log(self) -> PartitionLog:
         """The log, opened now if it was not."""
+        if self._is_deleted:
+            raise UnknownTopic(f"topic {self.id.topic!r} was deleted")
         if self._log is None:
-            if self._is_deleted:
-                raise UnknownTopic(f"topic {self.id.topic!r} was deleted")
             self.attach(*self.load())
         assert self._log is not None
         return self._log
@@ -163,8 +168,7 @@ class Partition:
             OutOfOrderSequence, DuplicateSequence, ProducerFenced: what is wrong with the sequence.
             DiskFull, StorageFailed: what is wrong with the disk.
         """
-        if self._is_deleted:
-            raise UnknownTopic(f"topic {self.id.topic!r} was deleted")
+        log = self.log  # raises when the topic was deleted; brings the producers' state with it
         batches = list(split(data))
         if not batches:
             raise InvalidRecord(f"nothing was published to {self.id}: a publish carries a record batch")
@@ -180,7 +184,7 @@ class Partition:
             batches = [_restamped(batch, now_ms) for batch in batches]
         if self.config.compression != "producer":
             batches = [_recompressed(batch, self.config.compression) for batch in batches]
-        return self._promise(self._append(batches, now_ms), acks, stamped_ms)
+        return self._promise(self._append(log, batches, now_ms), acks, stamped_ms)
 
     def _known(self, batches: list[Batch]) -> Appended | asyncio.Future[Appended] | None:
         """The first answer to an idempotent batch that was sent again."""
@@ -191,8 +195,10 @@ class Partition:
         accepted = self._producers.check(batches[0][0])
         return accepted.answer if accepted else None
 
-    def _append(self, batches: list[Batch], now_ms: int) -> Appended | asyncio.Future[Appended]:
-        promised = self.log.append(batches, leader_epoch=LEADER_EPOCH)
+    def _append(
+        self, log: PartitionLog, batches: list[Batch], now_ms: int
+    ) -> Appended | asyncio.Future[Appended]:
+        promised = log.append(batches, leader_epoch=LEADER_EPOCH)
         answer = promised.result() if promised.done() else promised
         header = batches[0][0]
         if header.producer_id >= 0 and header.base_sequence != NO_SEQUENCE:

@@ -25,6 +25,9 @@ class Start:
     value: int = -1
 
 
+AT_END = Start()
+
+
 def check_start(start: Start) -> Start:
     """The start itself.
 

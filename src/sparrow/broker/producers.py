@@ -120,9 +120,7 @@ class ProducerStates:
         self._check_first(header, expected)
         return None
 
-    def accept(
-        self, header: BatchHeader, answer: Appended | asyncio.Future[Appended], now_ms: int
-    ) -> None:
+    def accept(self, header: BatchHeader, answer: Appended | asyncio.Future[Appended], now_ms: int) -> None:
         """Remember a batch that was given to the log."""
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:

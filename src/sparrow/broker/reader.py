@@ -71,6 +71,7 @@ class Reader:
         self._cursors: dict[Key, Cursor] = {}
         self._queue: deque[Cursor] = deque()
         self._sleeper: asyncio.Future[None] | None = None
+        self._is_closed = False
 
     def __contains__(self, key: Key) -> bool:
         return key in self._cursors
@@ -100,7 +101,9 @@ class Reader:
         return True
 
     def close(self) -> None:
-        """Drop everything."""
+        """Drop everything; a waiting `read` ends with []."""
+        self._is_closed = True
+        self.interrupt()
         for key in self.keys():
             self.drop(key)
 
@@ -123,7 +126,7 @@ class Reader:
         within `max_wait_ms` (None: wait for ever)."""
         loop = asyncio.get_running_loop()
         deadline = None if max_wait_ms is None else loop.time() + max_wait_ms / 1000
-        while True:
+        while not self._is_closed:
             found = self._collect(max_bytes, max_records)
             if found:
                 return found
@@ -132,7 +135,8 @@ class Reader:
                 if cold is not None:
                     return [cold]
             elif not await self._sleep(loop, deadline):
-                return []
+                break
+        return []
 
     def _collect(self, max_bytes: int, max_records: int) -> list[Delivery | Problem]:
         """Everything that is at hand without waiting; stops before a cursor whose data is on the disk only."""
@@ -148,7 +152,9 @@ class Reader:
                 continue
             if chunk is None:
                 break
-            delivery = self._advance(cursor, _first_records(chunk, cursor.offset, wanted) if max_records else chunk)
+            delivery = self._advance(
+                cursor, _first_records(chunk, cursor.offset, wanted) if max_records else chunk
+            )
             if delivery is not None:
                 found.append(delivery)
                 room -= len(delivery.data)

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from sparrow.base.errors import InvalidArgument, OffsetOutOfRange, SparrowError, UnknownTopic
-from sparrow.broker.positions import BEGINNING, END, Start, check_start, locate
+from sparrow.broker.positions import AT_END, BEGINNING, END, Start, check_start, locate
 from sparrow.broker.reader import Delivery, Key, Problem, Reader
 from sparrow.broker.topic_names import compile_pattern
 
 if TYPE_CHECKING:
-    from sparrow.broker.groups.coordinator import GroupCoordinator, Membership
+    from sparrow.broker.groups.coordinator import Membership
     from sparrow.broker.topics import Topic, Topics
 
 DROPPED = "DROPPED"
@@ -35,7 +35,7 @@ class Selector:
 
     topic: str
     is_pattern: bool = False
-    start: Start = Start()
+    start: Start = AT_END
     offsets: Mapping[int, int] = field(default_factory=dict)
     """Explicit positions by partition."""
 
@@ -123,7 +123,6 @@ class Subscription:
         self._is_closed = True
         self._unwatch()
         self._reader.close()
-        self._reader.interrupt()
         self._owned.clear()
         if self._placing is not None:
             self._placing.cancel()

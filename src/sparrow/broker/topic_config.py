@@ -81,7 +81,7 @@ def _one_of(*choices: str) -> Callable[[str], str]:
 def _policies(text: str) -> frozenset[str]:
     chosen = frozenset(part.strip() for part in text.split(",") if part.strip())
     if not chosen <= {"delete", "compact"}:
-        raise ValueError("delete, compact, or both with a comma between")
+        raise ValueError("delete, compact, both with a comma between, or nothing to keep all")
     return chosen
 
 
@@ -109,9 +109,15 @@ DECLARATIONS: dict[str, Declaration] = {
             _one_of("sync", "page-cache"),
             "What acks=all waits for: stable storage, or the page cache only.",
         ),
-        Declaration("file.delete.delay.ms", "60000", "ms", _LONG, "Wait before a dropped segment's file goes."),
         Declaration(
-            "flush.ms", "9223372036854775807", "ms", _LONG, "Accepted for Kafka's sake; acks=all syncs always."
+            "file.delete.delay.ms", "60000", "ms", _LONG, "Wait before a dropped segment's file goes."
+        ),
+        Declaration(
+            "flush.ms",
+            "9223372036854775807",
+            "ms",
+            _LONG,
+            "Accepted for Kafka's sake; acks=all syncs always.",
         ),
         Declaration(
             "flush.messages",
@@ -155,20 +161,34 @@ DECLARATIONS: dict[str, Declaration] = {
             "Whose time a record carries: the publisher's or the broker's.",
         ),
         Declaration(
-            "min.cleanable.dirty.ratio", "0.5", "", _fraction, "Share of new bytes that makes compaction worth it."
+            "min.cleanable.dirty.ratio",
+            "0.5",
+            "",
+            _fraction,
+            "Share of new bytes that makes compaction worth it.",
         ),
         Declaration("min.compaction.lag.ms", "0", "ms", _LONG, "A record is not compacted before this."),
         Declaration(
-            "min.insync.replicas", "1", "", _integer(1, _MAX_INT), "Accepted for Kafka's sake; there is one replica."
+            "min.insync.replicas",
+            "1",
+            "",
+            _integer(1, _MAX_INT),
+            "Accepted for Kafka's sake; there is one replica.",
         ),
         Declaration("preallocate", "false", "", _boolean, "Accepted for Kafka's sake; files grow as needed."),
         Declaration(
-            "retention.bytes", "-1", "bytes", _LONG_OR_NONE, "Size of a partition above which old segments go."
+            "retention.bytes",
+            "-1",
+            "bytes",
+            _LONG_OR_NONE,
+            "Size of a partition above which old segments go.",
         ),
         Declaration(
             "retention.ms", "604800000", "ms", _LONG_OR_NONE, "Age above which old segments go; -1 keeps all."
         ),
-        Declaration("segment.bytes", "1073741824", "bytes", _integer(1024, _MAX_INT), "Size of a segment file."),
+        Declaration(
+            "segment.bytes", "1073741824", "bytes", _integer(1024, _MAX_INT), "Size of a segment file."
+        ),
         Declaration(
             "segment.index.bytes",
             "10485760",
@@ -176,7 +196,9 @@ DECLARATIONS: dict[str, Declaration] = {
             _integer(4, _MAX_INT),
             "Accepted for Kafka's sake; indexes are as large as needed.",
         ),
-        Declaration("segment.jitter.ms", "0", "ms", _LONG, "Accepted for Kafka's sake; segments roll on time."),
+        Declaration(
+            "segment.jitter.ms", "0", "ms", _LONG, "Accepted for Kafka's sake; segments roll on time."
+        ),
         Declaration(
             "segment.ms", "604800000", "ms", _integer(1, _MAX_LONG), "Age at which a segment file is closed."
         ),
@@ -219,7 +241,9 @@ class TopicConfig:
         return "broker" if name in self._broker_defaults else "default"
 
     def _text(self, name: str) -> str:
-        return self.overrides.get(name) or self._broker_defaults.get(name) or DECLARATIONS[name].default
+        if name in self.overrides:
+            return self.overrides[name]
+        return self._broker_defaults.get(name, DECLARATIONS[name].default)
 
     def _int(self, name: str) -> int:
         return int(self._text(name))

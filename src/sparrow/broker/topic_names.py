@@ -18,7 +18,7 @@ def check_topic_name(name: str) -> str:
     Raises:
         InvalidTopicName: empty, ".", "..", longer than 249, or with a character other than A-Z a-z 0-9 . _ -.
     """
-    if not isinstance(name, str) or not name:
+    if not name:
         raise InvalidTopicName("a topic needs a name")
     if name in (".", ".."):
         raise InvalidTopicName(f"a topic cannot be called {name!r}")

@@ -1,0 +1,83 @@
+"""A real `sparrow serve` process on a free port and a temporary data directory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """One broker process; `start` returns when its port accepts."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.options = options
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"sparrow://127.0.0.1:{self.port}"
+
+    def start(self) -> float:
+        """Start it; returns the seconds from exec to the first accepted connection."""
+        sparrow = str(Path(sys.executable).with_name("sparrow"))
+        command = [sparrow, "serve", "--data", str(self.directory), "--port", str(self.port), *self.options]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARROW_")}
+        log = (self.directory.parent / "serve.log").open("ab")
+        began = time.perf_counter()
+        self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        log.close()
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return time.perf_counter() - began
+            if self.process.poll() is not None:
+                raise RuntimeError((self.directory.parent / "serve.log").read_text())
+            time.sleep(0.002)
+
+    def rss_bytes(self) -> int:
+        assert self.process is not None
+        return int(psutil.Process(self.process.pid).memory_info().rss)
+
+    def kill(self) -> None:
+        """kill -9."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM, and wait."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(30)
+
+
+@contextlib.contextmanager
+def server(*options: str) -> Iterator[Server]:
+    """A running broker whose data is thrown away at the end."""
+    root = Path(tempfile.mkdtemp(prefix="sparrow-bench-"))
+    broker = Server(root / "data", *options)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()
+        shutil.rmtree(root, ignore_errors=True)

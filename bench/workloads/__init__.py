@@ -1,0 +1,20 @@
+"""The workloads: name → function(runs, scale) → measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench.results import Measurement
+from bench.workloads import connections, latency, startup, throughput, topics
+
+Workload = Callable[[int, float], list[Measurement]]
+
+WORKLOADS: dict[str, Workload] = {
+    "throughput-100B": throughput.small,
+    "throughput-1KB": throughput.large,
+    "latency": latency.awaited,
+    "startup": startup.fresh,
+    "recovery": startup.recovery,
+    "connections": connections.idle,
+    "topics": topics.many,
+}

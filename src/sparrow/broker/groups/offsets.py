@@ -1,0 +1,142 @@
+"""Committed offsets: in memory for reading, in the meta store for good.
+
+A fact of kind "offset" has as key the JSON array [group, topic, partition] (no name can imitate another, and all facts
+of a group share a prefix) and as value the msgpack array [offset, metadata, leader epoch, commit time]. New fields are
+appended, with a default. What is read is what is durable: memory follows the store, in the order of the commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from sparrow.base.errors import DirectoryUnreadable
+from sparrow.meta.store import Delete, Put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from sparrow.broker.groups.assignor import Partition
+    from sparrow.meta.store import Fact, MetaStore, Write
+
+KIND: Final = "offset"
+_WRITES_PER_BATCH: Final = 5_000
+
+
+class OffsetAndMetadata(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The next offset to read, and what the consumer noted with it."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+    """Of the last record that was consumed; -1: not known (KIP-320)."""
+    committed_at_ms: int = -1
+    """Wall time of the commit; set by the broker."""
+
+
+_encode_value = msgspec.msgpack.Encoder().encode
+_decode_value = msgspec.msgpack.Decoder(OffsetAndMetadata).decode
+_decode_key = msgspec.json.Decoder(tuple[str, str, int]).decode
+
+
+class Offsets:
+    """The committed offsets of all groups. Loop thread only."""
+
+    def __init__(self, meta: MetaStore) -> None:
+        self._meta = meta
+        self._by_group: dict[str, dict[Partition, OffsetAndMetadata]] = {}
+        self._writing: set[asyncio.Task[None]] = set()
+
+    async def load(self) -> None:
+        """Read what earlier runs committed.
+
+        Raises:
+            DirectoryUnreadable: a fact is no committed offset.
+        """
+        for fact in await self._meta.scan(KIND):
+            group, topic, partition, value = _decode(fact)
+            self._by_group.setdefault(group, {})[topic, partition] = value
+
+    def groups(self) -> Collection[str]:
+        """Groups that have committed offsets."""
+        return self._by_group.keys()
+
+    def get(self, group: str, partition: Partition) -> OffsetAndMetadata | None:
+        """What the group committed for a partition, or None."""
+        return self._by_group.get(group, {}).get(partition)
+
+    def of_group(self, group: str) -> dict[Partition, OffsetAndMetadata]:
+        """A copy of all that the group committed."""
+        return dict(self._by_group.get(group, {}))
+
+    def last_commit_ms(self, group: str) -> int:
+        """Wall time of the group's newest commit, -1 without one."""
+        return max((value.committed_at_ms for value in self._by_group.get(group, {}).values()), default=-1)
+
+    async def commit(self, group: str, offsets: Mapping[Partition, OffsetAndMetadata]) -> None:
+        """Keep offsets; durable when it returns. A caller that is cancelled stops waiting, the commit goes on.
+
+        Raises:
+            DiskFull, StorageFailed: nothing was committed.
+        """
+        kept = dict(offsets)
+        writes = [Put(KIND, encode_key(group, p), _encode_value(value)) for p, value in kept.items()]
+        await self._write(writes, lambda: self._by_group.setdefault(group, {}).update(kept))
+
+    async def delete(self, group: str, partitions: Iterable[Partition] | None = None) -> None:
+        """Forget offsets of a group; None: all of them."""
+        present = self._by_group.get(group, {})
+        doomed = [p for p in (present if partitions is None else partitions) if p in present]
+        for start in range(0, len(doomed), _WRITES_PER_BATCH):
+            await self._delete(group, doomed[start : start + _WRITES_PER_BATCH])
+
+    async def delete_topics(self, is_doomed: Callable[[str], bool]) -> None:
+        """Forget what all groups committed for some topics."""
+        for group, offsets in list(self._by_group.items()):
+            doomed = [partition for partition in offsets if is_doomed(partition[0])]
+            if doomed:
+                await self.delete(group, doomed)
+
+    async def _delete(self, group: str, partitions: Sequence[Partition]) -> None:
+        await self._write(
+            [Delete(KIND, encode_key(group, p)) for p in partitions], lambda: self._forget(group, partitions)
+        )
+
+    def _forget(self, group: str, partitions: Sequence[Partition]) -> None:
+        offsets = self._by_group.get(group, {})
+        for partition in partitions:
+            offsets.pop(partition, None)
+        if not offsets:
+            self._by_group.pop(group, None)
+
+    async def _write(self, writes: Sequence[Write], then: Callable[[], object]) -> None:
+        async def write() -> None:
+            await self._meta.write(writes)
+            then()
+
+        task = asyncio.get_running_loop().create_task(write())
+        self._writing.add(task)
+        task.add_done_callback(self._written)
+        await asyncio.shield(task)
+
+    def _written(self, task: asyncio.Task[None]) -> None:
+        self._writing.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller may be gone; then nobody else looks at it
+
+
+def encode_key(group: str, partition: Partition) -> str:
+    """The key of a committed offset."""
+    return msgspec.json.encode((group, *partition)).decode()
+
+
+def _decode(fact: Fact) -> tuple[str, str, int, OffsetAndMetadata]:
+    try:
+        return *_decode_key(fact.key), _decode_value(fact.value)
+    except msgspec.DecodeError as exc:
+        raise DirectoryUnreadable(
+            f"The meta store holds a committed offset that cannot be read, {fact.key!r}: {exc}. Put back a backup of the data "
+            "directory, or delete this fact."
+        ) from exc

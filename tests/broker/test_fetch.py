@@ -1,0 +1,111 @@
+"""Fetch: by offset, long poll, limits, offsets by timestamp, deleted records."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from sparrow.base.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
+from sparrow.broker.broker import Broker
+from sparrow.broker.fetch import FetchRequest
+from tests.broker.batches import batch, values
+
+
+async def test_a_fetch_inside_a_batch_returns_the_batch_that_holds_the_offset(broker: Broker) -> None:
+    await broker.create_topic("orders")
+    await broker.publish("orders", 0, batch(b"a", b"b", b"c"))
+    (result,) = await broker.fetch([FetchRequest("orders", 0, 1)])
+    assert result.chunk is not None
+    assert (result.chunk.base_offset, result.chunk.next_offset) == (0, 3)
+    assert values(result.chunk.data, 1) == [b"b", b"c"]
+
+
+async def test_a_long_poll_ends_when_enough_bytes_are_there(broker: Broker) -> None:
+    await broker.create_topic("orders")
+    one = batch(b"x" * 100)
+    waiting = asyncio.ensure_future(
+        broker.fetch([FetchRequest("orders", 0, 0)], min_bytes=2 * len(one), max_wait_ms=60_000)
+    )
+    await broker.publish("orders", 0, one)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await broker.publish("orders", 0, one)
+    (result,) = await asyncio.wait_for(waiting, 5)
+    assert result.size_bytes == 2 * len(one)
+
+
+async def test_a_long_poll_ends_empty_when_its_wait_is_over(broker: Broker) -> None:
+    await broker.create_topic("orders")
+    began = time.monotonic()
+    (result,) = await broker.fetch([FetchRequest("orders", 0, 0)], max_wait_ms=50)
+    assert time.monotonic() - began >= 0.045
+    assert (result.size_bytes, result.high_watermark, result.error) == (0, 0, None)
+
+
+async def test_errors_are_per_partition_and_end_the_wait(broker: Broker) -> None:
+    await broker.create_topic("orders")
+    await broker.publish("orders", 0, batch(b"a"))
+    results = await asyncio.wait_for(
+        broker.fetch(
+            [
+                FetchRequest("orders", 0, 0),
+                FetchRequest("orders", 0, 7),
+                FetchRequest("orders", 5, 0),
+                FetchRequest("missing", 0, 0),
+            ],
+            min_bytes=1 << 20,
+            max_wait_ms=60_000,
+        ),
+        5,
+    )
+    assert [type(r.error) for r in results] == [type(None), OffsetOutOfRange, UnknownPartition, UnknownTopic]
+    assert results[0].size_bytes > 0
+
+
+async def test_limits_hold_but_the_first_batch_comes_whole(broker: Broker) -> None:
+    await broker.create_topic("orders", 2)
+    big = batch(b"x" * 10_000)
+    for partition in (0, 0, 1):
+        await broker.publish("orders", partition, big)
+    requests = [FetchRequest("orders", 0, 0), FetchRequest("orders", 1, 0)]
+    first, second = await broker.fetch(requests, max_bytes=100)
+    assert (first.size_bytes, second.size_bytes) == (len(big), 0)
+    first, second = await broker.fetch(requests, max_bytes=2 * len(big) + 10)
+    assert (first.size_bytes, second.size_bytes) == (2 * len(big), 0)
+
+
+async def test_a_deleted_topic_ends_a_long_poll(broker: Broker) -> None:
+    await broker.create_topic("orders")
+    waiting = asyncio.ensure_future(broker.fetch([FetchRequest("orders", 0, 0)], max_wait_ms=60_000))
+    await asyncio.sleep(0)
+    await broker.delete_topic("orders")
+    (result,) = await asyncio.wait_for(waiting, 5)
+    assert isinstance(result.error, UnknownTopic)
+
+
+async def test_offsets_are_found_by_timestamp_and_minus_one_when_nothing_is_that_late(broker: Broker) -> None:
+    await broker.create_topic("orders")
+    for ms in (1000, 3000, 2000):
+        await broker.publish("orders", 0, batch(b"a", b"b", timestamp_ms=ms))
+    assert await broker.offsets("orders", "timestamp", 1500) == [(0, 2, 3000)]
+    assert await broker.offsets("orders", "timestamp", 1000) == [(0, 0, 1000)]
+    assert await broker.offsets("orders", "timestamp", 3001) == [(0, -1, -1)]
+    assert await broker.offsets("orders", "beginning") == [(0, 0, -1)]
+    assert await broker.offsets("orders", "end") == [(0, 6, -1)]
+
+
+async def test_deleting_records_moves_the_log_start(broker: Broker) -> None:
+    await broker.create_topic("orders")
+    for _ in range(3):
+        await broker.publish("orders", 0, batch(b"a", b"b"))
+    assert await broker.delete_records("orders", {0: 3}) == {0: 3}
+    assert broker.describe_topic("orders").partitions[0].start_offset == 3
+    (before, at) = await broker.fetch([FetchRequest("orders", 0, 2), FetchRequest("orders", 0, 3)])
+    assert isinstance(before.error, OffsetOutOfRange)
+    assert at.chunk is not None
+    assert values(at.chunk.data, 3) == [b"b", b"a", b"b"]
+    assert await broker.delete_records("orders", {0: -1}) == {0: 6}
+    with pytest.raises(OffsetOutOfRange):
+        await broker.delete_records("orders", {0: 7})

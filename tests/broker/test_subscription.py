@@ -1,0 +1,214 @@
+"""Subscriptions outside groups: where they begin, what joins and leaves them, fairness, waking up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sparrow.base.errors import InvalidArgument, InvalidTopicName, SparrowError
+from sparrow.broker.broker import Broker
+from sparrow.broker.positions import Start
+from sparrow.broker.subscription import Selector, Subscription
+from tests.broker.batches import batch, values
+
+BEGINNING = Start("beginning")
+
+
+class Listener:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, object]] = []
+        self.reads: dict[tuple[str, int], int] = {}
+
+    def assigned(self, epoch: int, added: list[tuple[str, int, int]]) -> None:
+        self.told.append(("assigned", added))
+        self.reads.update({(t, p): o for t, p, o in added})
+
+    def revoked(self, epoch: int, partitions: list[tuple[str, int]], reason: str) -> None:
+        self.told.append((reason, partitions))
+        for key in partitions:
+            self.reads.pop(key, None)
+
+    def ended(self, error: SparrowError) -> None:
+        self.told.append(("ended", error))
+
+
+@asynccontextmanager
+async def subscribed(broker: Broker, *selectors: Selector) -> AsyncIterator[tuple[Subscription, Listener]]:
+    listener = Listener()
+    subscription = await broker.subscribe(selectors, listener=listener)
+    try:
+        yield subscription, listener
+    finally:
+        await subscription.close()
+
+
+async def take(subscription: Subscription, count: int) -> list[bytes | None]:
+    """The next `count` values."""
+    found: list[bytes | None] = []
+    while len(found) < count:
+        deliveries = await subscription.read(1 << 20, max_wait_ms=5000)
+        assert deliveries, f"{found} and then nothing"
+        for d in deliveries:
+            found += values(d.data, d.offset)
+    return found
+
+
+async def publish(broker: Broker, topic: str, *items: bytes, partition: int = 0) -> None:
+    for item in items:
+        await broker.publish(topic, partition, batch(item))
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (Start("beginning"), [b"0", b"1", b"2", b"new"]),
+        (Start("end"), [b"new"]),
+        (Start("offset", 1), [b"1", b"2", b"new"]),
+        (Start("timestamp", 2000), [b"2", b"new"]),
+        (Start("timestamp", 1 << 50), [b"new"]),
+    ],
+)
+async def test_a_subscription_starts_where_it_is_told(
+    broker: Broker, start: Start, expected: Sequence[bytes]
+) -> None:
+    await broker.create_topic("orders")
+    for i in range(3):
+        await broker.publish("orders", 0, batch(str(i).encode(), timestamp_ms=i * 1000 + 1))
+    async with subscribed(broker, Selector("orders", start=start)) as (subscription, listener):
+        while not listener.reads:
+            await asyncio.sleep(0)
+        await publish(broker, "orders", b"new")
+        assert await take(subscription, len(expected)) == expected
+
+
+async def test_explicit_offsets_win_over_start(broker: Broker) -> None:
+    await broker.create_topic("orders", 2)
+    for p in (0, 1):
+        await publish(broker, "orders", b"a", b"b", partition=p)
+    async with subscribed(broker, Selector("orders", start=BEGINNING, offsets={1: 1})) as (subscription, _):
+        assert sorted(await take(subscription, 3)) == [b"a", b"b", b"b"]
+
+
+async def test_a_waiting_read_wakes_at_a_publish_and_ends_at_close(broker: Broker) -> None:
+    async with subscribed(broker, Selector("orders")) as (subscription, listener):
+        reading = asyncio.ensure_future(subscription.read(1000))
+        while not listener.reads:
+            await asyncio.sleep(0)
+        await publish(broker, "orders", b"x", partition=0)
+        (delivery,) = await asyncio.wait_for(reading, 5)
+        assert values(delivery.data) == [b"x"]
+        assert (delivery.offset, delivery.next_offset, delivery.high_watermark) == (0, 1, 1)
+        reading = asyncio.ensure_future(subscription.read(1000))
+        await asyncio.sleep(0)
+        await subscription.close()
+        assert await asyncio.wait_for(reading, 5) == []
+
+
+async def test_a_pattern_takes_topics_that_come_later_from_their_beginning(broker: Broker) -> None:
+    await broker.create_topic("orders.eu")
+    await broker.create_topic("other")
+    await publish(broker, "orders.eu", b"old")
+    async with subscribed(broker, Selector("orders.*", is_pattern=True)) as (subscription, listener):
+        while not listener.reads:
+            await asyncio.sleep(0)
+        await broker.create_topic("orders.us")
+        await publish(broker, "orders.us", b"first")
+        await publish(broker, "other", b"no")
+        assert await take(subscription, 1) == [b"first"]
+        assert set(listener.reads) == {("orders.eu", 0), ("orders.us", 0)}
+
+
+async def test_partitions_added_later_are_read_from_their_beginning(broker: Broker) -> None:
+    await broker.create_topic("orders")
+    async with subscribed(broker, Selector("orders")) as (subscription, _):
+        await broker.add_partitions("orders", 3)
+        await publish(broker, "orders", b"x", partition=2)
+        assert await take(subscription, 1) == [b"x"]
+
+
+async def test_topics_are_added_to_and_dropped_from_a_live_subscription(broker: Broker) -> None:
+    async with subscribed(broker, Selector("a")) as (subscription, listener):
+        await subscription.update([Selector("b", start=BEGINNING)], ["a"])
+        while ("b", 0) not in listener.reads:
+            await asyncio.sleep(0)
+        await publish(broker, "a", b"no")
+        await publish(broker, "b", b"yes")
+        assert await take(subscription, 1) == [b"yes"]
+        assert set(listener.reads) == {("b", 0)}
+        with pytest.raises(InvalidArgument, match="'a' is not subscribed"):
+            await subscription.update([], ["a"])
+
+
+async def test_a_deleted_topic_is_reported_and_the_others_go_on(broker: Broker) -> None:
+    await broker.create_topic("a")
+    await broker.create_topic("b")
+    async with subscribed(broker, Selector("a"), Selector("b")) as (subscription, listener):
+        while len(listener.reads) < 2:
+            await asyncio.sleep(0)
+        await broker.delete_topic("a")
+        assert listener.told[-1] == ("UNKNOWN_TOPIC", [("a", 0)])
+        await publish(broker, "b", b"x")
+        assert await take(subscription, 1) == [b"x"]
+
+
+async def test_a_position_that_retention_passed_is_reported_before_reading_goes_on(broker: Broker) -> None:
+    await broker.create_topic("orders")
+    await publish(broker, "orders", b"0", b"1", b"2")
+    await broker.delete_records("orders", {0: 2})
+    async with subscribed(broker, Selector("orders", offsets={0: 0})) as (subscription, listener):
+        assert await take(subscription, 1) == [b"2"]
+        assert listener.told[-2:] == [
+            ("OFFSET_OUT_OF_RANGE", [("orders", 0)]),
+            ("assigned", [("orders", 0, 2)]),
+        ]
+
+
+async def test_a_position_behind_the_end_is_reported_and_goes_on_at_the_end(broker: Broker) -> None:
+    await broker.create_topic("orders")
+    await publish(broker, "orders", b"0")
+    async with subscribed(broker, Selector("orders", offsets={0: 50})) as (subscription, listener):
+        assert await subscription.read(1000, max_wait_ms=20) == []
+        assert listener.told[-1] == ("assigned", [("orders", 0, 1)])
+
+
+async def test_one_full_partition_does_not_starve_another(broker: Broker) -> None:
+    await broker.create_topic("full")
+    await broker.create_topic("small")
+    for _ in range(50):
+        await publish(broker, "full", b"x" * 1000)
+    await publish(broker, "small", b"y")
+    async with subscribed(broker, Selector("full", start=BEGINNING), Selector("small", start=BEGINNING)) as (
+        s,
+        _,
+    ):
+        topics = []
+        for _ in range(3):
+            topics += [d.topic for d in await s.read(2000, max_wait_ms=5000)]
+        assert "small" in topics
+
+
+async def test_a_read_of_n_records_stops_at_the_batch_that_reaches_n(broker: Broker) -> None:
+    await broker.create_topic("orders")
+    for _ in range(10):
+        await broker.publish("orders", 0, batch(b"a", b"b", b"c"))
+    async with subscribed(broker, Selector("orders", start=BEGINNING)) as (subscription, _):
+        (delivery,) = await subscription.read(1 << 20, max_records=4, max_wait_ms=5000)
+        assert (delivery.records, delivery.next_offset) == (6, 6)
+        (delivery,) = await subscription.read(1 << 20, max_records=3, max_wait_ms=5000)
+        assert (delivery.offset, delivery.next_offset) == (6, 9)
+
+
+async def test_bad_selectors_are_refused(broker: Broker) -> None:
+    for selector, error in (
+        (Selector("../x"), InvalidTopicName),
+        (Selector("[a]*", is_pattern=True), InvalidTopicName),
+        (Selector("orders", start=Start("middle")), InvalidArgument),
+        (Selector("orders", start=Start("offset", -5)), InvalidArgument),
+    ):
+        with pytest.raises(error):
+            await broker.subscribe([selector], listener=Listener())

@@ -1,0 +1,132 @@
+"""Topics: created, described, configured, grown, deleted; all of it durable."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sparrow.base.errors import (
+    InvalidArgument,
+    InvalidConfig,
+    InvalidTopicName,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+)
+from sparrow.broker.broker import Broker
+from sparrow.broker.config import BrokerConfig
+from tests.broker.batches import batch
+
+
+async def test_a_created_topic_is_described_with_partitions_and_configuration(broker: Broker) -> None:
+    info = await broker.create_topic("orders", 3, {"retention.ms": "1000"})
+    assert broker.describe_topic("orders") == info
+    assert [(p.partition, p.start_offset, p.end_offset) for p in info.partitions] == [
+        (0, 0, 0),
+        (1, 0, 0),
+        (2, 0, 0),
+    ]
+    assert {e.name: e.value for e in info.config}["retention.ms"] == "1000"
+
+
+async def test_minus_one_partitions_means_the_default(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "d", config=BrokerConfig(default_partitions=5)) as broker:
+        assert (await broker.create_topic("orders")).partition_count == 5
+
+
+async def test_a_topic_is_created_once(broker: Broker) -> None:
+    await broker.create_topic("orders")
+    with pytest.raises(TopicExists):
+        await broker.create_topic("orders")
+
+
+async def test_two_that_create_the_same_topic_at_once_get_one_topic_and_one_error(broker: Broker) -> None:
+    results = await asyncio.gather(*(broker.create_topic("orders") for _ in range(5)), return_exceptions=True)
+    assert sum(isinstance(r, TopicExists) for r in results) == 4
+    assert [t.name for t in broker.list_topics()] == ["orders"]
+
+
+async def test_many_that_ensure_the_same_topic_at_once_all_get_it(broker: Broker) -> None:
+    results = await asyncio.gather(*(broker.ensure_topic("orders") for _ in range(20)))
+    assert len({r.id for r in results}) == 1
+
+
+async def test_a_broker_that_does_not_create_topics_refuses_to(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "d", config=BrokerConfig(auto_create_topics=False)) as broker:
+        with pytest.raises(UnknownTopic, match="sparrow topic create orders"):
+            await broker.ensure_topic("orders")
+
+
+@pytest.mark.parametrize("partitions", [0, -2, 10_001])
+async def test_a_wrong_number_of_partitions_is_refused(broker: Broker, partitions: int) -> None:
+    with pytest.raises(InvalidArgument):
+        await broker.create_topic("orders", partitions)
+
+
+@pytest.mark.parametrize("name", ["../etc", "x" * 300, ""])
+async def test_a_bad_name_is_refused_by_every_verb(broker: Broker, name: str) -> None:
+    with pytest.raises(InvalidTopicName):
+        await broker.create_topic(name)
+    with pytest.raises(InvalidTopicName):
+        await broker.ensure_topic(name)
+    with pytest.raises(InvalidTopicName):
+        broker.publish(name, 0, batch(b"x"))
+    with pytest.raises(InvalidTopicName):
+        await broker.delete_topic(name)
+    assert broker.list_topics() == []
+
+
+async def test_topics_survive_a_restart(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "d") as broker:
+        made = await broker.create_topic("orders", 2, {"cleanup.policy": "compact"})
+        cluster_id = broker.cluster_id
+    async with Broker(tmp_path / "d") as broker:
+        found = broker.describe_topic("orders")
+        assert broker.cluster_id == cluster_id
+    assert found == made
+
+
+async def test_configuration_is_set_and_unset(broker: Broker) -> None:
+    await broker.create_topic("orders", 1, {"retention.ms": "1000", "segment.ms": "9"})
+    info = await broker.configure_topic("orders", {"retention.bytes": "5"}, ["retention.ms"])
+    config = {e.name: (e.value, e.source) for e in info.config}
+    assert config["retention.bytes"] == ("5", "topic")
+    assert config["retention.ms"] == ("604800000", "default")
+    assert config["segment.ms"] == ("9", "topic")
+
+
+async def test_a_wrong_configuration_changes_nothing(broker: Broker) -> None:
+    before = await broker.create_topic("orders")
+    with pytest.raises(InvalidConfig):
+        await broker.configure_topic("orders", {"retention.bytes": "5", "retention.ms": "soon"})
+    assert broker.describe_topic("orders") == before
+
+
+async def test_a_topic_grows_and_does_not_shrink(broker: Broker) -> None:
+    await broker.create_topic("orders", 2)
+    assert (await broker.add_partitions("orders", 4)).partition_count == 4
+    with pytest.raises(InvalidArgument, match="cannot shrink"):
+        await broker.add_partitions("orders", 3)
+    await broker.publish("orders", 3, batch(b"x"))
+    with pytest.raises(UnknownPartition, match="partitions 0 to 3"):
+        broker.publish("orders", 4, batch(b"x"))
+
+
+async def test_a_deleted_topic_is_gone_with_its_records(broker: Broker) -> None:
+    first = await broker.create_topic("orders")
+    await broker.publish("orders", 0, batch(b"x"))
+    await broker.delete_topic("orders")
+    with pytest.raises(UnknownTopic):
+        broker.publish("orders", 0, batch(b"x"))
+    second = await broker.create_topic("orders")
+    assert second.id != first.id
+    assert second.partitions[0].end_offset == 0
+
+
+async def test_lists_are_sorted_and_filtered_by_pattern(broker: Broker) -> None:
+    for name in ("b.2", "a.1", "b.1"):
+        await broker.create_topic(name)
+    assert [t.name for t in broker.list_topics()] == ["a.1", "b.1", "b.2"]
+    assert [t.name for t in broker.list_topics("b.*")] == ["b.1", "b.2"]
