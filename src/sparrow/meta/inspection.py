@@ -1,0 +1,60 @@
+"""Look at a meta store's file without changing it: for `sparrow doctor`.
+
+SQLite writes beside the file even when it only reads one with a WAL, so what is looked at is a copy of the file and its WAL. The store
+must not be in use: a copy of a file that changes is no copy.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+
+from sparrow.base.errors import DirectoryUnreadable, NewerFormat
+from sparrow.meta.database import APPLICATION_ID, FORMAT_VERSION
+
+
+def inspect(path: str) -> tuple[dict[str, int], list[str]]:
+    """The number of facts by kind, and what is wrong with the file (nothing: an empty list). Blocking.
+
+    Raises:
+        NewerFormat: a later Sparrow wrote it.
+        DirectoryUnreadable: it cannot be read, or is no meta store.
+    """
+    with tempfile.TemporaryDirectory(prefix="sparrow-doctor-") as scratch:
+        try:
+            copied = _copy(path, scratch)
+            with closing(sqlite3.connect(copied)) as sql:
+                return _look(sql, path)
+        except OSError as error:
+            raise DirectoryUnreadable(
+                f"{path} cannot be read: {error.strerror or error}; check its permissions"
+            ) from None
+        except sqlite3.Error as error:
+            raise DirectoryUnreadable(
+                f"{path} is damaged: {error}; put back a backup of the data directory"
+            ) from None
+
+
+def _copy(path: str, scratch: str) -> str:
+    target = os.path.join(scratch, "meta.db")
+    shutil.copyfile(path, target)
+    if os.path.exists(f"{path}-wal"):
+        shutil.copyfile(f"{path}-wal", f"{target}-wal")
+    return target
+
+
+def _look(sql: sqlite3.Connection, path: str) -> tuple[dict[str, int], list[str]]:
+    version = sql.execute("PRAGMA user_version").fetchone()[0]
+    if version > FORMAT_VERSION:
+        raise NewerFormat(
+            f"{path} has format {version}, this Sparrow knows formats up to {FORMAT_VERSION};"
+            " use the version that wrote it, or a newer one"
+        )
+    if sql.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise DirectoryUnreadable(f"{path} is an SQLite file of another program, not a meta store")
+    problems = [row[0] for row in sql.execute("PRAGMA integrity_check(20)") if row[0] != "ok"]
+    counts = dict(sql.execute("SELECT kind, count(*) FROM fact GROUP BY kind ORDER BY kind"))
+    return counts, problems

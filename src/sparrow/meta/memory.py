@@ -1,0 +1,115 @@
+"""The public fake of the meta store: same contract, kept in a dictionary, with failures on demand or by seed.
+
+It passes the same conformance suite as the real one. Nothing survives the process; hand `facts` to a new store to play
+a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import DiskFull, SparrowError, StorageFailed
+from sparrow.meta.checks import check_write, condition_failed
+from sparrow.meta.store import ANY, Fact, Put
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparrow.meta.store import Write
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MetaFaults:
+    """How often (0.0 to 1.0) a write fails, decided by a generator with this seed."""
+
+    seed: int = 0
+    disk_full: float = 0.0
+    storage_failed: float = 0.0
+    """Once failed, a store takes no more writes, as after a failed sync."""
+
+
+class MemoryMetaStore:
+    """A `MetaStore` without a disk.
+
+    Attributes:
+        facts: what is stored, by (kind, key).
+        full: while set, every batch that holds a `Put` is refused with DiskFull.
+        commits: batches written.
+    """
+
+    def __init__(self, facts: dict[Key, Fact] | None = None, faults: MetaFaults | None = None) -> None:
+        self.facts: dict[Key, Fact] = facts if facts is not None else {}
+        self.full = False
+        self.commits = 0
+        self._faults = faults or MetaFaults()
+        self._random = random.Random(self._faults.seed)  # noqa: S311 - faults must be repeatable
+        self._failed: StorageFailed | None = None
+        self._closed = False
+
+    async def write(self, writes: Sequence[Write]) -> None:
+        """See `MetaStore.write`."""
+        batch = tuple(writes)
+        for write in batch:
+            check_write(write)
+        self._refuse_when_closed()
+        error = self._fault(batch) or self._apply(batch)
+        await asyncio.sleep(0)  # as the real one: never done at once
+        if error:
+            raise error
+
+    async def get(self, kind: str, key: str) -> Fact | None:
+        """See `MetaStore.get`."""
+        self._refuse_when_closed()
+        await asyncio.sleep(0)
+        return self.facts.get((kind, key))
+
+    async def scan(self, kind: str, prefix: str = "") -> list[Fact]:
+        """See `MetaStore.scan`."""
+        self._refuse_when_closed()
+        await asyncio.sleep(0)
+        found = (fact for fact in self.facts.values() if fact.kind == kind and fact.key.startswith(prefix))
+        return sorted(found, key=lambda fact: fact.key)
+
+    async def close(self) -> None:
+        """See `MetaStore.close`."""
+        self._closed = True
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise StorageFailed("The meta store is closed.")
+
+    def _fault(self, batch: Sequence[Write]) -> SparrowError | None:
+        if self._failed is None and self._random.random() < self._faults.storage_failed:
+            self._failed = StorageFailed("The meta store failed, as its seed wanted.")
+        if self._failed:
+            return self._failed
+        if self.full and any(isinstance(write, Put) for write in batch):
+            return DiskFull("The meta store was told to be full.")
+        if self._random.random() < self._faults.disk_full:
+            return DiskFull("The meta store is full, as its seed wanted.")
+        return None
+
+    def _apply(self, batch: Sequence[Write]) -> SparrowError | None:
+        changed: dict[Key, Fact | None] = {}
+        for write in batch:
+            key = (write.kind, write.key)
+            present = changed[key] if key in changed else self.facts.get(key)
+            version = present.version if present else 0
+            if write.if_version not in (ANY, version):
+                return condition_failed(write)
+            changed[key] = Fact(*key, write.value, version + 1) if isinstance(write, Put) else None
+        self._keep(changed)
+        return None
+
+    def _keep(self, changed: dict[Key, Fact | None]) -> None:
+        for key, fact in changed.items():
+            if fact is None:
+                self.facts.pop(key, None)
+            else:
+                self.facts[key] = fact
+        self.commits += bool(changed)
