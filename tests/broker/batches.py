@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from sparrow.records.builder import build_batch
-
 from sparrow.records.batch import split
+from sparrow.records.builder import build_batch
 from sparrow.records.record import decode
 
 

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from sparrow.records.builder import build_batch
 
 from sparrow.base.errors import (
     CorruptBatch,
@@ -22,6 +21,7 @@ from sparrow.broker.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.fetch import FetchRequest
 from sparrow.records.batch import CRC_START, split
+from sparrow.records.builder import build_batch
 from sparrow.records.record import decode
 from tests.broker.batches import batch, values
 
