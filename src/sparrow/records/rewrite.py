@@ -1,0 +1,197 @@
+"""Batches made from batches: what the log's owner may change in what a publisher sent.
+
+- `with_log_append_time`: the header alone; the records stay as they are, and readers take the header's time for each (KIP-32).
+- `with_compression`: the same records under another codec, for topics whose `compression.type` says so.
+- `retain`: some of the records, for compaction. Offsets never change: the base offset, each record's offset delta and the last offset delta
+  stay, so the gaps show what is gone. The producer's fields stay, so that its sequence is known after a restart even from an
+  empty batch.
+- The delete horizon (KIP-534): the time from which a batch's tombstones may go takes the place of the base timestamp, and attribute bit 6 says
+  so. Timestamp deltas are to the base timestamp as ever, so each is written anew.
+
+`iterate_raw` walks records without making `Record`s of them; it is what the log's own work is done with.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import google_crc32c
+
+from sparrow.base.errors import CorruptBatch
+from sparrow.records.batch import CRC_START, parse_header
+from sparrow.records.builder import BatchFields, assemble
+from sparrow.records.compression import Compression
+from sparrow.records.layout import plain_records, read_fields
+from sparrow.records.varint import decode_varint, decode_varlong, encode_varint, encode_varlong
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sparrow.records.batch import BatchHeader
+
+LOG_APPEND_TIME: Final = 0x08
+DELETE_HORIZON: Final = 0x40
+
+_MIN_INT64: Final = -(1 << 63)
+_MAX_INT64: Final = (1 << 63) - 1
+_CRC: Final = struct.Struct(">I")
+_CRC_AT: Final = 17
+_ATTRIBUTES: Final = struct.Struct(">h")
+_TIMESTAMP: Final = struct.Struct(">q")
+_MAX_TIMESTAMP_AT: Final = 35
+
+
+class RawRecord(NamedTuple):
+    """One record of a batch, by reference to its bytes."""
+
+    offset: int
+    timestamp: int
+    """Milliseconds."""
+    key: bytes | None
+    value_is_null: bool
+    raw: bytes
+    """The whole record, its length in front."""
+
+
+def with_log_append_time(header: BatchHeader, data: bytes | memoryview, timestamp_ms: int) -> bytes:
+    """The batch with that time for every record, and a new CRC."""
+    changed = bytearray(data[: header.size_bytes])
+    _ATTRIBUTES.pack_into(changed, CRC_START, header.attributes | LOG_APPEND_TIME)
+    _TIMESTAMP.pack_into(changed, _MAX_TIMESTAMP_AT, timestamp_ms)
+    _CRC.pack_into(changed, _CRC_AT, google_crc32c.value(bytes(changed[CRC_START:])))
+    return bytes(changed)
+
+
+def with_compression(
+    header: BatchHeader, data: bytes | memoryview, compression: str | int
+) -> bytes | memoryview:
+    """The batch under that codec (a name or number); the very same one if it is so already.
+
+    Raises:
+        CorruptBatch, RecordTooLarge: its records cannot be decompressed.
+        UnsupportedCompression: no such codec.
+    """
+    codec = Compression.parse(compression) if isinstance(compression, str) else compression
+    if codec == header.compression:
+        return data
+    records = plain_records(header, data)
+    return assemble(records, header.record_count, header.last_offset_delta, _fields(header), codec)
+
+
+def retain(
+    batch: bytes | memoryview,
+    keep: Callable[[RawRecord], bool],
+    *,
+    delete_horizon_ms: int | None = None,
+    keep_empty: bool = False,
+) -> bytes | None:
+    """A checked batch with those records that `keep` wants; None if it wants none.
+
+    The maximum timestamp becomes that of the records kept, unless the batch has one time for all.
+
+    Args:
+        delete_horizon_ms: set the delete horizon to this, where the batch has none yet.
+        keep_empty: of no records left, make an empty batch instead of None.
+
+    Raises:
+        CorruptBatch, RecordTooLarge, UnsupportedCompression: its records cannot be read.
+    """
+    header = parse_header(batch)
+    kept = [record for record in iterate_raw(batch) if keep(record)]
+    sets_horizon = delete_horizon_ms is not None and not header.has_delete_horizon
+    if len(kept) == header.record_count and not sets_horizon and (kept or keep_empty):
+        return bytes(batch[: header.size_bytes])
+    if not kept:
+        return _empty(header) if keep_empty else None
+    fields = _fields(header)
+    if not header.is_log_append_time:
+        fields = fields._replace(max_timestamp=_within_64_bits(max(record.timestamp for record in kept)))
+    raws = [record.raw for record in kept]
+    if delete_horizon_ms is not None and sets_horizon:
+        shift = header.base_timestamp - delete_horizon_ms
+        raws = [_shifted(raw, shift) for raw in raws]
+        fields = fields._replace(
+            base_timestamp=delete_horizon_ms, attributes=fields.attributes | DELETE_HORIZON
+        )
+    return assemble(b"".join(raws), len(raws), header.last_offset_delta, fields, header.compression)
+
+
+def iterate_raw(batch: bytes | memoryview) -> Iterator[RawRecord]:
+    """The records of a checked batch in order, those of a control batch too. Headers are not looked into.
+
+    Raises:
+        CorruptBatch, RecordTooLarge, UnsupportedCompression: they cannot be read.
+    """
+    header = parse_header(batch)
+    data = plain_records(header, batch)
+    is_constant = header.is_log_append_time
+    base_offset, base_timestamp, timestamp = header.base_offset, header.base_timestamp, header.max_timestamp
+    position = 0
+    for _ in range(header.record_count):
+        fields = read_fields(data, position)
+        if not is_constant:
+            timestamp = base_timestamp + fields.timestamp_delta
+        raw = data[position : fields.end]
+        yield RawRecord(base_offset + fields.offset_delta, timestamp, fields.key, fields.value is None, raw)
+        position = fields.end
+    if position != len(data):
+        raise CorruptBatch(f"{len(data) - position} bytes follow the last of {header.record_count} records")
+
+
+def has_keyless_record(batch: bytes | memoryview) -> bool:
+    """Whether a record of a checked batch has no key, which a compacted topic does not take.
+
+    Raises:
+        CorruptBatch, RecordTooLarge, UnsupportedCompression: its records cannot be read.
+    """
+    header = parse_header(batch)
+    data = plain_records(header, batch)
+    position = 0
+    for _ in range(header.record_count):
+        length, start = decode_varint(data, position)
+        _, offset_at = decode_varlong(data, start + 1)
+        _, key_at = decode_varint(data, offset_at)
+        if decode_varint(data, key_at)[0] < 0:
+            return True
+        if length < 0:
+            raise CorruptBatch(f"record at byte {position} says it is {length} bytes long")
+        position = start + length
+    return False
+
+
+def _fields(header: BatchHeader) -> BatchFields:
+    return BatchFields(
+        header.base_timestamp,
+        header.max_timestamp,
+        header.attributes,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.base_offset,
+        header.leader_epoch,
+    )
+
+
+def _empty(header: BatchHeader) -> bytes:
+    """The header alone, as Kafka's cleaner writes it: not compressed, both timestamps the maximum."""
+    attributes = header.attributes & ~DELETE_HORIZON
+    fields = _fields(header)._replace(base_timestamp=header.max_timestamp, attributes=attributes)
+    return assemble(b"", 0, header.last_offset_delta, fields)
+
+
+def _shifted(raw: bytes, shift_ms: int) -> bytes:
+    """A record whose timestamp delta is greater by `shift_ms`."""
+    _, attributes_at = decode_varint(raw, 0)
+    delta, offset_at = decode_varlong(raw, attributes_at + 1)
+    body = (
+        raw[attributes_at : attributes_at + 1]
+        + encode_varlong(_within_64_bits(delta + shift_ms))
+        + raw[offset_at:]
+    )
+    return encode_varint(len(body)) + body
+
+
+def _within_64_bits(timestamp_ms: int) -> int:
+    """A time (or a difference) that a publisher's nonsense put beyond the field's range, cut to it: compaction must not end at such a batch."""
+    return max(_MIN_INT64, min(timestamp_ms, _MAX_INT64))
