@@ -1,0 +1,136 @@
+"""Producer channels: PUBLISH in, CONFIRM out. Per batch, never per record; no task per publish.
+
+A batch goes to the broker as the view that came from the socket. When its promise is kept, a callback notes the confirmation;
+all that become ready in one turn of the loop leave in one CONFIRM.
+
+The window bounds what is unconfirmed, with a fixed charge per batch besides its bytes, so that tiny batches are bounded, too.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import RecordTooLarge
+from sparrow.frontends.native.failures import failure_of, translate
+from sparrow.protocol.native.messages import Closed, Confirm, Confirmation, ProducerOpened, Publish
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from sparrow.broker.partition import Published
+    from sparrow.frontends.native.session import Session
+    from sparrow.protocol.native.messages import OpenProducer
+
+CHARGE_PER_BATCH_BYTES = 512
+MAX_CONFIRMATIONS_PER_FRAME = 1000
+NOT_IDEMPOTENT = -1
+
+
+class ProducerChannel:
+    """One producer of one connection."""
+
+    __slots__ = ("_confirmations", "_is_closing", "_number", "_pending", "_session", "unconfirmed_bytes")
+
+    def __init__(self, session: Session, number: int) -> None:
+        self._session = session
+        self._number = number
+        self._confirmations: list[Confirmation] = []
+        self._pending = 0
+        self._is_closing = False
+        self.unconfirmed_bytes = 0
+
+    async def open(self, head: OpenProducer) -> ProducerOpened:
+        """The identity to publish with.
+
+        Raises:
+            ProducerFenced, UnknownProducer: the identity that was asked for cannot be had.
+        """
+        broker = self._session.broker
+        window_bytes = self._session.limits.window_bytes
+        if not head.idempotent:
+            return ProducerOpened(NOT_IDEMPOTENT, NOT_IDEMPOTENT, window_bytes)
+        if head.producer_id >= 0:
+            identity = broker.resume_producer(head.producer_id, head.producer_epoch)
+        else:
+            identity = await broker.open_producer(principal=self._session.principal)
+        return ProducerOpened(identity.producer_id, identity.epoch, window_bytes)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything is confirmed and told."""
+        return not self._pending and not self._confirmations
+
+    def publish(self, head: Publish, batch: memoryview) -> None:
+        """Hand a batch to the broker."""
+        session = self._session
+        try:
+            self._check_size(batch)
+            future = session.broker.publish(
+                head.topic, head.partition, batch, acks=head.acks, principal=session.principal
+            )
+        except Exception as error:  # noqa: BLE001 - one batch fails, not the channel
+            self._fail(head.ref, head.acks, error)
+            return
+        charge = len(batch) + CHARGE_PER_BATCH_BYTES
+        self._pending += 1
+        self.unconfirmed_bytes += charge
+        session.charge(self, charge)
+        if future.done():
+            self._settled(head.ref, head.acks, charge, future)
+        else:
+            future.add_done_callback(partial(self._settled, head.ref, head.acks, charge))
+
+    def close(self) -> None:
+        """The client wants no more; CLOSED follows the last confirmation."""
+        self._is_closing = True
+        self._session.confirm_soon(self)
+
+    def flush(self) -> None:
+        """Queue what is to be confirmed, and CLOSED behind the last."""
+        confirmations = self._confirmations
+        if confirmations:
+            self._confirmations = []
+            for start in range(0, len(confirmations), MAX_CONFIRMATIONS_PER_FRAME):
+                part = confirmations[start : start + MAX_CONFIRMATIONS_PER_FRAME]
+                self._session.send(Confirm(part), self._number)
+        if self._is_closing and not self._pending:
+            self._is_closing = False
+            self._session.forget(self._number)
+            self._session.send(Closed(), self._number)
+
+    def _check_size(self, batch: memoryview) -> None:
+        limit = self._session.max_batch_bytes
+        if len(batch) > limit:
+            raise RecordTooLarge(
+                f"A batch of {len(batch)} bytes is over this door's limit of {limit}; publish smaller batches."
+            )
+
+    def _settled(self, ref: int, acks: int, charge: int, future: asyncio.Future[Published]) -> None:
+        self._pending -= 1
+        self.unconfirmed_bytes -= charge
+        self._session.charge(self, -charge)
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._fail(ref, acks, error)
+        elif acks != 0:
+            published = future.result()
+            self._confirm(Confirmation(ref, published.base_offset, published.log_append_time_ms))
+        elif self._is_closing:
+            self._session.confirm_soon(self)
+
+    def _fail(self, ref: int, acks: int, error: BaseException) -> None:
+        if not isinstance(error, Exception):
+            raise error
+        told = translate(error, "PUBLISH", self._session.logger)
+        if acks != 0:
+            self._confirm(Confirmation(ref, -1, -1, failure_of(told)))
+        elif self._is_closing:
+            self._session.confirm_soon(self)
+
+    def _confirm(self, confirmation: Confirmation) -> None:
+        if not self._confirmations:
+            self._session.confirm_soon(self)
+        self._confirmations.append(confirmation)

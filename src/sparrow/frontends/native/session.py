@@ -1,0 +1,504 @@
+"""One connection of the native door: who it is, its channels, and which handler takes which frame.
+
+The state machine has already refused what is illegal; here a frame is handed to its channel or to a verb of the broker. What takes
+time runs in a `WorkQueue`, so an idle connection has no task. Whatever goes wrong becomes the answer of the call, the end of
+the channel, or, if it is a bug in this very module, the end of the connection; never the end of the broker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from sparrow.base.errors import Draining, FrameTooLarge, Overloaded, SparrowError, TimedOut
+from sparrow.base.version import version
+from sparrow.broker.authz import ANONYMOUS, Principal
+from sparrow.frontends.native import calls
+from sparrow.frontends.native.failures import error_of, failure_of, translate
+from sparrow.frontends.native.listener import Hold, Pump
+from sparrow.frontends.native.liveness import Liveness, Observation, Verdict
+from sparrow.frontends.native.producers import ProducerChannel
+from sparrow.frontends.native.subscriptions import SubscriptionChannel
+from sparrow.frontends.native.work import WorkQueue
+from sparrow.protocol.native import messages as m
+from sparrow.protocol.native.connection import Ended, Event, Received, State, Violation
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+
+    from sparrow.broker.broker import Broker
+    from sparrow.frontends.native.frontend import NativeFrontend
+    from sparrow.frontends.native.limits import NativeLimits
+    from sparrow.protocol.native.frames import Buffer
+
+
+MAX_CLIENT_NAME = 255
+
+
+class Authenticator(Protocol):
+    """Who is it? Raises NotAuthenticated. May be a coroutine function."""
+
+    def authenticate(self, credentials: Mapping[str, str], peer: str) -> Principal | Awaitable[Principal]: ...
+
+
+class Session:
+    """What stands behind one pump. Loop thread only."""
+
+    __slots__ = (
+        "_confirming",
+        "_ending_since",
+        "_frontend",
+        "_is_finishing",
+        "_is_lost",
+        "_liveness",
+        "_producers",
+        "_pump",
+        "_subscriptions",
+        "_unconfirmed_bytes",
+        "_waiting_work",
+        "_work",
+        "broker",
+        "client_name",
+        "limits",
+        "logger",
+        "peer",
+        "principal",
+        "session_id",
+    )
+
+    def __init__(self, frontend: NativeFrontend, pump: Pump, session_id: str) -> None:
+        self.broker: Broker = frontend.broker
+        self.limits: NativeLimits = frontend.limits
+        self.logger: logging.Logger = frontend.logger
+        self.session_id = session_id
+        self.peer = "?"
+        self.client_name = ""
+        self.principal = ANONYMOUS
+        self._frontend = frontend
+        self._pump = pump
+        self._liveness = Liveness(frontend.broker.clock.monotonic())
+        self._producers: dict[int, ProducerChannel] = {}
+        self._subscriptions: dict[int, SubscriptionChannel] = {}
+        self._confirming: list[ProducerChannel] = []
+        self._unconfirmed_bytes = 0
+        self._waiting_work = 0
+        self._work: WorkQueue | None = None
+        self._is_lost = False
+        self._is_finishing = False
+        self._ending_since: float | None = None
+
+    # ── called by the pump ────────────────────────────────────────────────────────────────────────
+
+    def opened(self) -> None:
+        assert self._pump.transport is not None
+        address = self._pump.transport.get_extra_info("peername")
+        self.peer = (
+            f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address or "a local peer")
+        )
+        refusal = self._frontend.admit(self)
+        if refusal is not None:
+            self.end(refusal)
+
+    def handle(self, event: Event) -> None:
+        if isinstance(event, Received):
+            if event.batches is not None:
+                self._publish(event.channel, event.head, event.batches)
+            else:
+                _HANDLERS[type(event.head)](self, event.channel, event.head)
+        elif isinstance(event, Violation):
+            self.logger.info("%s broke the protocol and is disconnected: %s", self.peer, event.error)
+        elif isinstance(event, Ended):
+            self._pump.close()
+
+    def before_flush(self) -> None:
+        confirming = self._confirming
+        if confirming:
+            self._confirming = []
+            for producer in confirming:
+                producer.flush()
+        if self._is_finishing and self.is_settled:
+            self._is_finishing = False
+            if self._pump.connection.may_send(m.Goodbye):
+                self.send(m.Goodbye())
+
+    def writable(self) -> None:
+        for subscription in self._subscriptions.values():
+            subscription.wake()
+            subscription.work.resume()
+        if self._work is not None:
+            self._work.resume()
+
+    def lost(self) -> None:
+        self._is_lost = True
+        if self._work is not None:
+            self._work.cancel()
+        subscriptions, self._subscriptions = self._subscriptions, {}
+        self._producers.clear()
+        for subscription in subscriptions.values():
+            self._frontend.spawn(self._close_subscription(subscription, leave=False))
+        self._frontend.dismiss(self)
+
+    def failed(self, error: Exception) -> None:
+        self.end(translate(error, "handling a frame", self.logger))
+
+    # ── offered to the channels ───────────────────────────────────────────────────────────────────
+
+    @property
+    def can_write(self) -> bool:
+        """Whether the peer takes what is sent."""
+        return self._pump.can_write
+
+    @property
+    def max_batch_bytes(self) -> int:
+        return self._pump.connection.max_batch_bytes
+
+    @property
+    def max_deliver_bytes(self) -> int:
+        return min(self.limits.max_deliver_bytes, self.max_batch_bytes)
+
+    def send(self, head: m.Head, channel: int = 0, batches: Buffer | Sequence[Buffer] | None = None) -> None:
+        """Queue a frame; dropped when the connection is closed, as there is nobody to tell."""
+        if self._pump.connection.state is not State.CLOSED:
+            self._pump.connection.send(head, channel, batches)
+
+    def flush_soon(self) -> None:
+        self._pump.flush_soon()
+
+    def confirm_soon(self, producer: ProducerChannel) -> None:
+        """Let `producer.flush` run before the next write."""
+        self._confirming.append(producer)
+        self._pump.flush_soon()
+
+    def charge(self, producer: ProducerChannel, change_bytes: int) -> None:
+        """Bytes that are unconfirmed changed; reading stops above a window."""
+        self._unconfirmed_bytes += change_bytes
+        if change_bytes > 0:
+            limits = self.limits
+            if (
+                producer.unconfirmed_bytes > limits.window_bytes
+                or self._unconfirmed_bytes > limits.connection_window_bytes
+            ):
+                self._pump.hold(Hold.WINDOW)
+        else:
+            if self._pump.is_held_by_us and self._is_within_windows():
+                self._pump.unhold(Hold.WINDOW)
+            if self._is_finishing:
+                self._pump.flush_soon()
+
+    def may_work(self) -> bool:
+        """Work rests while its answers would only pile up."""
+        return self._pump.can_write
+
+    def work_changed(self, change: int) -> None:
+        """The number of waiting jobs changed; reading stops when there are too many."""
+        self._waiting_work += change
+        if self._waiting_work > self.limits.max_waiting_work:
+            self._pump.hold(Hold.WORK)
+        elif change < 0:
+            self._pump.unhold(Hold.WORK)
+        if self._is_finishing:
+            self._pump.flush_soon()
+
+    def forget(self, number: int) -> None:
+        """A producer channel is done."""
+        self._producers.pop(number, None)
+
+    def end_channel(self, number: int, error: SparrowError) -> None:
+        """ERROR on a channel; frees it."""
+        self._producers.pop(number, None)
+        subscription = self._subscriptions.pop(number, None)
+        if subscription is not None:
+            self._frontend.spawn(self._close_subscription(subscription, leave=True))
+        if self._pump.connection.may_send(m.Error, number):
+            self.send(error_of(error), number)
+            self._pump.flush_soon()
+
+    def end(self, error: SparrowError) -> None:
+        """ERROR on channel 0; closes the connection."""
+        self.send(error_of(error))
+        self._pump.flush_soon()
+
+    def _is_within_windows(self) -> bool:
+        limits = self.limits
+        return self._unconfirmed_bytes <= limits.connection_window_bytes and all(
+            producer.unconfirmed_bytes <= limits.window_bytes for producer in self._producers.values()
+        )
+
+    def _run(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if self._work is None:
+            self._work = WorkQueue(self.limits.max_concurrent_calls, self.may_work, self.work_changed)
+        self._work.add(job)
+
+    # ── hello and goodbye ─────────────────────────────────────────────────────────────────────────
+
+    def on_hello(self, _: int, head: m.Hello) -> None:
+        self.client_name = head.client_name[:MAX_CLIENT_NAME]
+        try:
+            principal = self._frontend.authenticator.authenticate(head.credentials, self.peer)
+        except Exception as error:  # noqa: BLE001 - the connection ends, not the broker
+            self._refuse(error)
+            return
+        if isinstance(principal, Principal):
+            self._welcome(principal)
+        else:
+            self._frontend.spawn(self._await_principal(principal))
+
+    async def _await_principal(self, pending: Awaitable[Principal]) -> None:
+        try:
+            principal = await pending
+        except Exception as error:  # noqa: BLE001 - the connection ends, not the broker
+            self._refuse(error)
+            return
+        self._welcome(principal)
+        self._pump.flush()
+
+    def _refuse(self, error: Exception) -> None:
+        told = translate(error, "authentication", self.logger)
+        self.logger.warning("%s is not let in: %s", self.peer, told)
+        self.end(told)
+
+    def _welcome(self, principal: Principal) -> None:
+        self.principal = principal
+        connection = self._pump.connection
+        self.send(
+            m.Welcome(
+                connection.version,
+                version(),
+                self.broker.cluster_id,
+                self.session_id,
+                connection.max_frame_bytes,
+                connection.max_channels,
+                self.limits.idle_timeout_ms,
+            )
+        )
+        if self._frontend.is_draining:
+            self.drain()
+
+    def on_goodbye(self, _: int, head: m.Goodbye) -> None:  # noqa: ARG002 - the reason does not matter
+        """Leave the groups, finish what is owed, then `before_flush` answers."""
+        subscriptions, self._subscriptions = self._subscriptions, {}
+        for subscription in subscriptions.values():
+            leave = not self._frontend.is_draining
+            self._frontend.spawn(self._close_subscription(subscription, leave=leave))
+        self._is_finishing = True
+
+    def drain(self) -> None:
+        """The broker shuts down: say so."""
+        if self._pump.connection.may_send(m.Welcome) or not self._pump.connection.may_send(m.Goodbye):
+            self.end(Draining("The broker is shutting down; connect again later."))
+        else:
+            self.send(m.Goodbye("DRAINING", "The broker is shutting down; connect again later."))
+        self._pump.flush_soon()
+
+    def stop_reading(self) -> None:
+        """Take nothing more, but confirm what was taken."""
+        self._pump.hold(Hold.WORK)
+
+    def close(self) -> None:
+        """Close the connection when what is queued is sent."""
+        self._pump.flush()
+        self._pump.close()
+
+    def abort(self) -> None:
+        """Close the connection now."""
+        self._pump.abort()
+
+    # ── calls ─────────────────────────────────────────────────────────────────────────────────────
+
+    def on_request(self, _: int, head: m.Request) -> None:
+        self._run(lambda: self._answer(head.ref, 0, calls.call(self._frontend, self.principal, head)))
+
+    async def _answer(self, ref: int, channel: int, doing: Coroutine[Any, Any, Any]) -> None:
+        try:
+            response = m.Response(ref, None, await doing)
+        except Exception as error:  # noqa: BLE001 - a call fails, nothing else
+            response = m.Response(ref, failure_of(translate(error, "a call", self.logger)))
+        self._respond(response, channel)
+        self._pump.flush()
+
+    def _respond(self, response: m.Response, channel: int) -> None:
+        if not self._pump.connection.may_send(m.Response, channel):
+            return
+        try:
+            self.send(response, channel)
+        except FrameTooLarge as error:
+            failure = Overloaded(
+                f"The answer does not fit into a frame; ask for less, such as a narrower pattern. {error}"
+            )
+            self.send(
+                m.Response(response.ref, m.Failure(failure.code, failure.text, retriable=False)), channel
+            )
+
+    # ── producers ─────────────────────────────────────────────────────────────────────────────────
+
+    def on_open_producer(self, number: int, head: m.OpenProducer) -> None:
+        producer = self._producers[number] = ProducerChannel(self, number)
+        self._run(lambda: self._open(number, producer, producer.open(head)))
+
+    async def _open(
+        self,
+        number: int,
+        channel: ProducerChannel | SubscriptionChannel,
+        opening: Coroutine[Any, Any, m.ProducerOpened | m.Subscribed],
+    ) -> None:
+        """Answer an opening, unless the channel has been closed meanwhile."""
+        try:
+            if self._pump.connection.goodbye_sent:
+                opening.close()
+                raise Draining("The broker is shutting down and opens nothing more; connect again later.")  # noqa: TRY301
+            opened = await opening
+        except Exception as error:  # noqa: BLE001 - the channel ends, not the broker
+            self.end_channel(number, translate(error, "opening a channel", self.logger))
+            return
+        if self._channel(number) is not channel:
+            if isinstance(channel, SubscriptionChannel):
+                await self._close_subscription(channel, leave=True)
+            return
+        if not self._pump.connection.may_send(type(opened), number):
+            self.end_channel(number, Draining("The broker is shutting down; connect again later."))
+            return
+        self.send(opened, number)
+        if isinstance(channel, SubscriptionChannel):
+            channel.start_pushing()
+        self._pump.flush_soon()
+
+    def _channel(self, number: int) -> ProducerChannel | SubscriptionChannel | None:
+        return self._producers.get(number) or self._subscriptions.get(number)
+
+    def _publish(self, number: int, head: Any, batch: memoryview) -> None:
+        producer = self._producers.get(number)
+        if producer is not None:
+            producer.publish(head, batch)
+
+    # ── subscriptions ─────────────────────────────────────────────────────────────────────────────
+
+    def on_subscribe(self, number: int, head: m.Subscribe) -> None:
+        subscription = self._subscriptions[number] = SubscriptionChannel(self, number, head)
+        self._run(lambda: self._open(number, subscription, subscription.open(head)))
+
+    def on_credit(self, number: int, head: m.Credit) -> None:
+        self._on_subscription(number, lambda subscription: subscription.credit(head))
+
+    def on_pull(self, number: int, head: m.Pull) -> None:
+        self._on_subscription(number, lambda subscription: subscription.pull(head))
+
+    def on_revoked(self, number: int, head: m.Revoked) -> None:
+        self._on_subscription(number, lambda subscription: subscription.confirm_revoked(head))
+
+    def _on_subscription(self, number: int, act: Callable[[SubscriptionChannel], None]) -> None:
+        """Do something with a live subscription; what is wrong with it ends the channel."""
+        subscription = self._subscriptions.get(number)
+        if subscription is not None:
+            try:
+                act(subscription)
+            except SparrowError as error:
+                self.end_channel(number, error)
+
+    def on_commit(self, number: int, head: m.Commit) -> None:
+        subscription = self._subscriptions.get(number)
+        if subscription is not None:
+            subscription.work.add(lambda: self._answer(head.ref, number, subscription.commit(head)))
+
+    def on_update(self, number: int, head: m.Update) -> None:
+        subscription = self._subscriptions.get(number)
+        if subscription is not None:
+            subscription.work.add(lambda: self._answer(head.ref, number, subscription.update(head)))
+
+    def on_close(self, number: int, head: m.Close) -> None:  # noqa: ARG002 - it has no fields
+        producer = self._producers.get(number)
+        subscription = self._subscriptions.get(number)
+        if producer is not None:
+            producer.close()
+        elif subscription is not None:
+            subscription.work.add(lambda: self._leave(number, subscription))
+
+    async def _leave(self, number: int, subscription: SubscriptionChannel) -> None:
+        """The client closed a subscription: behind its commits, leave and say so."""
+        if self._subscriptions.pop(number, None) is None:
+            return
+        await self._close_subscription(subscription, leave=True)
+        if self._pump.connection.may_send(m.Closed, number):
+            self.send(m.Closed(), number)
+            self._pump.flush_soon()
+
+    async def _close_subscription(self, subscription: SubscriptionChannel, *, leave: bool) -> None:
+        try:
+            await subscription.close(leave=leave)
+        except Exception as error:  # noqa: BLE001 - nobody waits for the outcome
+            translate(error, "closing a subscription", self.logger)
+
+    # ── time ──────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is owed to the client."""
+        if self._is_lost:
+            return True
+        has_work = self._work is not None and not self._work.is_idle
+        return not has_work and all(producer.is_settled for producer in self._producers.values())
+
+    def sweep(self, now: float) -> None:
+        """Look at the clock; called every second or so."""
+        if self._pump.is_ending:
+            self._sweep_ending(now)
+            return
+        connection = self._pump.connection
+        seen = Observation(
+            is_open=connection.state not in (State.AWAIT_HELLO, State.AWAIT_WELCOME),
+            received_bytes=self._pump.received_bytes,
+            unsent_bytes=self._pump.unsent_bytes,
+            is_held=self._pump.is_held_by_us,
+            frame_bytes=connection.bytes_wanted or connection.bytes_held,
+        )
+        verdict = self._liveness.check(now, seen, self.limits)
+        if verdict is Verdict.ALIVE:
+            for subscription in self._subscriptions.values():
+                subscription.heartbeat()
+        elif verdict is not Verdict.SILENT:
+            self._disconnect(verdict)
+
+    def _sweep_ending(self, now: float) -> None:
+        if self._ending_since is None:
+            self._ending_since = now
+        elif now - self._ending_since > self.limits.closing_timeout_ms / 1000:
+            self._pump.abort()
+
+    def _disconnect(self, verdict: Verdict) -> None:
+        self.logger.info("%s is disconnected: %s", self.peer, verdict.value)
+        limits = self.limits
+        if verdict is Verdict.NO_HELLO:
+            self.end(
+                TimedOut(f"No HELLO came within {limits.hello_timeout_ms} ms; it must be the first frame.")
+            )
+        elif verdict is Verdict.STALLED:
+            self.end(TimedOut(f"A frame made no progress for {limits.stall_timeout_ms} ms; send it again."))
+        elif self._pump.connection.may_send(m.Goodbye):
+            self._end_silent_members()
+            text = f"Nothing came for {limits.idle_timeout_ms} ms; ping to stay connected."
+            self.send(m.Goodbye("IDLE", text))
+        self._pump.flush()
+        self._pump.end()
+
+    def _end_silent_members(self) -> None:
+        """Put out of their groups those that were silent for longer than their session lasts; the others may come back."""
+        for number, subscription in list(self._subscriptions.items()):
+            if subscription.session_timeout_ms <= self.limits.idle_timeout_ms:
+                del self._subscriptions[number]
+                self._frontend.spawn(self._close_subscription(subscription, leave=True))
+
+
+_HANDLERS: Final[dict[type[m.Head], Callable[[Session, int, Any], None]]] = {
+    m.Hello: Session.on_hello,
+    m.Goodbye: Session.on_goodbye,
+    m.Pong: lambda *_: None,
+    m.Error: lambda *_: None,
+    m.Request: Session.on_request,
+    m.OpenProducer: Session.on_open_producer,
+    m.Subscribe: Session.on_subscribe,
+    m.Credit: Session.on_credit,
+    m.Pull: Session.on_pull,
+    m.Revoked: Session.on_revoked,
+    m.Commit: Session.on_commit,
+    m.Update: Session.on_update,
+    m.Close: Session.on_close,
+}

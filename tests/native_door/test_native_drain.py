@@ -1,0 +1,79 @@
+"""Draining the native door: tell, finish, close, in bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sparrow.protocol.native import messages as m
+from tests.native_door.raw import Door, RawClient, batch_of
+
+if TYPE_CHECKING:
+    from sparrow.broker.broker import Broker
+
+
+async def test_clients_are_told_and_the_door_is_shut(door: Door, client: RawClient) -> None:
+    draining = asyncio.ensure_future(door.frontend.drain(5))
+    assert (await client.expect(m.Goodbye)).code == "DRAINING"
+    with pytest.raises(ConnectionError):
+        await door.silent_client()
+    client.send(m.Goodbye())
+    assert await client.at_eof()
+    await asyncio.wait_for(draining, 1)
+    assert door.frontend.connections == 0
+
+
+async def test_what_was_under_way_is_confirmed(broker: Broker, door: Door, client: RawClient) -> None:
+    await broker.create_topic("orders", 1)
+    await client.open_producer()
+    draining = asyncio.ensure_future(door.frontend.drain(5))
+    client.send(m.Publish(1, "orders", 0), 1, batch_of(b"crossing"))
+    received = [(await client.receive()).head for _ in range(2)]
+    assert sorted(type(head).__name__ for head in received) == ["Confirm", "Goodbye"]
+    client.send(m.Goodbye())
+    await draining
+
+
+async def test_a_member_may_commit_while_the_door_drains(
+    broker: Broker, door: Door, client: RawClient
+) -> None:
+    await broker.create_topic("orders", 1)
+    await client.subscribe("orders", group="g", credit_bytes=1)
+    await client.expect(m.Assigned, 2)
+    draining = asyncio.ensure_future(door.frontend.drain(5))
+    await client.expect(m.Goodbye)
+    client.send(m.Commit(1, [m.OffsetCommit("orders", 0, 0)]), 2)
+    assert await client.expect(m.Response, 2) == m.Response(1)
+    client.send(m.Goodbye())
+    await draining
+
+
+async def test_openings_that_cross_the_goodbye_are_refused_as_draining(door: Door, client: RawClient) -> None:
+    draining = asyncio.ensure_future(door.frontend.drain(5))
+    client.send(m.OpenProducer(), 1)
+    client.send(m.Subscribe([m.Selector("orders")]), 2)
+    heads = [(await client.receive()).head for _ in range(3)]
+    assert [h.code for h in heads if isinstance(h, m.Error)] == ["DRAINING", "DRAINING"]
+    client.send(m.Goodbye())
+    await draining
+
+
+async def test_clients_that_do_not_listen_are_closed_in_bounded_time(
+    broker: Broker, door: Door, client: RawClient
+) -> None:
+    deaf = await door.client()
+    await door.silent_client()
+    begun = time.monotonic()
+    await door.frontend.drain(0.1)
+    assert time.monotonic() - begun < 2
+    assert door.frontend.connections == 0
+    assert await deaf.at_eof()
+    assert await client.at_eof()
+
+
+async def test_draining_twice_is_no_error(door: Door) -> None:
+    await door.frontend.drain(0.1)
+    await door.frontend.drain(0.1)
