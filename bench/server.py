@@ -39,7 +39,15 @@ class Server:
     def start(self) -> float:
         """Start it; returns the seconds from exec to the first accepted connection."""
         sparrow = str(Path(sys.executable).with_name("sparrow"))
-        command = [sparrow, "serve", "--data-dir", str(self.directory), "--native-port", str(self.port), *self.options]
+        command = [
+            sparrow,
+            "serve",
+            "--data-dir",
+            str(self.directory),
+            "--native-port",
+            str(self.port),
+            *self.options,
+        ]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SPARROW_")}
         log = (self.directory.parent / "serve.log").open("ab")
         began = time.perf_counter()

@@ -77,7 +77,7 @@ class InternalError(SparrowError):
 # ── the caller's fault ────────────────────────────────────────────────────────────────────────────
 
 
-class BadInput(SparrowError):  # noqa: N818 - the tree reads as sentences: "raised BadInput"
+class BadInput(SparrowError):
     """The call is wrong in itself; repeating it does not help."""
 
     code = "BAD_INPUT"
@@ -122,7 +122,7 @@ class OffsetOutOfRange(BadInput):
 # ── not found ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class NotFound(SparrowError):  # noqa: N818
+class NotFound(SparrowError):
     """The thing named does not exist."""
 
     code = "NOT_FOUND"
@@ -143,7 +143,7 @@ class UnknownGroup(NotFound):
 # ── conflicts with the broker's state ─────────────────────────────────────────────────────────────
 
 
-class Conflict(SparrowError):  # noqa: N818
+class Conflict(SparrowError):
     """The state of the broker says no."""
 
     code = "CONFLICT"
@@ -192,7 +192,7 @@ class ConditionFailed(Conflict):
 # ── refused ───────────────────────────────────────────────────────────────────────────────────────
 
 
-class Refused(SparrowError):  # noqa: N818
+class Refused(SparrowError):
     """Who the caller is does not allow it."""
 
     code = "REFUSED"
@@ -209,7 +209,7 @@ class NotAuthorized(Refused):
 # ── unavailable ───────────────────────────────────────────────────────────────────────────────────
 
 
-class Unavailable(SparrowError):  # noqa: N818
+class Unavailable(SparrowError):
     """Not now; the same call may succeed later."""
 
     code = "UNAVAILABLE"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.units import parse_duration_ms, parse_size_bytes
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 ENVIRONMENT_PREFIX = "SPARROW_"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class Kind(Generic[T_co]):
     """A type of option: `read` takes text or what YAML gave and raises ValueError with what is allowed."""
 
     name: str
-    read: Callable[[object], T]
+    read: Callable[[object], T_co]
     repeats: bool = False
     """The flag may be given several times; the texts arrive as a list."""
 
@@ -92,8 +93,8 @@ def option(
         "show": str(default) if show is None else show,
         "secret": secret,
     }
-    made = field(default_factory=lambda: default, metadata={"option": declared})
-    return cast("T", made)
+    made: T = field(default_factory=lambda: default, metadata={"option": declared})
+    return made
 
 
 def _variable(words: str) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
-_BYTES_PER = {
+_BYTES_PER: dict[str, int] = {
     "": 1,
     "b": 1,
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", 1)},

@@ -1,0 +1,46 @@
+# Every target sets itself up: a fresh machine needs Python 3.11, make and the network. `make help` lists the targets.
+
+SHELL := /bin/sh
+BIN := .venv/bin
+WORKERS ?= 2
+ROUNDS ?= 100
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types imports pytest bench bench-quick crash clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+setup:  ## make .venv with everything needed (every other target does it by itself)
+	@scripts/setup.sh
+
+demo: setup  ## publish, kill -9 the broker, recover, consume: every acknowledged message is there once
+	@$(BIN)/python examples/kill_and_recover.py
+
+test: lint types imports pytest  ## lint, types, import rules and all tests
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+imports: setup
+	$(BIN)/lint-imports
+
+pytest: setup
+	$(BIN)/pytest -n $(WORKERS) -q
+
+bench: setup  ## the performance table, medians of five runs; writes JSON to bench/results
+	@$(BIN)/python -m bench
+
+bench-quick: setup  ## the same table, one short run
+	@$(BIN)/python -m bench --quick
+
+crash: setup  ## kill -9 under load, many rounds (ROUNDS=100)
+	SPARROW_CRASH_ROUNDS=$(ROUNDS) $(BIN)/pytest tests/crash -q -p no:randomly -o timeout=3600
+
+clean:  ## remove what the targets made
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

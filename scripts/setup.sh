@@ -1,0 +1,73 @@
+#!/bin/sh
+# Make .venv with everything that the other make targets need. Needs Python 3.11 or later and the network; safe to repeat,
+# and quick when nothing changed: a stamp in .venv remembers for which uv.lock and pyproject.toml it was made.
+set -eu
+cd "$(dirname "$0")/.."
+
+VENV=.venv
+STAMP=$VENV/.made-for
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+
+wanted() { cat uv.lock pyproject.toml scripts/setup.sh | cksum; }
+
+# A Python of at least 3.11: $PYTHON if given, else the first found.
+find_python() {
+    for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3.14 python3}; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+    done
+    fail "Python 3.11 or later is needed and was not found; install it, or name it: make setup PYTHON=/path/to/python3"
+}
+
+# Runs apt-get if this machine has it and lets us (root, or sudo without a password); fails otherwise.
+apt_install() {
+    command -v apt-get >/dev/null 2>&1 || return 1
+    as_root=
+    if [ "$(id -u)" != 0 ]; then
+        command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null || return 1
+        as_root="sudo -n"
+    fi
+    say "installing $* by apt-get"
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1 && return
+    $as_root apt-get update -qq >/dev/null 2>&1 || return 1
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1
+}
+
+make_venv() {
+    python=$(find_python) || exit 1
+    # Debian keeps ensurepip, which venv needs, in a package of its own.
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+        apt_install "$package" || fail "$python has no venv module; install it, on Debian with: apt install $package"
+    fi
+    [ -x $VENV/bin/python ] && $VENV/bin/python -c 'import pip' 2>/dev/null || "$python" -m venv --clear $VENV
+}
+
+install_packages() {
+    say "installing packages into $VENV (the first time takes a minute)"
+    [ -x $VENV/bin/uv ] || $VENV/bin/python -m pip install --quiet --disable-pip-version-check uv
+    # The system's certificates know a company's own authority, too; uv's built-in ones do not.
+    [ ! -s /etc/ssl/certs/ca-certificates.crt ] || export UV_SYSTEM_CERTS=true
+    VIRTUAL_ENV=$PWD/$VENV UV_PROJECT_ENVIRONMENT=$VENV \
+        $VENV/bin/uv sync --quiet --frozen --inexact --compile-bytecode --extra server --python $VENV/bin/python ||
+        fail "the packages could not be installed; see the error above, and run it again"
+}
+
+# Spark needs Java. Nothing else does, so its absence never fails the set-up.
+find_java() {
+    command -v java >/dev/null 2>&1 || apt_install default-jre-headless ||
+        say "Java is missing; only the Spark parts need it. Install it, on Debian with: apt install default-jre-headless"
+}
+
+if [ -f $STAMP ] && [ "$(cat $STAMP)" = "$(wanted)" ]; then
+    exit 0
+fi
+make_venv
+install_packages
+find_java
+wanted >$STAMP
+say "done"

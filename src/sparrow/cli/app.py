@@ -1,0 +1,72 @@
+"""All commands under one name. Each group has a module; this one only puts them together."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from sparrow.cli import consume, doctor, groups, logdump, print_version, publish, topics
+from sparrow.cli.exits import DEBUG_VARIABLE
+from sparrow.cli.target import Token, Url
+
+
+def _exit(code: int | None, **_: object) -> None:
+    raise typer.Exit(code or 0)
+
+
+app = typer.Typer(
+    name="sparrow",
+    result_callback=_exit,
+    help="Sparrow, a message broker. `sparrow serve` starts one; the other commands talk to it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(topics.app, name="topic")
+app.command("publish")(publish.publish)
+app.command("consume")(consume.consume)
+app.add_typer(groups.app, name="group")
+app.add_typer(logdump.app, name="log")
+app.command("doctor")(doctor.doctor)
+
+
+@app.callback()
+def options(
+    *,
+    url: Url = None,  # noqa: ARG001 - read by `target`
+    token: Token = None,  # noqa: ARG001
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks, as SPARROW_DEBUG=1 does.")] = False,
+) -> None:
+    """Sparrow, a message broker. `sparrow serve` starts one; the other commands talk to it."""
+    if debug:
+        os.environ[DEBUG_VARIABLE] = "1"
+
+
+@app.command(
+    "serve",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def serve(context: typer.Context) -> int:
+    """Run a broker; see `sparrow serve --help` for its options."""
+    from sparrow.cli.serve import serve
+
+    return serve(context.args)
+
+
+@app.command("version")
+def version() -> int:
+    """Say which version this is."""
+    return print_version()
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; returns the exit code that the command returned."""
+    try:
+        app(arguments, prog_name="sparrow")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 0
+    return 0

@@ -1,0 +1,142 @@
+"""`sparrow consume TOPIC…`: messages on stdout, up to the end that was there at the start, or for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparrow.cli.exits import OK, reader_gone
+from sparrow.cli.formats import FORMATS, formatter
+from sparrow.cli.starts import parse_start
+from sparrow.cli.target import Token, Url, target, with_client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from sparrow.client.client import Client
+    from sparrow.client.subscription import Subscription
+    from sparrow.records.record import Record
+
+_AT_A_TIME = 2000
+_POLL_S = 0.25
+"""How often a reading that ends looks whether it is at the end."""
+_COMMIT_INTERVAL_S = 1.0
+_ASSIGNMENT_TIMEOUT_S = 10.0
+"""How long a reading that ends waits for its group to give it partitions."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one run reads, and how it ends."""
+
+    topics: list[str]
+    start: str | int | datetime
+    write: Callable[[list[Record]], None]
+    follow: bool
+    group: str | None
+    remaining: int | None
+    """Messages that may still be printed; None: any number."""
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Where a reading that does not follow ends, by partition."""
+
+
+def consume(
+    context: typer.Context,
+    topics: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC...", help="Names, or patterns with * and ?.", show_default=False),
+    ],
+    *,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="beginning, end, an offset, or a time. Default: beginning; with --follow: end."
+        ),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-g", help="Read as a member of a group; commit what was printed."),
+    ] = None,
+    max_messages: Annotated[
+        int | None, typer.Option("--max", "-n", min=1, help="Print so many messages at most.")
+    ] = None,
+    output: Annotated[str, typer.Option("--format", help="text, json or raw.")] = "text",
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Print messages: what is there now, or with --follow also what comes."""
+    if output not in FORMATS:
+        raise typer.BadParameter(f"--format cannot be {output!r}; it is text, json or raw")
+    begin = parse_start(start or ("end" if follow else "beginning"))
+    write = formatter(output, sys.stdout)
+    reading = Reading(topics, begin, write, follow, group, max_messages)
+    try:
+        with_client(target(context, url, token), lambda client: _read(client, reading))
+    except BrokenPipeError:
+        return reader_gone()
+    return OK
+
+
+async def _read(client: Client, reading: Reading) -> None:
+    if not reading.follow:
+        reading.ends = await _ends(client, reading.topics)
+        if not reading.ends:
+            return
+    async with client.subscribe(*reading.topics, start=reading.start, group=reading.group) as subscription:
+        try:
+            await _print_all(subscription, reading)
+        finally:
+            if reading.group:
+                await subscription.commit()
+
+
+async def _ends(client: Client, topics: list[str]) -> dict[tuple[str, int], int]:
+    names: set[str] = set()
+    for topic in topics:
+        is_pattern = "*" in topic or "?" in topic
+        names |= {found.name for found in await client.admin.list_topics(topic)} if is_pattern else {topic}
+    return {
+        (name, each.partition): each.offset
+        for name in sorted(names)
+        for each in await client.admin.offsets(name, "end")
+    }
+
+
+async def _print_all(subscription: Subscription, reading: Reading) -> None:
+    started_at = committed_at = time.monotonic()
+    while reading.remaining != 0:
+        if not reading.follow and _is_at_end(subscription, reading, time.monotonic() - started_at):
+            return
+        wanted = _AT_A_TIME if reading.remaining is None else min(_AT_A_TIME, reading.remaining)
+        messages = await subscription.pull(wanted, wait_s=_POLL_S)
+        kept = _within(messages, reading)
+        if kept:
+            # In a thread: whoever reads our output may stop for long, and the connection must be kept alive meanwhile.
+            await asyncio.to_thread(reading.write, kept)
+        if reading.remaining is not None:
+            reading.remaining -= len(kept)
+        if reading.group and time.monotonic() - committed_at >= _COMMIT_INTERVAL_S:
+            await subscription.commit()
+            committed_at = time.monotonic()
+
+
+def _within(messages: list[Record], reading: Reading) -> list[Record]:
+    """Without those that came after the start. A group gets all that it will commit."""
+    if reading.follow or reading.group:
+        return messages
+    return [each for each in messages if each.offset < reading.ends.get((each.topic, each.partition), 0)]
+
+
+def _is_at_end(subscription: Subscription, reading: Reading, waited_s: float) -> bool:
+    """Whether every partition that this reader has is read up to where it ended at the start."""
+    positions = subscription.positions
+    if not positions:
+        return waited_s > _ASSIGNMENT_TIMEOUT_S
+    return all(position >= reading.ends.get(partition, 0) for partition, position in positions.items())

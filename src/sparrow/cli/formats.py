@@ -1,0 +1,54 @@
+"""How `consume` writes messages.
+
+text  the value as UTF-8, one line each; bytes that are none are escaped, on a terminal control characters, too
+raw   the value's bytes as they are, a line end after each
+json  one object per line, as `publish --ndjson` reads it
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparrow.cli.ndjson import format_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TextIO
+
+    from sparrow.records.record import Record
+
+_NULL = "null"
+
+
+def _text(record: Record) -> bytes:
+    value = _NULL if record.value is None else record.value.decode("utf-8", "backslashreplace")
+    return value.encode()
+
+
+def _terminal_text(record: Record) -> bytes:
+    """What a message holds must not move the cursor or change colours."""
+    text = _text(record).decode()
+    if text.isprintable():
+        return text.encode()
+    return "".join(
+        c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text
+    ).encode()
+
+
+def _raw(record: Record) -> bytes:
+    return record.value or b""
+
+
+FORMATS: dict[str, Callable[[Record], bytes]] = {"text": _text, "raw": _raw, "json": format_line}
+
+
+def formatter(name: str, stream: TextIO) -> Callable[[list[Record]], None]:
+    """A function that writes messages to the stream and flushes it."""
+    write_one = _terminal_text if name == "text" and stream.isatty() else FORMATS[name]
+    out = stream.buffer
+
+    def write(records: list[Record]) -> None:
+        out.write(b"".join([write_one(record) + b"\n" for record in records]))
+        out.flush()
+
+    return write

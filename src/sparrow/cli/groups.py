@@ -1,0 +1,87 @@
+"""`sparrow group …`: list, describe, reset and delete consumer groups."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sparrow.cli.exits import FAILED, OK
+from sparrow.cli.starts import parse_start
+from sparrow.cli.tables import print_table
+from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.topics import confirmed
+
+app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False)]
+
+
+@app.command("list")
+def list_groups(context: typer.Context, url: Url = None, token: Token = None) -> int:
+    """List groups with their state and members."""
+    found = with_client(target(context, url, token), lambda client: client.admin.list_groups())
+    rows = [(each.group, each.state, each.members) for each in sorted(found, key=lambda each: each.group)]
+    print_table(("GROUP", "STATE", "MEMBERS"), rows)
+    return OK
+
+
+@app.command("describe")
+def describe(context: typer.Context, group: Group, url: Url = None, token: Token = None) -> int:
+    """Show a group's members and how far it has read."""
+    found = with_client(target(context, url, token), lambda client: client.admin.describe_group(group))
+    print(f"group {found.group}: {found.state}, epoch {found.epoch}")
+    members = [(m.member_id, m.client_name, _assignment(m.partitions)) for m in found.members]
+    if members:
+        print_table(("MEMBER", "CLIENT", "PARTITIONS"), members)
+    offsets = [(o.topic, o.partition, o.offset, o.end_offset, o.lag) for o in found.offsets]
+    if offsets:
+        print_table(("TOPIC", "PARTITION", "OFFSET", "END", "LAG"), sorted(offsets))
+    return OK
+
+
+@app.command("reset")
+def reset(
+    context: typer.Context,
+    group: Group,
+    topic: Annotated[str, typer.Argument(help="The topic whose offsets move.", show_default=False)],
+    *,
+    to: Annotated[
+        str,
+        typer.Option("--to", help="beginning, end, an offset, or a time (ISO 8601, or ms with 13 digits)."),
+    ],
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Only this partition; may repeat.")
+    ] = None,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Move a group to another place in a topic. The group must have no members."""
+    start = parse_start(to)
+    moved = with_client(
+        target(context, url, token),
+        lambda client: client.admin.reset_group(group, topic, start, partitions=partition or []),
+    )
+    print_table(("TOPIC", "PARTITION", "OFFSET"), [(topic, *each) for each in sorted(moved.items())])
+    return OK
+
+
+@app.command("delete")
+def delete(
+    context: typer.Context,
+    group: Group,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Delete a group with its committed offsets. The group must have no members."""
+    if not yes and not confirmed(f"Delete group {group} with its committed offsets?"):
+        return FAILED
+    with_client(target(context, url, token), lambda client: client.admin.delete_group(group))
+    print(f"group {group} deleted")
+    return OK
+
+
+def _assignment(partitions: list[tuple[str, int]]) -> str:
+    return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions)) or "none"

@@ -1,0 +1,161 @@
+"""`sparrow publish TOPIC`: messages from arguments, from a file's lines, or from stdin."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from sparrow.base.errors import InvalidRecord
+from sparrow.cli.exits import FAILED, OK, exit_code_of, say
+from sparrow.cli.lines import read_lines
+from sparrow.cli.ndjson import parse_line
+from sparrow.cli.progress import reading_progress
+from sparrow.cli.publishing import Publication, Tally
+from sparrow.cli.target import Token, Url, target, with_client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sparrow.cli.ndjson import Headers
+    from sparrow.client.client import Client
+
+_STDIN = 0
+_LINE_END_BYTES = 1
+
+
+def publish(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to publish.", show_default=False)],
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[VALUE]...", help="Messages; none: lines of --file or stdin."),
+    ] = None,
+    *,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", help="Publish a file's lines; - is stdin.")
+    ] = None,
+    ndjson: Annotated[
+        bool, typer.Option("--ndjson", help="Lines are JSON: value, key, headers, partition, timestamp.")
+    ] = False,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every message.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header; may repeat.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", help="Partition of every message.")
+    ] = None,
+    compression: Annotated[
+        str, typer.Option("--compression", help="none, gzip, snappy, lz4 or zstd.")
+    ] = "none",
+    acks: Annotated[
+        Literal["all", "1", "0"],
+        typer.Option("--acks", help="all: on stable storage; 1: page cache; 0: nothing."),
+    ] = "all",
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Publish messages and say how many were acknowledged."""
+    if values and (file or ndjson):
+        raise typer.BadParameter("give either VALUEs or --file/--ndjson, not both")
+    headers = parse_headers(header or [])
+    tally = Tally()
+
+    async def act(client: Client) -> None:
+        async with client.producer(acks=acks, compression=compression) as producer:
+            encoded = None if key is None else os.fsencode(key)
+            publication = Publication(
+                producer, topic, tally, key=encoded, headers=headers, partition=partition
+            )
+            if values:
+                await publication.send_values([os.fsencode(value) for value in values])
+            else:
+                await _send_input(publication, file, ndjson)
+            await publication.finish()
+
+    return _reported(tally, acks, lambda: with_client(target(context, url, token), act))
+
+
+async def _send_input(publication: Publication, file: str | None, ndjson: bool) -> None:
+    with _opened(file) as descriptor, reading_progress(descriptor) as advance:
+        number = 0
+        async for lines in read_lines(descriptor):
+            if ndjson:
+                number = await _send_ndjson(publication, lines, number)
+            else:
+                await publication.send_values(lines)
+            publication.settle_done()
+            advance(sum(map(len, lines)) + _LINE_END_BYTES * len(lines), len(lines))
+
+
+async def _send_ndjson(publication: Publication, lines: list[bytes], number: int) -> int:
+    for number, line in enumerate(lines, number + 1):  # noqa: B020, PLR1704 - counts on from the last chunk
+        if not line.strip():
+            continue
+        try:
+            message = parse_line(line)
+        except InvalidRecord as error:
+            await publication.finish()
+            raise InvalidRecord(f"line {number}: {error.text}; what stands before it was published") from None
+        await publication.send(message)
+    return number
+
+
+@contextmanager
+def _opened(file: str | None) -> Iterator[int]:
+    if file is None or file == "-":
+        if sys.stdin.isatty():
+            say("reading messages from the terminal, one per line; Ctrl-D ends")
+        yield _STDIN
+        return
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _reported(tally: Tally, acks: str, work: Callable[[], None]) -> int:
+    try:
+        work()
+    finally:
+        _report(tally, acks)
+    return exit_code_of(tally.failures[0][1]) if tally.failures else OK if not tally.unknown else FAILED
+
+
+def _report(tally: Tally, acks: str) -> None:
+    for number, error in tally.failures:
+        say(f"message {number} was not published: {error.text}")
+    if tally.failed > len(tally.failures):
+        say(f"and {tally.failed - len(tally.failures)} more were not published")
+    if tally.unknown:
+        say(f"{_counted(tally.unknown)} sent without an answer: they may have arrived or not")
+    if not tally.read:
+        return
+    seconds = max(time.monotonic() - tally.started_at, 1e-9)
+    done = "sent without acknowledgement (acks=0)" if acks == "0" else "acknowledged"
+    rate = f" ({tally.acknowledged / seconds:,.0f}/s)" if tally.acknowledged >= 1000 else ""
+    print(f"{_counted(tally.acknowledged)} {done} in {seconds:.1f} s{rate}", flush=True)
+
+
+def _counted(number: int) -> str:
+    return "1 message" if number == 1 else f"{number} messages"
+
+
+def parse_headers(texts: list[str]) -> Headers:
+    """Headers from NAME=VALUE texts; names may repeat.
+
+    Raises:
+        typer.BadParameter: a text without "=".
+    """
+    pairs = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"header {text!r} is not NAME=VALUE")
+        pairs.append((name, os.fsencode(value)))
+    return tuple(pairs)

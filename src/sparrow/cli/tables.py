@@ -1,0 +1,34 @@
+"""Tables on stdout: by Rich on a terminal, tab-separated without a frame otherwise, so that pipes get plain columns."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> None:
+    """Print rows under their columns."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_rich(columns, cells, title)
+        return
+    for row in [list(columns), *cells]:
+        print("\t".join(row))
+
+
+def _print_rich(columns: Sequence[str], rows: list[list[str]], title: str) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left")
+    for name, values in zip(columns, zip(*rows, strict=True) if rows else [()] * len(columns), strict=True):
+        numeric = bool(values) and all(value.lstrip("-").isdecimal() for value in values)
+        table.add_column(name, justify="right" if numeric else "left")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)

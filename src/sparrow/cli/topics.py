@@ -1,0 +1,186 @@
+"""`sparrow topic …`: make, list, describe, configure and delete topics."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sparrow.base.units import format_size, plain_topic_config
+from sparrow.cli.exits import FAILED, OK, say
+from sparrow.cli.tables import print_table
+from sparrow.cli.target import Token, Url, target, with_client
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparrow.client import Client
+    from sparrow.client.results import TopicDescription
+
+app = typer.Typer(help="Make, list, describe, configure and delete topics.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+Config = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config", "-c", metavar="NAME=VALUE", help="Configuration, such as retention.ms=7d; may repeat."
+    ),
+]
+
+
+@app.command("create")
+def create(
+    context: typer.Context,
+    name: Name,
+    *,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="How many; -1: the broker's default.")
+    ] = -1,
+    config: Config = None,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Make a topic."""
+    settings = parse_pairs(config or [])
+    made = with_client(
+        target(context, url, token),
+        lambda client: client.admin.create_topic(name, partitions=partitions, config=settings),
+    )
+    print(f"topic {made.name} made with {_partitions(made.partition_count)}")
+    return OK
+
+
+@app.command("list")
+def list_topics(
+    context: typer.Context,
+    pattern: Annotated[
+        str, typer.Argument(help="Only topics that match; * and ? stand for characters.")
+    ] = "*",
+    *,
+    long: Annotated[
+        bool, typer.Option("--long", "-l", help="Also messages and sizes; asks for each topic.")
+    ] = False,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """List topics with their partitions."""
+
+    async def act(client: Client) -> list[TopicDescription]:
+        found = sorted(await client.admin.list_topics(pattern), key=lambda each: each.name)
+        return [await client.admin.describe_topic(each.name) for each in found] if long else found
+
+    found = with_client(target(context, url, token), act)
+    columns = ("TOPIC", "PARTITIONS", "MESSAGES", "SIZE") if long else ("TOPIC", "PARTITIONS")
+    print_table(columns, [_row(topic)[: len(columns)] for topic in found])
+    return OK
+
+
+def _row(topic: TopicDescription) -> tuple[str, int, int, str]:
+    messages = sum(each.end_offset - each.start_offset for each in topic.partitions)
+    size_bytes = sum(each.bytes for each in topic.partitions)
+    return topic.name, topic.partition_count, messages, format_size(size_bytes)
+
+
+@app.command("describe")
+def describe(
+    context: typer.Context,
+    name: Name,
+    *,
+    all_config: Annotated[bool, typer.Option("--all", help="Also configuration that nobody set.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Show a topic's partitions and configuration."""
+    topic = with_client(target(context, url, token), lambda client: client.admin.describe_topic(name))
+    print(f"topic {topic.name}, id {topic.id}")
+    partitions = [(p.partition, p.start_offset, p.end_offset, format_size(p.bytes)) for p in topic.partitions]
+    print_table(("PARTITION", "START", "END", "SIZE"), partitions)
+    entries = [entry for entry in topic.config if all_config or entry.source != "default"]
+    if entries:
+        print_table(("CONFIGURATION", "VALUE", "SOURCE"), [(e.name, e.value, e.source) for e in entries])
+    return OK
+
+
+@app.command("configure")
+def configure(
+    context: typer.Context,
+    name: Name,
+    *,
+    config: Config = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; may repeat.")
+    ] = None,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Change a topic's configuration."""
+    settings = parse_pairs(config or [])
+    if not settings and not unset:
+        raise typer.BadParameter("say what to change by --config NAME=VALUE or --unset NAME")
+    topic = with_client(
+        target(context, url, token),
+        lambda client: client.admin.configure_topic(name, set=settings, unset=unset or []),
+    )
+    own = ", ".join(f"{e.name}={e.value}" for e in topic.config if e.source == "topic")
+    print(f"topic {name} is configured: {own or 'all defaults'}")
+    return OK
+
+
+@app.command("add-partitions")
+def add_partitions(
+    context: typer.Context,
+    name: Name,
+    *,
+    total: Annotated[int, typer.Argument(help="How many partitions the topic has then.", show_default=False)],
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Give a topic more partitions. Keys may move to others; there is no way back."""
+    topic = with_client(target(context, url, token), lambda client: client.admin.add_partitions(name, total))
+    print(f"topic {name} has {_partitions(topic.partition_count)}")
+    return OK
+
+
+@app.command("delete")
+def delete(
+    context: typer.Context,
+    name: Name,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Delete a topic with all its messages."""
+    if not yes and not confirmed(f"Delete topic {name} with all its messages?"):
+        return FAILED
+    with_client(target(context, url, token), lambda client: client.admin.delete_topic(name))
+    print(f"topic {name} deleted")
+    return OK
+
+
+def confirmed(question: str) -> bool:
+    """Ask on a terminal; elsewhere nobody can answer, so it is a no that says how to say yes."""
+    if not sys.stdin.isatty():
+        say("nothing was done: there is nobody to ask; say --yes")
+        return False
+    return typer.confirm(question)
+
+
+def parse_pairs(texts: list[str]) -> Mapping[str, str]:
+    """Configuration from NAME=VALUE texts; durations and sizes may have units.
+
+    Raises:
+        typer.BadParameter: a text without "=".
+    """
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE")
+        pairs[name.strip()] = value.strip()
+    return plain_topic_config(pairs)
+
+
+def _partitions(number: int) -> str:
+    return "1 partition" if number == 1 else f"{number} partitions"

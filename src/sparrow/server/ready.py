@@ -1,0 +1,70 @@
+"""What the server says once clients can connect: a block for people, and a file for supervisors.
+
+The ready file is JSON, replaced atomically, and removed at the stop: {"pid": …, "url": "sparrow://…", "host": …, "port": …,
+"data_dir": …}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from sparrow.base.errors import InvalidConfig
+from sparrow.base.units import format_size
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Where a running server is reached."""
+
+    pid: int
+    version: str
+    url: str
+    host: str
+    port: int
+    data_dir: str
+
+
+def url_of(host: str, port: int) -> str:
+    """The address for clients; one that listens everywhere is reached on this machine by loopback."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - compared, not bound
+    return f"sparrow://[{reachable}]:{port}" if ":" in reachable else f"sparrow://{reachable}:{port}"
+
+
+def banner(ready: Ready, *, topics: int, free_bytes: int, access: str) -> str:
+    """The block that tells a person what listens where and where the data is."""
+    lines = [
+        f"Sparrow {ready.version} is ready (pid {ready.pid})",
+        f"  clients   {ready.url}",
+        f"  access    {access}",
+        f"  data      {ready.data_dir} ({_counted(topics, 'topic')}, {format_size(free_bytes)} free)",
+        "  stop      Ctrl-C or SIGTERM",
+    ]
+    return "\n".join(lines)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def write_ready_file(path: str, ready: Ready) -> None:
+    """Write the file whole; a supervisor never sees half of it.
+
+    Raises:
+        InvalidConfig: the place cannot be written.
+    """
+    partial = f"{path}.{ready.pid}.tmp"
+    try:
+        with open(partial, "w", encoding="utf-8") as file:
+            json.dump(asdict(ready), file)
+        os.replace(partial, path)
+    except OSError as error:
+        raise InvalidConfig(f"ready_file {path} cannot be written: {error.strerror}") from None
+
+
+def remove_ready_file(path: str) -> None:
+    """Forget it; one that is gone already is no error."""
+    with suppress(OSError):
+        os.unlink(path)

@@ -1,0 +1,78 @@
+"""A server as a process: event loop, signals, exit.
+
+The first SIGTERM or SIGINT drains and ends with exit code 0; the second ends the process at once (nothing that was
+acknowledged is lost by that, the next start only has to recover).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from sparrow.server.server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparrow.server.config import ServerConfig
+
+log = logging.getLogger("sparrow.server")
+
+
+def run(config: ServerConfig) -> None:
+    """Serve until a signal says stop.
+
+    Raises:
+        SparrowError: the start failed; see `Server.start`.
+    """
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve(config))
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop where it exists, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+async def _serve(config: ServerConfig) -> None:
+    server = Server(config)
+    stopped = _on_signals()
+    ready = await server.start()
+    # What lives now lives until the end: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    print(server.banner(), file=sys.stderr, flush=True)
+    log.info("ready", extra={"url": ready.url, "data_dir": ready.data_dir})
+    name = await stopped
+    log.info("stopping", extra={"signal": name, "drain_timeout_ms": config.drain_timeout_ms})
+    await server.stop()
+    log.info("stopped")
+
+
+def _on_signals() -> asyncio.Future[str]:
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[str] = loop.create_future()
+
+    def arrived(number: signal.Signals) -> None:
+        if stopped.done():
+            print(
+                "sparrow: stopped at once by a second signal; the next start recovers",
+                file=sys.stderr,
+                flush=True,
+            )
+            os._exit(128 + number)
+        stopped.set_result(number.name)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, arrived, number)
+    return stopped

@@ -1,0 +1,173 @@
+"""A running broker with its doors, put together in the order in which the parts depend on each other.
+
+Start: the data directory, the broker, the topics that the configuration declares, the doors, the word that it is ready.
+Stop: the doors drain (accept nobody, finish what was promised, tell the clients), then the broker closes its data. The stop is
+bounded in time; what it would cut short is not acknowledged, so nothing that was promised depends on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import InvalidConfig, TopicExists
+from sparrow.server.config import check_exposure
+from sparrow.server.ready import Ready, banner, remove_ready_file, url_of, write_ready_file
+from sparrow.server.tokens import TokenAuthenticator, read_tokens_file
+
+if TYPE_CHECKING:
+    from sparrow.broker.broker import Broker
+    from sparrow.frontends.native import NativeFrontend
+    from sparrow.server.config import ServerConfig, TopicDeclaration
+
+log = logging.getLogger("sparrow.server")
+
+META_FILE = "meta.db"
+CLOSE_TIMEOUT_S = 20.0
+"""How long the broker may take to sync and close its logs once nobody is connected."""
+
+
+class Server:
+    """One broker and its doors. Call everything on one event loop.
+
+    Raises (from the constructor):
+        InvalidConfig: a public address without authentication, or a tokens file that cannot be used.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        tokens = {**config.tokens, **_tokens_of_file(config)}
+        check_exposure(config, authenticated=bool(tokens))
+        self._authenticator = TokenAuthenticator(tokens)
+        self._access = (
+            f"by token ({len(tokens)} principals)" if tokens else "everybody who reaches this address"
+        )
+        self._broker: Broker | None = None
+        self._native: NativeFrontend | None = None
+        self.ready: Ready | None = None
+
+    async def start(self) -> Ready:
+        """Everything up, or nothing: when it raises, what was started is closed again.
+
+        Raises:
+            DataDirectoryError: the data directory is in use, unreadable or of a newer format.
+            InvalidConfig: the address cannot be listened on, or a declared topic is wrong.
+        """
+        try:
+            return await self._start()
+        except BaseException:
+            await self.stop(0)
+            raise
+
+    async def _start(self) -> Ready:
+        config = self.config
+        self._broker = await _start_broker(config)
+        for topic in config.topics:
+            await _declare(self._broker, topic)
+        self._native = _make_native_door(config, self._broker, self._authenticator)
+        port = await _listen(self._native, config.native_host, config.native_port)
+        self.ready = _ready(config, port)
+        if config.ready_file:
+            write_ready_file(config.ready_file, self.ready)
+        return self.ready
+
+    def banner(self) -> str:
+        """What to tell a person after the start."""
+        assert self.ready is not None
+        assert self._broker is not None
+        topics = len(self._broker.list_topics())
+        return banner(
+            self.ready, topics=topics, free_bytes=_free_bytes(self.ready.data_dir), access=self._access
+        )
+
+    async def stop(self, drain_timeout_s: float | None = None) -> None:
+        """Drain the doors, close the broker. May be called at any time, also twice.
+
+        Raises:
+            StorageFailed, TimeoutError: the data could not be closed cleanly; the next start recovers it.
+        """
+        timeout_s = self.config.drain_timeout_ms / 1000 if drain_timeout_s is None else drain_timeout_s
+        native, self._native = self._native, None
+        broker, self._broker = self._broker, None
+        if native is not None:
+            await native.drain(timeout_s)
+        if broker is not None:
+            await asyncio.wait_for(broker.close(), CLOSE_TIMEOUT_S)
+        if self.ready is not None and self.config.ready_file:
+            remove_ready_file(self.config.ready_file)
+
+
+async def _declare(broker: Broker, topic: TopicDeclaration) -> None:
+    with suppress(TopicExists):
+        await broker.create_topic(topic.name, topic.partitions, topic.config)
+        log.info("topic made", extra={"topic": topic.name})
+
+
+def _tokens_of_file(config: ServerConfig) -> dict[str, str]:
+    return read_tokens_file(config.tokens_file) if config.tokens_file else {}
+
+
+async def _start_broker(config: ServerConfig) -> Broker:
+    """A broker over the data directory; whatever fails on the way gives the directory back."""
+    from sparrow.broker.broker import Broker
+    from sparrow.broker.config import BrokerConfig
+    from sparrow.meta.sqlite import SqliteMetaStore
+    from sparrow.storage.local import LocalLogStore
+    from sparrow.storage.options import StorageOptions
+
+    storage = StorageOptions(flush_interval_ms=config.flush_interval_ms, reserve_bytes=config.reserve_bytes)
+    rules = BrokerConfig(
+        default_partitions=config.default_partitions,
+        auto_create_topics=config.auto_create_topics,
+        topic_defaults=config.topic_defaults,
+    )
+    async with AsyncExitStack() as opening:
+        logs = LocalLogStore(config.data_dir, options=storage)
+        opening.push_async_callback(logs.close)
+        meta = SqliteMetaStore(os.path.join(config.data_dir, META_FILE))
+        opening.push_async_callback(meta.close)
+        broker = Broker(config=rules, log_store=logs, meta_store=meta)
+        await broker.start()
+        opening.pop_all()  # from here on the broker closes its stores
+    return broker
+
+
+def _make_native_door(
+    config: ServerConfig, broker: Broker, authenticator: TokenAuthenticator
+) -> NativeFrontend:
+    from sparrow.frontends.native import NativeFrontend, NativeLimits
+
+    limits = NativeLimits(
+        max_frame_bytes=config.max_frame_bytes,
+        max_connections=config.max_connections,
+        receive_budget_bytes=config.receive_budget_bytes,
+        idle_timeout_ms=config.idle_timeout_ms,
+    )
+    return NativeFrontend(
+        broker, authenticator=authenticator, limits=limits, logger=logging.getLogger("sparrow.native")
+    )
+
+
+async def _listen(door: NativeFrontend, host: str, port: int) -> int:
+    try:
+        return await door.start(host, port)
+    except OSError as error:
+        raise InvalidConfig(
+            f"cannot listen on {host}:{port}: {error.strerror or error}; another program may use it"
+            " (give another native.port, or 0 for a free one)"
+        ) from None
+
+
+def _ready(config: ServerConfig, port: int) -> Ready:
+    from sparrow.base.version import version
+
+    host = config.native_host
+    return Ready(os.getpid(), version(), url_of(host, port), host, port, os.path.abspath(config.data_dir))
+
+
+def _free_bytes(path: str) -> int:
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize

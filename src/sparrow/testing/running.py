@@ -1,0 +1,127 @@
+"""Brokers that run for the length of a test: in a thread with its own event loop, or in a process.
+
+The port stays the same over `restart`, so that clients find the broker again. Options are read as `sparrow serve` reads them; the
+environment and a `sparrow.yml` of the caller play no part.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sparrow.base.errors import InvalidArgument, InvalidConfig
+from sparrow.base.options import options_of, resolve
+from sparrow.server.config import ServerConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sparrow.server.ready import Ready
+
+
+class Host(Protocol):
+    """Where a broker runs. `start` and `stop` block; `stop` of one that is not running does nothing."""
+
+    def start(self, config: ServerConfig, given: Mapping[str, object]) -> Ready: ...
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class RunningBroker:
+    """A broker under test. Blocking; call it from one thread."""
+
+    def __init__(self, host: Host, options: dict[str, object]) -> None:
+        self._host = host
+        self._options = options
+        self._ready = self._start()
+
+    @property
+    def url(self) -> str:
+        """What clients connect to: sparrow://127.0.0.1:PORT."""
+        return self._ready.url
+
+    @property
+    def host(self) -> str:
+        return self._ready.host
+
+    @property
+    def port(self) -> int:
+        return self._ready.port
+
+    @property
+    def data_dir(self) -> str:
+        """Absolute path of the data directory."""
+        return self._ready.data_dir
+
+    @property
+    def pid(self) -> int:
+        """The process that the broker runs in."""
+        return self._ready.pid
+
+    def restart(self) -> None:
+        """Stop it (gracefully, unless it was killed before) and start it again on the same port and data."""
+        self.stop()
+        self._options["native_port"] = self.port
+        self._ready = self._start()
+
+    def stop(self) -> None:
+        """Drain and stop, as SIGTERM does; one that does not run stays so."""
+        self._host.stop()
+
+    def kill(self) -> None:
+        """kill -9. Start it again by `restart`.
+
+        Raises:
+            InvalidArgument: the broker runs in a thread; make it with `process=True`.
+        """
+        self._host.kill()
+
+    def _start(self) -> Ready:
+        return self._host.start(_config(self._options), self._options)
+
+
+def _config(given: Mapping[str, object]) -> ServerConfig:
+    options = options_of(ServerConfig)
+    unknown = sorted(set(given) - {each.name for each in options})
+    if unknown:
+        raise InvalidConfig(
+            f"there is no option {unknown[0]!r}; sparrow.server.config.ServerConfig has them all"
+        )
+    resolved = resolve(options, flags=given, environment={}, file={})
+    return ServerConfig(**resolved.values)
+
+
+@contextmanager
+def running(*, process: bool, data_dir: str | None, options: Mapping[str, Any]) -> Iterator[RunningBroker]:
+    """See `sparrow.testing.broker`."""
+    work_dir = tempfile.mkdtemp(prefix="sparrow-test-")
+    chosen = {"native_port": 0, "reserve_bytes": 0, **options, "data_dir": data_dir or f"{work_dir}/data"}
+    host = _host(process, work_dir)
+    try:
+        yield RunningBroker(host, chosen)
+    finally:
+        try:
+            host.stop()
+        finally:
+            shutil.rmtree(work_dir, ignore_errors=True)
+
+
+def _host(process: bool, work_dir: str) -> Host:
+    if process:
+        from sparrow.testing.process import ProcessHost
+
+        return ProcessHost(work_dir)
+    from sparrow.testing.thread import ThreadHost
+
+    return ThreadHost()
+
+
+def refuse_kill() -> InvalidArgument:
+    """The error of `kill` for a broker that shares the caller's process."""
+    return InvalidArgument(
+        "a broker in a thread cannot be killed without its process; make it with process=True"
+    )

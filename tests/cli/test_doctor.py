@@ -1,0 +1,93 @@
+"""`sparrow doctor`: says what is wrong with a data directory, and changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import pytest
+
+import sparrow.testing
+
+
+def fingerprint(directory):
+    """Everything in a directory: names, contents, times of change."""
+    found = {}
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(parent, name)
+            with open(path, "rb") as file:
+                found[path] = (hashlib.sha256(file.read()).hexdigest(), os.stat(path).st_mtime_ns)
+    return found
+
+
+def test_healthy_directory_is_well(run, data_dir):
+    before = fingerprint(data_dir)
+    found = run("doctor", data_dir, "--all")
+    assert (found.code, found.err) == (0, "")
+    assert "the last broker was stopped cleanly" in found.out
+    assert "checked 3 batches" in found.out
+    assert found.out.endswith("all is well\n")
+    assert fingerprint(data_dir) == before
+
+
+def test_torn_tail_is_named_with_what_would_be_cut_and_stays(run, data_dir, segment):
+    (data_dir / ".clean").unlink()
+    with open(segment, "ab") as file:
+        file.write(b"torn" * 10)
+    before = fingerprint(data_dir)
+    found = run("doctor", data_dir)
+    assert found.code == 1
+    assert "the last broker was not stopped cleanly" in found.out
+    assert f"would repair: {segment}" in found.out
+    assert "40 bytes are cut off" in found.out
+    assert fingerprint(data_dir) == before
+
+
+def test_damaged_batch_behind_the_checkpoint_is_found_by_all(run, data_dir, segment):
+    with open(segment, "r+b") as file:
+        file.seek(100)
+        file.write(b"\xff\xff\xff")
+    found = run("doctor", data_dir, "--all")
+    assert found.code == 65
+    assert f"damaged: {segment}: position 0: record batch's CRC" in found.out
+
+
+def test_damaged_meta_store_is_named(run, data_dir):
+    (data_dir / "meta.db").write_bytes(b"this was a database once" * 100)
+    found = run("doctor", data_dir)
+    assert found.code == 65
+    assert "meta.db is damaged" in found.out
+
+
+def test_missing_meta_store_is_named(run, data_dir):
+    (data_dir / "meta.db").unlink()
+    found = run("doctor", data_dir)
+    assert found.code == 65
+    assert "meta.db is missing" in found.out
+
+
+def test_newer_format_is_refused(run, data_dir):
+    (data_dir / "format").write_text("sparrow data directory\nversion: 99\n")
+    found = run("doctor", data_dir)
+    assert found.code == 73
+    assert "format 99" in found.err
+
+
+@pytest.mark.parametrize("content", [None, {}, {"letter.txt": "hello"}])
+def test_what_is_no_data_directory_is_refused(run, tmp_path, content):
+    path = tmp_path / "other"
+    if content is not None:
+        path.mkdir()
+        for name, text in content.items():
+            (path / name).write_text(text)
+    found = run("doctor", path)
+    assert (found.code, found.out) == (73, "")
+    assert "--data-dir" in found.err
+
+
+def test_directory_in_use_is_refused_with_the_pid(run):
+    with sparrow.testing.broker() as broker:
+        found = run("doctor", broker.data_dir)
+    assert found.code == 73
+    assert f"is in use by the broker with pid {os.getpid()}" in found.err

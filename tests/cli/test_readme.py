@@ -1,0 +1,97 @@
+"""Everything that the README tells a stranger to type works."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sparrow.testing
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)( serve)?\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+SHELL = [text for language, serve, text in BLOCKS if language == "sh" and not serve]
+PYTHON = [text for language, _, text in BLOCKS if language == "python"]
+PLAIN = [text for language, _, text in BLOCKS if not language]
+DEFAULT_URL = "sparrow://127.0.0.1:9094"
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with sparrow.testing.broker() as running:
+        yield running
+
+
+def environment(broker):
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "SPARROW_URL": broker.url,
+    }
+
+
+def run(command, broker, tmp_path):
+    return subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment(broker),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", SHELL)
+def test_shell_block_runs(text, broker, tmp_path):
+    found = run(["bash", "-euo", "pipefail", "-c", text], broker, tmp_path)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", PYTHON)
+def test_python_block_runs(text, broker, tmp_path):
+    text = text.replace(DEFAULT_URL, broker.url)
+    found = run([sys.executable, "-W", "error", "-c", text], broker, tmp_path)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_serve_block_starts_a_broker_in_the_working_directory(tmp_path):
+    serve = next(text for _, serve, text in BLOCKS if serve)
+    with sparrow.testing.broker() as free:
+        port = free.port  # free again in a moment
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "SPARROW_NATIVE_PORT": str(port)}
+    process = subprocess.Popen(
+        ["bash", "-c", f"exec {serve}"], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    banner = [process.stderr.readline() for _ in range(5)]
+    process.terminate()
+    process.stderr.read()
+    process.stderr.close()
+    assert process.wait(30) == 0
+    assert f"sparrow://127.0.0.1:{port}" in banner[1]
+    assert str(tmp_path / "sparrow-data") in banner[3]
+    assert (tmp_path / "sparrow-data" / ".clean").exists()
+
+
+def test_other_blocks_are_make_targets_and_pip():
+    commands = [line for text in PLAIN for line in text.splitlines()]
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for command in commands:
+        assert command.startswith("pip install ") or command.removeprefix("make ") in targets
+
+
+def test_documents_that_are_linked_exist():
+    links = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []

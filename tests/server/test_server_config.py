@@ -1,0 +1,152 @@
+"""The configuration file and what a server refuses at its start."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sparrow.base.errors import InvalidConfig
+from sparrow.base.options import options_of
+from sparrow.base.yamlfile import read_yaml
+from sparrow.server.config import IN_WORDS, ServerConfig, TopicDeclaration, check_exposure, is_loopback, load
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """Writes sparrow.yml into the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text):
+        (tmp_path / "sparrow.yml").write_text(text)
+
+    return write
+
+
+def test_defaults_hold_without_a_file(file):
+    config, resolved = load({}, {})
+    assert config == ServerConfig()
+    assert set(resolved.sources.values()) == {"default"}
+    assert (config.native_host, config.native_port, config.data_dir) == ("127.0.0.1", 9094, "./sparrow-data")
+    assert (config.auto_create_topics, config.default_partitions) == (True, 4)
+
+
+def test_file_in_the_working_directory_is_read(file):
+    file(
+        """
+data_dir: /srv/sparrow
+native:
+  host: 10.0.0.5
+  port: 7000
+max_frame: 32 MiB
+idle_timeout: 2m
+tokens: {alice: s3cret, bob: hunter2}
+default_topic_config:
+  retention.ms: 1d
+topics:
+  - audit
+  - name: orders
+    partitions: 8
+    config: {retention.ms: 7d, cleanup.policy: compact}
+"""
+    )
+    config, _ = load({}, {})
+    assert (config.data_dir, config.native_host, config.native_port) == ("/srv/sparrow", "10.0.0.5", 7000)
+    assert (config.max_frame_bytes, config.idle_timeout_ms) == (32 << 20, 120_000)
+    assert config.tokens == {"alice": "s3cret", "bob": "hunter2"}
+    assert config.topic_defaults == {"retention.ms": "86400000"}
+    orders = TopicDeclaration("orders", 8, {"retention.ms": "604800000", "cleanup.policy": "compact"})
+    assert config.topics == (TopicDeclaration("audit", -1, {}), orders)
+
+
+def test_config_flag_names_another_file_and_wins_over_the_variable(file, tmp_path):
+    file("default_partitions: 1")
+    (tmp_path / "flag.yml").write_text("default_partitions: 2")
+    (tmp_path / "variable.yml").write_text("default_partitions: 3")
+    assert load({}, {"SPARROW_CONFIG": "variable.yml"})[0].default_partitions == 3
+    assert load({"config": "flag.yml"}, {"SPARROW_CONFIG": "variable.yml"})[0].default_partitions == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("data_dir: [", r"sparrow\.yml:1: not YAML"),
+        ("a: 1\n\tb: 2", r"sparrow\.yml:2: not YAML"),
+        ("- data_dir", r"sparrow\.yml:1: a mapping of options is expected"),
+        ("data_dri: x", r"sparrow\.yml:1: there is no option 'data_dri'; did you mean 'data_dir'\?"),
+        (
+            "log:\n  level: info\n  level: debug",
+            r"sparrow\.yml:3: 'log\.level' stands twice; the first is on line 2",
+        ),
+        ("\nnative:\n  port: high", r"sparrow\.yml:3: native\.port cannot be 'high'"),
+        ("native: 5", r"sparrow\.yml:1: there is no option 'native'"),
+        ("tokens: {a: x, a: y}", r"sparrow\.yml:1: 'a' stands twice"),
+        ("topics: {name: x}", r"topics cannot be .* a list of topics"),
+        ("topics: [{nmae: x}]", r"topics that have a name"),
+        ("topics: [{name: x, partition: 3}]", r"name, partitions and config for a topic, not 'partition'"),
+        (
+            "data_dir: !!python/object/apply:os.system ['true']",
+            r"sparrow\.yml:1: not YAML: could not determine a constructor",
+        ),
+        ("drain_timeout: 2024-99-99", r"sparrow\.yml:1: .*put the value in quotes"),
+        ("a: &x {b: *x}", r"sparrow\.yml:1: "),
+    ],
+)
+def test_wrong_file_is_refused_with_its_line(file, text, message):
+    file(text)
+    with pytest.raises(InvalidConfig, match=message):
+        load({}, {})
+
+
+def test_missing_file_is_refused_only_when_it_was_named(file):
+    with pytest.raises(InvalidConfig, match=r"configuration file nowhere\.yml cannot be read: No such file"):
+        load({"config": "nowhere.yml"}, {})
+
+
+def test_token_of_a_wrong_file_is_not_shown(file):
+    file("tokens: [hunter2]")
+    with pytest.raises(InvalidConfig) as caught:
+        load({}, {})
+    assert "hunter2" not in caught.value.text
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
+@settings(max_examples=60)
+def test_any_text_is_a_mapping_or_a_clear_error(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("yaml") / "any.yml"
+    path.write_text(text)
+    try:
+        places = [each.place for each in read_yaml(str(path), ["topics"]).values()]
+    except InvalidConfig as error:
+        places = [error.text.removeprefix("configuration file ")]
+    assert all(place.startswith(str(path)) for place in places)
+
+
+def test_every_option_has_its_own_key_flag_and_variable():
+    options = options_of(ServerConfig)
+    for names in (
+        [o.key for o in options],
+        [o.flag for o in options if o.flag],
+        [o.environment for o in options if o.environment],
+    ):
+        assert len(set(names)) == len(names)
+    assert all(each.help.endswith(".") for each in options)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_needs_no_authentication(host):
+    check_exposure(ServerConfig(native_host=host), authenticated=False)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.1.2.3", "no-such-name.invalid"])
+def test_public_address_without_authentication_is_refused_unless_said_in_words(host):
+    with pytest.raises(InvalidConfig, match="Set tokens or tokens_file, or listen on 127"):
+        check_exposure(ServerConfig(native_host=host), authenticated=False)
+    check_exposure(ServerConfig(native_host=host), authenticated=True)
+    check_exposure(ServerConfig(native_host=host, insecure_public_listen=IN_WORDS), authenticated=False)
+    assert not is_loopback(host)
+
+
+def test_only_the_exact_words_allow_a_public_address(file):
+    with pytest.raises(InvalidConfig, match="without authentication"):
+        load({"insecure_public_listen": "yes"}, {})
