@@ -1,9 +1,9 @@
 """Frames: the envelope around every payload, drawn in `docs/protocol.md`.
 
 Strategy: no work per byte. A chunk from the socket is cut into memoryviews, without a copy, as long as it holds whole frames.
-The beginning of a frame that goes on in the next chunk is copied into a buffer that grows with what arrives (never with what
-was announced), so a frame that spans chunks is copied once and a peer that sends two bytes at a time costs no more memory than
-the frame. A length over the limit is refused as soon as its four bytes are there.
+The pieces of a frame that spans chunks are kept as they came and joined once, when the last is there; small pieces are gathered
+in a buffer, so that a peer that sends two bytes at a time costs no more memory than the frame. Memory grows with what arrives,
+never with what was announced. A length over the limit is refused as soon as its four bytes are there.
 
 What the payload of a type may be is not known here; see `connection.py`.
 """
@@ -30,6 +30,8 @@ MAX_FRAME_BYTES = 16 << 20
 MAX_FRAME_BYTES_BEFORE_WELCOME = 64 << 10
 HEAD_RESERVE_BYTES = 1024
 """A batch is at most the frame limit less this, so that what was published fits into a DELIVER, whose head is longer."""
+LARGE_PIECE_BYTES = 32 << 10
+"""A piece of a frame of that size is kept as it came, with the chunk that it is part of."""
 JOIN_BELOW_BYTES = 2048
 """Smaller frames leave as one piece: a copy is cheaper than one more element in writev."""
 
@@ -53,11 +55,12 @@ class FrameDecoder:
     `max_frame_bytes` bounds a frame's length field and may be changed between two frames.
     """
 
-    __slots__ = ("_needed_bytes", "_partial", "max_frame_bytes")
+    __slots__ = ("_held_bytes", "_needed_bytes", "_pieces", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.max_frame_bytes = max_frame_bytes
-        self._partial = bytearray()
+        self._pieces: list[memoryview | bytearray] = []
+        self._held_bytes = 0
         self._needed_bytes = 0
 
     @property
@@ -68,7 +71,7 @@ class FrameDecoder:
     @property
     def bytes_held(self) -> int:
         """Bytes of an unfinished frame that are here."""
-        return len(self._partial)
+        return self._held_bytes
 
     def receive_data(self, data: bytes) -> Iterator[Frame]:
         """Yield the frames that `data` completes; the iterator must be exhausted before the next call.
@@ -77,14 +80,13 @@ class FrameDecoder:
             FrameTooLarge: a length is over the limit; nothing more can be decoded.
             BadFrame: a length is too small for a header.
         """
-        start = 0
-        if self._partial:
-            start = self._continue_partial(data)
-            if not self._needed_bytes or len(self._partial) < self._needed_bytes:
-                return
-            yield self._take_partial()
-        end = len(data)
+        start, end = 0, len(data)
         view = memoryview(data)
+        if self._held_bytes:
+            start = self._continue(view)
+            if not self._needed_bytes or self._held_bytes < self._needed_bytes:
+                return
+            yield self._take()
         while end - start >= HEADER_BYTES:
             length, kind, flags, channel = _unpack_header(data, start)
             if not REST_OF_HEADER_BYTES <= length <= self.max_frame_bytes:
@@ -95,35 +97,44 @@ class FrameDecoder:
             yield kind, flags, channel, view[start + HEADER_BYTES : stop]
             start = stop
         if start < end:
-            self._partial += view[start:]
+            self._hold(view[start:])
             self._announce()
 
-    def _continue_partial(self, data: bytes) -> int:
-        """Move what belongs to the unfinished frame from `data` behind it; return where the rest begins."""
+    def _continue(self, view: memoryview) -> int:
+        """Hold what belongs to the unfinished frame; return where the rest of `view` begins."""
         start = 0
-        if len(self._partial) < HEADER_BYTES:
-            start = HEADER_BYTES - len(self._partial)
-            self._partial += data[:start]
+        if self._held_bytes < HEADER_BYTES:
+            start = min(HEADER_BYTES - self._held_bytes, len(view))
+            self._hold(view[:start])
             self._announce()
-        stop = self._needed_bytes - len(self._partial) + start
-        if self._needed_bytes and stop > start:
-            self._partial += memoryview(data)[start:stop]
+        stop = max(start, self._needed_bytes - self._held_bytes + start)
+        self._hold(view[start:stop])
         return stop
 
+    def _hold(self, piece: memoryview) -> None:
+        if len(piece) >= LARGE_PIECE_BYTES:
+            self._pieces.append(piece)
+        elif self._pieces and isinstance(self._pieces[-1], bytearray):
+            self._pieces[-1] += piece
+        else:
+            self._pieces.append(bytearray(piece))
+        self._held_bytes += len(piece)
+
     def _announce(self) -> None:
-        if len(self._partial) < LENGTH_BYTES:
+        if self._held_bytes < LENGTH_BYTES:
             return
-        (length,) = _unpack_length(self._partial)
+        # The first piece has at least a header's bytes, or else all that there are.
+        (length,) = _unpack_length(self._pieces[0])
         if not REST_OF_HEADER_BYTES <= length <= self.max_frame_bytes:
             raise _bad_length(length, self.max_frame_bytes)
         self._needed_bytes = LENGTH_BYTES + length
 
-    def _take_partial(self) -> Frame:
-        partial = self._partial
-        self._partial = bytearray()
-        self._needed_bytes = 0
-        _, kind, flags, channel = _unpack_header(partial)
-        return kind, flags, channel, memoryview(partial).toreadonly()[HEADER_BYTES:]
+    def _take(self) -> Frame:
+        frame = b"".join(self._pieces)
+        self._pieces = []
+        self._held_bytes = self._needed_bytes = 0
+        _, kind, flags, channel = _unpack_header(frame)
+        return kind, flags, channel, memoryview(frame)[HEADER_BYTES:]
 
 
 def _bad_length(length: int, max_frame_bytes: int) -> BadFrame | FrameTooLarge:
