@@ -11,7 +11,9 @@ Invariants that every implementation keeps (held by the conformance suite in `te
 * what `append` promised at all survives a crash of the process (kill -9);
 * a read returns whole batches as they were appended (base offset and leader epoch stamped), never part of one, and the
   batch that *holds* the asked offset comes first;
-* after a failed sync the log takes no more appends (`StorageFailed`): the kernel may have dropped the pages.
+* what was refused (`DiskFull`, `StorageFailed`) never appears later;
+* after a failed write or sync the log takes no more appends (`StorageFailed`): the kernel may have dropped the pages. What
+  it holds can still be read.
 
 Concurrency: unless a method says otherwise, call it on the event loop's thread. Methods that may touch the disk for long
 are coroutines; they do the blocking part in a thread.
@@ -100,11 +102,14 @@ class PartitionLog(Protocol):
 
     @property
     def durable_offset(self) -> int:
-        """Everything before it is on stable storage."""
+        """Everything before it is on stable storage. After a restart that was not clean it begins at the last checkpoint:
+        what lies behind was read back, but may be in the page cache alone until the next `durable`."""
         ...
 
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """Bytes of all batches, those before the start that are still on disk included."""
+        ...
 
     @property
     def uncheckpointed_bytes(self) -> int:
@@ -129,16 +134,23 @@ class PartitionLog(Protocol):
         The result is ready at once where the store keeps batches at once (local files: in the page cache). The bytes may
         be reused by the caller when the call returns. Nothing is appended, or everything is.
 
+        An append of no batches promises (end offset, end offset - 1).
+
         Raises:
             DiskFull: no room; the log is as before, and readable.
-            StorageFailed: an earlier write or sync failed.
+            StorageFailed: an earlier write or sync failed, or the log is closed.
+            Overloaded: the log is being truncated, or the process has no descriptor left.
         """
         ...
 
     def durable(self, offset: int) -> asyncio.Future[None]:
         """A future that is done when everything before `offset` is on stable storage (group commit).
 
-        Asking starts the sync. Fails with StorageFailed when the sync fails.
+        Asking starts the sync. The future fails with StorageFailed when the sync fails, and with OffsetOutOfRange when
+        `truncate` took away what was waited for.
+
+        Raises:
+            OffsetOutOfRange: after the end.
         """
         ...
 
@@ -146,11 +158,13 @@ class PartitionLog(Protocol):
         """Batches from the one that holds `offset`, at most `max_bytes` but at least one batch. None: it would block on
         the disk, use `read`.
 
-        An offset equal to `end_offset` gives an empty chunk.
+        An offset equal to `end_offset` gives an empty chunk. A chunk may end early (at the end of a segment). The batches'
+        CRCs are not checked: the reader does.
 
         Raises:
             OffsetOutOfRange: before the start or after the end.
             CorruptBatch: the bytes on disk are not batches; the message has file and position.
+            StorageFailed: the device cannot read them; later reads may succeed.
         """
         ...
 
@@ -163,15 +177,18 @@ class PartitionLog(Protocol):
         ...
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
-        """The headers of all batches from the one that holds `offset`. Blocking: call it in a thread or at start."""
+        """The headers of all batches from the one that holds `offset` to the end. Blocking: call it in a thread or at start.
+        Raises as `read_nowait`."""
         ...
 
     async def truncate(self, offset: int) -> None:
-        """Drop every batch that holds `offset` or comes after it."""
+        """Drop every batch that holds `offset` or comes after it, durably. Appends are refused meanwhile. A saved state from
+        behind the new end is forgotten. Interrupted by a crash, it is done in part or not at all."""
         ...
 
     async def delete_records(self, before_offset: int) -> int:
-        """Move the log start to `before_offset` (at most the end), durably; returns the new start."""
+        """Move the log start to `before_offset` (at most the end), durably; returns the new start. Bytes are freed by the
+        next `enforce_retention`."""
         ...
 
     async def enforce_retention(self, now_ms: int) -> int:
@@ -184,7 +201,11 @@ class PartitionLog(Protocol):
 
     async def checkpoint(self, state: bytes) -> None:
         """Remember `state`, the caller's fold of all batch headers before `end_offset` *now*, together with a point from
-        which recovery scans. Waits for the sync of everything before it."""
+        which recovery scans. Waits for the sync of everything before it. A log that was never written to remembers nothing.
+
+        Raises:
+            DiskFull, StorageFailed: the last checkpoint stays.
+        """
         ...
 
     def saved_state(self) -> tuple[int, bytes]:
@@ -217,7 +238,8 @@ class LogStore(Protocol):
         ...
 
     async def delete(self, log: PartitionLog) -> None:
-        """Close the log and remove its data."""
+        """Close the log and remove its data. When it returns the data stays removed after any crash, and its name is free:
+        await it before a topic of the same name is made."""
         ...
 
     async def purge(self, log_id: LogId) -> None:
@@ -229,5 +251,10 @@ class LogStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Sync everything, write what makes the next start clean, give the directory back."""
+        """Sync everything, write what makes the next start clean, give the directory back.
+
+        Raises:
+            StorageFailed, DiskFull: a log could not be closed cleanly, so the next start recovers it; the directory is
+                given back all the same.
+        """
         ...

@@ -1,0 +1,271 @@
+"""What of one log is on stable storage, who waits for it, and the checkpoint that says so.
+
+Order is the whole point. A sync round puts the segments on disk from the oldest to the newest, then the names of new files,
+and only then are waiters told. A closed segment is *settled* once it is synced: its indexes are written and synced, and
+then the checkpoint's recovery point moves behind it. So the file `checkpoint` never vouches for a byte that could be
+lost, and recovery reads only what lies behind it.
+
+After a failed sync the log is failed for good: the kernel may have dropped the pages and would report success next time.
+
+Concurrency: `wait`, `appended`, `add_segment`, `synced` and the attributes belong to the loop; `sync` and `after_sync` run in a
+flusher's thread; `save`, `settle` and `save_point` block and run in any thread, one at a time (`_files`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import SparrowError, StorageFailed
+from sparrow.storage import names
+from sparrow.storage.checkpoint import Checkpoint, RecoveryPoint
+from sparrow.storage.filesystem import replace_file, translate
+from sparrow.storage.segment import translate_failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparrow.storage.index import SegmentIndex
+    from sparrow.storage.resources import Resources
+    from sparrow.storage.segment import Segment
+
+_log = logging.getLogger(__name__)
+
+
+class Durability:
+    """One log's. `end_offset` is asked when a sync begins."""
+
+    def __init__(
+        self,
+        resources: Resources,
+        directory: str,
+        saved: Checkpoint,
+        durable_offset: int,
+        end_offset: Callable[[], int],
+    ) -> None:
+        self._resources = resources
+        self._directory = directory
+        self._end_offset = end_offset
+        self.saved = saved
+        self.durable_offset = durable_offset
+        self.failure: StorageFailed | None = None
+        self.is_new = False
+        """The directory and its metadata may not be on stable storage yet."""
+        self.unsettled: deque[Segment] = deque()
+        """From the recovery point's segment to the active one."""
+        self._sync_failure: StorageFailed | None = None
+        """What a sync failed with; set in its thread, before the loop hears of it."""
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._files = threading.Lock()
+
+    # ── on the loop ──
+
+    def wait(self, offset: int) -> asyncio.Future[None]:
+        """Done when everything before `offset` is durable; asking starts the sync."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if offset <= self.durable_offset:
+            future.set_result(None)
+        elif self.failure is not None:
+            future.set_exception(StorageFailed(self.failure.text))
+        else:
+            self._waiters.append((offset, future))
+            self._resources.flusher.request(self)
+        return future
+
+    def add_segment(self, segment: Segment) -> None:
+        """`segment` is the active one from now on; the one before gets synced and settled soon."""
+        self.unsettled.append(segment)
+        if len(self.unsettled) > 1:
+            self._resources.flusher.request(self)
+
+    def appended(self) -> None:
+        """The active segment grew."""
+        self._resources.flusher.note_dirty(self)
+
+    def synced(self, durable_offset: int, error: SparrowError | None) -> None:
+        """A round ended: tell those who waited for it."""
+        if isinstance(error, StorageFailed):
+            self.fail(error)
+        elif error is not None:
+            self._end_waiters(error)
+        else:
+            self.durable_offset = max(self.durable_offset, durable_offset)
+            self._wake()
+
+    def fail(self, error: StorageFailed) -> None:
+        """Take no more appends; everyone who waits hears why."""
+        self.failure = self.failure or error
+        self._end_waiters(self.failure)
+
+    def forget_behind(self, end_offset: int, error: SparrowError) -> None:
+        """The log was cut back to `end_offset`: nobody can wait for what is gone."""
+        self.durable_offset = min(self.durable_offset, end_offset)
+        lost = [waiter for waiter in self._waiters if waiter[0] > end_offset]
+        self._waiters = [waiter for waiter in self._waiters if waiter[0] <= end_offset]
+        _end(lost, error)
+
+    def _wake(self) -> None:
+        durable, waiters = self.durable_offset, self._waiters
+        self._waiters = []
+        for offset, future in waiters:
+            if offset > durable:
+                self._waiters.append((offset, future))
+            elif not future.done():
+                future.set_result(None)
+
+    def _end_waiters(self, error: SparrowError) -> None:
+        waiters, self._waiters = self._waiters, []
+        _end(waiters, error)
+
+    # ── in a flusher's thread ──
+
+    def sync(self) -> int:
+        """Sync all segments that need it, oldest first; the offset before which everything is durable.
+
+        Raises:
+            StorageFailed: the device failed; nothing after the last good round is durable.
+        """
+        if self._sync_failure is not None:
+            raise self._sync_failure
+        target = self._end_offset()
+        try:
+            self._sync_all()
+        except StorageFailed as error:
+            # A later round must not even try: it would succeed without the pages that this one lost.
+            self._sync_failure = error
+            raise
+        return target
+
+    def _sync_all(self) -> None:
+        segments = [segment for segment in tuple(self.unsettled) if segment.needs_sync]
+        for segment in segments:
+            segment.sync()
+        try:
+            self._sync_names(segments)
+        except OSError as error:
+            raise translate_failed(error, "syncing", self._directory) from error
+
+    def _sync_names(self, segments: list[Segment]) -> None:
+        fs, unlinked = self._resources.fs, [segment for segment in segments if not segment.linked]
+        if self.is_new:
+            fd = fs.open(f"{self._directory}/{names.METADATA_FILE}", write=True)
+            try:
+                fs.sync(fd)
+            finally:
+                fs.close(fd)
+        if unlinked or self.is_new:
+            fs.sync_dir(self._directory)
+        if self.is_new:
+            fs.sync_dir(self._directory.rpartition("/")[0])
+            self.is_new = False
+        for segment in unlinked:
+            segment.linked = True
+
+    def after_sync(self) -> None:
+        """Settle closed segments. A failure is no harm to the log: it is tried again after the next sync."""
+        if len(self.unsettled) < 2:
+            return
+        try:
+            self.settle()
+        except SparrowError as error:
+            _log.warning("the indexes of %s could not be written: %s", self._directory, error)
+
+    # ── in any thread ──
+
+    def settle(self) -> None:
+        """Write the indexes of closed and synced segments, then move the recovery point behind them.
+
+        Raises:
+            DiskFull, StorageFailed: the device refused; nothing changed.
+        """
+        with self._files:
+            self._settle()
+
+    def save(self, *, log_start: int = 0, clean_offset: int = 0) -> None:
+        """Write the checkpoint with these offsets, which only grow. Raises as `settle`."""
+        with self._files:
+            saved = self.saved
+            self._write(
+                dataclasses.replace(
+                    saved,
+                    log_start=max(saved.log_start, log_start),
+                    clean_offset=max(saved.clean_offset, clean_offset),
+                )
+            )
+
+    def save_point(self, segment: Segment, point: RecoveryPoint, state: tuple[int, bytes] | None) -> None:
+        """Write the checkpoint with recovery point `point` in `segment`; everything before it is synced already.
+
+        Args:
+            state: (offset, fold) to keep in it; None keeps the one it has.
+
+        Raises:
+            DiskFull, StorageFailed: the device refused; nothing changed.
+        """
+        with self._files:
+            self._settle()
+            saved = self.saved
+            if state is not None:
+                saved = dataclasses.replace(saved, state_offset=state[0], state=state[1])
+            if (point.segment, point.position) >= (saved.point.segment, saved.point.position):
+                self._write_index(segment, point)
+                saved = dataclasses.replace(saved, point=point)
+            self._write(saved)
+
+    def move_back(self, segment: Segment, index: SegmentIndex, point: RecoveryPoint) -> None:
+        """The log is about to be cut back to `point` in `segment`, which becomes the active one.
+
+        Everything is synced. The file's index entries behind the point stay until the next write cuts them off.
+
+        Raises:
+            DiskFull, StorageFailed: the device refused; nothing changed.
+        """
+        with self._files:
+            segment.written = min(segment.written, len(index.offsets))
+            segment.written_times = min(segment.written_times, len(index.times))
+            segment.index = segment.index or index
+            self._write_index(segment, point)
+            end, saved = point.end_offset, self.saved
+            if saved.state_offset > end:
+                saved = dataclasses.replace(saved, state_offset=0, state=b"")
+            log_start, clean_offset = min(saved.log_start, end), min(saved.clean_offset, end)
+            self._write(
+                dataclasses.replace(saved, point=point, log_start=log_start, clean_offset=clean_offset)
+            )
+            self.unsettled = deque([segment])
+
+    def _settle(self) -> None:
+        while len(self.unsettled) > 1 and not self.unsettled[0].needs_sync:
+            segment, following = self.unsettled[0], self.unsettled[1].base_offset
+            point = RecoveryPoint(following, 0, following)
+            self._write_index(segment, None)
+            if following > self.saved.point.segment:
+                self._write(dataclasses.replace(self.saved, point=point))
+            self.unsettled.popleft()
+            if segment.index is not None and not segment.handle.retired:
+                self._resources.indexes.admit(segment, segment.index.size_bytes)
+
+    def _write_index(self, segment: Segment, point: RecoveryPoint | None) -> None:
+        try:
+            if segment.write_index(point.index if point else None):
+                self._resources.fs.sync_dir(self._directory)
+        except OSError as error:
+            raise translate(error, "writing the indexes of", segment.path) from error
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        path = f"{self._directory}/{names.CHECKPOINT_FILE}"
+        try:
+            replace_file(self._resources.fs, path, checkpoint.encode())
+        except OSError as error:
+            raise translate(error, "writing", path) from error
+        self.saved = checkpoint
+
+
+def _end(waiters: list[tuple[int, asyncio.Future[None]]], error: SparrowError) -> None:
+    for _, future in waiters:
+        if not future.done():
+            future.set_exception(type(error)(error.text))

@@ -1,0 +1,182 @@
+"""Group commit: one sync serves everyone who waits for it.
+
+A log that needs a sync is queued once, however many ask. A thread takes it, notes the log's end *then*, syncs, and
+reports how far the log is durable; whoever asked while the sync ran is served by the next one, which the same thread
+starts at once. A few threads let several logs sync at the same time; one log is synced by one thread at a time.
+
+The way back to the event loop is one wake-up for all rounds that ended since the last one, and it is sent before the
+thread does the slower book-keeping of the round (`after_sync`), so that a waiter pays for the sync and one wake-up.
+
+Logs that were appended to and that nobody asks to sync are synced `interval_ms` after the first such append, a few at a
+time, so that they do not stand in the way of those who wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from queue import SimpleQueue
+from typing import Protocol
+
+from sparrow.base.errors import InternalError, SparrowError
+
+BACKGROUND_LOGS = 8
+BACKGROUND_PAUSE_SECONDS = 0.002
+
+
+class Syncable(Protocol):
+    """One log, as the flusher sees it."""
+
+    def sync(self) -> int:
+        """Sync everything appended so far; the offset before which all is durable now. In a thread.
+
+        Raises:
+            SparrowError: the sync failed.
+        """
+        ...
+
+    def synced(self, durable_offset: int, error: SparrowError | None) -> None:
+        """Hear how a round went. On the loop."""
+        ...
+
+    def after_sync(self) -> None:
+        """Work that follows a good round and that nobody waits for. In the round's thread; does not raise."""
+        ...
+
+
+class _Round:
+    """The state of one log: a request while it is running asks for another round."""
+
+    __slots__ = ("again", "running")
+
+    def __init__(self) -> None:
+        self.running = False
+        self.again = False
+
+
+class Flusher:
+    """The threads and their queue. `request` and `note_dirty` are called on the loop."""
+
+    def __init__(self, threads: int, interval_ms: int) -> None:
+        self._threads_wanted = threads
+        self._interval = interval_ms / 1000
+        self._threads: list[threading.Thread] = []
+        self._queue: SimpleQueue[Syncable | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._rounds: dict[Syncable, _Round] = {}
+        self._done: deque[tuple[Syncable, int, SparrowError | None]] = deque()
+        self._wake_sent = False
+        self._dirty: dict[Syncable, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    def request(self, log: Syncable) -> None:
+        """Sync `log` as soon as a thread is free."""
+        self._dirty.pop(log, None)
+        with self._lock:
+            state = self._rounds.setdefault(log, _Round())
+            state.again = state.running
+            if state.running:
+                return
+            state.running = True
+        self._start()
+        if self._threads_wanted:
+            self._queue.put(log)
+        else:
+            asyncio.get_running_loop().call_soon(self._run_rounds, log)
+
+    def note_dirty(self, log: Syncable) -> None:
+        """`log` has bytes that are not synced: do it some time."""
+        if self._interval and log not in self._dirty:
+            self._dirty[log] = None
+            if self._timer is None:
+                self._arm(self._interval)
+
+    def forget(self, log: Syncable) -> None:
+        """The log is closed or deleted."""
+        self._dirty.pop(log, None)
+
+    def close(self) -> None:
+        """End the threads; rounds that run are finished."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    # ── the event loop's side ──
+
+    def _start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        while len(self._threads) < self._threads_wanted and not self._closed:
+            thread = threading.Thread(target=self._serve, name="sparrow-flusher", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _arm(self, delay: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(delay, self._flush_some)
+
+    def _flush_some(self) -> None:
+        self._timer = None
+        for log in list(self._dirty)[:BACKGROUND_LOGS]:
+            self.request(log)
+        if self._dirty:
+            self._arm(BACKGROUND_PAUSE_SECONDS)
+
+    def _deliver(self) -> None:
+        """Tell the logs. Many short rounds may have ended while the loop was busy: the last good one of a log says it all."""
+        self._wake_sent = False
+        good: dict[Syncable, int] = {}
+        while self._done:
+            log, offset, error = self._done.popleft()
+            if error is None:
+                good[log] = max(offset, good.get(log, offset))
+                continue
+            if log in good:
+                log.synced(good.pop(log), None)
+            log.synced(offset, error)
+        for log, offset in good.items():
+            log.synced(offset, None)
+
+    # ── the threads' side ──
+
+    def _serve(self) -> None:
+        while (log := self._queue.get()) is not None:
+            self._run_rounds(log)
+
+    def _run_rounds(self, log: Syncable) -> None:
+        while True:
+            offset, error = _sync(log)
+            self._done.append((log, offset, error))
+            self._wake()
+            if error is None:
+                log.after_sync()
+            with self._lock:
+                state = self._rounds[log]
+                if not state.again:
+                    del self._rounds[log]
+                    return
+                state.again = False
+
+    def _wake(self) -> None:
+        if not self._wake_sent and self._loop is not None:
+            self._wake_sent = True
+            try:
+                self._loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:  # the loop is gone, and with it everyone who waited
+                self._wake_sent = False
+
+
+def _sync(log: Syncable) -> tuple[int, SparrowError | None]:
+    try:
+        return log.sync(), None
+    except SparrowError as error:
+        return -1, error
+    except Exception as error:  # noqa: BLE001 - a bug must reach those who wait, and must not end the thread
+        return -1, InternalError(f"the sync of a log failed in an unexpected way: {error!r}")

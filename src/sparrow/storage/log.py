@@ -1,0 +1,415 @@
+"""One partition's log on files: a row of segments, the last one active.
+
+Strategy. Everything that readers and publishers need is known on the event loop: the segments, how much of each is visible,
+where the log starts and ends. An append writes to the page cache there and then (one vectored write, the batch's bytes are
+not copied) and is kept from that moment on; what costs time on a disk runs in threads (see `durability`, `workers`).
+
+Housekeeping (retention, compaction, truncation, closing) is serialised per log by one lock; appends and reads go on
+meanwhile, but for `truncate`, which refuses appends until it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import CorruptBatch, OffsetOutOfRange, Overloaded, StorageFailed
+from sparrow.records.batch import stamp
+from sparrow.storage import names, retention
+from sparrow.storage.checkpoint import Checkpoint, RecoveryPoint
+from sparrow.storage.durability import Durability
+from sparrow.storage.filesystem import is_no_room, translate, write_all
+from sparrow.storage.housekeeping import Housekeeping
+from sparrow.storage.row import SegmentRow
+from sparrow.storage.segment import NO_BATCH, Segment
+from sparrow.storage.store import Appended, Chunk
+from sparrow.storage.timestamps import first_since
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sparrow.base.errors import SparrowError
+    from sparrow.records.batch import BatchHeader
+    from sparrow.storage.filesystem import Buffer
+    from sparrow.storage.recovery import Recovered, RecoveredSegment
+    from sparrow.storage.resources import Resources
+    from sparrow.storage.store import LogConfig, LogId
+
+STAMP_BYTES = 16
+MAX_RELATIVE = (1 << 31) - 1
+"""Positions and relative offsets in the indexes are 32 bits wide."""
+
+
+class LocalLog:
+    """A `PartitionLog` on segment files. Made by `LocalLogStore.open`."""
+
+    def __init__(
+        self, resources: Resources, log_id: LogId, config: LogConfig, recovered: Recovered, *, exists: bool
+    ) -> None:
+        self.id = log_id
+        self.config = config
+        self.last_append_ms = -1
+        self._resources = resources
+        self._directory = recovered.directory
+        segments = [self._adopt(each) for each in recovered.segments]
+        self._row = SegmentRow(segments, recovered.start_offset, recovered.end_offset)
+        self._point_total = 0
+        self._appended_total = recovered.scanned_bytes
+        self._has_directory = exists
+        self._truncating = False
+        self._closed = False
+        self._maintenance = asyncio.Lock()
+        self._durability = self._make_durability(recovered)
+        self._housekeeping = Housekeeping(
+            resources,
+            self._directory,
+            self._row,
+            self._durability,
+            roll=self._roll,
+            is_stopped=lambda: self._closed,
+        )
+
+    def _adopt(self, found: RecoveredSegment) -> Segment:
+        segment = Segment(
+            self._resources, self._directory, found.base_offset, self.config.index_interval_bytes
+        )
+        segment.size, segment.synced = found.size, found.synced
+        segment.max_timestamp, segment.first_timestamp = found.max_timestamp, found.first_timestamp
+        segment.created_ms, segment.index = found.created_ms, found.index
+        segment.written, segment.written_times = found.written, found.written_times
+        return segment
+
+    def _make_durability(self, recovered: Recovered) -> Durability:
+        row = self._row
+        base = row.segments[0].base_offset if row.segments else row.end
+        point = recovered.point or RecoveryPoint(base, 0, base)
+        saved = recovered.checkpoint or Checkpoint(row.start, point)
+        saved = dataclasses.replace(saved, point=point, log_start=max(saved.log_start, row.start))
+        if saved.state_offset > row.end:
+            saved = dataclasses.replace(saved, state_offset=0, state=b"")
+        durability = Durability(
+            self._resources, self._directory, saved, recovered.durable_offset, lambda: row.end
+        )
+        durability.is_new = recovered.point is None
+        for segment in row.segments:
+            if segment.base_offset >= point.segment:
+                # Bytes before the recovery point are on the disk, so the file's name is.
+                segment.linked = segment.base_offset == point.segment and point.position > 0
+                durability.unsettled.append(segment)
+        return durability
+
+    # ── what is known ──
+
+    @property
+    def start_offset(self) -> int:
+        return self._row.start
+
+    @property
+    def end_offset(self) -> int:
+        return self._row.end
+
+    @property
+    def durable_offset(self) -> int:
+        return self._durability.durable_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._row.segments)
+
+    @property
+    def uncheckpointed_bytes(self) -> int:
+        return self._appended_total - self._point_total
+
+    @property
+    def max_timestamp(self) -> int:
+        return max((segment.max_timestamp for segment in self._row.segments), default=-1)
+
+    @property
+    def directory(self) -> str:
+        """Where the files are; for the store."""
+        return self._directory
+
+    def configure(self, config: LogConfig) -> None:
+        self.config = config
+
+    # ── appending ──
+
+    def append(
+        self, batches: Sequence[tuple[BatchHeader, memoryview]], *, leader_epoch: int = 0
+    ) -> asyncio.Future[Appended]:
+        self._refuse_if_unable()
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        base = self._row.end
+        if batches:
+            self._append(batches, leader_epoch)
+        future.set_result(Appended(base, self._row.end - 1))
+        return future
+
+    def _append(self, batches: Sequence[tuple[BatchHeader, memoryview]], leader_epoch: int) -> None:
+        buffers: list[Buffer] = []
+        entries: list[tuple[int, int, int]] = []
+        offset, total = self._row.end, 0
+        for header, data in batches:
+            size = header.size_bytes
+            buffers += (stamp(header, offset, leader_epoch), data[STAMP_BYTES:])
+            offset += header.last_offset_delta + 1
+            entries.append((offset - 1, size, header.max_timestamp))
+            total += size
+        now_ms = self._resources.clock.wall_ms()
+        self._resources.room.take(total)
+        try:
+            self._active_for(total, offset - 1, entries[-1][2], now_ms).append(buffers, entries, now_ms)
+        except StorageFailed as error:
+            self._durability.fail(error)
+            raise
+        except OSError as error:
+            raise self._refused(error) from error
+        self._row.end = offset
+        self._appended_total += total
+        self.last_append_ms = now_ms
+        self._durability.appended()
+
+    def _refuse_if_unable(self) -> None:
+        if self._durability.failure is not None:
+            raise StorageFailed(self._durability.failure.text)
+        if self._closed:
+            raise StorageFailed(f"the log {self.id} is closed; open it again")
+        if self._truncating:
+            raise Overloaded(f"the log {self.id} is being cut back; try again")
+
+    def _refused(self, error: OSError) -> SparrowError:
+        translated = translate(error, "appending to", self._directory)
+        if is_no_room(error):
+            self._resources.room.forget()
+        elif isinstance(translated, StorageFailed):
+            self._durability.fail(translated)
+        return translated
+
+    def _active_for(self, total: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
+        """The segment that takes `total` bytes: the active one, or a new one when that is full or old."""
+        if not self._row.segments:
+            return self._begin_segment()
+        active = self._row.segments[-1]
+        if self._is_full(active, total, last_offset) or self._is_old(active, timestamp, now_ms):
+            return self._begin_segment()
+        return active
+
+    def _is_full(self, active: Segment, total: int, last_offset: int) -> bool:
+        limit = min(self.config.segment_bytes, MAX_RELATIVE)
+        return active.size > 0 and (
+            active.size + total > limit or last_offset - active.base_offset > MAX_RELATIVE
+        )
+
+    def _is_old(self, active: Segment, timestamp: int, now_ms: int) -> bool:
+        """Kafka's rule: by the records' own time where they have one, else by the clock."""
+        if not active.size:
+            return False
+        if active.first_timestamp >= 0 <= timestamp:
+            return retention.is_due_to_roll(timestamp - active.first_timestamp, self.config)
+        return active.created_ms >= 0 and retention.is_due_to_roll(now_ms - active.created_ms, self.config)
+
+    def _begin_segment(self) -> Segment:
+        """Close the active segment and begin the next. Raises OSError; then nothing changed."""
+        self._make_directory()
+        segment = Segment(self._resources, self._directory, self._row.end, self.config.index_interval_bytes)
+        segment.create()
+        if self._row.segments:
+            self._row.segments[-1].seal()
+        self._row.add(segment)
+        self._durability.add_segment(segment)
+        return segment
+
+    def _make_directory(self) -> None:
+        """A log that was never written to has none, so that ten thousand empty topics cost nothing."""
+        if self._has_directory:
+            return
+        fs = self._resources.fs
+        fs.mkdir(self._directory)
+        fd = fs.open(f"{self._directory}/{names.METADATA_FILE}", write=True, create=True)
+        try:
+            fs.truncate(fd, 0)
+            write_all(fs, fd, [names.metadata_text(self.id.topic_id)], 0)
+        finally:
+            fs.close(fd)
+        self._durability.is_new = True
+        self._has_directory = True
+
+    def durable(self, offset: int) -> asyncio.Future[None]:
+        if offset > self._row.end:
+            raise OffsetOutOfRange(
+                f"{self.id} ends at offset {self._row.end}; nothing before {offset} can be made durable"
+            )
+        return self._durability.wait(offset)
+
+    # ── reading ──
+
+    def read_nowait(self, offset: int, max_bytes: int) -> Chunk | None:
+        segments = self._row.segments
+        for number in range(self._number_of(offset), len(segments)):
+            chunk = segments[number].read_nowait(offset, max_bytes)
+            if chunk is not NO_BATCH:
+                return chunk
+        return Chunk(b"", self._row.end, self._row.end, 0)
+
+    async def read(self, offset: int, max_bytes: int) -> Chunk:
+        chunk = self.read_nowait(offset, max_bytes)
+        while chunk is None:
+            chunk = await self._read_in_thread(offset, max_bytes)
+        return chunk
+
+    async def _read_in_thread(self, offset: int, max_bytes: int) -> Chunk | None:
+        """None: the segments changed meanwhile, look again."""
+        segments = self._row.segments
+        for segment in segments[self._number_of(offset) :]:
+            size = segment.size
+            try:
+                with segment.held():
+                    chunk = await self._resources.workers.run(segment.read, offset, max_bytes, size)
+            except (CorruptBatch, StorageFailed):
+                if segments is not self._row.segments or segment.size < size:
+                    return self.read_nowait(offset, max_bytes)
+                raise
+            if chunk is not NO_BATCH:
+                return chunk
+        return Chunk(b"", self._row.end, self._row.end, 0)
+
+    def _number_of(self, offset: int) -> int:
+        """The number of the segment that holds `offset`, or would.
+
+        Raises:
+            OffsetOutOfRange: no reader may ask for it.
+        """
+        if not self._row.start <= offset <= self._row.end:
+            raise OffsetOutOfRange(
+                f"{self.id} holds offsets {self._row.start} to {self._row.end} (not included); {offset} is not among them"
+            )
+        return self._row.number_of(offset)
+
+    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        while True:
+            segments = self._row.segments
+            try:
+                return await self._offset_for_timestamp(segments, timestamp_ms)
+            except StorageFailed:
+                if segments is self._row.segments:
+                    raise
+
+    async def _offset_for_timestamp(
+        self, segments: list[Segment], timestamp_ms: int
+    ) -> tuple[int, int] | None:
+        for segment in segments:
+            if segment.max_timestamp >= timestamp_ms:
+                start, size = self._row.start, segment.size
+                with segment.held():
+                    found = await self._resources.workers.run(first_since, segment, timestamp_ms, start, size)
+                if found is not None:
+                    return found
+        return None
+
+    def headers(self, offset: int) -> Iterator[BatchHeader]:
+        self._number_of(offset)
+        end = self._row.end
+        while offset < end:
+            segments, number = self._row.segments, self._row.number_of(offset)
+            segment = segments[number]
+            try:
+                for header in segment.headers(offset, segment.size):
+                    yield header
+                    offset = header.next_offset
+            except StorageFailed:
+                if not segment.handle.retired:
+                    raise
+                continue
+            offset = max(offset, segments[number + 1].base_offset) if number + 1 < len(segments) else end
+
+    # ── cutting back and housekeeping ──
+
+    async def truncate(self, offset: int) -> None:
+        async with self._maintenance:
+            if offset >= self._row.end:
+                return
+            self._refuse_if_unable()
+            self._truncating = True
+            try:
+                await self._housekeeping.truncate(str(self.id), max(offset, 0))
+            finally:
+                self._truncating = False
+            self._appended_total = self._point_total
+
+    async def delete_records(self, before_offset: int) -> int:
+        wanted = min(before_offset, self._row.end)
+        if wanted > self._row.start:
+            # What is durable may not end before the start: a crash would leave a log that begins behind its end.
+            await self._durability.wait(wanted)
+            await self._resources.workers.run(self._durability.save, log_start=max(wanted, self._row.start))
+            self._row.start = max(self._row.start, wanted)
+        return self._row.start
+
+    async def enforce_retention(self, now_ms: int) -> int:
+        async with self._maintenance:
+            if not self._row.segments or self._durability.failure is not None or self._closed:
+                return 0
+            return await self._housekeeping.enforce_retention(self.config, now_ms)
+
+    async def compact(self, now_ms: int) -> int:
+        async with self._maintenance:
+            if not self.config.compact or self._durability.failure is not None or self._closed:
+                return 0
+            return await self._housekeeping.compact(self.config, now_ms)
+
+    def _roll(self) -> None:
+        try:
+            self._begin_segment()
+        except OSError as error:
+            raise self._refused(error) from error
+
+    # ── checkpoints and the end ──
+
+    async def checkpoint(self, state: bytes) -> None:
+        await self._checkpoint((self._row.end, state))
+
+    async def _checkpoint(self, state: tuple[int, bytes] | None) -> None:
+        if not self._row.segments:
+            return
+        segment, total = self._row.segments[-1], self._appended_total
+        assert segment.index is not None, "the active segment has its index in memory"
+        point = RecoveryPoint(
+            segment.base_offset,
+            segment.size,
+            self._row.end,
+            segment.index.state,
+            segment.first_timestamp,
+            segment.created_ms,
+        )
+        await self._durability.wait(self._row.end)
+        await self._resources.workers.run(self._durability.save_point, segment, point, state)
+        self._point_total = max(self._point_total, total)
+
+    def saved_state(self) -> tuple[int, bytes]:
+        saved = self._durability.saved
+        if not saved.state:
+            return self._row.start, b""
+        return max(saved.state_offset, self._row.start), saved.state
+
+    async def close(self) -> None:
+        """Make everything durable and move the recovery point to the end; a compaction gives up. Raises as `checkpoint`."""
+        await self.stop()
+        if self._durability.failure is not None:
+            raise StorageFailed(self._durability.failure.text)
+        point, end = self._durability.saved.point, self._row.end
+        if self._row.segments and (point.end_offset, self._durability.durable_offset) != (end, end):
+            await self._checkpoint(None)
+
+    async def stop(self) -> None:
+        """Take no more work and wait for what runs."""
+        self._closed = True
+        async with self._maintenance:
+            pass
+
+    def abandon(self) -> None:
+        """Let go of all files; nobody may use the log any more."""
+        self._closed = True
+        self._resources.flusher.forget(self._durability)
+        for segment in self._row.segments:
+            segment.retire()

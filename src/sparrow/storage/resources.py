@@ -1,0 +1,62 @@
+"""What all logs of one store share, in one object: handed down instead of looked up."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from sparrow.base.clock import Clock
+    from sparrow.storage.filesystem import FileSystem
+    from sparrow.storage.flusher import Flusher
+    from sparrow.storage.handles import Handles
+    from sparrow.storage.options import StorageOptions
+    from sparrow.storage.room import Room
+    from sparrow.storage.workers import Workers
+
+
+class Forgetful(Protocol):
+    """Who has an index in memory and can read it from its file again."""
+
+    def forget_index(self) -> None: ...
+
+
+class IndexCache:
+    """The indexes of closed segments that are in memory, least recently loaded first, bounded in bytes. Thread-safe."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._sizes: OrderedDict[Forgetful, int] = OrderedDict()
+        self._total_bytes = 0
+        self._lock = threading.Lock()
+
+    def admit(self, segment: Forgetful, size_bytes: int) -> None:
+        """`segment` has its index loaded; others may have to forget theirs."""
+        with self._lock:
+            self._total_bytes += size_bytes - self._sizes.pop(segment, 0)
+            self._sizes[segment] = size_bytes
+            while self._total_bytes > self._max_bytes and len(self._sizes) > 1:
+                oldest, size = self._sizes.popitem(last=False)
+                self._total_bytes -= size
+                oldest.forget_index()
+
+    def drop(self, segment: Forgetful) -> None:
+        """`segment` is gone."""
+        with self._lock:
+            self._total_bytes -= self._sizes.pop(segment, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Of one store."""
+
+    fs: FileSystem
+    clock: Clock
+    options: StorageOptions
+    handles: Handles
+    indexes: IndexCache
+    flusher: Flusher
+    workers: Workers
+    room: Room

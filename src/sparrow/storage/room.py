@@ -1,0 +1,77 @@
+"""Is there room for an append? Asked before every one, so it must cost next to nothing.
+
+Some space is kept in reserve: a disk that is full for publishers still has room for acknowledgements, checkpoints and the
+files of a compaction, so that reading, acknowledging and deleting go on and the broker recovers by itself. The device
+is asked about once per second, after every `check_bytes` that were appended, and on every append while there is too little.
+
+Used on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import DiskFull
+from sparrow.storage.filesystem import Space
+
+if TYPE_CHECKING:
+    from sparrow.base.clock import Clock
+    from sparrow.storage.filesystem import FileSystem
+
+CHECK_SECONDS = 1.0
+RESERVE_SHARE = 20
+"""The reserve is at most this part of the device: one twentieth."""
+
+
+class Room:
+    """The free space of the device that holds `path`."""
+
+    def __init__(
+        self, fs: FileSystem, path: str, clock: Clock, *, reserve_bytes: int, check_bytes: int
+    ) -> None:
+        self._fs = fs
+        self._path = path
+        self._monotonic = clock.monotonic
+        self._check_bytes = check_bytes
+        self._most_reserve_bytes = reserve_bytes
+        self._budget_bytes = -1
+        self._next_check = 0.0
+        self._space = Space(0, 0)
+
+    def take(self, size: int) -> None:
+        """Use `size` bytes of the device.
+
+        Raises:
+            DiskFull: they would touch the reserve.
+        """
+        self._budget_bytes -= size
+        if self._budget_bytes < 0 or self._monotonic() >= self._next_check:
+            self._check(size)
+
+    def free_bytes(self) -> int:
+        """What the device has left, the reserve included."""
+        self._ask()
+        return self._space.free_bytes
+
+    def forget(self) -> None:
+        """The device said it is full: ask it before the next append."""
+        self._budget_bytes = -1
+
+    def _check(self, size: int) -> None:
+        self._ask()
+        usable = self._space.free_bytes - self._reserve_bytes
+        self._budget_bytes = min(self._check_bytes, usable) - size
+        if size > usable:
+            self.forget()
+            raise DiskFull(
+                f"the device of {self._path} has {self._space.free_bytes >> 20} MiB left and "
+                f"{self._reserve_bytes >> 20} MiB are kept in reserve; free some space, or shorten the retention of topics"
+            )
+
+    def _ask(self) -> None:
+        self._space = self._fs.space(self._path)
+        self._next_check = self._monotonic() + CHECK_SECONDS
+
+    @property
+    def _reserve_bytes(self) -> int:
+        return min(self._most_reserve_bytes, self._space.total_bytes // RESERVE_SHARE)

@@ -1,0 +1,424 @@
+"""A segment: a file of record batches back to back, and its two sparse indexes.
+
+The last segment of a log is active: it is appended to, and its index is in memory. The others are closed: their bytes
+never change (compaction makes new files), and their indexes are read from disk when somebody asks.
+
+What is known about a segment is known on the event loop: `size` is how much of the file is visible. Bytes behind it are
+an append that failed or is under way, and no reader looks at them.
+
+Concurrency: `append`, `seal` and the attributes belong to the loop. `read`, `sync`, `headers`, `find_timestamp` and
+`write_index` block and are called in threads; they hold the file open while they use it (see `handles`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import CorruptBatch, StorageFailed
+from sparrow.records.batch import HEADER_BYTES
+from sparrow.storage import index as indexes
+from sparrow.storage import names, walk
+from sparrow.storage.filesystem import read_file, translate, write_all
+from sparrow.storage.handles import Handle
+from sparrow.storage.index import ENTRY_BYTES, TIME_ENTRY_BYTES, SegmentIndex
+from sparrow.storage.store import Chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sparrow.records.batch import BatchHeader
+    from sparrow.storage.filesystem import Buffer
+    from sparrow.storage.index import IndexState
+    from sparrow.storage.resources import Resources
+
+NO_BATCH = Chunk(b"", -1, -1, 0)
+"""The segment has no batch at or after the asked offset (compaction left none)."""
+
+
+class Segment:
+    """One segment of a log. `stem` is its files' path without their endings."""
+
+    __slots__ = (
+        "_resources",
+        "base_offset",
+        "created_ms",
+        "first_timestamp",
+        "handle",
+        "index",
+        "interval_bytes",
+        "linked",
+        "max_timestamp",
+        "size",
+        "stem",
+        "synced",
+        "written",
+        "written_times",
+    )
+
+    def __init__(self, resources: Resources, directory: str, base_offset: int, interval_bytes: int) -> None:
+        self._resources = resources
+        self.base_offset = base_offset
+        self.stem = f"{directory}/{names.segment_stem(base_offset)}"
+        self.handle = Handle(self.stem + names.LOG)
+        self.interval_bytes = interval_bytes
+        self.size = 0
+        self.max_timestamp = -1
+        self.first_timestamp = -1
+        """Of the first batch; -1 when empty or not known."""
+        self.created_ms = -1
+        """Wall time of the first append; -1 when empty or not known."""
+        self.synced = 0
+        """Bytes that are on stable storage."""
+        self.linked = True
+        """Whether the file's name is on stable storage."""
+        self.written: int = 0
+        """Index entries that are in the file, synced."""
+        self.written_times: int = 0
+        self.index: SegmentIndex | None = None
+
+    @property
+    def path(self) -> str:
+        return self.handle.path
+
+    @property
+    def needs_sync(self) -> bool:
+        return self.synced < self.size or not self.linked
+
+    # ── writing, on the loop ──
+
+    def create(self) -> None:
+        """Make the file.
+
+        Raises:
+            OSError: the device refused.
+        """
+        fd = self._resources.fs.open(self.path, write=True, create=True)
+        self._resources.handles.adopt(self.handle, fd)
+        self.index = SegmentIndex(self.base_offset, self.interval_bytes)
+        self.linked = False
+
+    def append(self, buffers: Sequence[Buffer], batches: Sequence[tuple[int, int, int]], now_ms: int) -> None:
+        """Write batches at the end; all of them or none.
+
+        Args:
+            buffers: the batches' bytes, stamped.
+            batches: last offset, size in bytes and largest timestamp of each.
+
+        Raises:
+            OSError: the device refused; the file is as before.
+            StorageFailed: the device refused, and then refused to cut off what it had taken.
+        """
+        self._write(buffers)
+        if not self.size:
+            self.created_ms, self.first_timestamp = now_ms, batches[0][2]
+        assert self.index is not None, "the active segment has its index in memory"
+        add, position = self.index.add, self.size
+        for last_offset, size, max_timestamp in batches:
+            add(last_offset, position, size, max_timestamp)
+            position += size
+        self.max_timestamp = self.index.max_timestamp
+        self.size = position
+
+    def _write(self, buffers: Sequence[Buffer]) -> None:
+        resources = self._resources
+        fd = resources.handles.acquire(self.handle)
+        try:
+            write_all(resources.fs, fd, buffers, self.size)
+        except OSError:
+            self._cut_off(fd)
+            raise
+        finally:
+            resources.handles.release(self.handle)
+
+    def _cut_off(self, fd: int) -> None:
+        """A refused append must not come back at the next recovery."""
+        try:
+            self._resources.fs.truncate(fd, self.size)
+        except OSError as error:
+            raise translate_failed(error, "cutting a refused append off", self.path) from error
+
+    def seal(self) -> None:
+        """Take no more batches."""
+        if self.index is not None:
+            self.index.seal()
+
+    # ── reading ──
+
+    def read_nowait(self, offset: int, max_bytes: int) -> Chunk | None:
+        """As `read`, without blocking; None when it would."""
+        index = self.index
+        if index is None:
+            return None
+        handles = self._resources.handles
+        try:
+            fd = handles.acquire(self.handle)
+            try:
+                return self._read(
+                    index,
+                    fd,
+                    self._resources.fs.read_at_nowait,
+                    offset=offset,
+                    max_bytes=max_bytes,
+                    size=self.size,
+                )
+            finally:
+                handles.release(self.handle)
+        except OSError as error:
+            raise translate(error, "reading", self.path) from error
+
+    def read(self, offset: int, max_bytes: int, size: int) -> Chunk:
+        """The whole batches from the one that holds `offset`, at most `max_bytes` but at least one; `NO_BATCH` when the
+        segment has none there. Blocking.
+
+        Args:
+            size: how much of the file is visible.
+
+        Raises:
+            CorruptBatch: the bytes on disk are not batches.
+            StorageFailed: the device cannot read them.
+        """
+        with self.held() as fd:
+            chunk = self._read(
+                self.load_index(), fd, self._read_blocking, offset=offset, max_bytes=max_bytes, size=size
+            )
+            assert chunk is not None, "a blocking read does not block"
+            return chunk
+
+    def _read_blocking(self, fd: int, size: int, position: int) -> memoryview:
+        data = self._resources.fs.read_at(fd, size, position)
+        if len(data) < size:
+            raise CorruptBatch(
+                f"{self.path} ends at {position + len(data)}, {size - len(data)} bytes too early; "
+                f"restart the broker so that it recovers the log"
+            )
+        return memoryview(data)
+
+    def _read(
+        self,
+        index: SegmentIndex,
+        fd: int,
+        read: Callable[[int, int, int], memoryview | None],
+        *,
+        offset: int,
+        max_bytes: int,
+        size: int,
+    ) -> Chunk | None:
+        position = index.position_for(offset)
+        wanted = max_bytes + self.interval_bytes
+        while position + HEADER_BYTES <= size:
+            asked = min(wanted, size - position)
+            data = read(fd, asked, position)
+            if data is None:
+                return None
+            span = walk.whole_batches(data, offset, max_bytes, f"position {position} of {self.path}")
+            if span.records:
+                return Chunk(data[span.start : span.end], span.base_offset, span.next_offset, span.records)
+            if len(data) < asked:
+                return None
+            position += span.start
+            whole = span.end - span.start
+            if whole > HEADER_BYTES:
+                wanted = whole
+                if position + whole > size:
+                    raise CorruptBatch(
+                        f"the batch at position {position} of {self.path} is longer than the file; run `sparrow doctor`"
+                    )
+        return NO_BATCH
+
+    def headers(self, offset: int, size: int) -> Iterator[BatchHeader]:
+        """The headers from the batch that holds `offset` on. Blocking; raises as `read`."""
+        with self.held() as fd:
+            start = self.load_index().position_for(offset)
+            for _, header in walk.headers(self._resources.fs, fd, start, size, self.path):
+                if header.next_offset > offset:
+                    yield header
+
+    def batches(self, offset: int = 0) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Every batch that ends at or after `offset`, with its bytes, its CRC checked. Blocking; raises as `read`."""
+        with self.held() as fd:
+            start = self.load_index().position_for(offset) if offset > self.base_offset else 0
+            for header, data in walk.batches(self._resources.fs, fd, start, self.size, self.path):
+                if header.next_offset > offset:
+                    yield header, data
+
+    def batches_since(self, timestamp_ms: int, offset: int, size: int) -> Iterator[bytes]:
+        """The bytes of the batches that end at or after `offset` and hold a record that is not older than
+        `timestamp_ms`. Blocking; raises as `read`."""
+        with self.held() as fd:
+            index = self.load_index()
+            start = index.position_for(max(index.offset_for(timestamp_ms), offset))
+            for position, header in walk.headers(self._resources.fs, fd, start, size, self.path):
+                if header.max_timestamp >= timestamp_ms and header.next_offset > offset:
+                    yield self._resources.fs.read_at(fd, header.size_bytes, position)
+
+    def find(self, offset: int) -> tuple[int, int]:
+        """(position, base offset) of the batch that holds `offset` or is the first after it; the end of the file and
+        `offset` when there is none. Blocking; raises as `read`."""
+        with self.held() as fd:
+            start = self.load_index().position_for(offset)
+            for position, header in walk.headers(self._resources.fs, fd, start, self.size, self.path):
+                if header.last_offset >= offset:
+                    return position, header.base_offset
+        return self.size, offset
+
+    def held(self) -> _Reading:
+        """The file stays open inside this block, even when the segment leaves its log."""
+        return _Reading(self._resources, self.handle)
+
+    # ── the index ──
+
+    def load_index(self) -> SegmentIndex:
+        """The index, read from its files when it is not in memory; rebuilt when they are damaged. Blocking."""
+        index = self.index
+        if index is None:
+            index = self._read_index() or self._rebuild_index()
+            self.index = index
+            self._resources.indexes.admit(self, index.size_bytes)
+        return index
+
+    def pin_index(self) -> None:
+        """Load the index and keep it until the segment is retired: its files are about to be replaced. Blocking."""
+        index = self.load_index()
+        self._resources.indexes.drop(self)
+        self.index = index
+
+    def _read_index(self) -> SegmentIndex | None:
+        fs = self._resources.fs
+        index, times = read_file(fs, self.stem + names.INDEX), read_file(fs, self.stem + names.TIME_INDEX)
+        if index is None or times is None:
+            return None
+        return indexes.decode(self.base_offset, self.interval_bytes, index, times, self.size)
+
+    def _rebuild_index(self) -> SegmentIndex:
+        index = SegmentIndex(self.base_offset, self.interval_bytes)
+        with self.held() as fd:
+            for position, header in walk.headers(self._resources.fs, fd, 0, self.size, self.path):
+                index.add(header.last_offset, position, header.size_bytes, header.max_timestamp)
+        index.seal()
+        return index
+
+    def index_until(self, position: int) -> SegmentIndex:
+        """The index as it was before the batch at `position` was appended; a new one. Blocking; raises as `read`."""
+        index = self.load_index().copy()
+        last = index.cut(position)
+        start = last[0] if last else 0
+        with self.held() as fd:
+            for at, header in walk.headers(self._resources.fs, fd, start, position, self.path):
+                if last and at == start:
+                    index.resume(header.size_bytes)
+                else:
+                    index.add(header.last_offset, at, header.size_bytes, header.max_timestamp)
+        return index
+
+    def become_active(self, index: SegmentIndex, size: int) -> None:
+        """Forget what lies behind `size`, and take batches again."""
+        self._resources.indexes.drop(self)
+        self.index, self.size, self.max_timestamp = index, size, index.max_timestamp
+        self.synced = min(self.synced, size)
+
+    def cut_file(self, size: int) -> None:
+        """Keep the first `size` bytes of the file, durably. Blocking.
+
+        Raises:
+            StorageFailed: the device failed.
+        """
+        with self.held() as fd:
+            self._resources.fs.truncate(fd, size)
+            self._resources.fs.sync(fd)
+
+    def forget_index(self) -> None:
+        """Called by the cache of indexes; only closed segments are in it."""
+        self.index = None
+
+    def write_index(self, state: IndexState | None) -> bool:
+        """Put the indexes on stable storage: all of them, or as far as `state` counts. Blocking.
+
+        Returns:
+            Whether a file may be new, so that the directory has to be synced.
+
+        Raises:
+            OSError: the device refused.
+        """
+        index = self.index
+        if index is None:
+            return False
+        entries, times = (
+            (state.entries, state.time_entries) if state else (len(index.offsets), len(index.times))
+        )
+        if state and (entries, times) == (self.written, self.written_times):
+            return False
+        self._extend(names.INDEX, self.written * ENTRY_BYTES, index.encode(self.written, entries))
+        self._extend(
+            names.TIME_INDEX,
+            self.written_times * TIME_ENTRY_BYTES,
+            index.encode_times(self.written_times, times),
+        )
+        is_new = not (self.written or self.written_times)
+        self.written, self.written_times = entries, times
+        return is_new
+
+    def _extend(self, suffix: str, position: int, data: bytes) -> None:
+        """The index file is to have `data` at `position` and nothing behind it, synced."""
+        fs = self._resources.fs
+        fd = fs.open(self.stem + suffix, write=True, create=True)
+        try:
+            fs.truncate(fd, position)
+            write_all(fs, fd, [data] if data else [], position)
+            fs.sync(fd)
+        finally:
+            fs.close(fd)
+
+    # ── stable storage ──
+
+    def sync(self) -> None:
+        """Put all bytes that are visible now on stable storage. Blocking.
+
+        Raises:
+            StorageFailed: the device failed.
+        """
+        size = self.size
+        with self.held() as fd:
+            self._resources.fs.sync(fd)
+        self.synced = size
+
+    def retire(self) -> None:
+        """The segment left its log: who reads it may go on, nobody may begin."""
+        self._resources.handles.retire(self.handle)
+        self._resources.indexes.drop(self)
+
+    def unlink(self) -> None:
+        """Remove the files. Blocking.
+
+        Raises:
+            OSError: the device refused.
+        """
+        for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
+            self._resources.fs.unlink(self.stem + suffix)
+
+
+class _Reading:
+    """Hold a segment's file open for a block of code; errors of the system leave it as Sparrow's."""
+
+    __slots__ = ("_handle", "_resources")
+
+    def __init__(self, resources: Resources, handle: Handle) -> None:
+        self._resources = resources
+        self._handle = handle
+
+    def __enter__(self) -> int:
+        try:
+            return self._resources.handles.acquire(self._handle)
+        except OSError as error:
+            raise translate(error, "opening", self._handle.path) from error
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._resources.handles.release(self._handle)
+        if isinstance(error, OSError):
+            raise translate_failed(error, "using", self._handle.path) from error
+
+
+def translate_failed(error: OSError, doing: str, path: str) -> StorageFailed:
+    """As `filesystem.translate`, where no room is as bad as any other failure."""
+    return StorageFailed(
+        f"{doing} {path} failed: {error.strerror or error}. Check the device and restart the broker"
+    )

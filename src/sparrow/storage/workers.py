@@ -1,0 +1,35 @@
+"""Where blocking work runs: a few threads, so that the event loop never waits for a disk.
+
+With no threads the work runs on the loop itself, in the order in which it was asked for. Tests that crash the storage by
+seed use that: the same seed then gives the same run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Workers:
+    """A bounded pool. Threads start when they are first needed."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="sparrow-storage") if threads else None
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of `work`, done in a thread."""
+        if self._pool is None:
+            return work(*args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: work(*args, **kwargs))
+
+    def close(self) -> None:
+        """Wait for what runs, refuse what comes."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)

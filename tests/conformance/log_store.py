@@ -1,0 +1,363 @@
+"""What every `LogStore` promises. Subclass it, and give `open_store`, which opens the same store again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sparrow.base.errors import OffsetOutOfRange
+from sparrow.storage.store import LogConfig, LogId, LogStore, PartitionLog
+from tests.storage.batches import NOW_MS, append, batch, numbered, offsets_of, payload, read_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.storage.batches import Batch
+
+TOPIC_ID = uuid.UUID("018bcfe5-6800-7000-8000-000000000001")
+ORDERS = LogId("orders", TOPIC_ID, 0)
+SMALL_SEGMENTS = LogConfig(segment_bytes=1000, index_interval_bytes=150)
+
+
+def fill(log: PartitionLog, count: int = 40) -> list[Batch]:
+    """Append `count` batches of one to three records."""
+    batches = [numbered(number, 1 + number % 3) for number in range(count)]
+    for each in batches:
+        append(log, each)
+    return batches
+
+
+class LogStoreConformance:
+    """The suite."""
+
+    @pytest.fixture
+    def open_store(self) -> Callable[[], LogStore]:
+        raise NotImplementedError
+
+    @pytest.fixture
+    async def store(self, open_store: Callable[[], LogStore]) -> LogStore:
+        return open_store()
+
+    # ── appending ──
+
+    async def test_a_new_log_is_empty(self, store: LogStore) -> None:
+        log = store.open(ORDERS, LogConfig())
+        assert (log.start_offset, log.end_offset, log.durable_offset) == (0, 0, 0)
+        assert (log.size_bytes, log.max_timestamp, log.last_append_ms) == (0, -1, -1)
+        assert log.saved_state() == (0, b"")
+        assert log.read_nowait(0, 1000) is not None
+        await store.close()
+
+    async def test_appends_get_contiguous_offsets(self, store: LogStore) -> None:
+        log = store.open(ORDERS, LogConfig())
+        first = append(log, numbered(0, 3))
+        second = append(log, numbered(1, 2), numbered(2, 1))
+        assert (first.base_offset, first.last_offset) == (0, 2)
+        assert (second.base_offset, second.last_offset) == (3, 5)
+        assert log.end_offset == 6
+        await store.close()
+
+    async def test_batches_are_kept_as_they_are_but_for_the_stamp(self, store: LogStore) -> None:
+        log = store.open(ORDERS, LogConfig())
+        sent = [numbered(0, 3), numbered(1)]
+        log.append(sent, leader_epoch=7)
+        found = await read_batches(log)
+        assert [payload(each) for each in found] == [payload(bytes(data)) for _, data in sent]
+        assert [int.from_bytes(each[12:16], "big") for each in found] == [7, 7]
+        await store.close()
+
+    async def test_bytes_may_be_reused_when_append_returns(self, store: LogStore) -> None:
+        log = store.open(ORDERS, LogConfig())
+        header, data = numbered(0)
+        buffer = bytearray(data)
+        log.append([(header, memoryview(buffer))])
+        buffer[:] = bytes(len(buffer))
+        assert [payload(each) for each in await read_batches(log)] == [payload(bytes(data))]
+        await store.close()
+
+    async def test_an_append_of_nothing_promises_nothing(self, store: LogStore) -> None:
+        log = store.open(ORDERS, LogConfig())
+        append(log, numbered(0, 2))
+        assert append(log).base_offset == log.end_offset == 2
+        await store.close()
+
+    # ── reading ──
+
+    async def test_every_offset_is_read_with_the_batch_that_holds_it(self, store: LogStore) -> None:
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        fill(log)
+        ranges = [(base, last) for each in await read_batches(log) for base, last in [_range(each)]]
+        for base, last in ranges:
+            for offset in range(base, last + 1):
+                assert offsets_of(await log.read(offset, 1))[0] == (base, last)
+        await store.close()
+
+    async def test_a_read_gives_whole_batches_within_the_limit(self, store: LogStore) -> None:
+        log = store.open(ORDERS, LogConfig())
+        sizes = [header.size_bytes for header, _ in fill(log, 10)]
+        for limit in range(sum(sizes[:3]) - 2, sum(sizes[:3]) + 3):
+            chunk = await log.read(0, limit)
+            assert len(chunk.data) == (sum(sizes[:3]) if limit >= sum(sizes[:3]) else sum(sizes[:2]))
+            assert chunk.base_offset == 0
+            assert chunk.records == chunk.next_offset
+        await store.close()
+
+    async def test_a_first_batch_over_the_limit_is_read_whole(self, store: LogStore) -> None:
+        log = store.open(ORDERS, LogConfig())
+        append(log, batch(bytes(100_000)))
+        append(log, numbered(1))
+        chunk = await log.read(0, 10)
+        assert offsets_of(chunk) == [(0, 0)]
+        await store.close()
+
+    async def test_reading_at_the_end_is_empty_and_beyond_is_refused(self, store: LogStore) -> None:
+        log = store.open(ORDERS, LogConfig())
+        append(log, numbered(0, 3))
+        chunk = await log.read(3, 1000)
+        assert (len(chunk.data), chunk.base_offset, chunk.next_offset, chunk.records) == (0, 3, 3, 0)
+        for offset in (-1, 4):
+            with pytest.raises(OffsetOutOfRange):
+                log.read_nowait(offset, 1000)
+            with pytest.raises(OffsetOutOfRange):
+                await log.read(offset, 1000)
+        await store.close()
+
+    async def test_headers_come_from_the_batch_that_holds_the_offset(self, store: LogStore) -> None:
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        fill(log)
+        everything = list(log.headers(0))
+        assert [header.base_offset for header in everything] == [
+            _range(each)[0] for each in await read_batches(log)
+        ]
+        last = everything[-3]
+        assert list(log.headers(last.last_offset)) == everything[-3:]
+        assert list(log.headers(log.end_offset)) == []
+        await store.close()
+
+    async def test_offset_for_timestamp_is_the_first_record_not_older(self, store: LogStore) -> None:
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        times = [[NOW_MS + 10 * number, NOW_MS + 10 * number - 25, NOW_MS] for number in range(30)]
+        for each in times:
+            append(log, batch(b"a" * 30, b"b", b"c", timestamps=each))
+        flat = [time for each in times for time in each]
+        assert log.max_timestamp == max(flat)
+        for wanted in range(NOW_MS - 30, max(flat) + 2, 5):
+            expected = next(((number, time) for number, time in enumerate(flat) if time >= wanted), None)
+            assert await log.offset_for_timestamp(wanted) == expected
+        await store.close()
+
+    # ── durability ──
+
+    async def test_durable_waits_for_everything_before_the_offset(self, store: LogStore) -> None:
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        fill(log)
+        half, end = log.durable(log.end_offset // 2), log.durable(log.end_offset)
+        await asyncio.gather(half, end)
+        assert log.durable_offset == log.end_offset
+        assert log.durable(log.end_offset).done()
+        with pytest.raises(OffsetOutOfRange):
+            log.durable(log.end_offset + 1)
+        await store.close()
+
+    async def test_a_clean_restart_finds_everything(self, open_store: Callable[[], LogStore]) -> None:
+        store = open_store()
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        sent = fill(log)
+        end = log.end_offset
+        await store.close()
+        again = open_store()
+        assert again.clean_start
+        assert again.ids() == [ORDERS]
+        log = again.open(ORDERS, SMALL_SEGMENTS)
+        assert (log.start_offset, log.end_offset, log.durable_offset) == (0, end, end)
+        assert log.max_timestamp == NOW_MS
+        assert [payload(each) for each in await read_batches(log)] == [
+            payload(bytes(data)) for _, data in sent
+        ]
+        append(log, numbered(99))
+        assert len(await read_batches(log)) == len(sent) + 1
+        await again.close()
+
+    async def test_a_log_that_was_never_written_is_not_listed(
+        self, open_store: Callable[[], LogStore]
+    ) -> None:
+        store = open_store()
+        store.open(ORDERS, LogConfig())
+        assert store.ids() == []
+        await store.close()
+        again = open_store()
+        assert again.ids() == []
+        await again.close()
+
+    async def test_the_checkpoint_gives_its_state_back(self, open_store: Callable[[], LogStore]) -> None:
+        store = open_store()
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        fill(log, 10)
+        at = log.end_offset
+        await log.checkpoint(b"fold of ten")
+        assert log.uncheckpointed_bytes == 0
+        fill(log, 5)
+        assert log.uncheckpointed_bytes > 0
+        assert log.saved_state() == (at, b"fold of ten")
+        await store.close()
+        again = open_store()
+        log = again.open(ORDERS, SMALL_SEGMENTS)
+        assert log.saved_state() == (at, b"fold of ten")
+        assert len(list(log.headers(at))) == 5
+        await again.close()
+
+    # ── cutting ──
+
+    async def test_truncate_drops_the_batch_that_holds_the_offset(
+        self, open_store: Callable[[], LogStore]
+    ) -> None:
+        store = open_store()
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        fill(log)
+        ranges = [_range(each) for each in await read_batches(log)]
+        for base, last in reversed(ranges[5:]):
+            if base % 2:
+                await log.truncate(last)
+                assert log.end_offset == base
+        await log.truncate(log.end_offset)
+        end = log.end_offset
+        kept = await read_batches(log)
+        append(log, numbered(77))
+        assert (await read_batches(log))[:-1] == kept
+        await store.close()
+        again = open_store()
+        log = again.open(ORDERS, SMALL_SEGMENTS)
+        assert (await read_batches(log))[:-1] == kept
+        assert log.end_offset == end + 1
+        await again.close()
+
+    async def test_a_state_from_behind_the_cut_is_forgotten(self, store: LogStore) -> None:
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        fill(log)
+        await log.checkpoint(b"fold")
+        await log.truncate(5)
+        assert log.saved_state() == (0, b"")
+        await store.close()
+
+    async def test_delete_records_moves_the_start_for_good(self, open_store: Callable[[], LogStore]) -> None:
+        store = open_store()
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        fill(log)
+        assert await log.delete_records(17) == 17
+        assert await log.delete_records(9) == 17
+        with pytest.raises(OffsetOutOfRange):
+            await log.read(16, 100)
+        assert offsets_of(await log.read(17, 1))[0][1] >= 17
+        size = log.size_bytes
+        assert await log.enforce_retention(NOW_MS) > 0
+        assert log.size_bytes < size
+        await store.close()
+        again = open_store()
+        log = again.open(ORDERS, SMALL_SEGMENTS)
+        assert log.start_offset == 17
+        assert await log.delete_records(10**9) == log.end_offset == log.start_offset
+        await again.close()
+
+    # ── retention ──
+
+    async def test_retention_by_size_drops_the_oldest_segments(self, store: LogStore) -> None:
+        log = store.open(ORDERS, LogConfig(segment_bytes=1000, retention_bytes=3000, retention_ms=-1))
+        fill(log, 100)
+        size = log.size_bytes
+        freed = await log.enforce_retention(NOW_MS)
+        assert log.size_bytes == size - freed
+        assert 3000 <= log.size_bytes < 4200
+        first = (await read_batches(log))[0]
+        assert _range(first)[0] == log.start_offset > 0
+        await store.close()
+
+    async def test_retention_by_time_may_take_everything(self, open_store: Callable[[], LogStore]) -> None:
+        store = open_store()
+        log = store.open(ORDERS, LogConfig(segment_bytes=1000, retention_ms=1000))
+        fill(log)
+        assert await log.enforce_retention(NOW_MS + 1000) == 0
+        assert await log.enforce_retention(NOW_MS + 1001) > 0
+        assert (log.size_bytes, log.start_offset) == (0, log.end_offset)
+        end = log.end_offset
+        await store.close()
+        again = open_store()
+        log = again.open(ORDERS, LogConfig())
+        assert (log.start_offset, log.end_offset) == (end, end)
+        assert append(log, numbered(1)).base_offset == end
+        await again.close()
+
+    async def test_a_log_without_delete_keeps_what_is_old(self, store: LogStore) -> None:
+        log = store.open(ORDERS, LogConfig(segment_bytes=1000, retention_ms=1000, delete=False))
+        fill(log)
+        assert await log.enforce_retention(NOW_MS + 10**9) == 0
+        assert log.start_offset == 0
+        await store.close()
+
+    # ── many logs ──
+
+    async def test_partitions_do_not_mix(self, open_store: Callable[[], LogStore]) -> None:
+        store = open_store()
+        ids = [LogId("orders", TOPIC_ID, partition) for partition in range(5)]
+        for number, log_id in enumerate(ids):
+            append(store.open(log_id, LogConfig()), numbered(number))
+        assert sorted(store.ids(), key=str) == ids
+        await store.close()
+        again = open_store()
+        for number, log_id in enumerate(ids):
+            found = await read_batches(again.open(log_id, LogConfig()))
+            assert [payload(each) for each in found] == [payload(bytes(numbered(number)[1]))]
+        await again.close()
+
+    async def test_a_deleted_log_is_gone_and_its_name_is_free(
+        self, open_store: Callable[[], LogStore]
+    ) -> None:
+        store = open_store()
+        log = store.open(ORDERS, LogConfig())
+        fill(log)
+        await store.delete(log)
+        assert store.ids() == []
+        other = LogId("orders", uuid.UUID(int=2), 0)
+        log = store.open(other, LogConfig())
+        assert log.end_offset == 0
+        append(log, numbered(1))
+        await store.close()
+        again = open_store()
+        assert again.ids() == [other]
+        assert again.open(other, LogConfig()).end_offset == 1
+        await again.close()
+
+    async def test_purge_removes_a_log_that_is_not_open(self, open_store: Callable[[], LogStore]) -> None:
+        store = open_store()
+        fill(store.open(ORDERS, LogConfig()))
+        await store.close()
+        again = open_store()
+        await again.purge(LogId("orders", uuid.UUID(int=2), 0))
+        assert again.ids() == [ORDERS]
+        await again.purge(ORDERS)
+        assert again.ids() == []
+        await again.close()
+
+    async def test_a_log_of_another_topic_of_that_name_is_not_taken(
+        self, open_store: Callable[[], LogStore]
+    ) -> None:
+        store = open_store()
+        fill(store.open(ORDERS, LogConfig()))
+        await store.close()
+        again = open_store()
+        log = again.open(LogId("orders", uuid.UUID(int=2), 0), LogConfig())
+        assert log.end_offset == 0
+        await again.close()
+
+    async def test_free_bytes_tells_the_room_that_is_left(self, store: LogStore) -> None:
+        assert store.free_bytes() > 0
+        await store.close()
+
+
+def _range(data: bytes) -> tuple[int, int]:
+    from sparrow.records.batch import parse_header
+
+    header = parse_header(data)
+    return header.base_offset, header.last_offset
