@@ -1,0 +1,112 @@
+"""Sparrow, the message broker for Python and Spark.
+
+    async with sparrow.connect("sparrow://127.0.0.1:9094") as client:
+        await client.publish("orders", b"one")
+
+Names are loaded when they are first used, so that `import sparrow` costs nothing and the thin install needs the client's libraries alone.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from sparrow import sync
+    from sparrow.base.errors import (
+        BadInput,
+        Conflict,
+        ConnectionLost,
+        DiskFull,
+        InvalidArgument,
+        NotAuthenticated,
+        NotAuthorized,
+        NotFound,
+        Overloaded,
+        ProducerFenced,
+        RecordTooLarge,
+        Refused,
+        SparrowError,
+        StaleMember,
+        TimedOut,
+        TopicExists,
+        Unavailable,
+        UnknownGroup,
+        UnknownPartition,
+        UnknownTopic,
+    )
+    from sparrow.broker.broker import Broker
+    from sparrow.client.client import Client, connect
+    from sparrow.client.delivery import Delivery, RecordMetadata
+    from sparrow.client.producer import Producer
+    from sparrow.client.subscription import Subscription
+    from sparrow.records.record import Record as Message
+
+__all__ = [
+    "BadInput",
+    "Broker",
+    "Client",
+    "Conflict",
+    "ConnectionLost",
+    "Delivery",
+    "DiskFull",
+    "InvalidArgument",
+    "Message",
+    "NotAuthenticated",
+    "NotAuthorized",
+    "NotFound",
+    "Overloaded",
+    "Producer",
+    "ProducerFenced",
+    "RecordMetadata",
+    "RecordTooLarge",
+    "Refused",
+    "SparrowError",
+    "StaleMember",
+    "Subscription",
+    "TimedOut",
+    "TopicExists",
+    "Unavailable",
+    "UnknownGroup",
+    "UnknownPartition",
+    "UnknownTopic",
+    "connect",
+    "sync",
+]
+
+_ERRORS: Final = "sparrow.base.errors"
+_PLACES: Final = {
+    "Broker": ("sparrow.broker.broker", "Broker"),
+    "Client": ("sparrow.client.client", "Client"),
+    "Delivery": ("sparrow.client.delivery", "Delivery"),
+    "Message": ("sparrow.records.record", "Record"),
+    "Producer": ("sparrow.client.producer", "Producer"),
+    "RecordMetadata": ("sparrow.client.delivery", "RecordMetadata"),
+    "Subscription": ("sparrow.client.subscription", "Subscription"),
+    "connect": ("sparrow.client.client", "connect"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("sparrow.base.version").version()
+    if name == "sync":
+        return import_module("sparrow.sync")
+    if name not in __all__:
+        raise AttributeError(f"module 'sparrow' has no attribute {name!r}")
+    module, attribute = _PLACES.get(name, (_ERRORS, name))
+    try:
+        found = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if name != "Broker" or (error.name or "").startswith("sparrow"):
+            raise
+        raise ImportError(
+            f"sparrow.Broker needs the server's libraries ({error.name} is missing): pip install sparrow-broker[server]",
+            name=error.name,
+        ) from error
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,27 @@
+"""The client: publishes, subscribes and administers over the native protocol. `docs/client.md` is its tour.
+
+Knows the protocol and the format of records, and nothing of a broker.
+"""
+
+from __future__ import annotations
+
+from sparrow.client.admin import Admin
+from sparrow.client.channel import Channel
+from sparrow.client.client import DEFAULT_URL, Client, connect
+from sparrow.client.delivery import Delivery, RecordMetadata
+from sparrow.client.producer import Producer
+from sparrow.client.subscription import Subscription
+from sparrow.records.record import Record as Message
+
+__all__ = [
+    "DEFAULT_URL",
+    "Admin",
+    "Channel",
+    "Client",
+    "Delivery",
+    "Message",
+    "Producer",
+    "RecordMetadata",
+    "Subscription",
+    "connect",
+]

@@ -1,0 +1,164 @@
+"""Administration: topics, groups, the broker. One method for each verb of the protocol; results are those of `results.py`.
+
+Reads are repeated over a lost connection. A change during which the connection is lost raises `ConnectionLost`: look before doing it again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from sparrow.base.errors import InvalidArgument, ProtocolError
+from sparrow.client.options import parse_start
+from sparrow.client.results import (
+    BrokerDescription,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    PartitionOffset,
+    TopicDescription,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sparrow.client.connection import Connection
+    from sparrow.client.options import StartAt
+
+T = TypeVar("T")
+
+ALL_PARTITIONS = -1
+BROKERS_CHOICE = -1
+
+
+class Admin:
+    """`client.admin`. Every method raises `ConnectionLost`, `TimedOut`, `NotAuthorized`, and what is named besides."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    # ── topics ────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_topic(
+        self, name: str, *, partitions: int = BROKERS_CHOICE, config: Mapping[str, str] | None = None
+    ) -> TopicDescription:
+        """Create a topic. Raises TopicExists, InvalidTopicName, InvalidConfig."""
+        arguments = {"name": name, "partitions": partitions, "config": dict(config or {})}
+        return _as(TopicDescription, await self._change("topic.create", arguments))
+
+    async def ensure_topic(self, name: str) -> TopicDescription:
+        """A topic, created if it is missing and the broker's policy allows. Raises UnknownTopic, InvalidTopicName."""
+        return _as(TopicDescription, await self._read("topic.ensure", {"name": name}))
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records. Raises UnknownTopic."""
+        await self._change("topic.delete", {"name": name})
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        """A topic with its partitions and configuration. Raises UnknownTopic."""
+        return _as(TopicDescription, await self._read("topic.describe", {"name": name}))
+
+    async def list_topics(self, pattern: str = "*") -> list[TopicDescription]:
+        """Topics whose name matches (`*` any run of characters, `?` one), without configuration."""
+        answer = await self._read("topic.list", {"pattern": pattern})
+        return _as(list[TopicDescription], answer["topics"])
+
+    async def configure_topic(
+        self,
+        name: str,
+        set: Mapping[str, str] | None = None,  # noqa: A002 - the verb's own word
+        unset: Iterable[str] = (),
+    ) -> TopicDescription:
+        """Change settings; `unset` takes them back to their defaults. Raises UnknownTopic, InvalidConfig."""
+        arguments = {"name": name, "set": dict(set or {}), "unset": list(unset)}
+        return _as(TopicDescription, await self._change("topic.configure", arguments))
+
+    async def add_partitions(self, name: str, total: int) -> TopicDescription:
+        """Let a topic have `total` partitions. Raises UnknownTopic, InvalidArgument where it has more."""
+        return _as(
+            TopicDescription, await self._change("topic.add_partitions", {"name": name, "total": total})
+        )
+
+    async def offsets(
+        self, name: str, at: StartAt = "end", *, partition: int = ALL_PARTITIONS
+    ) -> list[PartitionOffset]:
+        """The offset of "beginning", "end" or a datetime in each partition, or in one. Raises UnknownTopic, UnknownPartition."""
+        start = parse_start(at)
+        if start.at == "offset":
+            raise InvalidArgument(
+                "offsets() looks up 'beginning', 'end' or a datetime; an offset is one already"
+            )
+        arguments = {"name": name, "partition": partition, "at": start.at, "value": start.value}
+        answer = await self._read("topic.offsets", arguments)
+        return _as(list[PartitionOffset], answer["offsets"])
+
+    async def delete_records(self, name: str, before: Mapping[int, int]) -> dict[int, int]:
+        """Delete what lies before an offset, per partition; returns where each begins now. Raises UnknownTopic, OffsetOutOfRange."""
+        answer = await self._change("topic.delete_records", {"name": name, "offsets": dict(before)})
+        return _as(dict[int, int], answer["starts"])
+
+    # ── groups ────────────────────────────────────────────────────────────────────────────────────
+
+    async def list_groups(self) -> list[GroupListing]:
+        """All groups."""
+        answer = await self._read("group.list", {})
+        return _as(list[GroupListing], answer["groups"])
+
+    async def describe_group(self, group: str) -> GroupDescription:
+        """A group with members, offsets and lag. Raises UnknownGroup."""
+        return _as(GroupDescription, await self._read("group.describe", {"group": group}))
+
+    async def group_offsets(self, group: str, topics: Iterable[str] = ()) -> list[CommittedOffset]:
+        """What a group has committed, in these topics or in all."""
+        answer = await self._read("group.offsets", {"group": group, "topics": list(topics)})
+        return _as(list[CommittedOffset], answer["offsets"])
+
+    async def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit {(topic, partition): next offset} from outside. Raises GroupNotEmpty while the group has members."""
+        listed = [[topic, partition, offset, ""] for (topic, partition), offset in offsets.items()]
+        await self._change("group.commit", {"group": group, "offsets": listed})
+
+    async def reset_group(
+        self, group: str, topic: str, to: StartAt, *, partitions: Iterable[int] = ()
+    ) -> dict[int, int]:
+        """Let a group without members go on at "beginning", "end", an offset or a datetime; returns the offsets by partition.
+
+        Raises GroupNotEmpty, UnknownTopic.
+        """
+        start = parse_start(to)
+        arguments = {
+            "group": group,
+            "topic": topic,
+            "at": start.at,
+            "value": start.value,
+            "partitions": list(partitions),
+        }
+        answer = await self._change("group.reset", arguments)
+        return {partition: offset for _, partition, offset in answer["offsets"]}
+
+    async def delete_group(self, group: str) -> None:
+        """Forget a group and its offsets. Raises UnknownGroup, GroupNotEmpty."""
+        await self._change("group.delete", {"group": group})
+
+    # ── the broker ────────────────────────────────────────────────────────────────────────────────
+
+    async def describe_broker(self) -> BrokerDescription:
+        """Version, identity and counters of the broker."""
+        answer = await self._read("broker.describe", {})
+        return _as(BrokerDescription, {**answer, "statistics": answer})
+
+    async def _read(self, verb: str, arguments: dict[str, Any]) -> Any:
+        return await self._connection.call(verb, arguments, is_read=True)
+
+    async def _change(self, verb: str, arguments: dict[str, Any]) -> Any:
+        return await self._connection.call(verb, arguments, is_read=False)
+
+
+def _as(kind: type[T], answer: Any) -> T:
+    try:
+        return msgspec.convert(answer, kind)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(
+            f"the broker's answer is not as agreed: {error}; is it of another version?"
+        ) from None

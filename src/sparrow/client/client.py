@@ -1,0 +1,318 @@
+"""The client: one connection, and what is done over it.
+
+    async with sparrow.connect("sparrow://127.0.0.1:9094") as client:
+        await client.publish("orders", b"one")
+
+Everything of a client belongs to the loop on which it was connected; `sparrow.sync` is the same for threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self
+
+from sparrow.base.errors import InvalidArgument
+from sparrow.client.admin import Admin
+from sparrow.client.channel import Channel
+from sparrow.client.connection import Connection
+from sparrow.client.options import (
+    Acks,
+    ClientOptions,
+    CommitMode,
+    Mode,
+    ProducerOptions,
+    StartAt,
+    SubscribeOptions,
+    parse_acks,
+    producer_options,
+)
+from sparrow.client.producer import Producer
+from sparrow.client.subscription import Subscription
+from sparrow.client.url import parse_url
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping, Sequence
+    from types import TracebackType
+
+    from sparrow.client.delivery import RecordMetadata
+    from sparrow.client.intake import Key
+    from sparrow.client.subscription import OnAssigned, OnRevoked
+    from sparrow.records.compression import Compression
+
+DEFAULT_URL = "sparrow://127.0.0.1:9094"
+
+
+class Client:
+    """A connected client; made by `connect`. Loop thread only."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._publishers: dict[int, asyncio.Task[Producer]] = {}
+        self._producers: set[Producer] = set()
+        self._subscriptions: set[Subscription] = set()
+        self._channels: list[Channel] = []
+        self.admin = Admin(connection)
+
+    @property
+    def address(self) -> str:
+        """The broker's host and port."""
+        return str(self._connection.address)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a link now; while there is none, one is being sought."""
+        return self._connection.link is not None
+
+    # ── publishing ────────────────────────────────────────────────────────────────────────────────
+
+    async def publish(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+        acks: Acks = "all",
+    ) -> RecordMetadata:
+        """Publish one message and wait until it is kept as `acks` says; returns where it went.
+
+        Tasks that publish at the same time share batches. For many messages one after the other use `producer`.
+
+        Raises:
+            SparrowError: as `Producer.send`, and what kept the message from being written.
+        """
+        producer = await self._publisher(parse_acks(acks))
+        delivery = await producer.send(
+            topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
+        )
+        return await delivery
+
+    async def _publisher(self, acks: int) -> Producer:
+        """The shared producer of all that publish with the same `acks`; opened by the first."""
+        task = self._publishers.get(acks)
+        if task is None or (task.done() and _is_broken(task)):
+            task = self._publishers[acks] = asyncio.create_task(self._open_publisher(acks))
+        return await asyncio.shield(task)
+
+    async def _open_publisher(self, acks: int) -> Producer:
+        options = ProducerOptions(acks=acks, idempotent=acks != 0, linger_ms=0)
+        return await self._made(options).start()
+
+    def producer(
+        self,
+        *,
+        acks: Acks = "all",
+        linger_ms: float = 5.0,
+        batch_bytes: int = 64 << 10,
+        compression: str | Compression = "none",
+        idempotent: bool | None = None,
+        max_pending_bytes: int = 32 << 20,
+        delivery_timeout_s: float = 120.0,
+    ) -> Producer:
+        """A producer of its own, for streams of messages; use it as `async with`. See `ProducerOptions` for the arguments.
+
+        Args:
+            idempotent: default: yes, unless acks is 0.
+
+        Raises:
+            InvalidArgument: the arguments contradict each other or are out of range.
+        """
+        return self._made(
+            producer_options(
+                acks=acks,
+                idempotent=idempotent,
+                compression=compression,
+                linger_ms=linger_ms,
+                batch_bytes=batch_bytes,
+                max_pending_bytes=max_pending_bytes,
+                delivery_timeout_s=delivery_timeout_s,
+            )
+        )
+
+    def _made(self, options: ProducerOptions) -> Producer:
+        producer = Producer(
+            self._connection,
+            options,
+            close_timeout_s=self._connection.options.close_timeout_s,
+            on_close=self._producers.discard,
+        )
+        self._producers.add(producer)
+        return producer
+
+    # ── subscribing ───────────────────────────────────────────────────────────────────────────────
+
+    def subscribe(
+        self,
+        *topics: str,
+        start: StartAt = "end",
+        group: str | None = None,
+        commit: CommitMode = "manual",
+        auto_commit_interval_s: float = 5.0,
+        mode: Mode = "push",
+        prefetch_bytes: int = 4 << 20,
+        session_timeout_s: float = 45.0,
+        rebalance_timeout_s: float = 60.0,
+        on_assigned: OnAssigned | None = None,
+        on_revoked: OnRevoked | None = None,
+    ) -> Subscription:
+        """A subscription to topics and patterns (`*`, `?`); use it as `async with`. See `SubscribeOptions` for the arguments.
+
+        Args:
+            start: "beginning", "end", an offset, or a datetime; where the group has committed offsets, those win.
+            on_assigned: called with [(topic, partition, first offset), …]; plain or async.
+            on_revoked: called with [(topic, partition), …] and the reason, "" when the group takes them back: then they are
+                given up when it returns, so it may commit.
+
+        Raises:
+            InvalidArgument: the arguments contradict each other or are out of range.
+        """
+        options = SubscribeOptions(
+            group=group or "",
+            commit=commit,
+            auto_commit_interval_s=auto_commit_interval_s,
+            mode=mode,
+            prefetch_bytes=prefetch_bytes,
+            session_timeout_ms=round(session_timeout_s * 1000),
+            rebalance_timeout_ms=round(rebalance_timeout_s * 1000),
+        )
+        return self.subscription(topics, start, options, on_assigned=on_assigned, on_revoked=on_revoked)
+
+    def subscription(
+        self,
+        topics: Sequence[str],
+        start: StartAt,
+        options: SubscribeOptions,
+        *,
+        positions: dict[Key, int] | None = None,
+        on_assigned: OnAssigned | None = None,
+        on_revoked: OnRevoked | None = None,
+    ) -> Subscription:
+        """As `subscribe`, with an options object, and with explicit offsets for some partitions if wished."""
+        subscription = Subscription(
+            self._connection,
+            topics,
+            start,
+            options,
+            positions=positions,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_close=self._subscriptions.discard,
+        )
+        self._subscriptions.add(subscription)
+        return subscription
+
+    async def channel(self) -> Channel:
+        """Queues in the style of msbq."""
+        channel = Channel(self)
+        self._channels.append(channel)
+        return channel
+
+    # ── the end ───────────────────────────────────────────────────────────────────────────────────
+
+    async def close(self) -> None:
+        """Flush and close the producers, end the subscriptions, say goodbye. Bounded by `close_timeout_s`.
+
+        Raises:
+            SparrowError: a message that was sent was not confirmed; everything is closed all the same.
+        """
+        try:
+            for subscription in list(self._subscriptions):
+                await subscription.close()
+            outcomes = await asyncio.gather(
+                *(p.close() for p in list(self._producers)), return_exceptions=True
+            )
+        finally:
+            await self._connection.close()
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+        else:  # the block's own error is the one to see
+            await self.abandon()
+
+    async def abandon(self) -> None:
+        """Close without waiting long, and without raising what failed."""
+        try:
+            for subscription in list(self._subscriptions):
+                await subscription.abandon()
+            await asyncio.gather(*(p.abandon() for p in list(self._producers)), return_exceptions=True)
+        finally:
+            await self._connection.close()
+
+
+class Connecting:
+    """What `connect` returns: await it, or use it as `async with`; it connects once."""
+
+    def __init__(self, url: str, options: ClientOptions) -> None:
+        self._address = parse_url(url)
+        self._options = options
+        self._client: Client | None = None
+
+    def __await__(self) -> Generator[Any, None, Client]:
+        return self._connect().__await__()
+
+    async def _connect(self) -> Client:
+        if self._client is not None:
+            raise InvalidArgument(
+                "this connection was made already; call sparrow.connect again for another one"
+            )
+        connection = Connection(self._address, self._options)
+        await connection.open()
+        self._client = Client(connection)
+        return self._client
+
+    async def __aenter__(self) -> Client:
+        return await self._connect()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            await self._client.__aexit__(kind, error, traceback)
+
+
+def connect(
+    url: str = DEFAULT_URL,
+    *,
+    client_name: str = "",
+    token: str | None = None,
+    connect_timeout_s: float = 5.0,
+    reconnect_timeout_s: float | None = None,
+    call_timeout_s: float = 30.0,
+    close_timeout_s: float = 10.0,
+) -> Connecting:
+    """Connect to a broker: `async with connect(url) as client`, or `client = await connect(url)` and `await client.close()`.
+
+    See `ClientOptions` for the arguments.
+
+    Raises:
+        InvalidArgument: the URL or an argument cannot be used (at once); the others when it is awaited:
+        ConnectionLost: nobody can be reached there within `connect_timeout_s`.
+        NotAuthenticated, UnsupportedVersion, ProtocolError: who is there does not let us in, or is no Sparrow broker.
+    """
+    return Connecting(
+        url,
+        ClientOptions(
+            client_name=client_name,
+            token=token,
+            connect_timeout_s=connect_timeout_s,
+            reconnect_timeout_s=reconnect_timeout_s,
+            call_timeout_s=call_timeout_s,
+            close_timeout_s=close_timeout_s,
+        ),
+    )
+
+
+def _is_broken(task: asyncio.Task[Producer]) -> bool:
+    """Whether the shared producer must be opened anew."""
+    return task.cancelled() or task.exception() is not None or task.result().failure is not None

@@ -1,0 +1,101 @@
+"""The parts of a message as users write them, checked once at the door.
+
+Bytes stay bytes: text is encoded by who knows the encoding, so a `str` is refused with the hint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparrow.client.delivery import Headers
+
+MAX_TIMESTAMP_MS = 1 << 62
+HEADER_OVERHEAD_BYTES = 10
+"""The most that the lengths of a header's name and value take."""
+
+
+def as_bytes(name: str, data: object) -> bytes:
+    """A part that is not `bytes` yet.
+
+    Raises:
+        InvalidArgument: it is nothing like bytes.
+    """
+    if isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    hint = "; encode it first: text.encode()" if isinstance(data, str) else ""
+    raise InvalidArgument(f"the {name} of a message is {type(data).__name__}, it must be bytes{hint}")
+
+
+def checked_time(timestamp_ms: object) -> int:
+    """A time that a record can carry.
+
+    Raises:
+        InvalidArgument: no whole number of milliseconds since 1970.
+    """
+    if (
+        isinstance(timestamp_ms, int)
+        and not isinstance(timestamp_ms, bool)
+        and 0 <= timestamp_ms < MAX_TIMESTAMP_MS
+    ):
+        return timestamp_ms
+    raise InvalidArgument(
+        f"timestamp_ms is {timestamp_ms!r}; it must be whole milliseconds since 1970, 0 or more"
+    )
+
+
+def checked_parts(
+    key: bytes | None, headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None
+) -> tuple[bytes | None, Headers, int]:
+    """Key, headers, and how many bytes they take at most.
+
+    Raises:
+        InvalidArgument: a key that is no bytes, a header that is no pair of text and bytes.
+    """
+    if key is not None and type(key) is not bytes:
+        key = as_bytes("key", key)
+    plain: Headers = _headers(headers) if headers else ()
+    return key, plain, parts_bytes(None, key, plain)
+
+
+def parts_bytes(value: bytes | None, key: bytes | None, headers: Headers) -> int:
+    """How many bytes these parts take at most, without the record's own overhead."""
+    size_bytes = len(value or b"") + len(key or b"")
+    for name, content in headers:
+        # A character is at most four bytes of UTF-8.
+        size_bytes += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"")
+    return size_bytes
+
+
+def _headers(headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]]) -> Headers:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    try:
+        return tuple(
+            (_name(name), None if value is None else as_bytes("header", value)) for name, value in pairs
+        )
+    except (TypeError, ValueError):
+        raise InvalidArgument(
+            "headers must be a mapping of text to bytes, or a sequence of such pairs"
+        ) from None
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str):
+        raise InvalidArgument(f"the name of a header is {type(name).__name__}, it must be text")
+    if not name.isascii():
+        _check_encodable(name)
+    return name
+
+
+def _check_encodable(name: str) -> None:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgument(f"the name of a header is {name!r}, which UTF-8 cannot write") from None

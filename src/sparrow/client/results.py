@@ -1,0 +1,108 @@
+"""What administrative calls return: frozen values with the field names of `docs/protocol.md`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Base; fields that a newer broker adds are ignored."""
+
+
+class PartitionDescription(Result, frozen=True):
+    """A partition's records have the offsets `start_offset` to `end_offset` - 1."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+    bytes: int
+
+
+class ConfigEntry(Result, frozen=True):
+    """One setting of a topic: what it is, what it would be by itself, and who said so (`source`)."""
+
+    name: str
+    value: str
+    default: str = ""
+    source: str = ""
+    unit: str = ""
+    help: str = ""
+
+
+class TopicDescription(Result, frozen=True):
+    """A topic. Lists of topics leave out what costs much: `config`, and maybe `partitions`."""
+
+    name: str
+    id: str
+    partition_count: int
+    partitions: list[PartitionDescription] = []
+    config: list[ConfigEntry] = []
+
+
+class PartitionOffset(Result, frozen=True, array_like=True):
+    """An offset of a partition; `timestamp` (ms) is -1 where none was asked for."""
+
+    partition: int
+    offset: int
+    timestamp: int = -1
+
+
+class GroupListing(Result, frozen=True):
+    """A group in a list."""
+
+    group: str
+    state: str
+    members: int
+
+
+class MemberDescription(Result, frozen=True):
+    """A member of a group and the partitions (topic, partition) that it has."""
+
+    member_id: str
+    client_name: str = ""
+    topics: list[str] = []
+    partitions: list[tuple[str, int]] = []
+
+
+class GroupPosition(Result, frozen=True):
+    """How far a group has come in a partition; `lag` is how many records are behind the committed offset."""
+
+    topic: str
+    partition: int
+    offset: int
+    end_offset: int = -1
+    lag: int = -1
+    metadata: str = ""
+
+
+class GroupDescription(Result, frozen=True):
+    """A group with its members and committed offsets."""
+
+    group: str
+    state: str
+    epoch: int = -1
+    members: list[MemberDescription] = []
+    offsets: list[GroupPosition] = []
+
+
+class CommittedOffset(Result, frozen=True, array_like=True):
+    """A committed offset: the next one that the group reads."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str = ""
+
+
+class BrokerDescription(Result, frozen=True):
+    """A broker. `statistics` has everything that it tells, these fields included."""
+
+    version: str
+    cluster_id: str
+    uptime_ms: int
+    topics: int = 0
+    partitions: int = 0
+    connections: int = 0
+    statistics: dict[str, Any] = {}

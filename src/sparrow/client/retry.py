@@ -1,0 +1,42 @@
+"""How long to wait before trying again: exponential backoff with full jitter.
+
+Each delay is drawn evenly between 0 and a ceiling that doubles from `initial_s` to `max_s`, so that a thousand clients of a broker
+that restarts do not come back in step (Brooker, "Exponential backoff and jitter", AWS Architecture Blog, 2015).
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Backoff:
+    """Delays of one series of attempts. Not thread-safe."""
+
+    __slots__ = ("_attempts", "_initial_s", "_max_s", "_random")
+
+    def __init__(self, initial_s: float, max_s: float, uniform: Callable[[], float] = random.random) -> None:
+        """`uniform` gives numbers in [0, 1); a test gives its own."""
+        self._initial_s = initial_s
+        self._max_s = max_s
+        self._random = uniform
+        self._attempts = 0
+
+    @property
+    def ceiling_s(self) -> float:
+        """The longest that the next delay can be."""
+        # 2**64 intervals are longer than any maximum; the bound keeps the power a float.
+        return min(self._max_s, self._initial_s * 2.0 ** min(self._attempts, 64))
+
+    def next_delay_s(self) -> float:
+        """The delay before the next attempt."""
+        delay_s = self._random() * self.ceiling_s
+        self._attempts += 1
+        return delay_s
+
+    def reset(self) -> None:
+        """An attempt succeeded: begin again at the shortest delay."""
+        self._attempts = 0

@@ -1,0 +1,143 @@
+"""What a subscription reads, as selectors: kept on the client, so that a new link can be told, with the positions to go on from.
+
+- A name with `*` or `?` is a pattern.
+- Without a group every known position is given explicitly. A topic that came to match a pattern while there was no link is read from its beginning, as it
+  would have been with a link; the same holds for partitions.
+- In a group committed offsets win, because others may have read on meanwhile; a position is given only where nothing was committed, so
+  that `start` does not jump over records.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import InvalidArgument
+from sparrow.protocol.native.messages import Selector, Start
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from sparrow.client.intake import Key
+
+_BEGINNING = Start("beginning")
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name stands for all topics that match it."""
+    return "*" in name or "?" in name
+
+
+def matches(pattern: str, topic: str) -> bool:
+    """Whether a topic's name matches: `*` is any run of characters, `?` one."""
+    expression = "".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in pattern)
+    return re.fullmatch(expression, topic, re.DOTALL) is not None
+
+
+class Selection:
+    """The names of one subscription, each with its start."""
+
+    def __init__(self, names: Sequence[str], start: Start) -> None:
+        self.version = 0
+        """Grows with each change."""
+        self._starts: dict[str, Start] = {}
+        self._implied: set[str] = set()
+        """Topics that were named to the broker only to give it a position; a pattern of the user means them."""
+        self.add(names, start)
+        if not names:
+            raise InvalidArgument("a subscription needs at least one topic or pattern")
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._starts)
+
+    @property
+    def patterns(self) -> list[str]:
+        return [name for name in self._starts if is_pattern(name)]
+
+    @property
+    def has_topics(self) -> bool:
+        """Whether a topic is named as itself."""
+        return any(not is_pattern(name) for name in self._starts)
+
+    def add(self, names: Iterable[str], start: Start) -> list[Selector]:
+        """Take names in; the selectors to send."""
+        names = list(names)
+        self.version += 1
+        for name in names:
+            if not name:
+                raise InvalidArgument("an empty name cannot be subscribed to")
+            self._starts[name] = start
+            self._implied.discard(name)
+        return [Selector(name, is_pattern(name), start) for name in names]
+
+    def drop(self, names: Sequence[str]) -> list[str]:
+        """Forget names; what the broker must forget: these, and what stood for one of these patterns.
+
+        Raises:
+            InvalidArgument: a name is not subscribed to.
+        """
+        for name in names:
+            if name not in self._starts:
+                raise InvalidArgument(
+                    f"{name!r} is not subscribed to; subscribed are {', '.join(self._starts)}"
+                )
+        self.version += 1
+        for name in names:
+            del self._starts[name]
+        orphans = [t for t in self._implied if not any(matches(p, t) for p in self.patterns)]
+        self._implied.difference_update(orphans)
+        return [*names, *orphans]
+
+    def first(self) -> list[Selector]:
+        """The selectors of the first link."""
+        self._implied.clear()
+        return [Selector(name, is_pattern(name), start) for name, start in self._starts.items()]
+
+    def again(self, positions: Mapping[Key, int], existing: Collection[str]) -> list[Selector]:
+        """The selectors of a later link, outside any group.
+
+        Args:
+            positions: the next offset of every partition that was read.
+            existing: the topics that match the patterns now.
+        """
+        by_topic = _by_topic(positions)
+        selectors = [
+            Selector(name, False, _BEGINNING if name in by_topic else start, by_topic.get(name, {}))
+            for name, start in self._starts.items()
+            if not is_pattern(name)
+        ]
+        self._implied = {topic for topic in existing if topic not in self._starts}
+        selectors += [Selector(t, False, _BEGINNING, by_topic.get(t, {})) for t in sorted(self._implied)]
+        return selectors + self._pattern_selectors()
+
+    def again_in_group(self, uncommitted: Mapping[Key, int], existing: Collection[str]) -> list[Selector]:
+        """The selectors of a later link of a group's member.
+
+        Args:
+            uncommitted: the next offset of the partitions that were read and have no committed offset.
+        """
+        by_topic = _by_topic(uncommitted)
+        selectors = [
+            Selector(name, False, start, by_topic.get(name, {}))
+            for name, start in self._starts.items()
+            if not is_pattern(name)
+        ]
+        self._implied = {topic for topic in by_topic if topic in existing and topic not in self._starts}
+        selectors += [Selector(t, False, self._start_of(t), by_topic[t]) for t in sorted(self._implied)]
+        return selectors + self._pattern_selectors()
+
+    def _pattern_selectors(self) -> list[Selector]:
+        return [Selector(name, True, self._starts[name]) for name in self.patterns]
+
+    def _start_of(self, topic: str) -> Start:
+        return next((self._starts[p] for p in self.patterns if matches(p, topic)), Start())
+
+
+def _by_topic(positions: Mapping[Key, int]) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in positions.items():
+        found.setdefault(topic, {})[partition] = offset
+    return found

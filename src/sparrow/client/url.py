@@ -1,0 +1,73 @@
+"""Where the broker is: `sparrow://[:token@]host[:port]`.
+
+sparrow://127.0.0.1:9094        the default port is 9094
+sparrow://:s3cret@broker.lan    a token as the password
+sparrow://[::1]:9094            IPv6 in brackets
+127.0.0.1:9094                  the scheme may be left out
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from sparrow.base.errors import InvalidArgument
+
+SCHEME = "sparrow"
+DEFAULT_PORT = 9094
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A parsed URL. `token` is None where the URL names none."""
+
+    host: str
+    port: int = DEFAULT_PORT
+    token: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        """`host:port`, as errors name it; never the token."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_url(url: str) -> Address:
+    """Take a broker's URL apart.
+
+    Raises:
+        InvalidArgument: another scheme, no host, a port that is none, or something behind the address.
+    """
+    parts = _split(url)
+    if parts.scheme != SCHEME:
+        raise _invalid(url, f"its scheme is {parts.scheme!r}")
+    if parts.path not in {"", "/"} or parts.query or parts.fragment:
+        raise _invalid(url, "there is something behind host and port")
+    if parts.username:
+        raise _invalid(url, "it names a user; a token stands alone, as in sparrow://:TOKEN@host:9094")
+    if not parts.hostname:
+        raise _invalid(url, "it names no host")
+    token = unquote(parts.password) if parts.password else None
+    return Address(parts.hostname, _port(parts, url), token)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url if "://" in url else f"{SCHEME}://{url}")
+    except ValueError as error:
+        raise _invalid(url, str(error)) from None
+
+
+def _port(parts: SplitResult, url: str) -> int:
+    try:
+        port = parts.port
+    except ValueError:
+        raise _invalid(url, "its port is not a number from 1 to 65535") from None
+    if port == 0:
+        raise _invalid(url, "its port is 0")
+    return DEFAULT_PORT if port is None else port
+
+
+def _invalid(url: str, what: str) -> InvalidArgument:
+    shown = url if "@" not in url else f"…@{url.rpartition('@')[2]}"
+    return InvalidArgument(
+        f"the broker's URL {shown!r} cannot be used: {what}; it should look like sparrow://127.0.0.1:9094"
+    )

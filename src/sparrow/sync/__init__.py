@@ -1,0 +1,23 @@
+"""The client for threads: the names of `sparrow.connect`'s client, blocking.
+
+    with sparrow.sync.connect("sparrow://127.0.0.1:9094") as client:
+        client.publish("orders", b"one")
+        with client.producer() as producer:
+            producer.send("orders", b"two").result()
+        with client.subscribe("orders", start="beginning") as messages:
+            for message in messages:
+                ...
+
+Strategy: one background thread runs the async client; what crosses between threads are batches, not messages. A client, its producers and its admin
+may be used by any number of threads at once; a subscription by one at a time.
+"""
+
+from __future__ import annotations
+
+from sparrow.sync.admin import Admin
+from sparrow.sync.channel import Channel
+from sparrow.sync.client import Client, connect
+from sparrow.sync.producer import Delivery, Producer
+from sparrow.sync.subscription import Subscription
+
+__all__ = ["Admin", "Channel", "Client", "Delivery", "Producer", "Subscription", "connect"]

@@ -1,0 +1,273 @@
+"""The producer for threads.
+
+Strategy: `send` puts the message into a chunk under a lock and returns; a task on the background thread takes whole chunks and sends their messages.
+While that task is waiting for room, the chunk fills up, and then `send` waits: the bound of the async producer holds here, too, one chunk beyond it.
+The task is woken once for a chunk, not once for a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+from sparrow.base.errors import ConnectionLost, InvalidArgument, SparrowError, TimedOut
+from sparrow.client.delivery import Delivery as AsyncDelivery
+from sparrow.client.delivery import repeated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from sparrow.client.delivery import RecordMetadata
+    from sparrow.client.producer import Producer as AsyncProducer
+    from sparrow.sync.background import Background
+
+_CHUNK_BYTES = 256 << 10
+_MESSAGE_OVERHEAD_BYTES = 100
+_Message = tuple[str, "bytes | None", "dict[str, Any] | None"]
+
+
+class _Chunk:
+    """Messages that cross together; then their deliveries, in the same order."""
+
+    __slots__ = ("is_placed", "messages", "outcomes", "size_bytes")
+
+    def __init__(self) -> None:
+        self.messages: list[_Message] = []
+        self.outcomes: list[AsyncDelivery | SparrowError] = []
+        self.size_bytes = 0
+        self.is_placed = False
+
+
+class Delivery:
+    """What `send` returns. Any thread may ask."""
+
+    __slots__ = ("_chunk", "_index", "_producer")
+
+    def __init__(self, producer: Producer, chunk: _Chunk, index: int) -> None:
+        self._producer = producer
+        self._chunk = chunk
+        self._index = index
+
+    @property
+    def done(self) -> bool:
+        """Whether it is known what became of the message."""
+        if not self._chunk.is_placed:
+            return False
+        outcome = self._chunk.outcomes[self._index]
+        return isinstance(outcome, SparrowError) or outcome.done
+
+    def result(self, timeout_s: float | None = None) -> RecordMetadata:
+        """Wait for the message to be kept, and return where it went.
+
+        Raises:
+            TimedOut: not known within `timeout_s`; asking again is allowed.
+            SparrowError: why the message did not arrive.
+        """
+        if not self._chunk.is_placed:
+            self._producer.wait_until_placed(self._chunk, timeout_s)
+        outcome = self._chunk.outcomes[self._index]
+        if isinstance(outcome, SparrowError):
+            raise repeated(outcome)
+        return outcome.result() if outcome.done else self._producer.wait_for(outcome, timeout_s)
+
+
+class Producer:
+    """Made by `client.producer(…)`; use it as `with`. Any number of threads may send."""
+
+    def __init__(self, background: Background, producer: AsyncProducer) -> None:
+        self._background = background
+        self._producer = producer
+        self._changed = threading.Condition()
+        self._chunk = _Chunk()
+        self._is_feeder_idle = True
+        self._is_closed = False
+        # Events bind to the loop that first waits on them.
+        self._wakeup = asyncio.Event()
+        self._progress = asyncio.Event()
+        self._feeder: asyncio.Task[None] | None = None
+
+    # ── its life ──────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> Self:
+        """Open the producer. Raises as the async producer's `start`."""
+        self._background.run(self._start())
+        return self
+
+    async def _start(self) -> None:
+        await self._producer.start()
+        self._feeder = asyncio.create_task(self._feed())
+
+    def flush(self) -> None:
+        """Send everything and wait until it is confirmed. Raises the first failure that nobody looked at."""
+        self._background.run(self._flush())
+
+    def close(self) -> None:
+        """Flush, and close. The second time nothing happens. Raises as `flush`."""
+        self._close(abandon=False)
+
+    def _close(self, *, abandon: bool) -> None:
+        with self._changed:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._changed.notify_all()
+        if self._feeder is not None:
+            self._background.run(self._finish(abandon=abandon))
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._close(abandon=error is not None)
+
+    async def _flush(self) -> None:
+        await self._drain()
+        await self._producer.flush()
+
+    async def _finish(self, *, abandon: bool) -> None:
+        try:
+            if abandon:
+                await self._producer.abandon()
+            else:
+                await self._drain()
+                await self._producer.close()
+        finally:
+            assert self._feeder is not None  # it was started
+            self._feeder.cancel()
+            await asyncio.wait([self._feeder])
+            self._fail_rest()
+
+    # ── sending ───────────────────────────────────────────────────────────────────────────────────
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Take a message in, waiting for room if there is none; call the delivery's `result()` for its offset.
+
+        What is wrong with the message itself is raised by the delivery, or by `flush`.
+
+        Raises:
+            InvalidArgument: the producer was not started.
+            ConnectionLost: the producer is closed.
+        """
+        options: dict[str, Any] | None = None
+        if key is not None or headers is not None or timestamp_ms is not None or partition is not None:
+            options = {"key": key, "headers": headers, "timestamp_ms": timestamp_ms, "partition": partition}
+        with self._changed:
+            if self._is_closed or self._feeder is None:
+                raise self._not_open()
+            chunk = self._chunk
+            if chunk.size_bytes >= _CHUNK_BYTES:
+                chunk = self._wait_for_chunk()
+            index = len(chunk.messages)
+            chunk.messages.append((topic, value, options))
+            chunk.size_bytes += _MESSAGE_OVERHEAD_BYTES + (len(value) if value else 0)
+            if self._is_feeder_idle:
+                self._is_feeder_idle = False
+                self._background.call_soon(self._wakeup.set)
+        return Delivery(self, chunk, index)
+
+    def _wait_for_chunk(self) -> _Chunk:
+        while self._chunk.size_bytes >= _CHUNK_BYTES:
+            self._changed.wait()
+            if self._is_closed:
+                raise self._not_open()
+        return self._chunk
+
+    def _not_open(self) -> SparrowError:
+        if self._is_closed:
+            return ConnectionLost("the producer is closed")
+        return InvalidArgument("the producer was not started; use it as `with`, or call start()")
+
+    # ── waiting for outcomes ──────────────────────────────────────────────────────────────────────
+
+    def wait_until_placed(self, chunk: _Chunk, timeout_s: float | None) -> None:
+        """Wait until the messages of a chunk have deliveries."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: chunk.is_placed, timeout_s):
+                raise TimedOut(f"the producer found no room for the message within {timeout_s:g} s")
+
+    def wait_for(self, delivery: AsyncDelivery, timeout_s: float | None) -> RecordMetadata:
+        """Wait for an outcome."""
+        try:
+            return self._background.run(_outcome(delivery), timeout_s)
+        except TimeoutError:
+            raise TimedOut(
+                f"the message was not confirmed within {timeout_s:g} s; it is still being tried"
+            ) from None
+
+    # ── on the background thread ──────────────────────────────────────────────────────────────────
+
+    async def _feed(self) -> None:
+        """Send chunk after chunk, for ever."""
+        while True:
+            chunk = self._take_chunk()
+            if chunk is None:
+                await self._wait_for_messages()
+            else:
+                await self._send_chunk(chunk)
+
+    def _take_chunk(self) -> _Chunk | None:
+        with self._changed:
+            chunk = self._chunk
+            if not chunk.messages:
+                self._is_feeder_idle = True
+                return None
+            self._chunk = _Chunk()
+            self._changed.notify_all()
+            return chunk
+
+    async def _wait_for_messages(self) -> None:
+        await self._wakeup.wait()
+        self._wakeup.clear()
+
+    async def _send_chunk(self, chunk: _Chunk) -> None:
+        send, outcomes = self._producer.send, chunk.outcomes
+        try:
+            for topic, value, options in chunk.messages:
+                try:
+                    outcomes.append(await (send(topic, value, **options) if options else send(topic, value)))
+                except SparrowError as error:
+                    outcomes.append(error)
+        finally:
+            lost = ConnectionLost("the producer was closed before the message was sent")
+            outcomes.extend([lost] * (len(chunk.messages) - len(outcomes)))
+            self._placed(chunk)
+
+    def _placed(self, chunk: _Chunk) -> None:
+        chunk.messages = []
+        with self._changed:
+            chunk.is_placed = True
+            self._changed.notify_all()
+        self._progress.set()
+
+    async def _drain(self) -> None:
+        """Wait until everything that was given to `send` before is with the async producer."""
+        with self._changed:
+            chunk = self._chunk
+        while chunk.messages and not chunk.is_placed:
+            self._progress.clear()
+            await self._progress.wait()
+
+    def _fail_rest(self) -> None:
+        with self._changed:
+            chunk, self._chunk = self._chunk, _Chunk()
+        if chunk.messages:
+            lost = ConnectionLost("the producer was closed before the message was sent")
+            chunk.outcomes.extend([lost] * len(chunk.messages))
+            self._placed(chunk)
+
+
+async def _outcome(delivery: AsyncDelivery) -> RecordMetadata:
+    return await delivery

@@ -1,0 +1,1 @@
+"""The client against a real broker, over real sockets."""

@@ -1,0 +1,44 @@
+"""A broker with a native door for each test, and proxies in front of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest_asyncio
+
+from sparrow.broker.config import BrokerConfig
+from sparrow.client.client import Client
+from sparrow.frontends.native.limits import NativeLimits
+from tests.client.doors import Door, Proxy, client_of
+
+OpenProxy = Callable[..., Awaitable[Proxy]]
+
+
+@pytest_asyncio.fixture
+async def door(tmp_path: Path) -> AsyncIterator[Door]:
+    opened = Door(tmp_path / "data", BrokerConfig(default_partitions=4), NativeLimits())
+    await opened.start()
+    yield opened
+    await opened.stop()
+
+
+@pytest_asyncio.fixture
+async def client(door: Door) -> AsyncIterator[Client]:
+    async with client_of(door.url) as connected:
+        yield connected
+
+
+@pytest_asyncio.fixture
+async def open_proxy(door: Door) -> AsyncIterator[OpenProxy]:
+    proxies: list[Proxy] = []
+
+    async def opener(**options: int) -> Proxy:
+        proxy = Proxy(door.port, **options)
+        await proxy.start()
+        proxies.append(proxy)
+        return proxy
+
+    yield opener
+    for proxy in proxies:
+        await proxy.stop()

@@ -1,0 +1,172 @@
+"""The parts that need no broker: URLs, options, backoff, selection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrow.base.errors import InvalidArgument, UnsupportedCompression
+from sparrow.client.message import checked_parts
+from sparrow.client.options import ClientOptions, producer_options
+from sparrow.client.retry import Backoff
+from sparrow.client.selection import Selection, matches
+from sparrow.client.url import Address, parse_url
+from sparrow.protocol.native.messages import Selector, Start
+
+END = Start("end")
+BEGINNING = Start("beginning")
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("sparrow://127.0.0.1:9094", Address("127.0.0.1", 9094)),
+        ("sparrow://broker", Address("broker", 9094)),
+        ("sparrow://broker/", Address("broker", 9094)),
+        ("broker:1234", Address("broker", 1234)),
+        ("sparrow://[::1]:9094", Address("::1", 9094)),
+        ("sparrow://:s%2Fcret@broker", Address("broker", 9094, "s/cret")),
+    ],
+)
+def test_a_url_names_host_port_and_token(url: str, address: Address) -> None:
+    parsed = parse_url(url)
+    assert (parsed.host, parsed.port, parsed.token) == (address.host, address.port, address.token)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://broker", "scheme is 'http'"),
+        ("sparrow://", "no host"),
+        ("", "no host"),
+        ("sparrow://broker:0", "port is 0"),
+        ("sparrow://broker:99999", "port is not a number"),
+        ("sparrow://broker:abc", "port is not a number"),
+        ("sparrow://broker/topic", "behind host and port"),
+        ("sparrow://broker?x=1", "behind host and port"),
+        ("sparrow://user:secret@broker", "names a user"),
+        ("sparrow://[::1", "Invalid IPv6"),
+    ],
+)
+def test_a_url_that_is_none_is_refused_in_words(url: str, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words) as caught:
+        parse_url(url)
+    assert "secret" not in caught.value.text
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_url_or_refused(text: str) -> None:
+    try:
+        parsed = parse_url(text)
+    except InvalidArgument:
+        return
+    assert parsed.host
+    assert 0 < parsed.port < 65536
+
+
+def test_addresses_are_shown_as_they_are_written() -> None:
+    assert (str(Address("::1", 1)), str(Address("h", 2))) == ("[::1]:1", "h:2")
+
+
+@given(st.lists(st.floats(0, 1, exclude_max=True), max_size=200))
+def test_delays_stay_below_a_ceiling_that_doubles_to_its_maximum(draws: list[float]) -> None:
+    source = iter(draws)
+    backoff = Backoff(0.05, 5.0, lambda: next(source))
+    for number, draw in enumerate(draws):
+        ceiling = min(5.0, 0.05 * 2 ** min(number, 60))
+        assert backoff.ceiling_s == pytest.approx(ceiling)
+        assert backoff.next_delay_s() == pytest.approx(draw * ceiling)
+    backoff.reset()
+    assert backoff.ceiling_s == 0.05
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"acks": 2}, "acks is 2"),
+        ({"acks": []}, r"acks is \[\]"),
+        ({"acks": 0, "idempotent": True}, "cannot be idempotent"),
+        ({"linger_ms": -1}, "linger_ms is -1"),
+        ({"batch_bytes": 0}, "batch_bytes is 0"),
+    ],
+)
+def test_producer_options_that_contradict_are_refused(options: dict[str, Any], words: str) -> None:
+    merged = {"acks": "all", "idempotent": None, "compression": "none", **options}
+    with pytest.raises(InvalidArgument, match=words):
+        producer_options(**merged)
+
+
+def test_an_unknown_compression_is_refused() -> None:
+    with pytest.raises(UnsupportedCompression, match="zstd"):
+        producer_options(acks="all", idempotent=None, compression="rar")
+
+
+def test_a_producer_is_idempotent_unless_it_learns_nothing() -> None:
+    assert producer_options(acks="all", idempotent=None, compression="none").idempotent
+    assert not producer_options(acks=0, idempotent=None, compression="none").idempotent
+
+
+def test_client_options_are_checked() -> None:
+    with pytest.raises(InvalidArgument, match="connect_timeout_s is 0"):
+        ClientOptions(connect_timeout_s=0)
+
+
+@given(
+    st.dictionaries(st.text("äa", max_size=3), st.none() | st.binary(max_size=3)),
+    st.none() | st.binary(max_size=3),
+)
+def test_the_size_of_parts_is_an_upper_bound(headers: dict[str, bytes | None], key: bytes | None) -> None:
+    same_key, pairs, size_bytes = checked_parts(key, headers)
+    assert (same_key, dict(pairs)) == (key, headers)
+    written = sum(len(name.encode()) + len(value or b"") + 2 for name, value in pairs) + len(key or b"")
+    assert size_bytes >= written
+
+
+@given(st.text("ab.*?", max_size=6), st.text("ab.", max_size=6))
+def test_patterns_match_as_the_broker_matches_them(pattern: str, topic: str) -> None:
+    def model(p: str, t: str) -> bool:
+        if not p:
+            return not t
+        if p[0] == "*":
+            return model(p[1:], t) or (bool(t) and model(p, t[1:]))
+        return bool(t) and p[0] in ("?", t[0]) and model(p[1:], t[1:])
+
+    assert matches(pattern, topic) == model(pattern, topic)
+
+
+def test_a_new_link_is_told_positions_and_topics_that_came_meanwhile() -> None:
+    selection = Selection(["a", "b", "o.*"], END)
+    assert selection.first() == [
+        Selector("a", False, END),
+        Selector("b", False, END),
+        Selector("o.*", True, END),
+    ]
+    again = selection.again({("a", 0): 5, ("a", 1): 7, ("o.x", 0): 3}, ["o.x", "o.new"])
+    assert again == [
+        Selector("a", False, BEGINNING, {0: 5, 1: 7}),
+        Selector("b", False, END),
+        Selector("o.new", False, BEGINNING),
+        Selector("o.x", False, BEGINNING, {0: 3}),
+        Selector("o.*", True, END),
+    ]
+    assert selection.drop(["o.*"]) == ["o.*", "o.new", "o.x"] or selection.names == ["a", "b"]
+
+
+def test_a_member_is_given_positions_only_where_nothing_was_committed() -> None:
+    selection = Selection(["a", "o.*"], END)
+    again = selection.again_in_group({("a", 1): 7, ("o.x", 0): 3, ("o.gone", 0): 1}, ["o.x", "o.new"])
+    assert again == [
+        Selector("a", False, END, {1: 7}),
+        Selector("o.x", False, END, {0: 3}),
+        Selector("o.*", True, END),
+    ]
+
+
+def test_what_is_dropped_takes_along_what_stood_for_it_alone() -> None:
+    selection = Selection(["o.*", "*.x"], END)
+    selection.again({("o.x", 0): 1, ("o.y", 0): 1}, ["o.x", "o.y"])
+    assert selection.drop(["o.*"]) == ["o.*", "o.y"]
+    assert selection.drop(["*.x"]) == ["*.x", "o.x"]
