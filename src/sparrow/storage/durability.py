@@ -18,6 +18,7 @@ import dataclasses
 import logging
 import threading
 from collections import deque
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import SparrowError, StorageFailed
@@ -59,7 +60,9 @@ class Durability:
         """From the recovery point's segment to the active one."""
         self._sync_failure: StorageFailed | None = None
         """What a sync failed with; set in its thread, before the loop hears of it."""
-        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        """A heap by offset, so that a round looks at those alone that it serves; the number keeps equals apart."""
+        self._asked = 0
         self._files = threading.Lock()
 
     # ── on the loop ──
@@ -72,7 +75,8 @@ class Durability:
         elif self.failure is not None:
             future.set_exception(StorageFailed(self.failure.text))
         else:
-            self._waiters.append((offset, future))
+            self._asked += 1
+            heappush(self._waiters, (offset, self._asked, future))
             self._resources.flusher.request(self)
         return future
 
@@ -106,15 +110,14 @@ class Durability:
         self.durable_offset = min(self.durable_offset, end_offset)
         lost = [waiter for waiter in self._waiters if waiter[0] > end_offset]
         self._waiters = [waiter for waiter in self._waiters if waiter[0] <= end_offset]
+        heapify(self._waiters)
         _end(lost, error)
 
     def _wake(self) -> None:
-        durable, waiters = self.durable_offset, self._waiters
-        self._waiters = []
-        for offset, future in waiters:
-            if offset > durable:
-                self._waiters.append((offset, future))
-            elif not future.done():
+        waiters = self._waiters
+        while waiters and waiters[0][0] <= self.durable_offset:
+            future = heappop(waiters)[2]
+            if not future.done():
                 future.set_result(None)
 
     def _end_waiters(self, error: SparrowError) -> None:
@@ -265,7 +268,7 @@ class Durability:
         self.saved = checkpoint
 
 
-def _end(waiters: list[tuple[int, asyncio.Future[None]]], error: SparrowError) -> None:
-    for _, future in waiters:
+def _end(waiters: list[tuple[int, int, asyncio.Future[None]]], error: SparrowError) -> None:
+    for _, _, future in waiters:
         if not future.done():
             future.set_exception(type(error)(error.text))
