@@ -42,6 +42,7 @@ from sparrow.broker.partition import ACKS_ALL, Partition, Published
 from sparrow.broker.positions import TIMESTAMP, Start, check_start, locate
 from sparrow.broker.producer_ids import ProducerIdentity, ProducerIds
 from sparrow.broker.subscription import Selector, Subscription, SubscriptionListener
+from sparrow.broker.topic_config import check_config
 from sparrow.broker.topics import Topic, TopicInfo, Topics
 from sparrow.meta.store import ABSENT, Put
 
@@ -89,9 +90,11 @@ class Broker:
         self.clock = clock or SystemClock()
         self.authorizer = authorizer or AllowAll()
         self.started_at_ms = -1
+        check_config(self.config.topic_defaults)
         self._path = None if path is None else fspath(path)
         self._log_store = log_store
         self._meta_store = meta_store
+        self._is_open = False
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -116,6 +119,7 @@ class Broker:
         self._housekeeping = Housekeeping(self.config, self.clock, self.topics, self.groups, written)
         self._housekeeping.start()
         self.started_at_ms = self.clock.wall_ms()
+        self._is_open = True
 
     async def _load(self) -> frozenset[LogId]:
         """Everything that the stores know; returns the logs that have data."""
@@ -167,15 +171,26 @@ class Broker:
                 partition.attach(*await loaded)
 
     async def close(self) -> None:
-        """Make everything durable and give the data directory back, so that the next start reads no records."""
-        await self._housekeeping.stop()
-        self._unwatch()
-        for topic in self.topics:
-            for partition in topic.partitions:
-                if partition.is_open and partition.log.uncheckpointed_bytes:
-                    await partition.checkpoint()
-        await self._logs.close()
-        await self._meta.close()
+        """Make everything durable and give the data directory back, so that the next start reads no records. Again: no effect.
+
+        Raises:
+            StorageFailed, DiskFull: not all could be; the directory is given back all the same, and the next start recovers.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(self._meta.close)
+            closing.push_async_callback(self._logs.close)
+            await self._housekeeping.stop()
+            await self.topics.settle()
+            self._unwatch()
+            await self._checkpoint()
+
+    async def _checkpoint(self) -> None:
+        for partition in [p for topic in self.topics for p in topic.partitions]:
+            if partition.is_open and partition.log.uncheckpointed_bytes:
+                await partition.checkpoint()
 
     def _require(
         self, principal: Principal, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME
@@ -214,15 +229,23 @@ class Broker:
             UnknownTopic, InvalidTopicName, NotAuthorized
         """
         self._require(principal, Operation.DESCRIBE, _TOPIC, name)
+        return (await self._ensure(principal, name)).listing()
+
+    async def _ensure(self, principal: Principal, name: str) -> Topic:
         if self.topics.find(name) is None and self.config.auto_create_topics:
             self._require_create(principal, name)
-        return (await self.topics.ensure(name)).listing()
+        return await self.topics.ensure(name)
+
+    async def _ensure_readable(self, principal: Principal, names: Sequence[str]) -> None:
+        for name in names:
+            self._require(principal, Operation.READ, _TOPIC, name)
+        for name in names:
+            await self._ensure(principal, name)
 
     async def delete_topic(self, name: str, *, principal: Principal = ANONYMOUS) -> None:
         """Delete a topic, its records, and the offsets that groups committed to it."""
         self._require(principal, Operation.DELETE, _TOPIC, name)
-        await self.topics.delete(name)
-        await self.groups.topic_deleted(name)
+        await self.topics.delete(name, self.groups.topic_deleted)
 
     async def configure_topic(
         self,
@@ -331,12 +354,10 @@ class Broker:
 
         `listener` hears of partitions after this has returned.
         """
-        for selector in selectors:
-            if not selector.is_pattern:
-                self._require(principal, Operation.READ, _TOPIC, selector.topic)
         subscription = Subscription(
             self.topics,
             listener,
+            ensure=partial(self._ensure_readable, principal),
             allowed=lambda topic: self._allows(principal, Operation.READ, _TOPIC, topic),
             committed=lambda key: self.groups.committed_offset(group, key) if group else None,
         )

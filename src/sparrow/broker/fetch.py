@@ -114,8 +114,8 @@ async def _read_one(topics: Topics, request: FetchRequest, room: int, *, is_firs
             # A batch larger than the limit is only forced on an answer that is empty otherwise (KIP-74).
             if len(chunk.data) > limit and not is_first:
                 chunk = None
+        # Both raise when the topic was deleted while the disk was busy.
+        end, start = partition.visible_end, partition.start_offset
     except SparrowError as error:
         return Fetched(request.topic, request.partition, error=error)
-    return Fetched(
-        request.topic, request.partition, chunk, None, partition.visible_end, partition.start_offset
-    )
+    return Fetched(request.topic, request.partition, chunk, None, end, start)

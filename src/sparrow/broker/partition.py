@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from sparrow.base.errors import (
+    InvalidArgument,
     InvalidRecord,
     InvalidTimestamp,
     RecordTooLarge,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 ACKS_ALL = -1
 ACKS_LEADER = 1
 ACKS_NONE = 0
+_ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
 LEADER_EPOCH = 0
 """One broker leads all partitions, always in the same epoch."""
 _MAX_COMPRESSION = 4
@@ -100,9 +102,10 @@ class Partition:
         offset, state = log.saved_state()
         producers = ProducerStates.load(state)
         if offset < log.end_offset:
+            now_ms = self._clock.wall_ms()
             for header in log.headers(offset):
                 if header.base_offset >= offset:
-                    producers.fold(header)
+                    producers.fold(header, now_ms)
         return log, producers
 
     def attach(self, log: PartitionLog, producers: ProducerStates) -> None:
@@ -165,9 +168,12 @@ class Partition:
 
         Raises, at once and with nothing appended:
             CorruptBatch, RecordTooLarge, InvalidTimestamp, InvalidRecord, UnsupportedCompression: what is wrong with the data.
+            InvalidArgument: no such `acks`.
             OutOfOrderSequence, DuplicateSequence, ProducerFenced: what is wrong with the sequence.
             DiskFull, StorageFailed: what is wrong with the disk.
         """
+        if acks not in _ACKS:
+            raise InvalidArgument(f"acks {acks} for {self.id} do not exist; there are -1 (all), 1 and 0")
         log = self.log  # raises when the topic was deleted; brings the producers' state with it
         batches = list(split(data))
         if not batches:
@@ -184,6 +190,8 @@ class Partition:
             batches = [_restamped(batch, now_ms) for batch in batches]
         if self.config.compression != "producer":
             batches = [_recompressed(batch, self.config.compression) for batch in batches]
+            for header, _ in batches:
+                self._check_size(header)
         return self._promise(self._append(log, batches, now_ms), acks, stamped_ms)
 
     def _known(self, batches: list[Batch]) -> Appended | asyncio.Future[Appended] | None:
@@ -250,11 +258,7 @@ class Partition:
 
     def _validate(self, header: BatchHeader, view: memoryview, now_ms: int) -> None:
         config = self.config
-        if header.size_bytes > config.max_message_bytes:
-            raise RecordTooLarge(
-                f"a batch of {header.size_bytes} bytes for {self.id}; max.message.bytes of the topic is"
-                f" {config.max_message_bytes}"
-            )
+        self._check_size(header)
         if header.is_control:
             raise InvalidRecord(f"a control batch for {self.id}: only the broker writes those")
         if header.record_count == 0 or header.record_count != header.last_offset_delta + 1:
@@ -271,6 +275,13 @@ class Partition:
             self._check_timestamp(header, now_ms)
         if config.compact and has_keyless_record(view):
             raise InvalidRecord(f"{self.id} is compacted: every record needs a key")
+
+    def _check_size(self, header: BatchHeader) -> None:
+        if header.size_bytes > self.config.max_message_bytes:
+            raise RecordTooLarge(
+                f"a batch of {header.size_bytes} bytes for {self.id}; max.message.bytes of the topic is"
+                f" {self.config.max_message_bytes}"
+            )
 
     def _check_timestamp(self, header: BatchHeader, now_ms: int) -> None:
         config = self.config

@@ -7,7 +7,7 @@ checkpoint (`dump`, `load`) so that only the newest headers need to be read.
 
 Kafka remembers 5 batches, which bounds its clients' pipeline; 32 lets a client keep more under way at once.
 
-Pure: times are arguments (wall ms, from the batches or the clock).
+Pure: times are arguments (wall ms).
 """
 
 from __future__ import annotations
@@ -128,10 +128,10 @@ class ProducerStates:
         producer.last_seen_ms = now_ms
         producer.batches.append(AcceptedBatch(header.base_sequence, header.last_sequence, answer))
 
-    def fold(self, header: BatchHeader) -> None:
-        """Take a header that the log already holds into account."""
+    def fold(self, header: BatchHeader, now_ms: int) -> None:
+        """Take a header that the log already holds into account, as seen now: the records' times may be of any age."""
         if header.producer_id >= 0 and header.base_sequence != NO_SEQUENCE and not header.is_control:
-            self.accept(header, Appended(header.base_offset, header.last_offset), header.max_timestamp)
+            self.accept(header, Appended(header.base_offset, header.last_offset), now_ms)
 
     def forget_silent(self, before_ms: int) -> None:
         """Drop producers not seen since `before_ms`."""

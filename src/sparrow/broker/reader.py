@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Key = tuple[str, int]
 
+_NO_LIMIT = 1 << 62
+
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
@@ -131,7 +133,7 @@ class Reader:
             if found:
                 return found
             if self._queue:
-                cold = await self._read_cold(self._queue[0], max_bytes)
+                cold = await self._read_cold(self._queue[0], max_bytes, max_records)
                 if cold is not None:
                     return [cold]
             elif not await self._sleep(loop, deadline):
@@ -141,7 +143,7 @@ class Reader:
     def _collect(self, max_bytes: int, max_records: int) -> list[Delivery | Problem]:
         """Everything that is at hand without waiting; stops before a cursor whose data is on the disk only."""
         found: list[Delivery | Problem] = []
-        room, wanted = max_bytes, max_records or (1 << 62)
+        room, wanted = max_bytes, max_records or _NO_LIMIT
         while self._queue and room > 0 and wanted > 0:
             cursor = self._queue[0]
             try:
@@ -152,23 +154,23 @@ class Reader:
                 continue
             if chunk is None:
                 break
-            delivery = self._advance(
-                cursor, _first_records(chunk, cursor.offset, wanted) if max_records else chunk
-            )
+            delivery = self._advance(cursor, _first_records(chunk, cursor.offset, wanted))
             if delivery is not None:
                 found.append(delivery)
                 room -= len(delivery.data)
                 wanted -= delivery.records
         return found
 
-    async def _read_cold(self, cursor: Cursor, max_bytes: int) -> Delivery | Problem | None:
+    async def _read_cold(self, cursor: Cursor, max_bytes: int, max_records: int) -> Delivery | Problem | None:
         offset = cursor.offset
         try:
             chunk = await cursor.partition.log.read(offset, max_bytes)
         except SparrowError as error:
             return self._fail(cursor, error) if self._is_head(cursor) else None
         # While the disk was busy the cursor may have been dropped or moved.
-        return self._advance(cursor, chunk) if self._is_head(cursor) and cursor.offset == offset else None
+        if not self._is_head(cursor) or cursor.offset != offset:
+            return None
+        return self._advance(cursor, _first_records(chunk, offset, max_records or _NO_LIMIT))
 
     def _is_head(self, cursor: Cursor) -> bool:
         return bool(self._queue) and self._queue[0] is cursor

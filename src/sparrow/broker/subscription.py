@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -57,17 +57,25 @@ class SubscriptionListener(Protocol):
 
 
 class Subscription:
-    """Made by `Broker.subscribe`. Loop thread only; one `read` at a time."""
+    """Made by `Broker.subscribe`. Loop thread only; one `read` at a time.
+
+    Args:
+        ensure: makes sure that topics selected by name exist and may be read, or raises.
+        allowed: whether a topic that a pattern matches may be read.
+        committed: the group's committed offset of a partition, or None.
+    """
 
     def __init__(
         self,
         topics: Topics,
         listener: SubscriptionListener,
+        ensure: Callable[[Sequence[str]], Awaitable[None]],
         allowed: Callable[[str], bool],
         committed: Callable[[Key], int | None],
     ) -> None:
         self._topics = topics
         self._listener = listener
+        self._ensure = ensure
         self._allowed = allowed
         self._committed = committed
         self._reader = Reader()
@@ -134,24 +142,32 @@ class Subscription:
 
         Raises:
             InvalidArgument: a name to drop was not selected.
+            NotAuthorized, UnknownTopic: a topic to add may not be read, or does not exist.
         """
         for name in drop:
             if name not in self._selectors:
                 raise InvalidArgument(f"{name!r} is not subscribed to, so it cannot be dropped")
         await self._select(add)
         for name in drop:
-            del self._selectors[name]
+            self._selectors.pop(name, None)
+        self._forget_selection()
         self._reconcile()
+
+    def _forget_selection(self) -> None:
+        """A topic that is not meant any more begins anew when it is selected again."""
+        meant = set(self._matching_topics())
+        for name in self._partition_counts.keys() - meant:
+            del self._partition_counts[name]
 
     async def _select(self, selectors: Sequence[Selector]) -> None:
         for selector in selectors:
             check_start(selector.start)
             if selector.is_pattern:
                 compile_pattern(selector.topic)
-            else:
-                await self._topics.ensure(selector.topic)
+        await self._ensure([selector.topic for selector in selectors if not selector.is_pattern])
         for selector in selectors:
             self._selectors[selector.topic] = selector
+            self._spent_offsets -= {(selector.topic, index) for index in selector.offsets}
         for name in self._matching_topics():
             topic = self._topics.find(name)
             if topic is not None:

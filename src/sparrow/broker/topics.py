@@ -2,19 +2,30 @@
 
 The meta store is the truth: a topic exists when its fact is written. Directories of logs follow lazily, and what a crash
 leaves behind of a deleted topic is purged at the next start.
+
+A change that has begun is carried to its end even if its caller is cancelled (its connection was lost), because the store writes
+all the same: memory and store must not part. The name of a deleted topic is free when all that it had is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from sparrow.base.errors import InvalidArgument, TopicExists, UnknownPartition, UnknownTopic
+from sparrow.base.errors import (
+    DirectoryUnreadable,
+    InvalidArgument,
+    NewerFormat,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+)
 from sparrow.base.ids import uuid7
 from sparrow.broker.partition import Partition
 from sparrow.broker.topic_config import ConfigEntry, TopicConfig, check_config, check_name
@@ -25,10 +36,14 @@ from sparrow.storage.store import LogId
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock
     from sparrow.broker.config import BrokerConfig
-    from sparrow.meta.store import MetaStore
+    from sparrow.meta.store import Fact, MetaStore
     from sparrow.storage.store import LogStore
 
+T = TypeVar("T")
+
 _KIND = "topic"
+_FACT_VERSION = 1
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +117,7 @@ class Topic:
         return TopicInfo(self.name, self.id, len(partitions), partitions, self.config.entries())
 
     def fact(self) -> Put:
-        stored = _TopicFact(1, self.id.bytes, len(self.partitions), self.config.overrides, self.created_ms)
+        stored = _TopicFact(_FACT_VERSION, self.id.bytes, len(self.partitions), self.config.overrides, self.created_ms)
         return Put(_KIND, self.name, _ENCODER.encode(stored))
 
 
@@ -116,7 +131,9 @@ class Topics:
         self._clock = clock
         self._topics: dict[str, Topic] = {}
         self._creating: dict[str, asyncio.Future[Topic]] = {}
+        self._deleting: dict[str, asyncio.Future[None]] = {}
         self._changing = asyncio.Lock()
+        self._changes: set[asyncio.Task[Any]] = set()
         self._watchers: list[Callable[[Topic], None]] = []
 
     def __len__(self) -> int:
@@ -157,14 +174,21 @@ class Topics:
 
     def _tell(self, topic: Topic) -> None:
         for watcher in list(self._watchers):
-            watcher(topic)
+            try:
+                watcher(topic)
+            except Exception:  # one watcher's bug must not fail the change, nor silence the others
+                _LOG.exception("a watcher of topic %r failed", topic.name)
 
     # ── changing ──────────────────────────────────────────────────────────────────────────────────
 
     async def load(self) -> None:
-        """Read all topics from the meta store; remove the logs of those that are gone."""
+        """Read all topics from the meta store; remove the logs of those that are gone.
+
+        Raises:
+            DirectoryUnreadable, NewerFormat: a fact is no topic, or one of a later Sparrow.
+        """
         for fact in await self._meta.scan(_KIND):
-            stored = _DECODER.decode(fact.value)
+            stored = _decode(fact)
             config = TopicConfig(stored.config, self._config.topic_defaults)
             topic = Topic(fact.key, uuid.UUID(bytes=stored.id), config, stored.created_ms)
             self._grow(topic, stored.partitions)
@@ -184,20 +208,22 @@ class Topics:
         count = self._config.default_partitions if partitions == -1 else partitions
         self._check_count(count)
         checked = TopicConfig(check_config(config), self._config.topic_defaults)
+        await self._wait_until_deleted(name)
         if name in self._topics or name in self._creating:
             raise TopicExists(f"topic {name!r} exists already")
         now_ms = self._clock.wall_ms()
         topic = Topic(name, uuid7(now_ms), checked, now_ms)
         self._grow(topic, count)
-        created: asyncio.Future[Topic] = asyncio.get_running_loop().create_future()
-        self._creating[name] = created
+        self._creating[name] = asyncio.get_running_loop().create_future()
+        return await self._to_the_end(self._create(topic))
+
+    async def _create(self, topic: Topic) -> Topic:
         try:
             put = topic.fact()
             await self._meta.write([Put(put.kind, put.key, put.value, ABSENT)])
-            self._topics[name] = topic
+            self._topics[topic.name] = topic
         finally:
-            del self._creating[name]
-            created.cancel()
+            self._creating.pop(topic.name).cancel()
         self._tell(topic)
         return topic
 
@@ -211,27 +237,52 @@ class Topics:
         if topic is not None or not self._config.auto_create_topics:
             return topic or self.get(name)
         check_topic_name(name)
+        await self._wait_until_deleted(name)
+        if name in self._topics:
+            return self._topics[name]
         creating = self._creating.get(name)
         if creating is not None:
             await asyncio.wait([creating])
             return self.get(name)
         return await self.create(name, -1, {})
 
-    async def delete(self, name: str) -> None:
-        """Delete a topic and its logs."""
+    async def delete(self, name: str, forget: Callable[[str], Awaitable[None]]) -> None:
+        """Delete a topic and its logs; `forget` is to drop what others keep under its name, before the name is free."""
+        await self._to_the_end(self._delete(name, forget))
+
+    async def _delete(self, name: str, forget: Callable[[str], Awaitable[None]]) -> None:
         async with self._changing:
             topic = self.get(name)
             await self._meta.write([Delete(_KIND, name)])
-            del self._topics[name]
-            topic.is_deleted = True
-            self._tell(topic)
-            for partition in topic.partitions:
-                partition.wake_waiters()
+            gone = self._deleting[name] = asyncio.get_running_loop().create_future()
+            try:
+                del self._topics[name]
+                topic.is_deleted = True
+                self._tell(topic)
+                for partition in topic.partitions:
+                    partition.wake_waiters()
+                await self._clear(topic, forget)
+            finally:
+                del self._deleting[name]
+                gone.set_result(None)
+
+    @staticmethod
+    async def _clear(topic: Topic, forget: Callable[[str], Awaitable[None]]) -> None:
+        try:
+            await forget(topic.name)
+        finally:
             for partition in topic.partitions:
                 await partition.delete()
 
+    async def _wait_until_deleted(self, name: str) -> None:
+        while (gone := self._deleting.get(name)) is not None:
+            await asyncio.wait([gone])
+
     async def configure(self, name: str, set_: Mapping[str, str], unset: Sequence[str]) -> Topic:
         """Set and unset configuration values of a topic."""
+        return await self._to_the_end(self._configure(name, set_, unset))
+
+    async def _configure(self, name: str, set_: Mapping[str, str], unset: Sequence[str]) -> Topic:
         async with self._changing:
             topic = self.get(name)
             for key in unset:
@@ -250,6 +301,9 @@ class Topics:
 
     async def add_partitions(self, name: str, total: int) -> Topic:
         """Grow a topic to `total` partitions."""
+        return await self._to_the_end(self._add_partitions(name, total))
+
+    async def _add_partitions(self, name: str, total: int) -> Topic:
         async with self._changing:
             topic = self.get(name)
             before = len(topic.partitions)
@@ -265,6 +319,23 @@ class Topics:
             self._tell(topic)
             return topic
 
+    async def settle(self) -> None:
+        """Wait for changes whose callers went away."""
+        while self._changes:
+            await asyncio.wait(set(self._changes))
+
+    async def _to_the_end(self, change: Coroutine[Any, Any, T]) -> T:
+        """Carry out a change; a caller that is cancelled stops waiting, the change goes on."""
+        task = asyncio.get_running_loop().create_task(change)
+        self._changes.add(task)
+        task.add_done_callback(self._changed)
+        return await asyncio.shield(task)
+
+    def _changed(self, task: asyncio.Task[Any]) -> None:
+        self._changes.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller may be gone; then nobody else looks at it
+
     def _check_count(self, count: int) -> None:
         limit = self._config.max_partitions_per_topic
         if not 1 <= count <= limit:
@@ -275,3 +346,18 @@ class Topics:
         for index in range(len(topic.partitions), total):
             log_id = LogId(topic.name, topic.id, index)
             topic.partitions.append(Partition(log_id, topic.config, self._store, self._clock, loop))
+
+
+def _decode(fact: Fact) -> _TopicFact:
+    try:
+        stored = _DECODER.decode(fact.value)
+    except msgspec.DecodeError as error:
+        raise DirectoryUnreadable(
+            f"the meta store holds a topic that cannot be read, {fact.key!r}: {error}; put back a backup of the data directory"
+        ) from error
+    if stored.version > _FACT_VERSION:
+        raise NewerFormat(
+            f"topic {fact.key!r} was stored by a newer Sparrow (format {stored.version}, known is {_FACT_VERSION});"
+            " start that version, or a newer one"
+        )
+    return stored

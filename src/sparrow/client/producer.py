@@ -71,7 +71,7 @@ class Producer:
         self._connection = connection
         self._loop = connection.loop
         self._clock = clock or SystemClock()
-        self._close_timeout_s = close_timeout_s
+        self.close_timeout_s = close_timeout_s
         self._on_close = on_close
         self._dispatcher = Dispatcher(connection, options, self)
         self._lanes: dict[str, Lane] = {}
@@ -144,7 +144,7 @@ class Producer:
         Raises:
             SparrowError: as `flush`; a TimedOut if something was given up.
         """
-        limit_s = self._close_timeout_s if timeout_s is None else timeout_s
+        limit_s = self.close_timeout_s if timeout_s is None else timeout_s
         try:
             if self._failure is None:
                 with suppress(TimeoutError):
@@ -178,7 +178,7 @@ class Producer:
                 timer.cancel()
         for task in self._asking.values():
             task.cancel()
-        await self._dispatcher.close(min(limit_s, self._close_timeout_s))
+        await self._dispatcher.close(min(limit_s, self.close_timeout_s))
         if self._failure is None:
             self._fail(ConnectionLost("the producer is closed"), unsent=self._given_up(limit_s))
 

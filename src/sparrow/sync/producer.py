@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from sparrow.base.errors import ConnectionLost, InvalidArgument, SparrowError, TimedOut
@@ -69,6 +70,7 @@ class Delivery:
             self._producer.wait_until_placed(self._chunk, timeout_s)
         outcome = self._chunk.outcomes[self._index]
         if isinstance(outcome, SparrowError):
+            self._producer.saw(outcome)
             raise repeated(outcome)
         return outcome.result() if outcome.done else self._producer.wait_for(outcome, timeout_s)
 
@@ -81,6 +83,9 @@ class Producer:
         self._producer = producer
         self._changed = threading.Condition()
         self._chunk = _Chunk()
+        self._sending: _Chunk | None = None
+        self._unseen: list[SparrowError] = []
+        """What kept messages from being taken, as long as nobody looked at their deliveries."""
         self._is_feeder_idle = True
         self._is_closed = False
         # Events bind to the loop that first waits on them.
@@ -127,19 +132,39 @@ class Producer:
     async def _flush(self) -> None:
         await self._drain()
         await self._producer.flush()
+        self._raise_unseen()
 
     async def _finish(self, *, abandon: bool) -> None:
         try:
-            if abandon:
-                await self._producer.abandon()
-            else:
-                await self._drain()
-                await self._producer.close()
+            if not abandon:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._drain(), self._producer.close_timeout_s)
         finally:
-            assert self._feeder is not None  # it was started
-            self._feeder.cancel()
-            await asyncio.wait([self._feeder])
-            self._fail_rest()
+            await self._stop_feeding()
+            await (self._producer.abandon() if abandon else self._producer.close())
+        if not abandon:
+            self._raise_unseen()
+
+    async def _stop_feeding(self) -> None:
+        assert self._feeder is not None  # it was started
+        self._feeder.cancel()
+        await asyncio.wait([self._feeder])
+        with self._changed:
+            chunk, self._chunk = self._chunk, _Chunk()
+        if chunk.messages:
+            self._give_up(chunk)
+
+    def saw(self, error: SparrowError) -> None:
+        """Somebody looked at this failure."""
+        with self._changed:
+            if error in self._unseen:
+                self._unseen.remove(error)
+
+    def _raise_unseen(self) -> None:
+        with self._changed:
+            unseen, self._unseen = self._unseen, []
+        if unseen:
+            raise repeated(unseen[0])
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────
 
@@ -225,6 +250,7 @@ class Producer:
                 self._is_feeder_idle = True
                 return None
             self._chunk = _Chunk()
+            self._sending = chunk
             self._changed.notify_all()
             return chunk
 
@@ -239,34 +265,34 @@ class Producer:
                 try:
                     outcomes.append(await (send(topic, value, **options) if options else send(topic, value)))
                 except SparrowError as error:
-                    outcomes.append(error)
+                    self._failed(chunk, repeated(error))
         finally:
-            lost = ConnectionLost("the producer was closed before the message was sent")
-            outcomes.extend([lost] * (len(chunk.messages) - len(outcomes)))
-            self._placed(chunk)
+            self._give_up(chunk)
 
-    def _placed(self, chunk: _Chunk) -> None:
+    def _failed(self, chunk: _Chunk, error: SparrowError) -> None:
+        chunk.outcomes.append(error)
+        with self._changed:
+            self._unseen.append(error)
+
+    def _give_up(self, chunk: _Chunk) -> None:
+        """Those of the chunk that were not sent never will be; in general these are none."""
+        if len(chunk.outcomes) < len(chunk.messages):
+            self._failed(chunk, ConnectionLost("the producer was closed before the message was sent"))
+            chunk.outcomes.extend(chunk.outcomes[-1:] * (len(chunk.messages) - len(chunk.outcomes)))
         chunk.messages = []
         with self._changed:
             chunk.is_placed = True
+            self._sending = None
             self._changed.notify_all()
         self._progress.set()
 
     async def _drain(self) -> None:
         """Wait until everything that was given to `send` before is with the async producer."""
         with self._changed:
-            chunk = self._chunk
-        while chunk.messages and not chunk.is_placed:
+            chunk = self._chunk if self._chunk.messages else self._sending
+        while chunk is not None and not chunk.is_placed:
             self._progress.clear()
             await self._progress.wait()
-
-    def _fail_rest(self) -> None:
-        with self._changed:
-            chunk, self._chunk = self._chunk, _Chunk()
-        if chunk.messages:
-            lost = ConnectionLost("the producer was closed before the message was sent")
-            chunk.outcomes.extend([lost] * len(chunk.messages))
-            self._placed(chunk)
 
 
 async def _outcome(delivery: AsyncDelivery) -> RecordMetadata:
