@@ -66,3 +66,21 @@ def test_endless_line_is_refused(monkeypatch):
     monkeypatch.setattr(lines_module, "MAX_LINE_BYTES", 1000)
     with pytest.raises(InvalidRecord, match="longer than"):
         lines_of([b"x" * 2000])
+
+
+def test_who_stops_early_leaves_other_files_alone():
+    reader, writer = os.pipe()
+
+    async def stop_early():
+        lines = read_lines(reader)
+        first = await anext(lines)
+        await lines.aclose()
+        os.close(reader)
+        return first
+
+    os.write(writer, b"one\n")
+    assert asyncio.run(stop_early()) == [b"one"]
+    # The number of the closed descriptor is given out again; what is written there must not be taken by the old reader.
+    again = [lines_of([b"two\n"]) for _ in range(20)]
+    os.close(writer)
+    assert again == [[b"two"]] * 20

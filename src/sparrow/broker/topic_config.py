@@ -110,7 +110,7 @@ DECLARATIONS: dict[str, Declaration] = {
             "What acks=all waits for: stable storage, or the page cache only.",
         ),
         Declaration(
-            "file.delete.delay.ms", "60000", "ms", _LONG, "Wait before a dropped segment's file goes."
+            "file.delete.delay.ms", "60000", "ms", _LONG, "Accepted for Kafka's sake; files go at once."
         ),
         Declaration(
             "flush.ms",
@@ -262,7 +262,6 @@ class TopicConfig:
             min_compaction_lag_ms=self._int("min.compaction.lag.ms"),
             max_compaction_lag_ms=self._int("max.compaction.lag.ms"),
             min_cleanable_dirty_ratio=float(self._text("min.cleanable.dirty.ratio")),
-            file_delete_delay_ms=self._int("file.delete.delay.ms"),
         )
 
 

@@ -60,22 +60,36 @@ async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
         if not loop.is_closed():
             loop.call_soon_threadsafe(queue.put_nowait, item)
 
-    threading.Thread(target=_pump, args=(descriptor, room, give), name="sparrow-input", daemon=True).start()
-    while item := await queue.get():
-        if isinstance(item, OSError):
-            raise item
+    stopped = threading.Event()
+    # A descriptor of its own: the caller may close his while the thread reads, and the number would mean another file then.
+    own = os.dup(descriptor)
+    threading.Thread(
+        target=_pump, args=(own, room, stopped, give), name="sparrow-input", daemon=True
+    ).start()
+    try:
+        while item := await queue.get():
+            if isinstance(item, OSError):
+                raise item
+            room.release()
+            yield item
+    finally:
+        stopped.set()
         room.release()
-        yield item
 
 
-def _pump(descriptor: int, room: threading.Semaphore, give: Callable[[bytes | OSError], None]) -> None:
-    while True:
-        room.acquire()
-        try:
+def _pump(
+    descriptor: int,
+    room: threading.Semaphore,
+    stopped: threading.Event,
+    give: Callable[[bytes | OSError], None],
+) -> None:
+    try:
+        while room.acquire() and not stopped.is_set():
             chunk = os.read(descriptor, _CHUNK_BYTES)
-        except OSError as error:
-            give(error)
-            return
-        give(chunk)
-        if not chunk:
-            return
+            give(chunk)
+            if not chunk:
+                return
+    except OSError as error:
+        give(error)
+    finally:
+        os.close(descriptor)

@@ -59,7 +59,6 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = (1 << 63) - 1
     min_cleanable_dirty_ratio: float = 0.5
-    file_delete_delay_ms: int = 60_000
 
 
 @dataclass(frozen=True, slots=True)
