@@ -9,6 +9,7 @@ Used on the event loop's thread.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import DiskFull
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from sparrow.base.clock import Clock
     from sparrow.storage.filesystem import FileSystem
 
+_log = logging.getLogger(__name__)
+
 CHECK_SECONDS = 1.0
+WARNING_SECONDS = 30.0
 RESERVE_SHARE = 20
 """The reserve is at most this part of the device: one twentieth."""
 
@@ -36,6 +40,7 @@ class Room:
         self._most_reserve_bytes = reserve_bytes
         self._budget_bytes = -1
         self._next_check = 0.0
+        self._next_warning = self._monotonic()
         self._space = Space(0, 0)
 
     def take(self, size: int) -> None:
@@ -63,10 +68,18 @@ class Room:
         self._budget_bytes = min(self._check_bytes, usable) - size
         if size > usable:
             self.forget()
-            raise DiskFull(
+            refusal = DiskFull(
                 f"the device of {self._path} has {self._space.free_bytes >> 20} MiB left and "
                 f"{self._reserve_bytes >> 20} MiB are kept in reserve; free some space, or shorten the retention of topics"
             )
+            self._tell(refusal)
+            raise refusal
+
+    def _tell(self, refusal: DiskFull) -> None:
+        """Publishers hear of every refusal; whoever runs the broker hears it now and then."""
+        if self._monotonic() >= self._next_warning:
+            self._next_warning = self._monotonic() + WARNING_SECONDS
+            _log.warning("messages are refused: %s", refusal.text)
 
     def _ask(self) -> None:
         self._space = self._fs.space(self._path)
