@@ -8,10 +8,12 @@ Names are loaded when they are first used, so that `import sparrow` costs nothin
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+# Not from typing, which would cost more than everything else here; type checkers know the name.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from sparrow import sync
     from sparrow.base.errors import (
         BadInput,
@@ -74,8 +76,8 @@ __all__ = [
     "sync",
 ]
 
-_ERRORS: Final = "sparrow.base.errors"
-_PLACES: Final = {
+_ERRORS = "sparrow.base.errors"
+_PLACES = {
     "Broker": ("sparrow.broker.broker", "Broker"),
     "Client": ("sparrow.client.client", "Client"),
     "Delivery": ("sparrow.client.delivery", "Delivery"),
@@ -88,6 +90,8 @@ _PLACES: Final = {
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name == "__version__":
         return import_module("sparrow.base.version").version()
     if name == "sync":

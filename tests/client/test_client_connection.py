@@ -297,6 +297,7 @@ async def test_a_silent_broker_is_left_and_connected_to_again(door: Door, open_p
         assert (await client.publish("t", b"y")).offset >= 0
 
 
+@pytest.mark.slow
 async def test_pings_keep_an_idle_connection_open(tmp_path: Path) -> None:
     limits = NativeLimits(idle_timeout_ms=150, sweep_interval_ms=10)
     door = Door(tmp_path / "impatient", BrokerConfig(), limits)

@@ -18,6 +18,7 @@ from sparrow.base.errors import (
     InvalidTopicName,
     OutOfOrderSequence,
     Overloaded,
+    ProducerFenced,
     RecordTooLarge,
     SparrowError,
     TimedOut,
@@ -347,7 +348,7 @@ async def test_send_waits_for_room_while_the_broker_is_silent_and_memory_is_boun
 ) -> None:
     proxy = await open_proxy()
     async with (
-        client_of(proxy.url, close_timeout_s=0.1) as client,
+        client_of(proxy.url) as client,
         client.producer(max_pending_bytes=50_000, delivery_timeout_s=30) as producer,
     ):
         await (await producer.send("t", b"x"))
@@ -361,8 +362,11 @@ async def test_send_waits_for_room_while_the_broker_is_silent_and_memory_is_boun
                 sent += 1
 
         sending = asyncio.ensure_future(send_for_ever())
-        await asyncio.sleep(0.05)
-        assert 40 <= sent <= 51
+        async with asyncio.timeout(5):
+            while sent < 40:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
+        assert sent <= 51
         assert producer.pending_bytes <= 51_200
         with pytest.raises(Overloaded, match="max_pending_bytes"):
             producer.send_nowait("t", b"x")
@@ -413,6 +417,7 @@ async def test_messages_for_an_unreachable_broker_time_out_unwritten(
             await delivery
 
 
+@pytest.mark.slow
 async def test_waiting_for_room_ends_with_the_delivery_timeout(door: Door, open_proxy: OpenProxy) -> None:
     proxy = await open_proxy()
     async with (
@@ -476,3 +481,76 @@ async def test_refusals_before_and_after_the_write_lose_and_double_nothing(
     for partition in range(2):
         values = [m.value for m in found if m.partition == partition]
         assert values == sorted(values)  # type: ignore[type-var]
+
+
+async def test_a_batch_that_the_next_message_does_not_fit_in_does_not_linger(client: Client) -> None:
+    async with client.producer(linger_ms=60_000, batch_bytes=500) as producer, asyncio.timeout(5):
+        first = await producer.send("t", b"x" * 300, partition=0)
+        second = await producer.send("t", b"x" * 300, partition=0)
+        assert (await first).offset == 0
+        assert not second.done
+        await producer.flush()
+
+
+async def test_a_batch_that_no_frame_takes_is_split_here(tmp_path: Path) -> None:
+    limits = NativeLimits(max_frame_bytes=70_000)
+    door = Door(tmp_path / "narrow", BrokerConfig(default_partitions=1), limits)
+    await door.start()
+    async with (
+        client_of(door.url) as client,
+        client.producer(batch_bytes=1 << 20, linger_ms=60_000) as producer,
+    ):
+        deliveries = [producer.send_nowait("t", b"%d" % i * 1000) for i in range(200)]
+        with pytest.raises(RecordTooLarge):
+            await producer.send("t", bytes(69_000))
+        await producer.flush()
+        assert [(await d).offset for d in deliveries] == list(range(200))
+    await door.stop()
+
+
+async def test_a_broker_that_lost_its_directory_is_gone_on_with_under_a_new_identity(tmp_path: Path) -> None:
+    door = Door(tmp_path / "first", BrokerConfig(default_partitions=1), NativeLimits())
+    await door.start()
+    async with client_of(door.url) as client, client.producer(linger_ms=0) as producer:
+        await asyncio.gather(*[await producer.send("t", b"%d" % i) for i in range(3)])
+        await door.stop()
+        other = Door(tmp_path / "second", BrokerConfig(default_partitions=1), NativeLimits())
+        other.port = door.port
+        await other.start()
+        await client.admin.create_topic("t")
+        deliveries = [await producer.send("t", b"%d" % i) for i in range(3)]
+        assert [(await d).offset for d in deliveries] == [0, 1, 2]
+    await other.stop()
+
+
+async def test_a_producer_that_was_fenced_says_so_from_then_on(
+    client: Client, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.admin.create_topic("t")
+
+    def fence(*_: Any, **__: Any) -> Any:
+        raise ProducerFenced("another one has this identity now")
+
+    monkeypatch.setattr(door.broker, "publish", fence)
+    producer = await client.producer().start()
+    first = await producer.send("t", b"x")
+    with pytest.raises(ProducerFenced):
+        await first
+    with pytest.raises(ProducerFenced):
+        await producer.send("t", b"x")
+    await producer.close()
+
+
+async def test_the_shared_producer_is_opened_anew_after_it_failed(
+    client: Client, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.admin.create_topic("t")
+
+    def fence(*_: Any, **__: Any) -> Any:
+        raise ProducerFenced("another one has this identity now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(door.broker, "publish", fence)
+        with pytest.raises(ProducerFenced):
+            await client.publish("t", b"x")
+    assert (await client.publish("t", b"x", partition=0)).offset == 0

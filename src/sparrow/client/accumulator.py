@@ -33,6 +33,7 @@ class Lane:
     """One topic of a producer: its lines, and the line that messages without a key go to now. Loop thread only."""
 
     __slots__ = (
+        "_filled",
         "_is_idempotent",
         "_loop",
         "_open_batch",
@@ -51,22 +52,25 @@ class Lane:
         loop: asyncio.AbstractEventLoop,
         batch_bytes: int,
         open_batch: Callable[[Line], Batch],
+        filled: Callable[[Batch], None],
         *,
         is_idempotent: bool,
     ) -> None:
+        self._loop = loop
+        self._open_batch = open_batch
+        self._filled = filled
+        self._is_idempotent = is_idempotent
         self.topic = topic
+        self.batch_bytes = batch_bytes
         self.lines: list[Line] = []
-        self.sticky: Line | None = None
+        self.sticky = self._line(UNPLACED)
+        """The line for messages without a key; a real one as soon as partitions are known."""
         self.checked_at = 0.0
         """Monotonic time at which the number of partitions was asked for."""
         self.unplaced: Batch | None = None
         """Messages taken before the partitions were known."""
         self.wanted: list[int | None] = []
         """The partition that each of those names."""
-        self._loop = loop
-        self.batch_bytes = batch_bytes
-        self._open_batch = open_batch
-        self._is_idempotent = is_idempotent
 
     def shrink(self, batch_bytes: int) -> None:
         """The broker takes no batches as large as that for this topic: make smaller ones from here on."""
@@ -76,7 +80,7 @@ class Lane:
         """The topic has so many partitions. Partitions never go away."""
         for number in range(len(self.lines), partitions):
             self.lines.append(self._line(number))
-        if self.sticky is None and self.lines:
+        if self.sticky.partition == UNPLACED and self.lines:
             self.sticky = random.choice(self.lines)  # noqa: S311 - spreads load, keeps no secret
 
     def batch_for(self, key: bytes | None, partition: int | None, size_bytes: int) -> Batch:
@@ -89,31 +93,31 @@ class Lane:
             return self._batch_of(self._line_numbered(partition), size_bytes)
         if key is not None:
             return self._batch_of(self.lines[partition_for_key(key, len(self.lines))], size_bytes)
-        return self._sticky_batch(size_bytes)
-
-    def _sticky_batch(self, size_bytes: int) -> Batch:
-        line = self.sticky
-        assert line is not None  # there is one as soon as partitions are known
-        batch = line.open
-        if batch is not None and self._fits(batch, size_bytes):
+        batch = self.sticky.open
+        if batch is not None and batch.size_bytes + size_bytes <= self.batch_bytes:
             return batch
-        # It was closed, or is full: on to the next partition.
-        if batch is not None:
-            line.close_open()
-        self.sticky = self.lines[(line.partition + 1) % len(self.lines)]
+        return self._next_sticky_batch(size_bytes)
+
+    def _next_sticky_batch(self, size_bytes: int) -> Batch:
+        """The batch of the sticky line was closed, or is full: on to the next partition."""
+        self._close(self.sticky)
+        self.sticky = self.lines[(self.sticky.partition + 1) % len(self.lines)]
         return self._batch_of(self.sticky, size_bytes)
 
     def _batch_of(self, line: Line, size_bytes: int) -> Batch:
         batch = line.open
-        if batch is not None and not self._fits(batch, size_bytes):
-            line.close_open()
-            batch = None
-        if batch is None:
-            batch = line.open = self._open_batch(line)
+        if batch is not None and batch.size_bytes + size_bytes <= self.batch_bytes:
+            return batch
+        self._close(line)
+        batch = line.open = self._open_batch(line)
         return batch
 
-    def _fits(self, batch: Batch, size_bytes: int) -> bool:
-        return not batch.size_bytes or batch.size_bytes + size_bytes <= self.batch_bytes
+    def _close(self, line: Line) -> None:
+        """There is no room in the line's open batch."""
+        batch = line.open
+        if batch is not None:
+            line.close_open()
+            self._filled(batch)
 
     def _line_numbered(self, partition: int) -> Line:
         if not 0 <= partition < len(self.lines):

@@ -96,6 +96,8 @@ class Dispatcher:
     def __init__(self, connection: Connection, options: ProducerOptions, owner: Owner) -> None:
         self.opened: asyncio.Future[None] = connection.loop.create_future()
         """Done when the channel was open for the first time."""
+        self.refusal: SparrowError | None = None
+        """Why the broker did not open the channel, the last time."""
         self.max_batch_bytes = MAX_FRAME_BYTES - HEAD_RESERVE_BYTES
         self._connection = connection
         self._loop = connection.loop
@@ -230,6 +232,7 @@ class Dispatcher:
             self._closed.set_result(None)
 
     def _channel_refused(self, error: SparrowError) -> None:
+        self.refusal = error
         self._channel_lost()
         if isinstance(error, UnknownProducer):
             self._forget_identity(error)
@@ -308,6 +311,9 @@ class Dispatcher:
         data = self._sealed(line, batch)
         if data is None:
             return True
+        if len(data) > self.max_batch_bytes:
+            self._refuse_here(line, batch, len(data))
+            return True
         if self._window_used and (self._is_probing or self._window_used + len(data) > self._window_bytes):
             return False
         line.start(batch)
@@ -322,6 +328,18 @@ class Dispatcher:
             self._window_used += len(data)
             self._unanswered[self._next_ref] = (batch, len(data))
         return True
+
+    def _refuse_here(self, line: Line, batch: Batch, size_bytes: int) -> None:
+        """No frame of this broker takes the batch: what its refusal would do, without asking."""
+        line.start(batch)
+        batch.may_be_written = False
+        if len(batch) > 1:
+            line.replace(batch, self._owner.too_large(batch))
+        else:
+            text = (
+                f"a message of {size_bytes} bytes; the broker takes batches of at most {self.max_batch_bytes}"
+            )
+            self._failed_for_good(batch, RecordTooLarge(text))
 
     def _sealed(self, line: Line, batch: Batch) -> bytes | None:
         """The batch's bytes; None if they cannot be made, which fails the batch."""

@@ -109,13 +109,15 @@ class Producer:
             ConnectionLost: the broker could not be reached within the client's `call_timeout_s`.
             SparrowError: the broker refuses.
         """
+        if self._expiry_timer is not None:
+            return self
         self._connection.attach(self._dispatcher)
         self._schedule_expiry()
         timeout_s = self._connection.options.call_timeout_s
         await asyncio.wait([self._dispatcher.opened], timeout=timeout_s)
         if not self._dispatcher.opened.done():
             await self._dispatcher.close(0)
-            raise ConnectionLost(
+            raise self._dispatcher.refusal or ConnectionLost(
                 f"the broker at {self._connection.address} opened no producer within {timeout_s:g} s"
             )
         self._dispatcher.opened.result()
@@ -450,6 +452,7 @@ class Producer:
                 self._loop,
                 min(self.options.batch_bytes, self._dispatcher.max_batch_bytes),
                 self._open_batch,
+                self._full,
                 is_idempotent=self.options.idempotent,
             )
         return lane

@@ -104,8 +104,12 @@ class Subscription:
         self._link: Link | None = None
         self._channel = 0
         self._told_version = -1
+        self._is_started = False
         self._is_open = False
+        self._was_open = False
         self._is_closed = False
+        self._refusal: SparrowError | None = None
+        """Why the broker did not open the channel, the last time."""
         self._member_id = ""
         self._positions = positions
         """Where to go on after a lost link; None before the first."""
@@ -151,6 +155,9 @@ class Subscription:
             ConnectionLost: the broker could not be reached within the client's `call_timeout_s`.
             SparrowError: the broker refuses.
         """
+        if self._is_started:
+            return self
+        self._is_started = True
         self._connection.attach(self)
         timeout_s = self._connection.options.call_timeout_s
         try:
@@ -161,7 +168,7 @@ class Subscription:
                     await self._until_open()
         except TimeoutError:
             await self._shut()
-            raise ConnectionLost(
+            raise self._refusal or ConnectionLost(
                 f"the broker at {self._connection.address} did not subscribe within {timeout_s:g} s"
             ) from None
         except BaseException:
@@ -540,7 +547,10 @@ class Subscription:
         except ConnectionLost:
             pass  # the next link tries again
         except SparrowError as error:
-            self._fail(error)
+            if error.retriable and self._was_open:
+                self._loop.call_later(self._backoff.next_delay_s(), self._open_again)
+            else:
+                self._fail(error)
 
     async def _selectors_again(self, link: Link) -> list[Any]:
         positions = self._positions or {}
@@ -571,11 +581,12 @@ class Subscription:
         self._member_id = head.member_id
         self._former = set(self.intake.cursors)
         self._backoff.reset()
-        self._is_open = True
+        self._is_open = self._was_open = True
         self._change()
 
     def _refused(self, error: SparrowError) -> None:
         """The broker ended the channel."""
+        self._refusal = error
         self._channel_lost(ConnectionLost(f"the broker ended the subscription: {error.text}"))
         if isinstance(error, StaleMember | UnknownMember):
             self._put_out(error)
@@ -623,10 +634,12 @@ class Subscription:
         added = []
         for place in head.added:
             key = (place.topic, place.partition)
+            was_kept = key in self._former and intake.cursors[key].is_ours
             if key in self._former:
                 intake.resume(place.topic, place.partition, place.offset)
             else:
                 intake.assign(place.topic, place.partition, place.offset)
+            if not was_kept:
                 added.append((place.topic, place.partition, place.offset))
         lost = self._former.difference((place.topic, place.partition) for place in head.added)
         self._former = set()
@@ -659,9 +672,10 @@ class Subscription:
             await self._commit_processed()
         if self._on_revoked is not None:
             await _run(self._on_revoked, keys, "")
-        self.intake.forget(keys)
-        if link is not None and link is self._link and link.may_send(Revoked, self._channel):
-            link.send(Revoked(epoch, keys), self._channel)
+        if link is not None and link is self._link:  # else the next link tells anew what is ours
+            self.intake.forget(keys)
+            if link.may_send(Revoked, self._channel):
+                link.send(Revoked(epoch, keys), self._channel)
 
     async def _wait_until_finished(self, keys: list[Key]) -> None:
         """Wait until the user took the step after what was handed out of these partitions; not longer than the group can wait."""

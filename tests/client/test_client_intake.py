@@ -1,0 +1,148 @@
+"""What is handed out of a subscription, against a list: each record once, in order, and offsets that never run ahead."""
+
+from __future__ import annotations
+
+from copy import copy
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from sparrow.client.intake import Intake
+from sparrow.records.builder import build_batch
+from sparrow.records.record import Record
+
+KEYS = [("a", 0), ("a", 1), ("b", 0)]
+
+
+def batch_at(offset: int, count: int) -> bytes:
+    return build_batch([b"%d" % (offset + i) for i in range(count)], base_offset=offset)
+
+
+class IntakeMachine(RuleBasedStateMachine):
+    """A broker that delivers in order, a user who takes in every way, links that are lost."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.intake = Intake()
+        self.sent: dict[tuple[str, int], int] = {}
+        self.taken: dict[tuple[str, int], list[int]] = {key: [] for key in KEYS}
+        self.in_hand: list[Record] = []
+        for key in KEYS:
+            self.intake.assign(*key, 0)
+            self.sent[key] = 0
+
+    @rule(
+        key=st.sampled_from(KEYS),
+        counts=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+        back=st.integers(0, 3),
+    )
+    def deliver(self, key: tuple[str, int], counts: list[int], back: int) -> None:
+        """One DELIVER of several batches, the first of which may begin before the offset that is due."""
+        if key not in self.sent:
+            return
+        offset = self.sent[key]
+        position = max(0, offset - back)
+        counts[0] += offset - position
+        data = b""
+        for count in counts:
+            data += batch_at(position, count)
+            position += count
+        self.intake.deliver(key, offset, position, memoryview(data))
+        self.sent[key] = position
+
+    def hand(self, records: list[Record]) -> None:
+        self.in_hand = records
+        for record in records:
+            self.taken[record.topic, record.partition].append(record.offset)
+
+    @rule(count=st.integers(1, 7))
+    def iterate(self, count: int) -> None:
+        for _ in range(count):
+            self.intake.step()
+            if not self.intake.refill():
+                self.in_hand = []
+                return
+            record = next(iter(self.intake.rest))
+            self.intake.last = record
+            self.hand([record])
+
+    @rule()
+    def take_batch(self) -> None:
+        self.intake.step()
+        self.hand(self.intake.take_batch())
+
+    @rule(count=st.integers(1, 12))
+    def pull(self, count: int) -> None:
+        self.intake.step()
+        records = self.intake.take(count)
+        assert len(records) <= count
+        self.hand(records)
+
+    @rule()
+    def lose_the_link_and_go_on(self) -> None:
+        positions = self.intake.interrupt()
+        for (topic, partition), offset in positions.items():
+            self.intake.resume(topic, partition, offset)
+            self.sent[topic, partition] = offset
+
+    @rule(key=st.sampled_from(KEYS))
+    @precondition(lambda self: len(self.sent) > 1)
+    def revoke(self, key: tuple[str, int]) -> None:
+        if self.sent.pop(key, None) is not None:
+            self.intake.stop([key])
+            self.intake.forget([key])
+            self.in_hand = [r for r in self.in_hand if (r.topic, r.partition) != key]
+            assert all((r.topic, r.partition) != key for r in copy(self.intake.rest))
+
+    @rule(key=st.sampled_from(KEYS))
+    def assign_again(self, key: tuple[str, int]) -> None:
+        if key not in self.sent:
+            self.intake.assign(*key, len(self.taken[key]))
+            self.sent[key] = len(self.taken[key])
+
+    @invariant()
+    def each_record_is_handed_out_once_and_in_order(self) -> None:
+        for offsets in getattr(self, "taken", {}).values():
+            assert offsets == list(range(len(offsets)))
+
+    @invariant()
+    def offsets_say_what_was_handed_out_and_what_is_in_hand(self) -> None:
+        if not hasattr(self, "intake"):
+            return
+        handed = self.intake.to_commit(only_processed=False)
+        processed = self.intake.to_commit(only_processed=True)
+        for key in self.sent:
+            assert handed.get(key, self.intake.cursors[key].committed) <= len(self.taken[key])
+            first_in_hand = [r.offset for r in self.in_hand if (r.topic, r.partition) == key]
+            if first_in_hand:
+                assert processed.get(key, 0) <= first_in_hand[0]
+                assert self.intake.holds([key])
+
+    @rule()
+    def commit(self) -> None:
+        offsets = self.intake.to_commit(only_processed=False)
+        self.intake.committed(offsets)
+        assert self.intake.to_commit(only_processed=False) == {}
+
+
+IntakeMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestIntake = pytest.mark.slow(IntakeMachine.TestCase)
+
+
+def test_a_small_view_of_a_large_chunk_is_copied_so_that_the_chunk_can_go() -> None:
+    intake = Intake()
+    intake.assign("a", 0, 0)
+    batch = batch_at(0, 3)
+    chunk = bytearray(batch + bytes(100_000))
+    intake.deliver(("a", 0), 0, 3, memoryview(chunk)[: len(batch)])
+    chunk[:] = bytes(len(chunk))
+    assert [r.offset for r in intake.take_batch()] == [0, 1, 2]
+
+
+def test_what_comes_for_a_partition_that_is_not_ours_is_dropped_and_gives_its_credit_back() -> None:
+    intake = Intake()
+    intake.deliver(("a", 0), 0, 3, memoryview(batch_at(0, 3)))
+    assert not intake.has_more
+    assert intake.unreturned_bytes == len(batch_at(0, 3))
