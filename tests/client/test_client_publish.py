@@ -483,6 +483,22 @@ async def test_refusals_before_and_after_the_write_lose_and_double_nothing(
         assert values == sorted(values)  # type: ignore[type-var]
 
 
+async def test_who_gives_up_at_a_full_disk_is_told_so_and_that_nothing_was_written(
+    door: Door, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise DiskFull("the device has 3 MiB left")
+
+    async with client.producer(delivery_timeout_s=0.3) as producer:
+        await (await producer.send("t", b"first"))
+        monkeypatch.setattr(door.broker, "publish", full)
+        delivery = await producer.send("t", b"second")
+        with pytest.raises(
+            TimedOut, match=r"were not written; the broker says: the device has 3 MiB left \(DISK_FULL\)"
+        ):
+            await delivery
+
+
 async def test_a_batch_that_the_next_message_does_not_fit_in_does_not_linger(client: Client) -> None:
     async with client.producer(linger_ms=60_000, batch_bytes=500) as producer, asyncio.timeout(5):
         first = await producer.send("t", b"x" * 300, partition=0)

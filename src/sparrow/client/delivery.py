@@ -69,6 +69,7 @@ class Batch:
         "timestamps",
         "values",
         "waiters",
+        "was_unsure",
     )
 
     def __init__(self, line: Line, serial: int, deadline: float) -> None:
@@ -97,6 +98,8 @@ class Batch:
         self.sends = 0
         self.may_be_written = False
         """Whether the broker may have it: it was sent, and the answer is missing or leaves it open."""
+        self.was_unsure = False
+        """`may_be_written` as it was before the sending that is under way."""
         self.is_settled = False
         self.is_seen = False
         """Whether somebody looked at the outcome."""

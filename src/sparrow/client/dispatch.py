@@ -23,9 +23,12 @@ from sparrow.base.errors import (
     BadInput,
     Conflict,
     ConnectionLost,
+    DiskFull,
+    Draining,
     DuplicateSequence,
     NotFound,
     OutOfOrderSequence,
+    Overloaded,
     ProducerFenced,
     RecordTooLarge,
     Refused,
@@ -58,6 +61,10 @@ if TYPE_CHECKING:
     from sparrow.client.line import Line
     from sparrow.client.link import Link
     from sparrow.client.options import ProducerOptions
+
+
+_NOTHING_WRITTEN = (DiskFull, Overloaded, Draining)
+"""Who is refused like this knows that this sending wrote nothing."""
 
 
 class _State(Enum):
@@ -117,6 +124,8 @@ class Dispatcher:
         self._is_scheduled = False
         self._wants_restart = False
         self._is_probing = False
+        self._last_refusal: SparrowError | None = None
+        """Why the broker took nothing when it was asked last."""
         self._backoff = Backoff(connection.options.backoff_initial_s, connection.options.backoff_max_s)
         self._closed: asyncio.Future[None] | None = None
 
@@ -373,6 +382,7 @@ class Dispatcher:
             self._refused(batch, confirmation.failure)
         else:
             self._backoff.reset()
+            self._last_refusal = None
             self._confirmed(batch, confirmation.base_offset, confirmation.timestamp)
         self._queue(batch.line)
 
@@ -396,8 +406,10 @@ class Dispatcher:
         elif isinstance(error, RecordTooLarge) and len(batch) > 1:
             line.replace(batch, self._owner.too_large(batch))
         elif failure.retriable:
+            self._last_refusal = error
             delay_s = self._backoff.next_delay_s()
-            line.refuse(batch, may_be_written=True, retry_at=self._loop.time() + delay_s)
+            may_be_written = batch.was_unsure or not isinstance(error, _NOTHING_WRITTEN)
+            line.refuse(batch, may_be_written=may_be_written, retry_at=self._loop.time() + delay_s)
             self._loop.call_later(delay_s, self.enqueue, line)
         else:
             self._failed_for_good(batch, error)
@@ -448,12 +460,17 @@ class Dispatcher:
         if batch.may_be_written:
             return TimedOut(
                 f"{where} were sent to {self._connection.address} and not confirmed within"
-                f" {self._options.delivery_timeout_s:g} s; whether they were written is not known"
+                f" {self._options.delivery_timeout_s:g} s; whether they were written is not known{self.why()}"
             )
         return TimedOut(
             f"{where} could not be sent to {self._connection.address} within {self._options.delivery_timeout_s:g} s and"
-            " were not written; check that the broker is reachable and has room"
+            f" were not written{self.why() or '; check that the broker is reachable and has room'}"
         )
+
+    def why(self) -> str:
+        """What the broker said last where it refuses to take anything now, to be put behind an error; else ""."""
+        refusal = self._last_refusal
+        return f"; the broker says: {refusal.text} ({refusal.code})" if refusal else ""
 
     def _forget_identity(self, error: SparrowError) -> None:
         """The broker does not know the identity any more: what it may have cannot be told from what it has not."""

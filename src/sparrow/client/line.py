@@ -129,6 +129,7 @@ class Line:
         else:
             self.ready.popleft()
         batch.sends += 1
+        batch.was_unsure = batch.may_be_written
         batch.may_be_written = True
         self.sent.append(batch)
 

@@ -187,7 +187,7 @@ class Producer:
     def _given_up(self, limit_s: float) -> SparrowError:
         return TimedOut(
             f"the producer was closed with messages that the broker at {self._connection.address} had not confirmed"
-            f" within {limit_s:g} s; whether those were written is not known"
+            f" within {limit_s:g} s; whether those were written is not known{self._dispatcher.why()}"
         )
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────
@@ -334,7 +334,8 @@ class Producer:
         except TimeoutError:
             raise TimedOut(
                 f"no room for a message within {self.options.delivery_timeout_s:g} s: {self._pending_bytes} bytes are not"
-                f" confirmed by {self._connection.address}; check that the broker is reachable and keeps up"
+                f" confirmed by {self._connection.address}"
+                f"{self._dispatcher.why() or '; check that the broker is reachable and keeps up'}"
             ) from None
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
