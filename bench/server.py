@@ -48,7 +48,9 @@ class Server:
             str(self.port),
             *self.options,
         ]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("SPARROW_", "PYTHONDONTWRITE"))}
+        environment = {
+            k: v for k, v in os.environ.items() if not k.startswith(("SPARROW_", "PYTHONDONTWRITE"))
+        }
         log = (self.directory.parent / "serve.log").open("ab")
         began = time.perf_counter()
         self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)

@@ -10,6 +10,7 @@ import pytest
 from sparrow.base.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
 from sparrow.broker.broker import Broker
 from sparrow.broker.fetch import FetchRequest
+from sparrow.storage.store import Chunk
 from tests.broker.batches import batch, values
 
 
@@ -109,3 +110,22 @@ async def test_deleting_records_moves_the_log_start(broker: Broker) -> None:
     assert await broker.delete_records("orders", {0: -1}) == {0: 6}
     with pytest.raises(OffsetOutOfRange):
         await broker.delete_records("orders", {0: 7})
+
+
+async def test_a_topic_deleted_while_the_disk_is_read_is_an_answer_too(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create_topic("orders")
+    await broker.publish("orders", 0, batch(b"a"))
+    log = broker.topics.get("orders").partition(0).log
+    read_nowait = log.read_nowait
+
+    async def read(_: object, offset: int, max_bytes: int) -> Chunk | None:
+        chunk = read_nowait(offset, max_bytes)
+        await broker.delete_topic("orders")
+        return chunk
+
+    monkeypatch.setattr(type(log), "read_nowait", lambda *_: None)
+    monkeypatch.setattr(type(log), "read", read)
+    (result,) = await broker.fetch([FetchRequest("orders", 0, 0)])
+    assert isinstance(result.error, UnknownTopic)

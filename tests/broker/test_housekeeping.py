@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from sparrow.base.clock import ManualClock
@@ -108,3 +109,20 @@ async def test_idle_topics_are_kept_after_a_clean_restart_too(tmp_path: Path) ->
         assert not broker.topics.get("orders").partition(0).is_open
         await walk(broker)
         assert broker.describe_topic("orders").partitions[0].start_offset == 1
+
+
+async def test_a_bug_with_one_partition_keeps_the_walk_from_no_other(
+    broker: Broker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a", "b"):
+        await broker.create_topic(name, 1)
+        await broker.publish(name, 0, batch(b"x" * 5000, timestamp_ms=clock.wall_ms()))
+    first, second = (broker.topics.get(name).partition(0) for name in ("a", "b"))
+
+    def fail(_: int) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(first, "forget_silent_producers", fail)
+    await walk(broker)
+    assert second.log.uncheckpointed_bytes == 0
+    assert "housekeeping of a-0 failed" in caplog.text

@@ -88,13 +88,13 @@ def test_saved_state_plus_the_headers_behind_it_equals_the_state(
     for index, (producer_id, count) in enumerate(sent):
         sequence = next_sequence.get(producer_id, 0)
         batch = header(sequence, count, producer_id=producer_id)._replace(base_offset=offset)
-        direct.fold(batch)
-        behind.append(batch)
+        direct.fold(batch, index)
+        behind.append((batch, index))
         next_sequence[producer_id] = sequence + count
         offset += count
         if index == saved_after:
             snapshot, behind = direct.dump(), []
     restored = ProducerStates.load(snapshot)
-    for batch in behind:
-        restored.fold(batch)
+    for batch, seen_ms in behind:
+        restored.fold(batch, seen_ms)
     assert restored.dump() == direct.dump()

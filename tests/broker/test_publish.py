@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from sparrow.base.errors import (
     CorruptBatch,
+    InvalidArgument,
     InvalidRecord,
     InvalidTimestamp,
     NotAuthorized,
@@ -19,6 +21,7 @@ from sparrow.base.errors import (
 )
 from sparrow.broker.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
+from sparrow.broker.config import BrokerConfig
 from sparrow.broker.fetch import FetchRequest
 from sparrow.records.batch import CRC_START, split
 from sparrow.records.builder import build_batch
@@ -203,3 +206,36 @@ async def test_the_authorizer_is_asked_by_every_verb(tmp_path: Path) -> None:
             await broker.add_partitions("orders", 9)
         with pytest.raises(NotAuthorized):
             await broker.delete_records("orders", {0: 0})
+
+
+async def test_acks_that_do_not_exist_are_refused(broker: Broker) -> None:
+    await broker.create_topic("orders")
+    with pytest.raises(InvalidArgument, match="acks 2"):
+        broker.publish("orders", 0, batch(b"a"), acks=2)
+    assert await everything(broker) == []
+
+
+async def test_a_batch_that_grows_over_max_message_bytes_by_recompression_is_refused(broker: Broker) -> None:
+    config = {"compression.type": "uncompressed", "max.message.bytes": "1000"}
+    await broker.create_topic("orders", 1, config)
+    small = build_batch([b"x" * 50_000], timestamps=[time.time_ns() // 1_000_000], compression=4)
+    assert len(small) < 1000
+    with pytest.raises(RecordTooLarge):
+        broker.publish("orders", 0, small)
+    assert await everything(broker) == []
+
+
+async def test_a_batch_of_old_records_sent_again_after_a_crash_is_recognised_after_housekeeping_too(
+    tmp_path: Path,
+) -> None:
+    config = BrokerConfig(retention_check_interval_ms=1 << 40)
+    async with Broker(tmp_path / "d", config=config) as broker:
+        await broker.create_topic("orders", 1, {"retention.ms": "-1"})
+        identity = await broker.open_producer()
+        old = batch(b"a", timestamp_ms=1, producer_id=identity.producer_id, producer_epoch=0, base_sequence=0)
+        first = await broker.publish("orders", 0, old)
+        shutil.copytree(tmp_path / "d", tmp_path / "crashed")
+    async with Broker(tmp_path / "crashed", config=config) as broker:
+        await broker._housekeeping.walk()
+        assert await broker.publish("orders", 0, old) == first
+        assert await everything(broker) == [b"a"]

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
-from sparrow.base.errors import InvalidArgument, InvalidTopicName, SparrowError
+from sparrow.base.errors import InvalidArgument, InvalidTopicName, NotAuthorized, SparrowError
+from sparrow.broker.authz import CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.positions import Start
 from sparrow.broker.subscription import Selector, Subscription
+from sparrow.storage.store import Chunk
 from tests.broker.batches import batch, values
 
 BEGINNING = Start("beginning")
@@ -212,3 +215,76 @@ async def test_bad_selectors_are_refused(broker: Broker) -> None:
     ):
         with pytest.raises(error):
             await broker.subscribe([selector], listener=Listener())
+
+
+class Forbidding:
+    """Allows all but a few operations."""
+
+    def __init__(self, *forbidden: tuple[Operation, str]) -> None:
+        self._forbidden = forbidden
+
+    def allows(self, who: Principal, operation: Operation, kind: ResourceType, name: str) -> bool:
+        return (operation, name) not in self._forbidden
+
+
+async def test_a_live_subscription_cannot_be_updated_to_what_may_not_be_read(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "d", authorizer=Forbidding((Operation.READ, "secret"))) as broker:
+        await broker.create_topic("secret", 1)
+        async with subscribed(broker, Selector("open", start=BEGINNING)) as (subscription, listener):
+            with pytest.raises(NotAuthorized):
+                await subscription.update([Selector("other"), Selector("secret", start=BEGINNING)], ["open"])
+            await broker.publish("open", 0, batch(b"still"))
+            assert await take(subscription, 1) == [b"still"]
+        assert {topic for topic, _ in listener.reads} == {"open"}
+        assert broker.topics.find("other") is None, "a refused update creates nothing"
+
+
+async def test_subscribing_creates_a_topic_only_for_who_may_create_it(tmp_path: Path) -> None:
+    forbidding = Forbidding((Operation.CREATE, "new"), (Operation.CREATE, CLUSTER_NAME))
+    async with Broker(tmp_path / "d", authorizer=forbidding) as broker:
+        with pytest.raises(NotAuthorized):
+            await broker.subscribe([Selector("new")], listener=Listener())
+        assert broker.topics.find("new") is None
+
+
+async def test_a_topic_that_was_dropped_and_selected_again_begins_where_it_is_told_anew(
+    broker: Broker,
+) -> None:
+    await broker.create_topic("orders", 1)
+    await broker.publish("orders", 0, batch(b"a"))
+    await broker.publish("orders", 0, batch(b"b"))
+    async with subscribed(broker, Selector("orders", offsets={0: 0})) as (subscription, listener):
+        assert await take(subscription, 2) == [b"a", b"b"]
+        await subscription.update([], ["orders"])
+        await broker.add_partitions("orders", 2)
+        await broker.publish("orders", 1, batch(b"older than the wish"))
+        await subscription.update([Selector("orders", offsets={0: 1})], [])
+        assert await take(subscription, 1) == [b"b"]
+        assert listener.reads == {("orders", 0): 1, ("orders", 1): 1}
+
+
+async def test_a_selector_that_is_dropped_twice_in_one_update_is_dropped(broker: Broker) -> None:
+    async with subscribed(broker, Selector("orders")) as (subscription, listener):
+        await subscription.update([Selector("other", start=BEGINNING)], ["orders", "orders"])
+        await broker.publish("other", 0, batch(b"a"))
+        assert await take(subscription, 1) == [b"a"]
+        assert {topic for topic, _ in listener.reads} == {"other"}
+
+
+async def test_a_read_of_n_records_from_the_disk_stops_at_the_batch_that_reaches_n(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create_topic("orders")
+    for _ in range(10):
+        await broker.publish("orders", 0, batch(b"a", b"b", b"c"))
+    log = broker.topics.get("orders").partition(0).log
+    read_nowait = log.read_nowait
+
+    async def read(_: object, offset: int, max_bytes: int) -> Chunk | None:
+        return read_nowait(offset, max_bytes)
+
+    monkeypatch.setattr(type(log), "read_nowait", lambda *_: None)
+    monkeypatch.setattr(type(log), "read", read)
+    async with subscribed(broker, Selector("orders", start=BEGINNING)) as (subscription, _):
+        (delivery,) = await subscription.read(1 << 20, max_records=4, max_wait_ms=5000)
+        assert (delivery.records, delivery.next_offset) == (6, 6)

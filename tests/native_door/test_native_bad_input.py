@@ -133,3 +133,10 @@ async def test_frames_for_a_channel_that_just_ended_are_ignored(broker: Broker, 
     client.send(m.Close(), 2)
     assert (await client.expect(m.Error, 2)).code == "INVALID_ARGUMENT"
     await client.subscribe("orders", credit_bytes=1)
+
+
+async def test_an_error_that_repeats_what_was_sent_is_cut_and_told(client: RawClient) -> None:
+    client.send(m.Subscribe([m.Selector("orders")], isolation="\0" * 5_000_000), 2)
+    error = await client.expect(m.Error, 2)
+    assert error.code == "INVALID_ARGUMENT"
+    assert len(error.text) < 3000

@@ -77,3 +77,37 @@ async def test_clients_that_do_not_listen_are_closed_in_bounded_time(
 async def test_draining_twice_is_no_error(door: Door) -> None:
     await door.frontend.drain(0.1)
     await door.frontend.drain(0.1)
+
+
+async def test_who_said_goodbye_before_the_drain_still_gets_its_confirmation(
+    broker: Broker, door: Door, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create_topic("orders", 1)
+    await client.open_producer()
+    log = broker.topics.get("orders").partition(0).log
+    synced = asyncio.get_running_loop().create_future()
+    monkeypatch.setattr(type(log), "durable", lambda *_: synced)
+    client.send(m.Publish(1, "orders", 0), 1, batch_of(b"a"))
+    client.send(m.Goodbye())
+    while not log.end_offset:
+        await asyncio.sleep(0)
+    draining = asyncio.ensure_future(door.frontend.drain(5))
+    await asyncio.sleep(0.01)
+    synced.set_result(None)
+    assert (await client.expect(m.Confirm, 1)).confirmations == [m.Confirmation(1, 0)]
+    await client.expect(m.Goodbye)
+    await draining
+
+
+async def test_work_that_ends_during_a_drain_does_not_begin_reading_again(
+    door: Door, client: RawClient
+) -> None:
+    (session,) = door.frontend._sessions
+    session.stop_reading()
+    session.work_changed(1)
+    session.work_changed(-1)
+    client.send(m.Ping(1))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert session._pump.is_held_by_us
+    session.abort()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -122,3 +123,34 @@ async def test_the_group_verbs(broker: Broker, door: Door, client: RawClient) ->
     assert await client.call("group.delete", group="billing") == {}
     with pytest.raises(UnknownGroup):
         await client.call("group.delete", group="billing")
+
+
+async def test_a_commit_right_before_the_goodbye_is_answered(broker: Broker, door: Door) -> None:
+    await broker.create_topic("orders", 1)
+    client, _ = await _member(door, credit=0)
+    await client.expect(m.Assigned, 2)
+    client.connection.send(m.Commit(1, [m.OffsetCommit("orders", 0, 5)]), 2)
+    client.connection.send(m.Goodbye())
+    client.send_raw(b"".join(client.connection.data_to_send()))
+    assert await client.expect(m.Response, 2) == m.Response(1)
+    await client.expect(m.Goodbye)
+    assert broker.describe_group("billing").members == ()
+    assert [o.offset for o in broker.fetch_offsets("billing")] == [5]
+
+
+async def test_who_said_goodbye_and_does_not_wait_for_its_commit_leaves_the_group_too(
+    broker: Broker, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait_for_ever(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    await broker.create_topic("orders", 1)
+    client, _ = await _member(door)
+    await client.expect(m.Assigned, 2)
+    monkeypatch.setattr(broker.groups, "commit", wait_for_ever)
+    client.send(m.Commit(1, [m.OffsetCommit("orders", 0, 1)]), 2)
+    client.send(m.Goodbye())
+    assert [group.members for group in broker.list_groups()] == [1]
+    client.close()
+    await door.frontend._wait_until_gone(5)
+    assert [group.members for group in broker.list_groups()] == [0]

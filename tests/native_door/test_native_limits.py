@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sparrow.frontends.native.frontend import MAX_REFUSED
 from sparrow.frontends.native.limits import NativeLimits, ReceiveBudget
 from sparrow.frontends.native.liveness import Liveness, Observation, Verdict
 from sparrow.frontends.native.work import WorkQueue
@@ -256,6 +257,44 @@ def _small_send_buffer(session: Session) -> None:
 
 
 @pytest.mark.slow
+async def test_refused_connections_take_no_place_of_others(open_door: OpenDoor, broker: Broker) -> None:
+    door = await open_door(broker, max_connections=2)
+    first, _ = await door.client(), await door.client()
+    for _ in range(3):
+        assert await (await door.silent_client()).reader.read(1)
+    first.writer.transport.abort()  # type: ignore[attr-defined]
+    await _until(lambda: door.frontend.connections == 4)
+    await door.client()
+
+
+async def test_of_very_many_refused_connections_some_are_closed_without_a_word(
+    open_door: OpenDoor, broker: Broker
+) -> None:
+    door = await open_door(broker, max_connections=1)
+    await door.client()
+    for _ in range(MAX_REFUSED):
+        assert await (await door.silent_client()).reader.read(1)
+    assert not await (await door.silent_client()).reader.read(1)
+    assert door.frontend.connections == 1 + MAX_REFUSED
+
+
+async def test_a_connection_that_is_ended_while_it_waits_for_the_budget_is_gone_when_its_peer_closes(
+    open_door: OpenDoor, timed_broker: Broker, clock: ManualClock
+) -> None:
+    door = await open_door(timed_broker, receive_budget_bytes=10)
+    holder = await door.client()
+    holder.send_raw(b"\0\0\x01\0")
+    await _until(lambda: door.frontend.budget.held_bytes)
+    waiting = await door.silent_client()
+    waiting.send_raw(b"\0\0\x01\0")
+    await _until(lambda: door.frontend.budget.waiting)
+    clock.advance(11)
+    door.frontend.sweep()
+    assert await waiting.reader.read()
+    waiting.close()
+    await _until(lambda: door.frontend.connections == 1)
+
+
 async def test_who_asks_without_reading_is_not_read_from(open_door: OpenDoor, broker: Broker) -> None:
     door = await open_door(broker, write_high_water_bytes=50_000)
     for number in range(200):

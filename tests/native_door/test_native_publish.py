@@ -202,3 +202,18 @@ async def test_a_batch_that_may_be_published_fits_into_a_deliver(broker: Broker,
     await client.expect(m.Assigned, 2)
     await client.expect(m.Deliver, 2)
     assert values_of(client.batches) == values_of(largest)
+
+
+async def test_failures_that_do_not_fit_into_one_frame_come_in_more(
+    broker: Broker, open_door: OpenDoor
+) -> None:
+    door = await open_door(broker, max_frame_bytes=1 << 16)
+    client = await door.client()
+    await client.open_producer()
+    for ref in range(300):
+        client.connection.send(m.Publish(ref, "t" * 249, 0), 1, batch_of(b"a"))
+    client.send_raw(b"".join(client.connection.data_to_send()))
+    refs: list[int] = []
+    while len(refs) < 300:
+        refs += [c.ref for c in (await client.expect(m.Confirm, 1)).confirmations]
+    assert refs == list(range(300))

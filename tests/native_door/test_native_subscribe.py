@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
+from sparrow.base.errors import DiskFull, InvalidArgument
 from sparrow.protocol.native import messages as m
 from tests.native_door.raw import Door, OpenDoor, RawClient, batch_of, values_of
 
@@ -255,3 +257,55 @@ async def test_a_lost_consumer_leaves_nothing_behind(broker: Broker, door: Door)
     await door.frontend._wait_until_gone(5)
     assert door.frontend.connections == 0
     await _filled(broker, "orders", b"a")
+
+
+async def test_an_opening_that_fails_late_leaves_the_next_channel_of_its_number_alone(
+    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ensure, failing = broker.topics.ensure, asyncio.Event()
+
+    async def slow(name: str) -> object:
+        if name != "slow":
+            return await ensure(name)
+        await failing.wait()
+        raise DiskFull("no room for a topic")
+
+    monkeypatch.setattr(broker.topics, "ensure", slow)
+    client.send(m.Subscribe([m.Selector("slow")]), 2)
+    client.send(m.Close(), 2)
+    await client.expect(m.Closed, 2)
+    await client.subscribe("good", credit_bytes=1 << 20)
+    await client.expect(m.Assigned, 2)
+    failing.set()
+    assert await client.nothing_comes()
+    await _filled(broker, "good", b"a")
+    assert await client.deliveries(1) == [b"a"]
+
+
+async def test_a_channel_that_ended_says_nothing_more(broker: Broker, door: Door, client: RawClient) -> None:
+    await client.subscribe("orders", credit_bytes=1)
+    await client.expect(m.Assigned, 2)
+    (session,) = door.frontend._sessions
+    subscription = session._subscriptions[2]
+    session.end_channel(2, InvalidArgument("over"))
+    subscription.assigned(9, [("orders", 0, 0)])  # in the same turn of the loop
+    await client.expect(m.Error, 2)
+    assert await client.nothing_comes()
+
+
+async def test_many_channels_that_wake_at_once_do_not_all_read_for_a_peer_that_takes_nothing(
+    broker: Broker, door: Door, client: RawClient
+) -> None:
+    await _filled(broker, "big", *[b"x" * 500_000] * 2)
+    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    for channel in range(2, 42):
+        selector = m.Selector("big", False, m.Start("beginning"))
+        client.send(m.Subscribe([selector], credit_bytes=1 << 30, max_deliver_bytes=1 << 20), channel)
+    (session,) = door.frontend._sessions
+    for _ in range(10_000):
+        await asyncio.sleep(0)
+        if not session.can_write:
+            break
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert 1 << 20 < session._pump.unsent_bytes < 8 << 20

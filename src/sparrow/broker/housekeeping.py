@@ -81,7 +81,7 @@ class Housekeeping:
                 await self._keep(partition, now_ms)
             except SparrowError as error:
                 _LOG.warning("housekeeping of %s: %s", partition.id, error.text)
-            except Exception:  # a bug with one partition must not keep the walk from the others, round after round
+            except Exception:  # noqa: BLE001 - a bug with one partition must not end the walk, round after round
                 _LOG.exception("housekeeping of %s failed", partition.id)
             await asyncio.sleep(0)
 

@@ -67,7 +67,7 @@ class Cursor:
 
 
 class Reader:
-    """Positions in many partitions. Loop thread only; one `read` at a time."""
+    """Positions in many partitions. Loop thread only; one `read` or `wait` at a time."""
 
     def __init__(self) -> None:
         self._cursors: dict[Key, Cursor] = {}
@@ -120,6 +120,12 @@ class Reader:
         """Let a waiting `read` look again."""
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
+
+    async def wait(self) -> None:
+        """Until there may be something to read, or nothing ever will."""
+        loop = asyncio.get_running_loop()
+        while not self._queue and not self._is_closed:
+            await self._sleep(loop, None)
 
     async def read(
         self, max_bytes: int, *, max_records: int = 0, max_wait_ms: int | None = None

@@ -57,7 +57,7 @@ class SubscriptionListener(Protocol):
 
 
 class Subscription:
-    """Made by `Broker.subscribe`. Loop thread only; one `read` at a time.
+    """Made by `Broker.subscribe`. Loop thread only; one `read` or `wait` at a time.
 
     Args:
         ensure: makes sure that topics selected by name exist and may be read, or raises.
@@ -91,6 +91,7 @@ class Subscription:
         self._epoch = 0
         self._wanted: list[str] = []
         self._is_closed = False
+        self._is_reconciling = False
         self._unwatch = topics.watch(self._topic_changed)
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────
@@ -148,16 +149,23 @@ class Subscription:
             if name not in self._selectors:
                 raise InvalidArgument(f"{name!r} is not subscribed to, so it cannot be dropped")
         await self._select(add)
-        for name in drop:
-            self._selectors.pop(name, None)
-        self._forget_selection()
+        if drop:
+            self._drop(drop)
         self._reconcile()
 
-    def _forget_selection(self) -> None:
-        """A topic that is not meant any more begins anew when it is selected again."""
-        meant = set(self._matching_topics())
-        for name in self._partition_counts.keys() - meant:
-            del self._partition_counts[name]
+    def _drop(self, names: Sequence[str]) -> None:
+        """A topic that no selector means any more begins anew when it is selected again."""
+        for name in names:
+            self._selectors.pop(name, None)
+        self._spent_offsets = {key for key in self._spent_offsets if self._is_selected(key[0])}
+        self._partition_counts = {
+            name: count for name, count in self._partition_counts.items() if self._is_selected(name)
+        }
+
+    def _is_selected(self, topic: str) -> bool:
+        return topic in self._selectors or any(
+            s.is_pattern and compile_pattern(s.topic).match(topic) for s in self._selectors.values()
+        )
 
     async def _select(self, selectors: Sequence[Selector]) -> None:
         for selector in selectors:
@@ -167,7 +175,6 @@ class Subscription:
         await self._ensure([selector.topic for selector in selectors if not selector.is_pattern])
         for selector in selectors:
             self._selectors[selector.topic] = selector
-            self._spent_offsets -= {(selector.topic, index) for index in selector.offsets}
         for name in self._matching_topics():
             topic = self._topics.find(name)
             if topic is not None:
@@ -197,10 +204,14 @@ class Subscription:
             lost = [key for key in self._owned if key[0] == topic.name]
             if lost:
                 self._lose(lost, UnknownTopic.code)
-        self._reconcile()
+        # Topics often come in crowds: look once for all that came in this turn of the loop.
+        if self._is_selected(topic.name) and not self._is_reconciling:
+            self._is_reconciling = True
+            asyncio.get_running_loop().call_soon(self._reconcile)
 
     def _reconcile(self) -> None:
         """Compare what is meant with what is read."""
+        self._is_reconciling = False
         if self._is_closed:
             return
         wanted = self._matching_topics()
@@ -315,6 +326,10 @@ class Subscription:
         return offset
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────
+
+    async def wait(self) -> None:
+        """Until there may be something to read, or the subscription ended: for who must look for room before it reads."""
+        await self._reader.wait()
 
     async def read(
         self, max_bytes: int, *, max_records: int = 0, max_wait_ms: int | None = None

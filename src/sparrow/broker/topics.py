@@ -10,8 +10,8 @@ all the same: memory and store must not part. The name of a deleted topic is fre
 from __future__ import annotations
 
 import asyncio
-import uuid
 import logging
+import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -117,7 +117,9 @@ class Topic:
         return TopicInfo(self.name, self.id, len(partitions), partitions, self.config.entries())
 
     def fact(self) -> Put:
-        stored = _TopicFact(_FACT_VERSION, self.id.bytes, len(self.partitions), self.config.overrides, self.created_ms)
+        stored = _TopicFact(
+            _FACT_VERSION, self.id.bytes, len(self.partitions), self.config.overrides, self.created_ms
+        )
         return Put(_KIND, self.name, _ENCODER.encode(stored))
 
 
@@ -176,7 +178,7 @@ class Topics:
         for watcher in list(self._watchers):
             try:
                 watcher(topic)
-            except Exception:  # one watcher's bug must not fail the change, nor silence the others
+            except Exception:  # noqa: BLE001 - one watcher's bug must not fail the change, nor silence the others
                 _LOG.exception("a watcher of topic %r failed", topic.name)
 
     # ── changing ──────────────────────────────────────────────────────────────────────────────────

@@ -63,9 +63,7 @@ async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
     stopped = threading.Event()
     # A descriptor of its own: the caller may close his while the thread reads, and the number would mean another file then.
     own = os.dup(descriptor)
-    threading.Thread(
-        target=_pump, args=(own, room, stopped, give), name="sparrow-input", daemon=True
-    ).start()
+    threading.Thread(target=_pump, args=(own, room, stopped, give), name="sparrow-input", daemon=True).start()
     try:
         while item := await queue.get():
             if isinstance(item, OSError):

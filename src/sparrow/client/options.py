@@ -70,7 +70,7 @@ class ProducerOptions:
     acks: int = ACKS_ALL
     linger_ms: float = 5.0
     """How long a message may wait for company. 0: until the loop's next turn."""
-    batch_bytes: int = 64 << 10
+    batch_bytes: int = 128 << 10
     """A batch is sent when it has so many bytes (before compression), whatever the linger."""
     compression: Compression = Compression.NONE
     idempotent: bool = True

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sparrow.server")
 
+OPEN_FILES_BESIDES = 1_000
+"""Descriptors for everything that is not a connection: segment files, the meta store, listeners."""
+
 
 def run(config: ServerConfig) -> None:
     """Serve until a signal says stop.
@@ -30,8 +34,17 @@ def run(config: ServerConfig) -> None:
     Raises:
         SparrowError: the start failed; see `Server.start`.
     """
+    allow_open_files(config.max_connections + OPEN_FILES_BESIDES)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(config))
+
+
+def allow_open_files(wanted: int) -> None:
+    """Raise the soft limit of open files towards `wanted`, as far as the hard limit lets us; the default soft limit is often 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ceiling = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < ceiling:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -92,12 +92,16 @@ class Server:
         timeout_s = self.config.drain_timeout_ms / 1000 if drain_timeout_s is None else drain_timeout_s
         native, self._native = self._native, None
         broker, self._broker = self._broker, None
-        if native is not None:
-            await native.drain(timeout_s)
-        if broker is not None:
-            await asyncio.wait_for(broker.close(), CLOSE_TIMEOUT_S)
-        if self.ready is not None and self.config.ready_file:
-            remove_ready_file(self.config.ready_file)
+        try:
+            if native is not None:
+                await native.drain(timeout_s)
+        finally:
+            try:
+                if broker is not None:
+                    await asyncio.wait_for(broker.close(), CLOSE_TIMEOUT_S)
+            finally:
+                if self.ready is not None and self.config.ready_file:
+                    remove_ready_file(self.config.ready_file)
 
 
 async def _declare(broker: Broker, topic: TopicDeclaration) -> None:

@@ -27,6 +27,8 @@ SHARE_OF_DRAIN_FOR_CLIENTS = 0.75
 """Of the time to drain: how long clients have to say goodbye. The rest is for confirming what was taken."""
 DRAIN_POLL_S = 0.01
 LAST_WORDS_S = 0.5
+MAX_REFUSED = 100
+"""Refused connections that may still read why; more are closed without a word."""
 
 
 class NativeFrontend:
@@ -53,6 +55,8 @@ class NativeFrontend:
         self.budget = ReceiveBudget(self.limits.receive_budget_bytes)
         self.is_draining = False
         self._sessions: set[Session] = set()
+        self._served: set[Session] = set()
+        """Those that were not refused."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_gone = asyncio.Event()
         self._numbers = itertools.count(1)
@@ -117,15 +121,19 @@ class NativeFrontend:
         self._sessions.add(session)
         if self.is_draining:
             return Draining("The broker is shutting down; connect again later.")
-        if len(self._sessions) > self.limits.max_connections:
+        if len(self._served) >= self.limits.max_connections:
+            if len(self._sessions) - len(self._served) > MAX_REFUSED:
+                session.abort()
             return Overloaded(
                 f"{self.limits.max_connections} clients are connected, which is the limit (max_connections); try again later."
             )
+        self._served.add(session)
         return None
 
     def dismiss(self, session: Session) -> None:
         """Count a connection out."""
         self._sessions.discard(session)
+        self._served.discard(session)
         if not self._sessions:
             self._all_gone.set()
 

@@ -27,7 +27,9 @@ class Hold:
     """Too many calls wait."""
     BUDGET: Final = 8
     """No room for the frame that is announced."""
-    BY_US: Final = WINDOW | WORK | BUDGET
+    DRAIN: Final = 16
+    """Nothing more is taken."""
+    BY_US: Final = WINDOW | WORK | BUDGET | DRAIN
     """Reasons that the peer cannot change."""
 
 
@@ -177,10 +179,11 @@ class Pump(asyncio.Protocol):
         if self.transport is None or self._is_ending:
             return
         self._is_ending = True
+        was_held = self._holds
         self._reserve(0)
         if self.transport.is_closing():
             return
-        if self._holds:
+        if was_held:
             self._holds = Hold.NONE
             self.transport.resume_reading()
         try:

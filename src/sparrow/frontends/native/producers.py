@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import RecordTooLarge
+from sparrow.base.errors import FrameTooLarge, RecordTooLarge
 from sparrow.frontends.native.failures import failure_of, translate
 from sparrow.protocol.native.messages import Closed, Confirm, Confirmation, ProducerOpened, Publish
 
@@ -92,12 +92,22 @@ class ProducerChannel:
         if confirmations:
             self._confirmations = []
             for start in range(0, len(confirmations), MAX_CONFIRMATIONS_PER_FRAME):
-                part = confirmations[start : start + MAX_CONFIRMATIONS_PER_FRAME]
-                self._session.send(Confirm(part), self._number)
+                self._send(confirmations[start : start + MAX_CONFIRMATIONS_PER_FRAME])
         if self._is_closing and not self._pending:
             self._is_closing = False
             self._session.forget(self._number)
             self._session.send(Closed(), self._number)
+
+    def _send(self, confirmations: list[Confirmation]) -> None:
+        """In one frame, or in more where the texts of failures are over a small frame limit."""
+        try:
+            self._session.send(Confirm(confirmations), self._number)
+        except FrameTooLarge:
+            half = len(confirmations) // 2
+            if not half:
+                raise
+            self._send(confirmations[:half])
+            self._send(confirmations[half:])
 
     def _check_size(self, batch: memoryview) -> None:
         limit = self._session.max_batch_bytes

@@ -7,6 +7,7 @@ the channel, or, if it is a bug in this very module, the end of the connection; 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparrow.base.errors import Draining, FrameTooLarge, Overloaded, SparrowError, TimedOut
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 
 MAX_CLIENT_NAME = 255
+GATHERED_BYTES = 4 << 20
+"""Deliveries of several channels leave in one write, at most about so many; then those that follow see in time whether the peer
+takes them."""
 
 
 class Authenticator(Protocol):
@@ -48,6 +52,7 @@ class Session:
         "_confirming",
         "_ending_since",
         "_frontend",
+        "_gathered_bytes",
         "_is_finishing",
         "_is_lost",
         "_liveness",
@@ -81,6 +86,7 @@ class Session:
         self._subscriptions: dict[int, SubscriptionChannel] = {}
         self._confirming: list[ProducerChannel] = []
         self._unconfirmed_bytes = 0
+        self._gathered_bytes = 0
         self._waiting_work = 0
         self._work: WorkQueue | None = None
         self._is_lost = False
@@ -111,6 +117,7 @@ class Session:
             self._pump.close()
 
     def before_flush(self) -> None:
+        self._gathered_bytes = 0
         confirming = self._confirming
         if confirming:
             self._confirming = []
@@ -132,10 +139,9 @@ class Session:
         self._is_lost = True
         if self._work is not None:
             self._work.cancel()
-        subscriptions, self._subscriptions = self._subscriptions, {}
         self._producers.clear()
-        for subscription in subscriptions.values():
-            self._frontend.spawn(self._close_subscription(subscription, leave=False))
+        for number in list(self._subscriptions):
+            self._end_subscription(number, leave=self._leaves_groups)
         self._frontend.dismiss(self)
 
     def failed(self, error: Exception) -> None:
@@ -163,6 +169,14 @@ class Session:
 
     def flush_soon(self) -> None:
         self._pump.flush_soon()
+
+    def flush_deliveries(self, size_bytes: int) -> None:
+        """Write deliveries that were queued, at the end of this turn of the loop or when they are many."""
+        self._gathered_bytes += size_bytes
+        if self._gathered_bytes < GATHERED_BYTES:
+            self._pump.flush_soon()
+        else:
+            self._pump.flush()
 
     def confirm_soon(self, producer: ProducerChannel) -> None:
         """Let `producer.flush` run before the next write."""
@@ -206,9 +220,7 @@ class Session:
     def end_channel(self, number: int, error: SparrowError) -> None:
         """ERROR on a channel; frees it."""
         self._producers.pop(number, None)
-        subscription = self._subscriptions.pop(number, None)
-        if subscription is not None:
-            self._frontend.spawn(self._close_subscription(subscription, leave=True))
+        self._end_subscription(number, leave=True)
         if self._pump.connection.may_send(m.Error, number):
             self.send(error_of(error), number)
             self._pump.flush_soon()
@@ -275,15 +287,21 @@ class Session:
             self.drain()
 
     def on_goodbye(self, _: int, head: m.Goodbye) -> None:  # noqa: ARG002 - the reason does not matter
-        """Leave the groups, finish what is owed, then `before_flush` answers."""
-        subscriptions, self._subscriptions = self._subscriptions, {}
-        for subscription in subscriptions.values():
-            leave = not self._frontend.is_draining
-            self._frontend.spawn(self._close_subscription(subscription, leave=leave))
+        """Leave the groups behind the commits under way, finish what is owed, then `before_flush` answers."""
+        leave = self._leaves_groups
+        for number, subscription in self._subscriptions.items():
+            subscription.work.add(partial(self._leave, number, subscription, leave=leave))
         self._is_finishing = True
 
+    @property
+    def _leaves_groups(self) -> bool:
+        """Whether the client is done; while the broker shuts down it only goes elsewhere and keeps its memberships."""
+        return self._pump.connection.goodbye_received and not self._frontend.is_draining
+
     def drain(self) -> None:
-        """The broker shuts down: say so."""
+        """The broker shuts down: say so; who said goodbye already hears it when all that is owed was sent."""
+        if self._pump.connection.goodbye_received:
+            return
         if self._pump.connection.may_send(m.Welcome) or not self._pump.connection.may_send(m.Goodbye):
             self.end(Draining("The broker is shutting down; connect again later."))
         else:
@@ -292,7 +310,7 @@ class Session:
 
     def stop_reading(self) -> None:
         """Take nothing more, but confirm what was taken."""
-        self._pump.hold(Hold.WORK)
+        self._pump.hold(Hold.DRAIN)
 
     def close(self) -> None:
         """Close the connection when what is queued is sent."""
@@ -348,7 +366,9 @@ class Session:
                 raise Draining("The broker is shutting down and opens nothing more; connect again later.")  # noqa: TRY301
             opened = await opening
         except Exception as error:  # noqa: BLE001 - the channel ends, not the broker
-            self.end_channel(number, translate(error, "opening a channel", self.logger))
+            told = translate(error, "opening a channel", self.logger)
+            if self._channel(number) is channel:
+                self.end_channel(number, told)
             return
         if self._channel(number) is not channel:
             if isinstance(channel, SubscriptionChannel):
@@ -410,16 +430,23 @@ class Session:
         if producer is not None:
             producer.close()
         elif subscription is not None:
-            subscription.work.add(lambda: self._leave(number, subscription))
+            subscription.work.add(partial(self._leave, number, subscription, leave=True))
 
-    async def _leave(self, number: int, subscription: SubscriptionChannel) -> None:
-        """The client closed a subscription: behind its commits, leave and say so."""
-        if self._subscriptions.pop(number, None) is None:
+    async def _leave(self, number: int, subscription: SubscriptionChannel, *, leave: bool) -> None:
+        """The client closed a subscription or said goodbye: behind its commits, leave and say so."""
+        if self._subscriptions.get(number) is not subscription:
             return
-        await self._close_subscription(subscription, leave=True)
+        del self._subscriptions[number]
+        await self._close_subscription(subscription, leave=leave)
         if self._pump.connection.may_send(m.Closed, number):
             self.send(m.Closed(), number)
             self._pump.flush_soon()
+
+    def _end_subscription(self, number: int, *, leave: bool) -> None:
+        subscription = self._subscriptions.pop(number, None)
+        if subscription is not None:
+            subscription.stop()
+            self._frontend.spawn(self._close_subscription(subscription, leave=leave))
 
     async def _close_subscription(self, subscription: SubscriptionChannel, *, leave: bool) -> None:
         try:
@@ -434,8 +461,10 @@ class Session:
         """Whether nothing is owed to the client."""
         if self._is_lost:
             return True
-        has_work = self._work is not None and not self._work.is_idle
-        return not has_work and all(producer.is_settled for producer in self._producers.values())
+        works = [subscription.work for subscription in self._subscriptions.values()]
+        if self._work is not None:
+            works.append(self._work)
+        return all(work.is_idle for work in works) and all(p.is_settled for p in self._producers.values())
 
     def sweep(self, now: float) -> None:
         """Look at the clock; called every second or so."""
@@ -483,8 +512,7 @@ class Session:
         """Put out of their groups those that were silent for longer than their session lasts; the others may come back."""
         for number, subscription in list(self._subscriptions.items()):
             if subscription.session_timeout_ms <= self.limits.idle_timeout_ms:
-                del self._subscriptions[number]
-                self._frontend.spawn(self._close_subscription(subscription, leave=True))
+                self._end_subscription(number, leave=True)
 
 
 _HANDLERS: Final[dict[type[m.Head], Callable[[Session, int, Any], None]]] = {

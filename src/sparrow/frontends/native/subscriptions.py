@@ -101,7 +101,7 @@ class SubscriptionChannel:
 
     async def close(self, *, leave: bool) -> None:
         """Stop; leave=False keeps a group's membership for a reconnect."""
-        self._stop()
+        self.stop()
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             await subscription.close(leave=leave)
@@ -116,7 +116,8 @@ class SubscriptionChannel:
         if self._waker is not None and not self._waker.done():
             self._waker.set_result(None)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """From here on nothing is sent on the channel; `close` is still to come."""
         self._is_over = True
         self.work.cancel()
         if self._reading is not None and self._reading is not asyncio.current_task():
@@ -187,7 +188,9 @@ class SubscriptionChannel:
 
     async def _push(self) -> None:
         try:
-            while not self._is_over:
+            while not self._is_over and self._subscription is not None:
+                # In this order: else all channels that wait would read, although the first fills the connection.
+                await self._subscription.wait()
                 await self._wait_for_room(needs_credit=True)
                 await self._deliver_some()
                 # A read that finds data does not wait: let the others have their turn.
@@ -199,11 +202,11 @@ class SubscriptionChannel:
         subscription = self._subscription
         if subscription is None:
             return
-        deliveries = await subscription.read(min(self._max_deliver_bytes, self._credit_bytes))
+        deliveries = await subscription.read(min(self._max_deliver_bytes, self._credit_bytes), max_wait_ms=0)
         for delivery in deliveries:
             self._deliver(delivery, PUSHED)
             self._credit_bytes -= len(delivery.data)
-        self._session.flush_soon()
+        self._session.flush_deliveries(_size_of(deliveries))
 
     async def _answer_pull(self, head: Pull) -> None:
         try:
@@ -217,9 +220,9 @@ class SubscriptionChannel:
             )
             for delivery in deliveries:
                 self._deliver(delivery, head.ref)
-            self._tell(
-                Pulled(head.ref, sum(d.records for d in deliveries), sum(len(d.data) for d in deliveries))
-            )
+            size_bytes = _size_of(deliveries)
+            self._tell(Pulled(head.ref, sum(d.records for d in deliveries), size_bytes))
+            self._session.flush_deliveries(size_bytes)
         except Exception as error:  # noqa: BLE001 - the channel ends, not the broker
             self._end(translate(error, "PULL", self._session.logger))
 
@@ -244,6 +247,10 @@ class SubscriptionChannel:
                 f"A batch of {len(delivery.data)} bytes at offset {delivery.offset} of {delivery.topic!r}-{delivery.partition} "
                 "is over the frame limit of this door; raise the broker's max_frame_bytes, or begin behind it."
             ) from None
+
+
+def _size_of(deliveries: Sequence[Delivery]) -> int:
+    return sum(len(delivery.data) for delivery in deliveries)
 
 
 def _selector(selector: messages.Selector) -> Selector:
