@@ -1,4 +1,4 @@
-"""Batches built from columns, and `BatchBuilder`, which collects the columns for a producer.
+"""Batches built from columns.
 
 No object is made per record. The fields of a record are columns: each is encoded by one comprehension over ready-made numbers
 (`varint.VARINTS`), put into its places in one list by slice assignment, and the list is joined. That takes half the time of formatting record by
@@ -46,13 +46,6 @@ _FIELD_BYTES: Final = [*(n + len(VARINTS[n]) for n in range(TABLE_SIZE)), 1]
 
 _OFFSET_WIDTHS: Final = [(1 << (7 * width - 1), width) for width in range(1, 6)]
 """Offset deltas below the first number take the second number of bytes."""
-
-_RECORD_BYTES: Final = 24
-"""At most what a record takes besides its key, value and headers: length 5, attributes 1, timestamp delta 6, offset delta 5, null key 1, value
-length 5, header count 1."""
-_MAX_LENGTH_BYTES: Final = 5
-_MAX_SIX_BYTE_DELTA_MS: Final = (1 << 41) - 1
-_LONGER_DELTA_BYTES: Final = 4
 
 
 class BatchFields(NamedTuple):
@@ -288,111 +281,3 @@ def _refuse_other_than_bytes(*columns: Sequence[object] | None) -> None:
         raise InvalidRecord(
             f"a key or value must be bytes or None, not {' or '.join(sorted(kinds))}; encode it first"
         )
-
-
-# ── for producers ─────────────────────────────────────────────────────────────────────────────────
-
-
-class BatchBuilder:
-    """Collects records until they are worth a batch. Not thread-safe.
-
-    `size_bytes` is an upper bound of what `build` gives without compression, kept up to date by each `append`. It is too large by up to 19
-    bytes a record: the numbers are counted at full width.
-    """
-
-    __slots__ = ("_is_keyed", "_keys", "_last_ms", "_tails", "_timestamps", "_values", "size_bytes")
-
-    def __init__(self) -> None:
-        self.size_bytes = HEADER_BYTES
-        self._values: list[bytes | None] = []
-        self._keys: list[bytes | None] = []
-        self._tails: list[bytes] = []
-        """Headers, encoded; empty as long as no record has any."""
-        self._timestamps: list[int] = []
-        self._is_keyed = False
-        self._last_ms: int | None = None
-
-    def __len__(self) -> int:
-        """How many records it holds."""
-        return len(self._values)
-
-    def append(
-        self,
-        value: bytes | None,
-        key: bytes | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
-        timestamp_ms: int = 0,
-    ) -> None:
-        """Take one record in.
-
-        Raises:
-            InvalidRecord: the value or key is neither bytes nor None, or a header is malformed; nothing was taken in.
-            InvalidTimestamp: negative, or beyond 2**62; nothing was taken in.
-        """
-        size = self.size_bytes + _RECORD_BYTES
-        if value is not None:
-            if type(value) is not bytes:
-                _refuse_other_than_bytes([value])
-            size += len(value)
-        if key is not None:
-            if type(key) is not bytes:
-                _refuse_other_than_bytes([key])
-            size += len(key) + _MAX_LENGTH_BYTES
-            self._is_keyed = True
-        if timestamp_ms != self._last_ms:
-            size += self._longer_delta_bytes(timestamp_ms)
-        if headers or self._tails:
-            size += self._take_headers(headers)
-        self._values.append(value)
-        self._keys.append(key)
-        self._timestamps.append(timestamp_ms)
-        self._last_ms = timestamp_ms
-        self.size_bytes = size
-
-    def _longer_delta_bytes(self, timestamp_ms: int) -> int:
-        base, _ = _timestamp_range([timestamp_ms])
-        first = self._timestamps[0] if self._timestamps else base
-        return _LONGER_DELTA_BYTES if abs(timestamp_ms - first) > _MAX_SIX_BYTE_DELTA_MS else 0
-
-    def _take_headers(self, headers: Sequence[tuple[str, bytes | None]]) -> int:
-        """Keep them; how many bytes more than the one counted they take."""
-        tail = encode_headers(headers)
-        if not self._tails:
-            self._tails = [_NO_HEADERS] * len(self._values)
-        self._tails.append(tail)
-        return len(tail) - len(_NO_HEADERS)
-
-    def build(
-        self,
-        compression: int = Compression.NONE,
-        *,
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-        base_sequence: int = -1,
-        transactional: bool = False,
-        base_offset: int = 0,
-    ) -> bytes:
-        """A whole batch of what was appended, which stays: another call may build it with other numbers.
-
-        Raises:
-            InvalidArgument: nothing was appended.
-            RecordTooLarge: more than a batch can hold (2 GiB).
-            UnsupportedCompression: no such codec.
-        """
-        base, last = _timestamp_range(self._timestamps)
-        fields = BatchFields(
-            base,
-            last,
-            TRANSACTIONAL if transactional else 0,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            base_offset,
-        )
-        records = encode_records(
-            self._values,
-            self._keys if self._is_keyed else None,
-            self._tails or _NO_HEADERS,
-            _deltas(self._timestamps, base),
-        )
-        return assemble(records, len(self), len(self) - 1, fields, compression)
