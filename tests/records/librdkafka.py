@@ -16,6 +16,8 @@ from kio.schema.produce.v3 import response as produce_response
 from kio.schema.request_header.v1.header import RequestHeader
 from kio.serial import entity_reader, entity_writer
 
+from sparrow.records.batch import parse_header
+
 SECONDS = 20
 
 
@@ -41,12 +43,19 @@ class MockCluster:
         return {"log_level": 0, "linger.ms": 50, "sticky.partitioning.linger.ms": 0}
 
     def fetch(self, topic: str, partition: int = 0) -> bytes:
-        """All batches of one partition of a topic, as they lie in the broker."""
+        """All batches of one partition of a topic, as they lie in the broker, which gives one batch at a time."""
+        found, offset = b"", 0
+        while batch := self._fetch_one(topic, partition, offset):
+            found += batch
+            offset += parse_header(batch).last_offset_delta + 1
+        return found
+
+    def _fetch_one(self, topic: str, partition: int, offset: int) -> bytes:
         wanted = fetch_request.FetchPartition(
-            partition=partition, fetch_offset=0, partition_max_bytes=1 << 24
+            partition=partition, fetch_offset=offset, partition_max_bytes=1 << 24
         )
         request = fetch_request.FetchRequest(
-            max_wait=timedelta(milliseconds=100),
+            max_wait=timedelta(milliseconds=10),
             min_bytes=1,
             topics=(fetch_request.FetchTopic(topic=topic, partitions=(wanted,)),),
         )
