@@ -11,6 +11,7 @@ Workload = Callable[[int, float], list[Measurement]]
 
 WORKLOADS: dict[str, Workload] = {
     "throughput-100B": throughput.small,
+    "throughput-varied": throughput.varied,
     "throughput-1KB": throughput.large,
     "latency": latency.awaited,
     "startup": startup.fresh,
