@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import random
 from typing import TYPE_CHECKING
 
@@ -43,14 +44,15 @@ Seen = tuple[int, bytes | None, bytes | None]
 class Site:
     """One log in a faulty file system."""
 
-    def __init__(self, seed: int = 0, config: LogConfig = COMPACT) -> None:
+    def __init__(self, seed: int = 0, config: LogConfig = COMPACT, **options: int) -> None:
+        self.options = dataclasses.replace(ON_THE_LOOP, **options)
         self.fs = FaultyFileSystem(seed)
         self.clock = ManualClock(NOW_MS)
         self.config = config
         self.open()
 
     def open(self) -> PartitionLog:
-        self.store = LocalLogStore("/data", self.fs, self.clock, ON_THE_LOOP)
+        self.store = LocalLogStore("/data", self.fs, self.clock, self.options)
         self.log = self.store.open(ORDERS, self.config)
         assert isinstance(self.log, LocalLog)
         return self.log
@@ -187,6 +189,38 @@ async def test_a_log_that_is_mostly_clean_waits_for_its_dirty_ratio() -> None:
     before = site.log.size_bytes
     assert await site.compact() == 0
     assert site.log.size_bytes == before
+
+
+async def test_a_deleted_key_stays_deleted_when_the_memory_for_keys_ends_with_a_segment() -> None:
+    """What was not looked at must stay dirty, or a tombstone goes before the value that it deletes."""
+    site = Site(config=dataclasses.replace(COMPACT, segment_bytes=1), compaction_map_bytes=100)
+    for key, value in ((b"x", b"old"), (b"y", b"1"), (b"z", b"1"), (b"x", None)):
+        site.put((key, value))
+    site.roll()
+    for _ in range(12):
+        await site.compact()
+    assert b"old" not in [value for _, _, value in await site.records()]
+    site.clock.advance(5)
+    site.roll()
+    for _ in range(12):
+        await site.compact()
+    assert b"x" not in [key for _, key, _ in await site.records()]
+
+
+async def test_a_compacted_segment_that_is_active_again_keeps_its_batches_without_an_index() -> None:
+    for cut in range(22, 37):
+        site = Site()
+        for number in range(40):
+            site.put((b"k%d" % (number * number % 37 if number % 4 else 1), b"%d" % number * 30))
+        site.roll()
+        await site.compact()
+        await site.log.truncate(cut)
+        expected = await read_batches(site.log)
+        await site.store.close()
+        for path in [path for path in site.fs.paths() if path.endswith("index")]:
+            site.fs.unlink(path)
+        site.open()
+        assert await read_batches(site.log) == expected
 
 
 async def test_small_segments_become_one() -> None:

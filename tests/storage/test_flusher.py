@@ -93,6 +93,22 @@ async def test_a_failure_is_heard_and_the_thread_lives_on(error: Exception) -> N
     assert (log.error, log.settled) == (None, 1)
 
 
+async def test_a_bug_in_what_follows_a_sync_does_not_end_the_thread() -> None:
+    class Buggy(SlowLog):
+        def after_sync(self) -> None:
+            super().after_sync()
+            raise ZeroDivisionError
+
+    flusher, log = Flusher(1, 0), Buggy()
+    log.go.set()
+    for _ in range(3):
+        log.heard = asyncio.Event()
+        flusher.request(log)
+        await log.heard.wait()
+    flusher.close()
+    assert log.settled >= 2
+
+
 async def test_many_waiters_cost_few_syncs() -> None:
     fs = FaultyFileSystem()
     store = LocalLogStore("/data", fs)

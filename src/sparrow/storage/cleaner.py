@@ -103,8 +103,13 @@ class Cleaner:
         latest = LatestOffsets(self._map_bytes)
         end = dirty.end
         for segment in segments:
-            if segment.base_offset < dirty.end and not latest.is_full:
-                end = self._survey_segment(segment, dirty, latest)
+            if segment.base_offset >= dirty.end:
+                break
+            if latest.is_full:
+                # What was not looked at stays dirty: a tombstone in it has not removed its key yet.
+                end = min(end, segment.base_offset)
+                break
+            end = self._survey_segment(segment, dirty, latest)
         unfinished = latest.first_open()
         end = end if unfinished is None else min(end, unfinished)
         return Survey(latest.offsets, end, self._last_batches(segments))
@@ -163,6 +168,7 @@ class Cleaner:
             index.seal()
             self._write_file(stem + names.INDEX + names.CLEANED, index.encode())
             self._write_file(stem + names.TIME_INDEX + names.CLEANED, index.encode_times())
+            self._fs.sync_dir(stem.rpartition("/")[0])
         except BaseException as error:
             self.discard(stem)
             if isinstance(error, OSError):
@@ -243,7 +249,6 @@ class Cleaner:
             OSError: the device refused.
         """
         directory = cleaned.stem.rpartition("/")[0]
-        self._fs.sync_dir(directory)
         self._fs.rename(cleaned.stem + names.LOG + names.CLEANED, _swap_path(cleaned))
         self._fs.sync_dir(directory)
 

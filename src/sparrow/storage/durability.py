@@ -6,6 +6,8 @@ then the checkpoint's recovery point moves behind it. So the file `checkpoint` n
 lost, and recovery reads only what lies behind it.
 
 After a failed sync the log is failed for good: the kernel may have dropped the pages and would report success next time.
+It may even hand them out to a broker that is started again on the same machine, as if they were on the disk. So the empty
+file `sync-failed` stays behind (in the page cache, which is as long-lived as the lie), and recovery writes again what it reads.
 
 Concurrency: `wait`, `appended`, `add_segment`, `synced` and the attributes belong to the loop; `sync` and `after_sync` run in a
 flusher's thread; `save`, `settle` and `save_point` block and run in any thread, one at a time (`_files`).
@@ -14,14 +16,16 @@ flusher's thread; `save`, `settle` and `save_point` block and run in any thread,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import errno
 import logging
 import threading
 from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import SparrowError, StorageFailed
+from sparrow.base.errors import Overloaded, SparrowError, StorageFailed
 from sparrow.storage import names
 from sparrow.storage.checkpoint import Checkpoint, RecoveryPoint
 from sparrow.storage.filesystem import replace_file, translate
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from sparrow.storage.segment import Segment
 
 _log = logging.getLogger(__name__)
+_NOT_TRIED = frozenset({errno.EBADF, errno.ENOENT})
+"""The file was gone before the device was asked."""
 
 
 class Durability:
@@ -58,6 +64,9 @@ class Durability:
         """The directory and its metadata may not be on stable storage yet."""
         self.unsettled: deque[Segment] = deque()
         """From the recovery point's segment to the active one."""
+        self.cuts = 0
+        """How often the log was cut back: a point that was taken before the last time means nothing."""
+        self._ended = False
         self._sync_failure: StorageFailed | None = None
         """What a sync failed with; set in its thread, before the loop hears of it."""
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -97,7 +106,8 @@ class Durability:
         elif error is not None:
             self._end_waiters(error)
         else:
-            self.durable_offset = max(self.durable_offset, durable_offset)
+            # A truncation may have overtaken the round.
+            self.durable_offset = max(self.durable_offset, min(durable_offset, self._end_offset()))
             self._wake()
 
     def fail(self, error: StorageFailed) -> None:
@@ -131,6 +141,7 @@ class Durability:
 
         Raises:
             StorageFailed: the device failed; nothing after the last good round is durable.
+            Overloaded: the process has no descriptor left; the next round may succeed.
         """
         if self._sync_failure is not None:
             raise self._sync_failure
@@ -140,8 +151,16 @@ class Durability:
         except StorageFailed as error:
             # A later round must not even try: it would succeed without the pages that this one lost.
             self._sync_failure = error
+            if not (isinstance(error.__cause__, OSError) and error.__cause__.errno in _NOT_TRIED):
+                self._leave_note()
             raise
         return target
+
+    def _leave_note(self) -> None:
+        with self._files, contextlib.suppress(OSError):
+            if not self._ended:
+                fs = self._resources.fs
+                fs.close(fs.open(f"{self._directory}/{names.FAILED_SYNC_FILE}", write=True, create=True))
 
     def _sync_all(self) -> None:
         segments = [segment for segment in tuple(self.unsettled) if segment.needs_sync]
@@ -150,6 +169,9 @@ class Durability:
         try:
             self._sync_names(segments)
         except OSError as error:
+            translated = translate(error, "syncing", self._directory)
+            if isinstance(translated, Overloaded):  # no descriptor: nothing was tried, so nothing was lost
+                raise translated from error
             raise translate_failed(error, "syncing", self._directory) from error
 
     def _sync_names(self, segments: list[Segment]) -> None:
@@ -170,7 +192,7 @@ class Durability:
 
     def after_sync(self) -> None:
         """Settle closed segments. A failure is no harm to the log: it is tried again after the next sync."""
-        if len(self.unsettled) < 2:
+        if len(self.unsettled) < 2 or self._ended:
             return
         try:
             self.settle()
@@ -188,9 +210,10 @@ class Durability:
         with self._files:
             self._settle()
 
-    def save(self, *, log_start: int = 0, clean_offset: int = 0) -> None:
-        """Write the checkpoint with these offsets, which only grow. Raises as `settle`."""
+    def save(self, *, log_start: int = 0, clean_offset: int = 0, cuts: int | None = None) -> None:
+        """Write the checkpoint with these offsets, which only grow. Raises as `save_point`; None: the log is not cut now."""
         with self._files:
+            self._refuse_if_cut(cuts)
             saved = self.saved
             self._write(
                 dataclasses.replace(
@@ -200,16 +223,21 @@ class Durability:
                 )
             )
 
-    def save_point(self, segment: Segment, point: RecoveryPoint, state: tuple[int, bytes] | None) -> None:
+    def save_point(
+        self, segment: Segment, point: RecoveryPoint, state: tuple[int, bytes] | None, cuts: int
+    ) -> None:
         """Write the checkpoint with recovery point `point` in `segment`; everything before it is synced already.
 
         Args:
             state: (offset, fold) to keep in it; None keeps the one it has.
+            cuts: `self.cuts` when the point was taken.
 
         Raises:
             DiskFull, StorageFailed: the device refused; nothing changed.
+            Overloaded: the log was cut back meanwhile; nothing changed.
         """
         with self._files:
+            self._refuse_if_cut(cuts)
             self._settle()
             saved = self.saved
             if state is not None:
@@ -239,20 +267,36 @@ class Durability:
             self._write(
                 dataclasses.replace(saved, point=point, log_start=log_start, clean_offset=clean_offset)
             )
+            self.cuts += 1
             self.unsettled = deque([segment])
+
+    def end(self) -> None:
+        """Write nothing more: the directory goes, and its name may soon be another log's. Waits for a write under way."""
+        with self._files:
+            self._ended = True
 
     def _settle(self) -> None:
         while len(self.unsettled) > 1 and not self.unsettled[0].needs_sync:
             segment, following = self.unsettled[0], self.unsettled[1].base_offset
             point = RecoveryPoint(following, 0, following)
-            self._write_index(segment, None)
+            if not segment.handle.retired:
+                self._write_index(segment, None)
             if following > self.saved.point.segment:
                 self._write(dataclasses.replace(self.saved, point=point))
             self.unsettled.popleft()
             if segment.index is not None and not segment.handle.retired:
                 self._resources.indexes.admit(segment, segment.index.size_bytes)
 
+    def _refuse_if_cut(self, cuts: int | None) -> None:
+        if cuts not in {None, self.cuts}:
+            raise Overloaded(f"the log in {self._directory} was cut back meanwhile; try again")
+
+    def _refuse_if_ended(self) -> None:
+        if self._ended:
+            raise StorageFailed(f"the log in {self._directory} is deleted")
+
     def _write_index(self, segment: Segment, point: RecoveryPoint | None) -> None:
+        self._refuse_if_ended()
         try:
             if segment.write_index(point.index if point else None):
                 self._resources.fs.sync_dir(self._directory)
@@ -260,8 +304,12 @@ class Durability:
             raise translate(error, "writing the indexes of", segment.path) from error
 
     def _write(self, checkpoint: Checkpoint) -> None:
+        self._refuse_if_ended()
         path = f"{self._directory}/{names.CHECKPOINT_FILE}"
         try:
+            if self.is_new:
+                # To recovery a checkpoint means that the directory is on stable storage.
+                self._sync_names([])
             replace_file(self._resources.fs, path, checkpoint.encode())
         except OSError as error:
             raise translate(error, "writing", path) from error

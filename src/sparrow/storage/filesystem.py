@@ -268,7 +268,7 @@ def replace_file(fs: FileSystem, path: str, data: bytes) -> None:
     fd = fs.open(temporary, write=True, create=True)
     try:
         fs.truncate(fd, 0)
-        write_all(fs, fd, [data], 0)
+        write_all(fs, fd, [data] if data else [], 0)
         fs.sync(fd)
     except OSError:
         with contextlib.suppress(OSError):

@@ -14,6 +14,7 @@ time, so that they do not stand in the way of those who wait.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from queue import SimpleQueue
@@ -21,6 +22,7 @@ from typing import Protocol
 
 from sparrow.base.errors import InternalError, SparrowError
 
+_log = logging.getLogger(__name__)
 BACKGROUND_LOGS = 8
 BACKGROUND_PAUSE_SECONDS = 0.002
 
@@ -156,7 +158,7 @@ class Flusher:
             self._done.append((log, offset, error))
             self._wake()
             if error is None:
-                log.after_sync()
+                _follow(log)
             with self._lock:
                 state = self._rounds[log]
                 if not state.again:
@@ -171,6 +173,13 @@ class Flusher:
                 self._loop.call_soon_threadsafe(self._deliver)
             except RuntimeError:  # the loop is gone, and with it everyone who waited
                 self._wake_sent = False
+
+
+def _follow(log: Syncable) -> None:
+    try:
+        log.after_sync()
+    except Exception:  # noqa: BLE001 - a bug with one log must not end the thread, on which others wait
+        _log.exception("what follows a sync failed")
 
 
 def _sync(log: Syncable) -> tuple[int, SparrowError | None]:

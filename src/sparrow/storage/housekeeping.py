@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import DiskFull, OffsetOutOfRange, StorageFailed
+from sparrow.base.errors import DiskFull, OffsetOutOfRange, SparrowError, StorageFailed
 from sparrow.storage import cleaner as cleaning
 from sparrow.storage import compaction, retention
 from sparrow.storage.checkpoint import RecoveryPoint
@@ -76,22 +76,30 @@ class Housekeeping:
 
     async def _drop(self, count: int) -> int:
         """Remove the first `count` segments, which are not active; returns the bytes freed."""
-        # The recovery point must not be left behind in a segment that goes.
-        await self._settle()
         start = max(self._row.start, self._row.segments[count].base_offset)
         try:
+            # The recovery point must not be left behind in a segment that goes.
+            await self._settle()
             await self._run(self._durability.save, log_start=start)
         except DiskFull:
-            gone = await self._leave(count, start)
+            # No room even for that: make some.
+            gone = self._row.leave(count, start)
+            await self._run(self._unlink_in_order, gone)
+            await self._run(self._durability.settle)
             await self._run(self._durability.save, log_start=start)
         else:
-            gone = await self._leave(count, start)
+            gone = self._row.leave(count, start)
+            await self._run(_unlink, gone)
         return sum(segment.size for segment in gone)
 
-    async def _leave(self, count: int, start: int) -> list[Segment]:
-        gone = self._row.leave(count, start)
-        await self._run(_unlink, gone)
-        return gone
+    def _unlink_in_order(self, segments: Sequence[Segment]) -> None:
+        """Each for good before the next: nothing on the disk says yet that they go, and a hole between two would be damage."""
+        for segment in segments:
+            _unlink([segment])
+            try:
+                self._resources.fs.sync_dir(self._directory)
+            except OSError as error:
+                raise translate(error, "syncing", self._directory) from error
 
     # ── cutting back ──
 
@@ -116,9 +124,11 @@ class Housekeeping:
         self._durability.forget_behind(end, OffsetOutOfRange(f"{name} was cut back to offset {end}"))
         try:
             await self._run(self._cut_files, keep, position, lost)
-        except StorageFailed as failure:
+        except SparrowError as error:
+            # The checkpoint and the row are cut already: an append now would come before bytes that are still there.
+            failure = error if isinstance(error, StorageFailed) else StorageFailed(error.text)
             self._durability.fail(failure)
-            raise
+            raise failure from error
 
     def _cut_files(self, keep: Segment, position: int, lost: Sequence[Segment]) -> None:
         """The last segments go first, so that a crash leaves no hole."""

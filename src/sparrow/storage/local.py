@@ -178,6 +178,7 @@ class LocalLogStore:
         target = f"{logs}/{names.STRAY_DIRECTORY}/{log_id}.{found}"
         fs.mkdir(f"{logs}/{names.STRAY_DIRECTORY}")
         fs.rename(directory, target)
+        fs.sync_dir(f"{logs}/{names.STRAY_DIRECTORY}")
         fs.sync_dir(logs)
         _log.warning(
             "%s belonged to another topic of that name (id %s) and was moved to %s; remove it if nobody needs it",
@@ -198,6 +199,7 @@ class LocalLogStore:
             raise InternalError(f"the log {log.id} is not open in this store")
         await mine.stop()
         mine.abandon()
+        await mine.end_writing()
         await self._remove(directory, log.id)
         del self._logs[directory]
 
@@ -272,6 +274,9 @@ class LocalLogStore:
                     await log.close()
                 except SparrowError as error:
                     failures.append(error)
+                except Exception as error:  # noqa: BLE001 - a bug in one must not keep the directory locked
+                    _log.exception("closing the log %s failed", log.id)
+                    failures.append(InternalError(f"closing the log {log.id} failed: {error!r}"))
                 finally:
                     log.abandon()
 

@@ -5,16 +5,17 @@ where the log starts and ends. An append writes to the page cache there and then
 not copied) and is kept from that moment on; what costs time on a disk runs in threads (see `durability`, `workers`).
 
 Housekeeping (retention, compaction, truncation, closing) is serialised per log by one lock; appends and reads go on
-meanwhile, but for `truncate`, which refuses appends until it is done.
+meanwhile, but for `truncate`, which refuses appends until it is done. An act that has begun runs to its end, because its
+threads would: who is cancelled stops waiting for it, no more, and the next one waits for that end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from sparrow.base.errors import CorruptBatch, OffsetOutOfRange, Overloaded, StorageFailed
+from sparrow.base.errors import CorruptBatch, InvalidArgument, OffsetOutOfRange, Overloaded, StorageFailed
 from sparrow.records.batch import stamp
 from sparrow.storage import names, retention
 from sparrow.storage.checkpoint import Checkpoint, RecoveryPoint
@@ -27,7 +28,7 @@ from sparrow.storage.store import Appended, Chunk
 from sparrow.storage.timestamps import first_since
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from sparrow.base.errors import SparrowError
     from sparrow.records.batch import BatchHeader
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from sparrow.storage.store import LogConfig, LogId
 
 STAMP_BYTES = 16
+T = TypeVar("T")
 MAX_RELATIVE = (1 << 31) - 1
 """Positions and relative offsets in the indexes are 32 bits wide."""
 
@@ -85,7 +87,9 @@ class LocalLog:
         base = row.segments[0].base_offset if row.segments else row.end
         point = recovered.point or RecoveryPoint(base, 0, base)
         saved = recovered.checkpoint or Checkpoint(row.start, point)
-        saved = dataclasses.replace(saved, point=point, log_start=max(saved.log_start, row.start))
+        # Never behind the end, where files are missing: it would hide what is appended next.
+        clean_offset = min(saved.clean_offset, row.end)
+        saved = dataclasses.replace(saved, point=point, log_start=row.start, clean_offset=clean_offset)
         if saved.state_offset > row.end:
             saved = dataclasses.replace(saved, state_offset=0, state=b"")
         durability = Durability(
@@ -156,8 +160,9 @@ class LocalLog:
             offset += header.last_offset_delta + 1
             entries.append((offset - 1, size, header.max_timestamp))
             total += size
+        self._refuse_if_too_wide(offset - self._row.end, total)
         now_ms = self._resources.clock.wall_ms()
-        self._resources.room.take(total)
+        self._take_room(total)
         try:
             self._active_for(total, offset - 1, entries[-1][2], now_ms).append(buffers, entries, now_ms)
         except StorageFailed as error:
@@ -178,6 +183,20 @@ class LocalLog:
         if self._truncating:
             raise Overloaded(f"the log {self.id} is being cut back; try again")
 
+    def _refuse_if_too_wide(self, offsets: int, size: int) -> None:
+        """The counts in a batch's header are the publisher's, and may be anything."""
+        if offsets > MAX_RELATIVE or size > MAX_RELATIVE:
+            raise InvalidArgument(
+                f"batches of {offsets} offsets and {size} bytes for {self.id} at once; "
+                f"a segment holds {MAX_RELATIVE} of each: send fewer together"
+            )
+
+    def _take_room(self, size: int) -> None:
+        try:
+            self._resources.room.take(size)
+        except OSError as error:
+            raise translate(error, "asking for the free space of", self._directory) from error
+
     def _refused(self, error: OSError) -> SparrowError:
         translated = translate(error, "appending to", self._directory)
         if is_no_room(error):
@@ -197,9 +216,8 @@ class LocalLog:
 
     def _is_full(self, active: Segment, total: int, last_offset: int) -> bool:
         limit = min(self.config.segment_bytes, MAX_RELATIVE)
-        return active.size > 0 and (
-            active.size + total > limit or last_offset - active.base_offset > MAX_RELATIVE
-        )
+        is_too_wide = last_offset - active.base_offset > MAX_RELATIVE
+        return is_too_wide or (active.size > 0 and active.size + total > limit)
 
     def _is_old(self, active: Segment, timestamp: int, now_ms: int) -> bool:
         """Kafka's rule: by the records' own time where they have one, else by the clock."""
@@ -325,38 +343,61 @@ class LocalLog:
 
     # ── cutting back and housekeeping ──
 
+    async def _alone(self, act: Callable[[], Awaitable[T]]) -> T:
+        """One act of housekeeping, to its end even when the caller is cancelled."""
+
+        async def run() -> T:
+            async with self._maintenance:
+                return await act()
+
+        return await asyncio.shield(asyncio.create_task(run()))
+
     async def truncate(self, offset: int) -> None:
-        async with self._maintenance:
-            if offset >= self._row.end:
-                return
-            self._refuse_if_unable()
-            self._truncating = True
-            try:
-                await self._housekeeping.truncate(str(self.id), max(offset, 0))
-            finally:
-                self._truncating = False
-            self._appended_total = self._point_total
+        await self._alone(lambda: self._truncate(max(offset, 0)))
+
+    async def _truncate(self, offset: int) -> None:
+        if offset >= self._row.end:
+            return
+        self._refuse_if_unable()
+        self._truncating = True
+        try:
+            await self._housekeeping.truncate(str(self.id), offset)
+        finally:
+            self._truncating = False
+        self._appended_total = self._point_total
 
     async def delete_records(self, before_offset: int) -> int:
         wanted = min(before_offset, self._row.end)
         if wanted > self._row.start:
             # What is durable may not end before the start: a crash would leave a log that begins behind its end.
             await self._durability.wait(wanted)
-            await self._resources.workers.run(self._durability.save, log_start=max(wanted, self._row.start))
-            self._row.start = max(self._row.start, wanted)
+            await self._move_start(wanted)
         return self._row.start
 
+    async def _move_start(self, offset: int) -> None:
+        cuts = self._durability.cuts
+        if self._truncating or offset > self._row.end:
+            raise Overloaded(f"the log {self.id} is being cut back; try again")
+        await self._resources.workers.run(
+            self._durability.save, log_start=max(offset, self._row.start), cuts=cuts
+        )
+        self._row.start = max(self._row.start, min(offset, self._row.end))
+
     async def enforce_retention(self, now_ms: int) -> int:
-        async with self._maintenance:
-            if not self._row.segments or self._durability.failure is not None or self._closed:
-                return 0
-            return await self._housekeeping.enforce_retention(self.config, now_ms)
+        return await self._alone(lambda: self._enforce_retention(now_ms))
+
+    async def _enforce_retention(self, now_ms: int) -> int:
+        if not self._row.segments or self._durability.failure is not None or self._closed:
+            return 0
+        return await self._housekeeping.enforce_retention(self.config, now_ms)
 
     async def compact(self, now_ms: int) -> int:
-        async with self._maintenance:
-            if not self.config.compact or self._durability.failure is not None or self._closed:
-                return 0
-            return await self._housekeeping.compact(self.config, now_ms)
+        return await self._alone(lambda: self._compact(now_ms))
+
+    async def _compact(self, now_ms: int) -> int:
+        if not self.config.compact or self._durability.failure is not None or self._closed:
+            return 0
+        return await self._housekeeping.compact(self.config, now_ms)
 
     def _roll(self) -> None:
         try:
@@ -372,7 +413,7 @@ class LocalLog:
     async def _checkpoint(self, state: tuple[int, bytes] | None) -> None:
         if not self._row.segments:
             return
-        segment, total = self._row.segments[-1], self._appended_total
+        segment, total, cuts = self._row.segments[-1], self._appended_total, self._durability.cuts
         assert segment.index is not None, "the active segment has its index in memory"
         point = RecoveryPoint(
             segment.base_offset,
@@ -383,7 +424,7 @@ class LocalLog:
             segment.created_ms,
         )
         await self._durability.wait(self._row.end)
-        await self._resources.workers.run(self._durability.save_point, segment, point, state)
+        await self._resources.workers.run(self._durability.save_point, segment, point, state, cuts)
         self._point_total = max(self._point_total, total)
 
     def saved_state(self) -> tuple[int, bytes]:
@@ -406,6 +447,10 @@ class LocalLog:
         self._closed = True
         async with self._maintenance:
             pass
+
+    async def end_writing(self) -> None:
+        """No file is written any more, not even by a sync that is still under way: the directory may go."""
+        await self._resources.workers.run(self._durability.end)
 
     def abandon(self) -> None:
         """Let go of all files; nobody may use the log any more."""

@@ -6,6 +6,7 @@
     00000000000000000042.index, .timeindex   its sparse indexes
     partition.metadata                       the topic's id
     checkpoint                               see `checkpoint`
+    sync-failed                              empty, see `durability`
     <42>-<99>.swap, <42>*.cleaned            a compaction under way, see `cleaner`
 <data>/logs/.deleted/<topic id>-<partition>/ a log on its way out
 """
@@ -28,6 +29,7 @@ DELETED_DIRECTORY = ".deleted"
 STRAY_DIRECTORY = ".stray"
 METADATA_FILE = "partition.metadata"
 CHECKPOINT_FILE = "checkpoint"
+FAILED_SYNC_FILE = "sync-failed"
 
 _DIGITS = 20
 

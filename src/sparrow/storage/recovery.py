@@ -15,6 +15,9 @@ What is looked at:
    segment is checked from its beginning. With a damaged one holes between offsets are allowed in all but the last segment,
    because compaction may have made them; else a hole is damage.
 
+5. Where a sync has failed, bytes may be in the page cache that the disk never got and that the kernel believes are there.
+   They are written again, so that the next sync means what it says.
+
 A repair is synced when it is done, so that a cut tail cannot come back after a second crash.
 """
 
@@ -27,7 +30,7 @@ from sparrow.base.errors import StorageFailed
 from sparrow.storage import checkpoint as checkpoints
 from sparrow.storage import index as indexes
 from sparrow.storage import names, walk
-from sparrow.storage.filesystem import read_file, write_all
+from sparrow.storage.filesystem import read_file, replace_file, write_all
 from sparrow.storage.index import ENTRY_BYTES, TIME_ENTRY_BYTES, SegmentIndex
 
 if TYPE_CHECKING:
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 
     from sparrow.storage.checkpoint import Checkpoint, RecoveryPoint
     from sparrow.storage.filesystem import FileSystem
+
+
+REWRITE_BYTES = 1 << 20
 
 
 # ── what is found and what is done about it ──────────────────────────────────────────────────────
@@ -128,18 +134,45 @@ class WriteIndex(Repair):
         return "the indexes are written anew from the batches"
 
     def perform(self, fs: FileSystem) -> None:
-        _write_whole(fs, self.path + names.INDEX, self.index.encode())
-        _write_whole(fs, self.path + names.TIME_INDEX, self.index.encode_times())
+        # Whole or not at all: an index that ends early looks like one of few entries.
+        replace_file(fs, self.path + names.INDEX, self.index.encode())
+        replace_file(fs, self.path + names.TIME_INDEX, self.index.encode_times())
 
 
-def _write_whole(fs: FileSystem, path: str, data: bytes) -> None:
-    fd = fs.open(path, write=True, create=True)
-    try:
-        fs.truncate(fd, 0)
-        write_all(fs, fd, [data] if data else [], 0)
-        fs.sync(fd)
-    finally:
-        fs.close(fd)
+class Make(Repair):
+    """Make the file, empty."""
+
+    @property
+    def remedy(self) -> str:
+        return "it is made anew, empty"
+
+    def perform(self, fs: FileSystem) -> None:
+        fs.close(fs.open(self.path, write=True, create=True))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAgain(Repair):
+    """Write the bytes from `start` to `end` over themselves; the next sync puts them on the disk."""
+
+    start: int
+    end: int
+
+    @property
+    def remedy(self) -> str:
+        return f"the {self.end - self.start} bytes behind position {self.start} are written again"
+
+    def perform(self, fs: FileSystem) -> None:
+        fd = fs.open(self.path, write=True)
+        try:
+            position = self.start
+            while position < self.end:
+                data = fs.read_at(fd, min(REWRITE_BYTES, self.end - position), position)
+                if not data:
+                    break
+                write_all(fs, fd, [data], position)
+                position += len(data)
+        finally:
+            fs.close(fd)
 
 
 # ── what the log is ──────────────────────────────────────────────────────────────────────────────
@@ -291,18 +324,21 @@ class _Examination:
         found.point = point = self._read_checkpoint()
         bases = self._bases
         if point is None:
-            start, next_offset = 0, bases[0] if bases else 0
+            start, next_offset = 0, bases[0] if bases else self._given_offsets()
         else:
             start, next_offset = self._first_unsure(point), point.end_offset
         for base in bases[:start]:
             found.segments.append(self._closed(base))
         found.durable_offset = next_offset
+        if point is not None and bases and start == len(bases):
+            self._make_active(point)
         for number in range(start, len(bases)):
             is_point = point is not None and bases[number] == point.segment
             if not is_point and self._is_cut(number, next_offset):
                 break
             next_offset = self._unsure(number, point, next_offset)
         self._remove_orphans()
+        self._write_again()
         found.end_offset = next_offset
         first = found.segments[0].base_offset if found.segments else next_offset
         log_start = found.checkpoint.log_start if found.checkpoint else 0
@@ -336,6 +372,19 @@ class _Examination:
     def _first_unsure(self, point: RecoveryPoint) -> int:
         """The number of the first segment with bytes behind the recovery point."""
         return sum(base < point.segment for base in self._bases)
+
+    def _given_offsets(self) -> int:
+        """Where to go on when all segments are gone: no offset is given twice."""
+        checkpoint = self._found.checkpoint
+        return max(checkpoint.point.end_offset, checkpoint.log_start) if checkpoint else 0
+
+    def _make_active(self, point: RecoveryPoint) -> None:
+        """The checkpoint knows of a roll, but the new segment's name was lost. Closed segments take no appends."""
+        path = self._final_path(point.segment)
+        self._found.repairs.append(Make(path, "the last segment's file is missing"))
+        self._found.segments.append(
+            RecoveredSegment(point.segment, 0, index=SegmentIndex(point.segment, self._interval_bytes))
+        )
 
     # ── segments before the recovery point ──
 
@@ -408,6 +457,9 @@ class _Examination:
         base, found = self._bases[number], self._found
         is_last = number + 1 == len(self._bases)
         holes_until = self._bases[number + 1] if self._holes_allowed and not is_last else -1
+        if point is not None and point.segment == base:
+            # A compacted segment may have become the active one again, by a truncation.
+            holes_until = max(holes_until, point.end_offset)
         size = self._size(base) or 0
         segment = RecoveredSegment(base, size)
         start, index, next_offset = 0, SegmentIndex(base, self._interval_bytes), max(next_offset, base)
@@ -472,6 +524,21 @@ class _Examination:
             )
         finally:
             self._fs.close(fd)
+
+    # ── after a failed sync ──
+
+    def _write_again(self) -> None:
+        found = self._found
+        note = self._files.get(names.FAILED_SYNC_FILE)
+        if note is None:
+            return
+        unsure = [(self._final_path(each.base_offset), each.synced, each.size) for each in found.segments]
+        if (metadata := self._file_size(names.METADATA_FILE)) is not None:
+            unsure.append((self._files[names.METADATA_FILE], 0, metadata))
+        found.repairs += [
+            WriteAgain(path, "a sync failed", start, end) for path, start, end in unsure if start < end
+        ]
+        found.repairs.append(Remove(note, "what a failed sync lost is written again"))
 
     # ── files ──
 

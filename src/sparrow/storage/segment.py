@@ -204,7 +204,7 @@ class Segment:
         size: int,
     ) -> Chunk | None:
         position = index.position_for(offset)
-        wanted = max_bytes + self.interval_bytes
+        wanted = max(max_bytes + self.interval_bytes, HEADER_BYTES)
         while position + HEADER_BYTES <= size:
             asked = min(wanted, size - position)
             data = read(fd, asked, position)

@@ -139,14 +139,15 @@ class PartitionLog(Protocol):
             DiskFull: no room; the log is as before, and readable.
             StorageFailed: an earlier write or sync failed, or the log is closed.
             Overloaded: the log is being truncated, or the process has no descriptor left.
+            InvalidArgument: the batches' headers claim more offsets together than a segment's index can hold.
         """
         ...
 
     def durable(self, offset: int) -> asyncio.Future[None]:
         """A future that is done when everything before `offset` is on stable storage (group commit).
 
-        Asking starts the sync. The future fails with StorageFailed when the sync fails, and with OffsetOutOfRange when
-        `truncate` took away what was waited for.
+        Asking starts the sync. The future fails with StorageFailed when the sync fails, with OffsetOutOfRange when
+        `truncate` took away what was waited for, and with Overloaded when the process has no descriptor left: ask again.
 
         Raises:
             OffsetOutOfRange: after the end.
@@ -204,6 +205,7 @@ class PartitionLog(Protocol):
 
         Raises:
             DiskFull, StorageFailed: the last checkpoint stays.
+            Overloaded: so too; the log was truncated meanwhile, or the process has no descriptor left.
         """
         ...
 
