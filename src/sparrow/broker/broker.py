@@ -412,6 +412,7 @@ class Broker:
                 raise OffsetOutOfRange(
                     f"records of {partition.id} cannot be deleted before offset {offset}: it ends at {end}"
                 )
+            await partition.keep_producers()
             starts[index] = await partition.log.delete_records(offset)
         return starts
 

@@ -99,6 +99,7 @@ class Housekeeping:
         log = partition.log  # opened here if need be: cheap, because only a clean start leaves logs unopened
         partition.forget_silent_producers(now_ms - self._config.producer_expiration_ms)
         if log.config.delete:
+            await partition.keep_producers()
             await log.enforce_retention(now_ms)
         if log.config.compact:
             await log.compact(now_ms)

@@ -131,6 +131,12 @@ class Partition:
         """Remember the producers' state with the log's end, so that a restart reads little."""
         await self.log.checkpoint(self._producers.dump())
 
+    async def keep_producers(self) -> None:
+        """Save the producers' state if records are about to be deleted whose headers it would be rebuilt from after a crash."""
+        log = self.log
+        if len(self._producers) and log.saved_state()[0] < log.end_offset:
+            await self.checkpoint()
+
     def forget_silent_producers(self, before_ms: int) -> None:
         """Drop producers that sent nothing since `before_ms`."""
         self._producers.forget_silent(before_ms)

@@ -1,0 +1,85 @@
+"""A broker whose process is killed: what it knew beside the records."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparrow.base.clock import ManualClock
+from sparrow.base.errors import OutOfOrderSequence
+from sparrow.broker.broker import Broker
+from sparrow.broker.config import BrokerConfig
+from sparrow.meta.memory import MemoryMetaStore
+from sparrow.storage.faulty import FaultyFileSystem
+from sparrow.storage.local import LocalLogStore
+from sparrow.storage.options import StorageOptions
+from tests.broker.batches import batch
+
+HOUR_MS = 3_600_000
+NEVER_MS = 1 << 40
+QUIET = BrokerConfig(tick_interval_ms=NEVER_MS, retention_check_interval_ms=NEVER_MS)
+ON_THE_LOOP = StorageOptions(flush_threads=0, worker_threads=0)
+
+
+class Machine:
+    """A disk and a clock that outlive the brokers on them."""
+
+    def __init__(self) -> None:
+        self.fs = FaultyFileSystem(0)
+        self.meta = MemoryMetaStore()
+        self.clock = ManualClock()
+
+    async def start(self) -> Broker:
+        logs = LocalLogStore("/data", self.fs, self.clock, ON_THE_LOOP)
+        broker = Broker(config=QUIET, clock=self.clock, log_store=logs, meta_store=self.meta)
+        await broker.start()
+        return broker
+
+    async def kill(self, broker: Broker) -> None:
+        await broker._housekeeping.stop()
+        self.fs.kill()
+
+    def numbered(self, sequence: int) -> bytes:
+        return batch(
+            b"x", timestamp_ms=self.clock.wall_ms(), producer_id=0, producer_epoch=0, base_sequence=sequence
+        )
+
+
+@pytest.mark.parametrize("by", ["delete_records", "retention"])
+async def test_producers_are_known_after_a_crash_though_their_records_are_deleted(by: str) -> None:
+    machine = Machine()
+    broker = await machine.start()
+    await broker.create_topic("orders", 1, {"retention.ms": str(HOUR_MS), "segment.ms": "60000"})
+    await broker.open_producer()
+    for sequence in range(5):
+        await broker.publish("orders", 0, machine.numbered(sequence))
+    if by == "delete_records":
+        await broker.delete_records("orders", {0: -1})
+    else:
+        machine.clock.advance(2 * 3600)
+        await broker.publish("orders", 0, batch(b"new", timestamp_ms=machine.clock.wall_ms()))
+        await broker._housekeeping.walk()
+    assert broker.describe_topic("orders").partitions[0].start_offset == 5
+    await machine.kill(broker)
+
+    broker = await machine.start()
+    with pytest.raises(OutOfOrderSequence):
+        broker.publish("orders", 0, machine.numbered(7))
+    assert (await broker.publish("orders", 0, machine.numbered(4))).base_offset == 4
+    end = broker.describe_topic("orders").partitions[0].end_offset
+    assert (await broker.publish("orders", 0, machine.numbered(5))).base_offset == end
+    await broker.close()
+
+
+async def test_what_was_acknowledged_is_there_after_power_is_lost() -> None:
+    machine = Machine()
+    broker = await machine.start()
+    await broker.create_topic("orders", 1)
+    for sequence in range(5):
+        await broker.publish("orders", 0, machine.numbered(sequence), acks=-1)
+    broker.publish("orders", 0, machine.numbered(5), acks=1)
+    await broker._housekeeping.stop()
+    machine.fs.crash()
+    broker = await machine.start()
+    assert broker.describe_topic("orders").partitions[0].end_offset >= 5
+    assert (await broker.publish("orders", 0, machine.numbered(4))).base_offset == 4
+    await broker.close()
