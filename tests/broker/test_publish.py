@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import time
 from pathlib import Path
@@ -168,6 +169,19 @@ async def test_a_batch_sent_again_is_recognised_after_a_restart(tmp_path: Path) 
         assert broker.resume_producer(identity.producer_id, identity.epoch) == identity
         assert await broker.publish("orders", 0, one) == first
         assert await everything(broker) == [b"a"]
+
+
+async def test_a_batch_sent_again_gets_the_first_append_time_after_a_restart_too(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "d") as broker:
+        await broker.create_topic("orders", 1, {"message.timestamp.type": "LogAppendTime"})
+        identity = await broker.open_producer()
+        one = batch(b"a", producer_id=identity.producer_id, producer_epoch=0, base_sequence=0)
+        first = await broker.publish("orders", 0, one)
+        await asyncio.sleep(0.005)
+        assert await broker.publish("orders", 0, one) == first
+        assert first.log_append_time_ms > 0
+    async with Broker(tmp_path / "d") as broker:
+        assert await broker.publish("orders", 0, one) == first
 
 
 async def test_producer_ids_never_repeat_and_unknown_ones_are_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from sparrow.base.errors import (
     UnknownTopic,
     UnsupportedCompression,
 )
-from sparrow.broker.producers import NO_SEQUENCE, ProducerStates
+from sparrow.broker.producers import NO_SEQUENCE, AcceptedBatch, ProducerStates
 from sparrow.records.batch import BatchHeader, split
 from sparrow.records.rewrite import has_keyless_record, with_compression, with_log_append_time
 from sparrow.storage.store import Appended
@@ -189,7 +189,7 @@ class Partition:
             self._validate(header, view, now_ms)
         known = self._known(batches)
         if known is not None:
-            return self._promise(known, acks, -1)
+            return self._promise(known.answer, acks, known.log_append_time_ms)
         stamped_ms = -1
         if self.config.log_append_time:
             stamped_ms = now_ms
@@ -200,14 +200,13 @@ class Partition:
                 self._check_size(header)
         return self._promise(self._append(log, batches, now_ms), acks, stamped_ms)
 
-    def _known(self, batches: list[Batch]) -> Appended | asyncio.Future[Appended] | None:
+    def _known(self, batches: list[Batch]) -> AcceptedBatch | None:
         """The first answer to an idempotent batch that was sent again."""
         if batches[0][0].producer_id < 0:
             return None
         if len(batches) != 1:
             raise InvalidRecord("an idempotent producer sends one batch for a partition at a time")
-        accepted = self._producers.check(batches[0][0])
-        return accepted.answer if accepted else None
+        return self._producers.check(batches[0][0])
 
     def _append(
         self, log: PartitionLog, batches: list[Batch], now_ms: int

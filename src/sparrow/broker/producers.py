@@ -38,6 +38,8 @@ class AcceptedBatch:
     first_sequence: int
     last_sequence: int
     answer: Appended | asyncio.Future[Appended]
+    log_append_time_ms: int = -1
+    """Where the topic stamped it; else -1."""
 
 
 @dataclass(slots=True)
@@ -53,7 +55,7 @@ class _Saved(msgspec.Struct, array_like=True):
     producer_id: int
     epoch: int
     last_seen_ms: int
-    batches: list[tuple[int, int, int, int]]
+    batches: list[tuple[int, int, int, int, int]]
 
 
 class _Snapshot(msgspec.Struct, array_like=True):
@@ -126,7 +128,8 @@ class ProducerStates:
         if producer is None or producer.epoch != header.producer_epoch:
             producer = self._producers[header.producer_id] = Producer(header.producer_epoch, now_ms)
         producer.last_seen_ms = now_ms
-        producer.batches.append(AcceptedBatch(header.base_sequence, header.last_sequence, answer))
+        stamped_ms = header.max_timestamp if header.is_log_append_time else -1
+        producer.batches.append(AcceptedBatch(header.base_sequence, header.last_sequence, answer, stamped_ms))
 
     def fold(self, header: BatchHeader, now_ms: int) -> None:
         """Take a header that the log already holds into account, as seen now: the records' times may be of any age."""
@@ -149,7 +152,13 @@ class ProducerStates:
                 p.epoch,
                 p.last_seen_ms,
                 [
-                    (b.first_sequence, b.last_sequence, b.answer.base_offset, b.answer.last_offset)
+                    (
+                        b.first_sequence,
+                        b.last_sequence,
+                        b.answer.base_offset,
+                        b.answer.last_offset,
+                        b.log_append_time_ms,
+                    )
                     for b in p.batches
                     if isinstance(b.answer, Appended)
                 ],
@@ -166,7 +175,7 @@ class ProducerStates:
             for saved in _DECODER.decode(state).producers:
                 producer = states._producers[saved.producer_id] = Producer(saved.epoch, saved.last_seen_ms)
                 producer.batches.extend(
-                    AcceptedBatch(first, last, Appended(base_offset, last_offset))
-                    for first, last, base_offset, last_offset in saved.batches
+                    AcceptedBatch(first, last, Appended(base_offset, last_offset), stamped_ms)
+                    for first, last, base_offset, last_offset, stamped_ms in saved.batches
                 )
         return states
