@@ -13,12 +13,13 @@ import os
 import resource
 import signal
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sparrow.server.server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sparrow.server.config import ServerConfig
 
@@ -59,7 +60,11 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 async def _serve(config: ServerConfig) -> None:
     server = Server(config)
-    stopped = _on_signals()
+    with _signals() as stopped:
+        await _run_until(stopped, server, config)
+
+
+async def _run_until(stopped: asyncio.Future[str], server: Server, config: ServerConfig) -> None:
     ready = await server.start()
     # What lives now lives until the end: the collector need not look at it again.
     gc.collect()
@@ -72,7 +77,9 @@ async def _serve(config: ServerConfig) -> None:
     log.info("stopped")
 
 
-def _on_signals() -> asyncio.Future[str]:
+@contextmanager
+def _signals() -> Iterator[asyncio.Future[str]]:
+    """A future that is done at the first SIGTERM or SIGINT; the second ends the process. Afterwards signals mean what they meant."""
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[str] = loop.create_future()
 
@@ -86,6 +93,12 @@ def _on_signals() -> asyncio.Future[str]:
             os._exit(128 + number)
         stopped.set_result(number.name)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
         loop.add_signal_handler(number, arrived, number)
-    return stopped
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
