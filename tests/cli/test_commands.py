@@ -75,6 +75,7 @@ def test_deleting_without_a_terminal_needs_yes(run, topic):
         (("create", "x" * 300), 2, "300"),
         (("create", "ok", "-c", "retention.mss=5"), 78, "did you mean 'retention.ms'?"),
         (("create", "ok", "-c", "retention.ms"), 2, "is not NAME=VALUE"),
+        (("create", "ok", "-c", "retention.ms=7dd"), 78, "1h30m"),
         (("describe", "no-such-topic"), 1, "no-such-topic"),
         (("configure", "no-such-topic"), 2, "say what to change"),
         (("frobnicate",), 2, "frobnicate"),
@@ -150,6 +151,45 @@ def test_too_large_message_is_named_and_the_others_are_published(run, topic):
     assert run("consume", topic).out == "small\nalso small\n"
 
 
+def test_unknown_partition_fails_its_message_and_no_other(run, topic, tmp_path):
+    found = run("publish", topic, "x", "--partition", 7)
+    assert (found.code, found.out.split(" in ")[0]) == (1, "0 messages acknowledged")
+    assert (
+        found.err
+        == f"sparrow: message 1 was not published: topic '{topic}' has no partition 7; it has 1, counted from 0\n"
+    )
+    path = tmp_path / "lines"
+    path.write_text('{"value": "a", "partition": 7}\n{"value": "b"}\n')
+    assert run("publish", topic, "--ndjson", "--file", path).out.startswith("1 message acknowledged")
+    assert run("consume", topic).out == "b\n"
+
+
+def test_what_was_not_sent_is_not_said_to_be_under_way(run):
+    with sparrow.testing.broker(auto_create_topics=False) as strict:
+        found = run("publish", "missing", "x", "--url", strict.url)
+    assert (found.code, found.out) == (1, "")
+    assert found.err.count("\n") == 1
+    assert "there is no topic 'missing'" in found.err
+
+
+def test_empty_input_is_zero_messages(run, topic):
+    found = run("publish", topic, "--file", os.devnull)
+    assert (found.code, found.out.split(" in ")[0]) == (0, "0 messages acknowledged")
+
+
+@pytest.mark.parametrize("command", [["publish", "t", "--file"], ["log", "dump"]])
+def test_directory_and_missing_file_cannot_be_read(run, tmp_path, command):
+    assert run(*command, tmp_path).code == 66
+    assert f"{tmp_path}: Is a directory" in run(*command, tmp_path).err
+    assert run(*command, tmp_path / "missing").code == 66
+
+
+def test_unknown_compression_is_a_usage_error(run, topic):
+    found = run("publish", topic, "x", "--compression", "rar")
+    assert found.code == 2
+    assert "zstd" in found.err
+
+
 @pytest.mark.slow
 def test_lines_of_stdin_are_published_as_they_come(run, topic):
     process = subprocess.Popen([*SPARROW, "publish", topic], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -187,6 +227,12 @@ def test_reading_a_topic_that_does_not_exist_is_an_error_and_makes_none(run, top
     assert found.code == 1
     assert topic in found.err
     assert topic not in run("topic", "list").out
+
+
+def test_pattern_that_matches_nothing_is_said(run):
+    found = run("consume", "no-such-*")
+    assert (found.code, found.out) == (0, "")
+    assert "no topic matches no-such-*" in found.err
 
 
 @pytest.mark.slow
@@ -293,16 +339,3 @@ def test_token_is_needed_where_tokens_are_set(run, topic, monkeypatch):
 def test_version_needs_nothing(run):
     assert run("version").out.startswith("sparrow ")
     assert run("--version").out == run("version").out
-
-
-@pytest.mark.slow
-def test_thin_install_says_how_to_get_the_commands(tmp_path):
-    (tmp_path / "typer.py").write_text("raise ImportError\n")
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    found = subprocess.run(
-        [*SPARROW, "topic", "list"], env=env, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert found.returncode == 1
-    assert found.stderr == (
-        "sparrow: the command line needs more packages; install them with: pip install 'sparrow-broker[server]'\n"
-    )

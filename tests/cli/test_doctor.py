@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -91,3 +93,12 @@ def test_directory_in_use_is_refused_with_the_pid(run):
         found = run("doctor", broker.data_dir)
     assert found.code == 73
     assert f"is in use by the broker with pid {os.getpid()}" in found.err
+
+
+def test_logs_without_their_topics_are_damage_and_not_all_well(run, data_dir):
+    with closing(sqlite3.connect(data_dir / "meta.db")) as meta, meta:
+        meta.execute("DELETE FROM fact WHERE kind = 'topic'")
+    found = run("doctor", data_dir)
+    assert found.code == 65
+    assert "it names no topic, but there are 1 logs" in found.out
+    assert "do not start a broker here" in found.out

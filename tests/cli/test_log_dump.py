@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from sparrow.cli.ndjson import parse_line
+
 BATCHES = 3
 
 
@@ -79,3 +81,10 @@ def test_missing_file_is_named(run, tmp_path):
     found = run("log", "dump", tmp_path / "no.log")
     assert (found.code, found.out) == (66, "")
     assert "no.log: no such file" in found.err
+
+
+def test_records_of_a_file_are_lines_that_publish_reads(run, segment):
+    lines = run("log", "dump", segment, "--json", "--records").out.splitlines()
+    records = [line for line in lines if "position" not in json.loads(line)]
+    assert len(records) == 30
+    assert {parse_line(line.encode()).partition for line in records} == {None}

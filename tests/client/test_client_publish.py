@@ -377,6 +377,29 @@ async def test_send_waits_for_room_while_the_broker_is_silent_and_memory_is_boun
         sending.cancel()
 
 
+async def test_who_is_cancelled_in_the_turn_in_which_there_is_room_is_cancelled(
+    door: Door, open_proxy: OpenProxy
+) -> None:
+    proxy = await open_proxy()
+    async with client_of(proxy.url) as client, client.producer(max_pending_bytes=1000) as producer:
+        await (await producer.send("t", b"x"))
+        proxy.is_silent = True
+        await producer.send("t", b"x" * 2000)
+        waiting = asyncio.ensure_future(producer.send("t", b"y"))
+        while not producer._room_waiters:
+            await asyncio.sleep(0)
+        ((room, room_bytes),) = producer._room_waiters
+        pending_bytes = producer.pending_bytes
+        producer._room_waiters.clear()
+        producer._pending_bytes += room_bytes  # as when room is given
+        room.set_result(None)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert producer.pending_bytes == pending_bytes
+        proxy.is_silent = False
+
+
 async def test_a_message_that_is_not_confirmed_in_time_times_out_and_those_after_it_arrive(
     door: Door, open_proxy: OpenProxy
 ) -> None:

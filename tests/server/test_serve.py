@@ -96,6 +96,7 @@ def test_port_in_use_is_refused_and_gives_the_directory_back(refused, tmp_path):
         code, err = refused("--data-dir", tmp_path / "data", "--native-port", broker.port)
     assert code == 78
     assert f"cannot listen on 127.0.0.1:{broker.port}" in err
+    assert "another program uses it" in err
     assert (tmp_path / "data" / ".clean").exists()
 
 
@@ -104,6 +105,20 @@ def test_declared_topic_with_a_wrong_configuration_is_refused(refused, tmp_path)
     code, err = refused("--native-port", 0)
     assert code == 78
     assert "did you mean 'retention.ms'" in err
+
+
+def test_declared_topic_with_a_wrong_name_is_a_wrong_configuration(refused, tmp_path):
+    (tmp_path / "sparrow.yml").write_text("topics: [../etc]")
+    code, err = refused("--native-port", 0)
+    assert code == 78
+    assert "the topic '../etc' of the configuration file cannot be made" in err
+
+
+def test_address_of_another_machine_is_named_as_such(refused):
+    words = ("--insecure-public-listen", "without authentication")
+    code, err = refused("--native-port", 0, "--native-host", "203.0.113.7", *words)
+    assert code == 78
+    assert "this machine has no such address" in err
 
 
 def test_ready_file_that_cannot_be_written_is_refused(refused, tmp_path):

@@ -81,6 +81,9 @@ def test_config_flag_names_another_file_and_wins_over_the_variable(file, tmp_pat
         ("\nnative:\n  port: high", r"sparrow\.yml:3: native\.port cannot be 'high'"),
         ("native: 5", r"sparrow\.yml:1: there is no option 'native'"),
         ("tokens: {a: x, a: y}", r"sparrow\.yml:1: 'a' stands twice"),
+        ("data_dir: ''", r"sparrow\.yml:1: data_dir cannot be ''; it takes the path of a directory"),
+        ("tokens: {alice: ''}", r"sparrow\.yml:1: tokens cannot be .* that of 'alice' is empty"),
+        ("default_topic_config: {retention.ms: 7dd}", r"sparrow\.yml:1: .* for retention\.ms, not '7dd'"),
         ("topics: {name: x}", r"topics cannot be .* a list of topics"),
         ("topics: [{nmae: x}]", r"topics that have a name"),
         ("topics: [{name: x, partition: 3}]", r"name, partitions and config for a topic, not 'partition'"),
@@ -148,5 +151,5 @@ def test_public_address_without_authentication_is_refused_unless_said_in_words(h
 
 
 def test_only_the_exact_words_allow_a_public_address(file):
-    with pytest.raises(InvalidConfig, match="without authentication"):
+    with pytest.raises(InvalidConfig, match='it takes only the words "without authentication"'):
         load({"insecure_public_listen": "yes"}, {})

@@ -40,6 +40,7 @@ def test_tokens_file_is_read_with_comments(tmp_path):
         (b"alice\n", ":1: a principal and a token"),
         (b"a x\na y\n", ":2: principal 'a' stands twice"),
         (b"\xff\xfe", "not UTF-8"),
+        (b"# nobody yet\n\n", "names nobody"),
     ],
 )
 def test_wrong_tokens_file_is_refused_with_its_line(tmp_path, content, message):

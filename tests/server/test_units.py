@@ -82,3 +82,11 @@ def test_topic_configuration_may_use_units_and_keeps_what_is_none():
         "cleanup.policy": "compact",
         "retention.bytes": "-1",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("retention.ms", "7dd"), ("segment.bytes", "16x"), ("flush.ms", "")]
+)
+def test_topic_configuration_with_a_unit_that_is_none_is_refused(name, value):
+    with pytest.raises(ValueError, match=f"for {name}, not '{value}'"):
+        plain_topic_config({name: value})

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
@@ -63,20 +63,26 @@ def format_size(size_bytes: int) -> str:
     return f"{value:.1f} TiB"
 
 
+_PARSERS: dict[str, Callable[[str], int]] = {".ms": parse_duration_ms, ".bytes": parse_size_bytes}
+_NUMBER = re.compile(r"\s*-?\d+\s*")
+
+
 def plain_topic_config(values: Mapping[str, str]) -> dict[str, str]:
     """Topic configuration as Kafka writes it: in values of names that end in `.ms` and `.bytes`, units become numbers.
 
-    What is neither a duration nor a size is left for the broker to judge.
+    Names and bounds are left for the broker to judge, and what only looks like a number.
+
+    Raises:
+        ValueError: a value that is neither a number nor a duration or size; says what is allowed.
     """
     return {name: _plain(name, value) for name, value in values.items()}
 
 
 def _plain(name: str, value: str) -> str:
+    parse = next((parse for end, parse in _PARSERS.items() if name.endswith(end)), None)
+    if parse is None or _NUMBER.fullmatch(value):
+        return value
     try:
-        if name.endswith(".ms"):
-            return str(parse_duration_ms(value))
-        if name.endswith(".bytes"):
-            return str(parse_size_bytes(value))
-    except ValueError:
-        pass
-    return value
+        return str(parse(value))
+    except ValueError as error:
+        raise ValueError(f"{error} for {name}, not {value!r}") from None

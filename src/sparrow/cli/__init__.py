@@ -1,11 +1,12 @@
 """The command `sparrow`: a thin door in front of the commands, so that `sparrow serve` starts without Typer and Rich.
 
-`main` is the entry point of the distribution. The thin install has no Typer; then every command but `version` says in one
-line how to get it.
+`main` is the entry point of the distribution. The thin install lacks the libraries of the commands; then every command but `version`
+says in one line how to get them.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -21,22 +22,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code (see `sparrow.cli.exits`)."""
     from sparrow.cli.exits import run_reporting
 
+    open_missing_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     return run_reporting(lambda: _dispatch(arguments))
 
 
+def open_missing_streams() -> None:
+    """Point those of stdin, stdout and stderr that are closed (`>&-`) to nowhere.
+
+    Else the next file or socket gets their number, and what is printed goes there.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
+
+
 def _dispatch(arguments: list[str]) -> int:
+    try:
+        return _run(arguments)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "sparrow":
+            raise
+        print(MISSING, file=sys.stderr)
+        return 1
+
+
+def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["serve"]:
         from sparrow.cli.serve import serve
 
         return serve(arguments[1:])
     if arguments in (["version"], ["--version"]):
         return print_version()
-    try:
-        import typer as _typer  # noqa: F401 - only whether it is there
-    except ImportError:
-        print(MISSING, file=sys.stderr)
-        return 1
     from sparrow.cli.app import run
 
     return run(arguments)

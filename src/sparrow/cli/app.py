@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from sparrow.cli import consume, doctor, groups, logdump, print_version, publish, topics
-from sparrow.cli.exits import DEBUG_VARIABLE
+from sparrow.cli.exits import DEBUG_VARIABLE, reader_gone
 from sparrow.cli.target import Token, Url
+
+
+class _Commands(TyperGroup):
+    """Typer would end a command whose reader went away with exit code 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise typer.Exit(reader_gone()) from None
 
 
 def _exit(code: int | None, **_: object) -> None:
@@ -18,6 +29,7 @@ def _exit(code: int | None, **_: object) -> None:
 
 app = typer.Typer(
     name="sparrow",
+    cls=_Commands,
     result_callback=_exit,
     help="Sparrow, a message broker. `sparrow serve` starts one; the other commands talk to it.",
     no_args_is_help=True,

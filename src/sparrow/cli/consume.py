@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sparrow.cli.exits import OK, reader_gone
+from sparrow.base.errors import StaleMember
+from sparrow.cli.exits import OK, reader_gone, say
 from sparrow.cli.formats import FORMATS, formatter
 from sparrow.cli.starts import parse_start
 from sparrow.cli.target import Token, Url, target, with_client
@@ -44,6 +46,8 @@ class Reading:
     """Messages that may still be printed; None: any number."""
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     """Where a reading that does not follow ends, by partition."""
+    printed: dict[tuple[str, int], Record] = field(default_factory=dict)
+    """The last message printed of each partition, for a group that is stopped in the middle."""
 
 
 def consume(
@@ -88,13 +92,25 @@ async def _read(client: Client, reading: Reading) -> None:
     if not reading.follow:
         reading.ends = await _ends(client, reading.topics)
         if not reading.ends:
+            say(
+                f"no topic matches {' '.join(reading.topics)}; `sparrow topic list` shows those that there are"
+            )
             return
     async with client.subscribe(*reading.topics, start=reading.start, group=reading.group) as subscription:
         try:
             await _print_all(subscription, reading)
-        finally:
-            if reading.group:
-                await subscription.commit()
+        except BaseException:
+            await _commit_printed(subscription, reading)
+            raise
+        if reading.group:
+            await subscription.commit()
+
+
+async def _commit_printed(subscription: Subscription, reading: Reading) -> None:
+    """What was taken and could not be printed comes again."""
+    for message in reading.printed.values():
+        with suppress(StaleMember):
+            await subscription.commit(message)
 
 
 async def _ends(client: Client, topics: list[str]) -> dict[tuple[str, int], int]:
@@ -118,13 +134,23 @@ async def _print_all(subscription: Subscription, reading: Reading) -> None:
         messages = await subscription.pull(wanted, wait_s=_POLL_S)
         kept = _within(messages, reading)
         if kept:
-            # In a thread: whoever reads our output may stop for long, and the connection must be kept alive meanwhile.
-            await asyncio.to_thread(reading.write, kept)
+            await _print(reading, kept)
         if reading.remaining is not None:
             reading.remaining -= len(kept)
         if reading.group and time.monotonic() - committed_at >= _COMMIT_INTERVAL_S:
             await subscription.commit()
             committed_at = time.monotonic()
+
+
+async def _print(reading: Reading, messages: list[Record]) -> None:
+    """Write in a thread: whoever reads our output may stop for long, and the connection must be kept alive meanwhile."""
+    writing = asyncio.ensure_future(asyncio.to_thread(reading.write, messages))
+    try:
+        await asyncio.shield(writing)
+    finally:  # Ctrl-C does not stop the thread, and what it prints is to be committed
+        await writing
+        if reading.group:
+            reading.printed |= {(each.topic, each.partition): each for each in messages}
 
 
 def _within(messages: list[Record], reading: Reading) -> list[Record]:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DEFAULT_DIRECTORY = "./sparrow-data"
+_LOST_TOPICS = (
+    "it names no topic, but there are {logs} logs, which a start would take for those of deleted topics and remove;"
+    " do not start a broker here, put back meta.db and meta.db-wal first"
+)
 
 
 def doctor(
@@ -32,7 +36,7 @@ def doctor(
     _check_usable(directory)
     print(f"{os.path.abspath(directory)}: {_room(directory)}")
     repairs = _check_logs(directory)
-    damages = _check_meta(directory)
+    damages = _check_meta(directory, _count_logs(directory))
     if check_all:
         damages += _check_batches(directory)
     print(_verdict(repairs, damages))
@@ -92,7 +96,14 @@ def _check_logs(directory: str) -> int:
     return len(repairs)
 
 
-def _check_meta(directory: str) -> int:
+def _count_logs(directory: str) -> int:
+    from sparrow.storage.names import maybe_log_name
+
+    logs = f"{directory}/logs"
+    return sum(maybe_log_name(name) is not None for name in os.listdir(logs)) if os.path.isdir(logs) else 0
+
+
+def _check_meta(directory: str, logs: int) -> int:
     from sparrow.meta.inspection import inspect
 
     path = f"{directory}/meta.db"
@@ -107,6 +118,8 @@ def _check_meta(directory: str) -> int:
     print(
         "meta store: " + (", ".join(f"{number} of kind {kind}" for kind, number in counts.items()) or "empty")
     )
+    if logs and not counts.get("topic"):
+        problems = [*problems, _LOST_TOPICS.format(logs=logs)]
     for problem in problems:
         print(f"damaged: {path}: {problem}")
     return len(problems)
@@ -134,5 +147,5 @@ def _verdict(repairs: int, damages: int) -> str:
     if damages:
         return f"{damages} damaged: this cannot be repaired from what is here; put back a backup or live without it"
     if repairs:
-        return f"{repairs} to repair: the next `sparrow serve` does that by itself; what it cuts off was never acknowledged with acks=all"
+        return f"{repairs} to repair: the next `sparrow serve` does that by itself; what it cuts off was never acknowledged with acks=all, unless the disk has damaged it since"
     return "all is well"

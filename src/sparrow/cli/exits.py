@@ -14,6 +14,7 @@ The codes follow sysexits.h where it has one:
      78  the configuration is wrong
     130  stopped by Ctrl-C
     141  whoever read the output went away (SIGPIPE)
+    143  stopped by SIGTERM
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ NOT_ALLOWED = 77
 BAD_CONFIG = 78
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+TERMINATED = 143
 
 DEBUG_VARIABLE = "SPARROW_DEBUG"
 
@@ -94,6 +96,8 @@ def _sentence(error: Exception) -> tuple[str, int]:
             return error.text, exit_code_of(error)
         case FileNotFoundError():
             return f"{error.filename}: no such file", NO_INPUT
+        case IsADirectoryError() | PermissionError() if error.filename:
+            return f"{error.filename}: {error.strerror}", NO_INPUT
         case OSError():
             return f"{error.filename or 'input or output'}: {error.strerror or error}", FAILED
     return f"unexpected {type(error).__name__}: {error}; this is a bug, {DEBUG_VARIABLE}=1 shows where", BUG

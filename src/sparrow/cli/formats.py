@@ -48,7 +48,9 @@ def formatter(name: str, stream: TextIO) -> Callable[[list[Record]], None]:
     out = stream.buffer
 
     def write(records: list[Record]) -> None:
-        out.write(b"".join([write_one(record) + b"\n" for record in records]))
+        rest = memoryview(b"".join([write_one(record) + b"\n" for record in records]))
+        while rest:  # with PYTHONUNBUFFERED there is no buffer, and a write may be short
+            rest = rest[out.write(rest) :]
         out.flush()
 
     return write

@@ -44,7 +44,9 @@ def describe(context: typer.Context, group: Group, url: Url = None, token: Token
 def reset(
     context: typer.Context,
     group: Group,
-    topic: Annotated[str, typer.Argument(help="The topic whose offsets move.", show_default=False)],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The topic whose offsets move.", show_default=False)
+    ],
     *,
     to: Annotated[
         str,

@@ -86,10 +86,9 @@ def _to_bytes(given: str | _Bytes | None) -> bytes | None:
 
 
 def format_line(record: Record) -> bytes:
-    """One record as a line of JSON, without the line's end."""
-    shown: dict[str, object] = {
-        "topic": record.topic,
-        "partition": record.partition,
+    """One record as a line of JSON, without the line's end. What was read from a file alone has no topic."""
+    shown: dict[str, object] = {"topic": record.topic, "partition": record.partition} if record.topic else {}
+    shown |= {
         "offset": record.offset,
         "timestamp": record.timestamp,
         "key": _to_json(record.key),

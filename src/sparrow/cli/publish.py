@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 import time
 from contextlib import contextmanager
@@ -50,7 +52,8 @@ def publish(
         int | None, typer.Option("--partition", "-p", help="Partition of every message.")
     ] = None,
     compression: Annotated[
-        str, typer.Option("--compression", help="none, gzip, snappy, lz4 or zstd.")
+        Literal["none", "gzip", "snappy", "lz4", "zstd"],
+        typer.Option("--compression", help="How batches are compressed."),
     ] = "none",
     acks: Annotated[
         Literal["all", "1", "0"],
@@ -66,16 +69,22 @@ def publish(
     tally = Tally()
 
     async def act(client: Client) -> None:
-        async with client.producer(acks=acks, compression=compression) as producer:
-            encoded = None if key is None else os.fsencode(key)
-            publication = Publication(
-                producer, topic, tally, key=encoded, headers=headers, partition=partition
-            )
-            if values:
-                await publication.send_values([os.fsencode(value) for value in values])
-            else:
-                await _send_input(publication, file, ndjson)
-            await publication.finish()
+        producer = client.producer(acks=acks, compression=compression)
+        encoded = None if key is None else os.fsencode(key)
+        publication = Publication(producer, topic, tally, key=encoded, headers=headers, partition=partition)
+        try:
+            async with producer:
+                try:
+                    if values:
+                        await publication.send_values([os.fsencode(value) for value in values])
+                    else:
+                        await _send_input(publication, file, ndjson)
+                except InvalidRecord:
+                    await publication.finish()
+                    raise
+                await publication.finish()
+        finally:  # Ctrl-C, too: what was acknowledged by now
+            publication.settle_done()
 
     return _reported(tally, acks, lambda: with_client(target(context, url, token), act))
 
@@ -99,7 +108,6 @@ async def _send_ndjson(publication: Publication, lines: list[bytes], number: int
         try:
             message = parse_line(line)
         except InvalidRecord as error:
-            await publication.finish()
             raise InvalidRecord(f"line {number}: {error.text}; what stands before it was published") from None
         await publication.send(message)
     return number
@@ -114,6 +122,8 @@ def _opened(file: str | None) -> Iterator[int]:
         return
     descriptor = os.open(file, os.O_RDONLY)
     try:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), file)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -122,8 +132,11 @@ def _opened(file: str | None) -> Iterator[int]:
 def _reported(tally: Tally, acks: str, work: Callable[[], None]) -> int:
     try:
         work()
-    finally:
-        _report(tally, acks)
+    except BaseException:
+        if tally.read:
+            _report(tally, acks)
+        raise
+    _report(tally, acks)
     return exit_code_of(tally.failures[0][1]) if tally.failures else OK if not tally.unknown else FAILED
 
 
@@ -134,8 +147,6 @@ def _report(tally: Tally, acks: str) -> None:
         say(f"and {tally.failed - len(tally.failures)} more were not published")
     if tally.unknown:
         say(f"{_counted(tally.unknown)} sent without an answer: they may have arrived or not")
-    if not tally.read:
-        return
     seconds = max(time.monotonic() - tally.started_at, 1e-9)
     done = "sent without acknowledgement (acks=0)" if acks == "0" else "acknowledged"
     rate = f" ({tally.acknowledged / seconds:,.0f}/s)" if tally.acknowledged >= 1000 else ""

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import BadInput, SparrowError
+from sparrow.base.errors import BadInput, SparrowError, UnknownPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from sparrow.client.producer import Producer
 
 _SHOWN_FAILURES = 5
+_OWN_FAULTS = (BadInput, UnknownPartition)
+"""Errors of one message; the next one may do better."""
 
 
 @dataclass(slots=True)
@@ -85,8 +87,11 @@ class Publication:
             tally.read += 1
             try:
                 add((tally.read, await send(topic, value, key=key, headers=headers, partition=partition)))
-            except BadInput as error:
+            except _OWN_FAULTS as error:
                 tally.fail(tally.read, error)
+            except BaseException:
+                tally.read -= 1  # it was not sent
+                raise
         self.settle_done()
 
     async def send(self, message: Outgoing) -> None:
@@ -102,8 +107,11 @@ class Publication:
                 timestamp_ms=message.timestamp_ms,
             )
             self._pending.append((self._tally.read, delivery))
-        except BadInput as error:
+        except _OWN_FAULTS as error:
             self._tally.fail(self._tally.read, error)
+        except BaseException:
+            self._tally.read -= 1  # it was not sent
+            raise
 
     async def finish(self) -> None:
         """Wait until it is known what became of every message."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparrow.base.errors import InvalidConfig
 from sparrow.base.units import format_size, plain_topic_config
 from sparrow.cli.exits import FAILED, OK, say
 from sparrow.cli.tables import print_table
@@ -132,7 +133,10 @@ def add_partitions(
     context: typer.Context,
     name: Name,
     *,
-    total: Annotated[int, typer.Argument(help="How many partitions the topic has then.", show_default=False)],
+    total: Annotated[
+        int,
+        typer.Argument(metavar="TOTAL", help="How many partitions the topic has then.", show_default=False),
+    ],
     url: Url = None,
     token: Token = None,
 ) -> int:
@@ -172,6 +176,7 @@ def parse_pairs(texts: list[str]) -> Mapping[str, str]:
 
     Raises:
         typer.BadParameter: a text without "=".
+        InvalidConfig: a duration or size that is none.
     """
     pairs: dict[str, str] = {}
     for text in texts:
@@ -179,7 +184,10 @@ def parse_pairs(texts: list[str]) -> Mapping[str, str]:
         if not equals or not name:
             raise typer.BadParameter(f"{text!r} is not NAME=VALUE")
         pairs[name.strip()] = value.strip()
-    return plain_topic_config(pairs)
+    try:
+        return plain_topic_config(pairs)
+    except ValueError as error:
+        raise InvalidConfig(f"a topic takes {error}") from None
 
 
 def _partitions(number: int) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import UnknownPartition
+from sparrow.base.errors import InvalidArgument, UnknownPartition
 from sparrow.client.line import Line
 from sparrow.records.partitioner import partition_for_key
 
@@ -88,6 +88,7 @@ class Lane:
 
         Raises:
             UnknownPartition: the topic has no such partition.
+            InvalidArgument: the partition is no number.
         """
         if partition is not None:
             return self._batch_of(self._line_numbered(partition), size_bytes)
@@ -120,6 +121,8 @@ class Lane:
             self._filled(batch)
 
     def _line_numbered(self, partition: int) -> Line:
+        if not isinstance(partition, int):
+            raise InvalidArgument(f"partition is {partition!r}; it must be a whole number, or None")
         if not 0 <= partition < len(self.lines):
             raise UnknownPartition(
                 f"topic {self.topic!r} has no partition {partition}; it has {len(self.lines)}, counted from 0"

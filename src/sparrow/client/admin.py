@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ConfigValue = str | int | float
+"""A topic's setting; numbers and booleans are written as Kafka writes them."""
+
 ALL_PARTITIONS = -1
 BROKERS_CHOICE = -1
 
@@ -41,10 +44,10 @@ class Admin:
     # ── topics ────────────────────────────────────────────────────────────────────────────────────
 
     async def create_topic(
-        self, name: str, *, partitions: int = BROKERS_CHOICE, config: Mapping[str, str] | None = None
+        self, name: str, *, partitions: int = BROKERS_CHOICE, config: Mapping[str, ConfigValue] | None = None
     ) -> TopicDescription:
         """Create a topic. Raises TopicExists, InvalidTopicName, InvalidConfig."""
-        arguments = {"name": name, "partitions": partitions, "config": dict(config or {})}
+        arguments = {"name": name, "partitions": partitions, "config": _texts(config or {})}
         return _as(TopicDescription, await self._change("topic.create", arguments))
 
     async def ensure_topic(self, name: str) -> TopicDescription:
@@ -67,11 +70,11 @@ class Admin:
     async def configure_topic(
         self,
         name: str,
-        set: Mapping[str, str] | None = None,  # noqa: A002 - the verb's own word
+        set: Mapping[str, ConfigValue] | None = None,  # noqa: A002 - the verb's own word
         unset: Iterable[str] = (),
     ) -> TopicDescription:
         """Change settings; `unset` takes them back to their defaults. Raises UnknownTopic, InvalidConfig."""
-        arguments = {"name": name, "set": dict(set or {}), "unset": list(unset)}
+        arguments = {"name": name, "set": _texts(set or {}), "unset": list(unset)}
         return _as(TopicDescription, await self._change("topic.configure", arguments))
 
     async def add_partitions(self, name: str, total: int) -> TopicDescription:
@@ -162,3 +165,11 @@ def _as(kind: type[T], answer: Any) -> T:
         raise ProtocolError(
             f"the broker's answer is not as agreed: {error}; is it of another version?"
         ) from None
+
+
+def _texts(config: Mapping[str, ConfigValue]) -> dict[str, ConfigValue]:
+    """Settings as text; what is neither text nor number is left for the broker to refuse."""
+    return {
+        name: str(value).lower() if isinstance(value, int | float) else value
+        for name, value in config.items()
+    }

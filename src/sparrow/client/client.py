@@ -83,6 +83,7 @@ class Client:
         Raises:
             SparrowError: as `Producer.send`, and what kept the message from being written.
         """
+        self._connection.check_loop()
         producer = await self._publisher(parse_acks(acks))
         delivery = await producer.send(
             topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
@@ -105,7 +106,7 @@ class Client:
         *,
         acks: Acks = "all",
         linger_ms: float = 5.0,
-        batch_bytes: int = 64 << 10,
+        batch_bytes: int = 128 << 10,
         compression: str | Compression = "none",
         idempotent: bool | None = None,
         max_pending_bytes: int = 32 << 20,
@@ -217,6 +218,7 @@ class Client:
         Raises:
             SparrowError: a message that was sent was not confirmed; everything is closed all the same.
         """
+        self._connection.check_loop()
         try:
             for subscription in list(self._subscriptions):
                 await subscription.close()
@@ -270,6 +272,14 @@ class Connecting:
         await connection.open()
         self._client = Client(connection)
         return self._client
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(
+                f"nothing is connected yet, so there is no {name!r}; write `async with sparrow.connect(…) as client`, or"
+                " `client = await sparrow.connect(…)`"
+            )
 
     async def __aenter__(self) -> Client:
         return await self._connect()

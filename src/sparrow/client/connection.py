@@ -190,12 +190,26 @@ class Connection:
 
     # ── what others ask of it ─────────────────────────────────────────────────────────────────────
 
+    def check_loop(self) -> None:
+        """Refuse what would wait for ever.
+
+        Raises:
+            InvalidArgument: another event loop runs than the one on which the client was connected.
+        """
+        if asyncio.get_running_loop() is not self.loop:
+            raise InvalidArgument(
+                f"the client of {self.address} belongs to the event loop on which it was connected; connect within each"
+                " asyncio.run, or use sparrow.sync"
+            )
+
     def attach(self, tenant: Tenant) -> None:
         """Tell `tenant` of links from here on; at once, if one is up.
 
         Raises:
             SparrowError: the connection is over for good.
+            InvalidArgument: as `check_loop`.
         """
+        self.check_loop()
         if self._failure is not None:
             raise self._failure
         self._tenants[tenant] = None
@@ -237,7 +251,9 @@ class Connection:
                 it was done is not known.
             TimedOut: no answer in time.
             SparrowError: what the broker answered.
+            InvalidArgument: as `check_loop`.
         """
+        self.check_loop()
         limit_s = self.options.call_timeout_s if timeout_s is None else timeout_s
         deadline = self.loop.time() + limit_s
         while True:

@@ -161,7 +161,8 @@ class Link(asyncio.Protocol):
         self.send(Request(ref, verb, arguments))
         self.hold()
         try:
-            return await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await future
         except TimeoutError:
             raise TimedOut(
                 f"the broker at {self.address} did not answer {verb} within {timeout_s:g} s; whether it was done is not known"

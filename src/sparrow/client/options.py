@@ -61,6 +61,8 @@ class ClientOptions:
             "backoff_initial_s",
             "backoff_max_s",
         )
+        if self.token is not None and not isinstance(self.token, str):
+            raise InvalidArgument(f"the token is {type(self.token).__name__}, it must be text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 from sparrow.base.clock import SystemClock
 from sparrow.base.errors import (
     ConnectionLost,
+    InvalidArgument,
     Overloaded,
     RecordTooLarge,
     SparrowError,
@@ -190,6 +191,10 @@ class Producer:
             f" within {limit_s:g} s; whether those were written is not known{self._dispatcher.why()}"
         )
 
+    def _check_started(self) -> None:
+        if self._expiry_timer is None:
+            raise InvalidArgument("the producer was not started; use it as `async with`, or await start()")
+
     # ── sending ───────────────────────────────────────────────────────────────────────────────────
 
     async def send(
@@ -209,7 +214,7 @@ class Producer:
             timestamp_ms: the message's time, ms since 1970; default: now.
 
         Raises:
-            InvalidArgument: the arguments are not of these types.
+            InvalidArgument: the arguments are not of these types, or the producer was not started.
             RecordTooLarge: larger than any frame of this broker.
             UnknownTopic, InvalidTopicName, NotAuthorized: the topic cannot be published to.
             UnknownPartition: the topic has no such partition.
@@ -301,6 +306,7 @@ class Producer:
         return Delivery(batch, index)
 
     def _unplaced(self, lane: Lane, partition: int | None) -> Batch:
+        self._check_started()
         self._ask(lane)
         return lane.collect(partition)
 
@@ -330,7 +336,9 @@ class Producer:
         self._room_waiters.append((future, room_bytes))
         self._hurry()
         try:
-            await asyncio.wait_for(future, self.options.delivery_timeout_s)
+            # Not wait_for: that of Python 3.11 swallows a cancellation that comes in the same turn as the result.
+            async with asyncio.timeout(self.options.delivery_timeout_s):
+                await future
         except TimeoutError:
             raise TimedOut(
                 f"no room for a message within {self.options.delivery_timeout_s:g} s: {self._pending_bytes} bytes are not"
@@ -462,6 +470,7 @@ class Producer:
         """The topic's lane, once its partitions are known."""
         if self._failure is not None:
             raise repeated(self._failure)
+        self._check_started()
         lane = self._lane(topic)
         task = self._ask(lane)
         await asyncio.wait([task])

@@ -63,12 +63,16 @@ class Selection:
         return any(not is_pattern(name) for name in self._starts)
 
     def add(self, names: Iterable[str], start: Start) -> list[Selector]:
-        """Take names in; the selectors to send."""
+        """Take names in; the selectors to send.
+
+        Raises:
+            InvalidArgument: an empty name, or something that is no text, such as a list; nothing was taken in.
+        """
         names = list(names)
+        for name in names:
+            _check_name(name)
         self.version += 1
         for name in names:
-            if not name:
-                raise InvalidArgument("an empty name cannot be subscribed to")
             self._starts[name] = start
             self._implied.discard(name)
         return [Selector(name, is_pattern(name), start) for name in names]
@@ -134,6 +138,15 @@ class Selection:
 
     def _start_of(self, topic: str) -> Start:
         return next((self._starts[p] for p in self.patterns if matches(p, topic)), Start())
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidArgument(
+            f"{name!r} cannot be subscribed to: topics and patterns are texts, one by one, as in subscribe('orders', 'audit.*')"
+        )
+    if not name:
+        raise InvalidArgument("an empty name cannot be subscribed to")
 
 
 def _by_topic(positions: Mapping[Key, int]) -> dict[str, dict[int, int]]:

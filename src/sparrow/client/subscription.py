@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sparrow.base.errors import (
     ConnectionLost,
     InvalidArgument,
+    OffsetOutOfRange,
     SparrowError,
     StaleMember,
     TimedOut,
@@ -287,6 +288,7 @@ class Subscription:
         """The user asks for more. False if the subscription was closed; raises if it failed."""
         if self._is_closed:
             return False
+        self._check_started()
         if self._failure is not None:
             raise repeated(self._failure)
         self.intake.step()
@@ -659,7 +661,7 @@ class Subscription:
         if head.reason:
             self.intake.forget(keys)
             self._was_assigned.set()
-            _logger.warning("partitions %s are not read any more: %s", keys, head.reason)
+            _logger.warning("%s", _why_revoked(keys, head.reason))
             self._tell_revoked(keys, head.reason)
         else:
             self._spawn(self._give_back(head.epoch, keys))
@@ -699,7 +701,14 @@ class Subscription:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
+    def _check_started(self) -> None:
+        if not self._is_started:
+            raise InvalidArgument(
+                "the subscription was not started; use it as `async with`, or await start()"
+            )
+
     async def _until_open(self) -> None:
+        self._check_started()
         while not self._is_open:
             if self._failure is not None:
                 raise repeated(self._failure)
@@ -719,6 +728,16 @@ async def _run(callback: Callable[..., Awaitable[None] | None], *arguments: Any)
             await answer
     except Exception:
         _logger.exception("the callback %r failed", callback)
+
+
+def _why_revoked(keys: list[Key], reason: str) -> str:
+    shown = ", ".join(f"{topic}-{partition}" for topic, partition in keys)
+    if reason == OffsetOutOfRange.code:
+        return (
+            f"the log of {shown} does not have the offset to read next; reading goes on where the log begins or ends"
+            f" ({reason})"
+        )
+    return f"{shown} cannot be read any more: {reason}"
 
 
 def _stale(key: Key, group: str) -> StaleMember:

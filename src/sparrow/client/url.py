@@ -50,6 +50,10 @@ def parse_url(url: str) -> Address:
 
 
 def _split(url: str) -> SplitResult:
+    if not isinstance(url, str):
+        raise InvalidArgument(
+            f"the broker's URL is {url!r}; it must be text such as sparrow://127.0.0.1:9094"
+        )
     try:
         return urlsplit(url if "://" in url else f"{SCHEME}://{url}")
     except ValueError as error:

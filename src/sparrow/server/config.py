@@ -76,7 +76,32 @@ def _read_topic_config(given: object) -> dict[str, str]:
 
 _TOPICS = Kind("list of topics", _read_topics)
 _TOPIC_CONFIG = Kind("name=value", _read_topic_config, repeats=True)
-_IN_WORDS = Kind("words", choice("", IN_WORDS).read)
+
+
+def _read_directory(given: object) -> str:
+    path = TEXT.read(given)
+    if not path.strip():
+        raise ValueError("the path of a directory")
+    return path
+
+
+def _read_words(given: object) -> str:
+    if given not in {"", IN_WORDS}:
+        raise ValueError(f'only the words "{IN_WORDS}"')
+    return str(given)
+
+
+def _read_tokens(given: object) -> dict[str, str]:
+    tokens = PAIRS.read(given)
+    empty = [name for name, token in tokens.items() if not token]
+    if empty:
+        raise ValueError(f"a token for every principal; that of {empty[0]!r} is empty")
+    return tokens
+
+
+_IN_WORDS = Kind("words", _read_words)
+_DIRECTORY = Kind("path", _read_directory)
+_TOKENS = Kind("name=value", _read_tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +109,7 @@ class ServerConfig:
     """Everything that `sparrow serve` can be told. Times in ms, sizes in bytes."""
 
     data_dir: str = option(
-        "data_dir", PATH, "./sparrow-data", "Directory that holds all data; made when missing."
+        "data_dir", _DIRECTORY, "./sparrow-data", "Directory that holds all data; made when missing."
     )
     native_host: str = option("native.host", TEXT, "127.0.0.1", "Address on which the native door listens.")
     native_port: int = option(
@@ -92,7 +117,7 @@ class ServerConfig:
     )
     tokens: Mapping[str, str] = option(
         "tokens",
-        PAIRS,
+        _TOKENS,
         {},
         "Who may connect: principal and token. None: everybody, as ANONYMOUS.",
         flag="",

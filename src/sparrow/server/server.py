@@ -8,12 +8,13 @@ bounded in time; what it would cut short is not acknowledged, so nothing that wa
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import InvalidConfig, TopicExists
+from sparrow.base.errors import BadInput, InvalidConfig, TopicExists
 from sparrow.server.config import check_exposure
 from sparrow.server.ready import Ready, banner, remove_ready_file, url_of, write_ready_file
 from sparrow.server.tokens import TokenAuthenticator, read_tokens_file
@@ -43,7 +44,9 @@ class Server:
         check_exposure(config, authenticated=bool(tokens))
         self._authenticator = TokenAuthenticator(tokens)
         self._access = (
-            f"by token ({len(tokens)} principals)" if tokens else "everybody who reaches this address"
+            f"by token ({len(tokens)} {'principal' if len(tokens) == 1 else 'principals'})"
+            if tokens
+            else "everybody who reaches this address"
         )
         self._broker: Broker | None = None
         self._native: NativeFrontend | None = None
@@ -105,9 +108,15 @@ class Server:
 
 
 async def _declare(broker: Broker, topic: TopicDeclaration) -> None:
-    with suppress(TopicExists):
+    try:
         await broker.create_topic(topic.name, topic.partitions, topic.config)
-        log.info("topic made", extra={"topic": topic.name})
+    except TopicExists:
+        return
+    except BadInput as error:
+        raise InvalidConfig(
+            f"topics: the topic {topic.name!r} of the configuration file cannot be made: {error.text}"
+        ) from None
+    log.info("topic made", extra={"topic": topic.name})
 
 
 def _tokens_of_file(config: ServerConfig) -> dict[str, str]:
@@ -155,13 +164,20 @@ def _make_native_door(
     )
 
 
+_OTHER_ADVICE = "give another native.host or native.port"
+_LISTEN_ADVICE = {
+    errno.EADDRINUSE: "another program uses it: stop that, or give another native.port, or 0 for a free one",
+    errno.EADDRNOTAVAIL: "this machine has no such address; native.host is one of its own, or 0.0.0.0 for all",
+    errno.EACCES: "ports below 1024 need privileges; give another native.port",
+}
+
+
 async def _listen(door: NativeFrontend, host: str, port: int) -> int:
     try:
         return await door.start(host, port)
     except OSError as error:
         raise InvalidConfig(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; another program may use it"
-            " (give another native.port, or 0 for a free one)"
+            f"cannot listen on {host}:{port}: {error.strerror or error}; {_LISTEN_ADVICE.get(error.errno or 0, _OTHER_ADVICE)}"
         ) from None
 
 

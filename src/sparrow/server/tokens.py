@@ -61,7 +61,7 @@ def read_tokens_file(path: str) -> dict[str, str]:
     """Principal → token, from lines of 'principal token'; empty lines and lines that begin with # are skipped.
 
     Raises:
-        InvalidConfig: with file and line; never shows a token.
+        InvalidConfig: with file and line; never shows a token. Also when nobody is named, since that would let everybody in.
     """
     tokens: dict[str, str] = {}
     for number, line in enumerate(_lines(path), 1):
@@ -75,6 +75,11 @@ def read_tokens_file(path: str) -> dict[str, str]:
         if words[0] in tokens:
             raise InvalidConfig(f"{path}:{number}: principal {words[0]!r} stands twice")
         tokens[words[0]] = words[1]
+    if not tokens:
+        raise InvalidConfig(
+            f"tokens_file {path} names nobody; write a principal and a token per line, or leave tokens_file out to let"
+            " everybody in"
+        )
     return tokens
 
 

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from sparrow.client.admin import Admin as AsyncAdmin
+    from sparrow.client.admin import ConfigValue
     from sparrow.client.options import StartAt
     from sparrow.client.results import (
         BrokerDescription,
@@ -28,7 +29,7 @@ class Admin:
         self._admin = admin
 
     def create_topic(
-        self, name: str, *, partitions: int = -1, config: Mapping[str, str] | None = None
+        self, name: str, *, partitions: int = -1, config: Mapping[str, ConfigValue] | None = None
     ) -> TopicDescription:
         """Create a topic."""
         return self._background.run(self._admin.create_topic(name, partitions=partitions, config=config))
@@ -52,7 +53,7 @@ class Admin:
     def configure_topic(
         self,
         name: str,
-        set: Mapping[str, str] | None = None,  # noqa: A002 - the verb's own word
+        set: Mapping[str, ConfigValue] | None = None,  # noqa: A002 - the verb's own word
         unset: Iterable[str] = (),
     ) -> TopicDescription:
         """Change settings; `unset` takes them back to their defaults."""

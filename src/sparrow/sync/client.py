@@ -74,7 +74,7 @@ class Client:
         *,
         acks: Acks = "all",
         linger_ms: float = 5.0,
-        batch_bytes: int = 64 << 10,
+        batch_bytes: int = 128 << 10,
         compression: str | Compression = "none",
         idempotent: bool | None = None,
         max_pending_bytes: int = 32 << 20,

@@ -138,7 +138,8 @@ class Producer:
         try:
             if not abandon:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._drain(), self._producer.close_timeout_s)
+                    async with asyncio.timeout(self._producer.close_timeout_s):
+                        await self._drain()
         finally:
             await self._stop_feeding()
             await (self._producer.abandon() if abandon else self._producer.close())

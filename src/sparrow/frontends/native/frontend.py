@@ -162,7 +162,8 @@ class NativeFrontend:
         if self._sessions:
             self._all_gone.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._all_gone.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._all_gone.wait()
 
     async def _wait_until_settled(self, deadline: float) -> None:
         loop = asyncio.get_running_loop()
