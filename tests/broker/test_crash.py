@@ -9,6 +9,7 @@ from sparrow.base.errors import OutOfOrderSequence
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.meta.memory import MemoryMetaStore
+from sparrow.meta.store import Delete, Put
 from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.local import LocalLogStore
 from sparrow.storage.options import StorageOptions
@@ -29,6 +30,7 @@ class Machine:
         self.clock = ManualClock()
 
     async def start(self) -> Broker:
+        self.meta._closed = False  # opened again
         logs = LocalLogStore("/data", self.fs, self.clock, ON_THE_LOOP)
         broker = Broker(config=QUIET, clock=self.clock, log_store=logs, meta_store=self.meta)
         await broker.start()
@@ -82,4 +84,34 @@ async def test_what_was_acknowledged_is_there_after_power_is_lost() -> None:
     broker = await machine.start()
     assert broker.describe_topic("orders").partitions[0].end_offset >= 5
     assert (await broker.publish("orders", 0, machine.numbered(4))).base_offset == 4
+    await broker.close()
+
+
+async def test_logs_that_the_meta_store_does_not_know_are_kept() -> None:
+    machine = Machine()
+    broker = await machine.start()
+    await broker.create_topic("orders", 1)
+    await broker.publish("orders", 0, machine.numbered(0))
+    await broker.close()
+    kept, machine.meta = machine.meta, MemoryMetaStore()
+    broker = await machine.start()
+    assert broker.list_topics() == []
+    await broker.close()
+    machine.meta = kept
+    broker = await machine.start()
+    assert broker.describe_topic("orders").partitions[0].end_offset == 1
+    await broker.close()
+
+
+async def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start() -> None:
+    machine = Machine()
+    broker = await machine.start()
+    await broker.create_topic("orders", 1)
+    await broker.publish("orders", 0, machine.numbered(0))
+    (log_id,) = broker._logs.ids()
+    await machine.kill(broker)
+    await machine.meta.write([Delete("topic", "orders"), Put("deleted-topic", log_id.topic_id.hex, b"")])
+    broker = await machine.start()
+    assert broker._logs.ids() == []
+    assert await machine.meta.scan("deleted-topic") == []
     await broker.close()

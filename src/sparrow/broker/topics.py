@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _KIND = "topic"
+_DELETED = "deleted-topic"
+"""Ids of deleted topics whose logs may still be there. Only what is named here is ever removed at a start."""
 _FACT_VERSION = 1
 _LOG = logging.getLogger(__name__)
 
@@ -184,7 +186,7 @@ class Topics:
     # ── changing ──────────────────────────────────────────────────────────────────────────────────
 
     async def load(self) -> None:
-        """Read all topics from the meta store; remove the logs of those that are gone.
+        """Read all topics from the meta store; finish deletions that a crash cut short.
 
         Raises:
             DirectoryUnreadable, NewerFormat: a fact is no topic, or one of a later Sparrow.
@@ -195,10 +197,23 @@ class Topics:
             topic = Topic(fact.key, uuid.UUID(bytes=stored.id), config, stored.created_ms)
             self._grow(topic, stored.partitions)
             self._topics[topic.name] = topic
+        await self._finish_deletions()
+
+    async def _finish_deletions(self) -> None:
+        """Remove the logs of topics whose deletion a crash cut short. Logs that nobody knows are kept: the meta store may be
+        the one that lost something."""
+        deleted = {fact.key for fact in await self._meta.scan(_DELETED)}
         for log_id in self._store.ids():
             known = self._topics.get(log_id.topic)
-            if known is None or known.id != log_id.topic_id or log_id.partition >= len(known.partitions):
+            if log_id.topic_id.hex in deleted:
                 await self._store.purge(log_id)
+            elif known is None or known.id != log_id.topic_id:
+                _LOG.warning(
+                    "the log %s belongs to no topic that is known and is left alone; was the meta store (meta.db, meta.db-wal)"
+                    " lost or restored without its log? Put it back, or remove the log's directory",
+                    log_id,
+                )
+        await self._meta.write([Delete(_DELETED, key) for key in deleted])
 
     async def create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
         """Make a topic; -1 partitions means the broker's default.
@@ -255,7 +270,7 @@ class Topics:
     async def _delete(self, name: str, forget: Callable[[str], Awaitable[None]]) -> None:
         async with self._changing:
             topic = self.get(name)
-            await self._meta.write([Delete(_KIND, name)])
+            await self._meta.write([Delete(_KIND, name), Put(_DELETED, topic.id.hex, b"")])
             gone = self._deleting[name] = asyncio.get_running_loop().create_future()
             try:
                 del self._topics[name]
@@ -268,13 +283,13 @@ class Topics:
                 del self._deleting[name]
                 gone.set_result(None)
 
-    @staticmethod
-    async def _clear(topic: Topic, forget: Callable[[str], Awaitable[None]]) -> None:
+    async def _clear(self, topic: Topic, forget: Callable[[str], Awaitable[None]]) -> None:
         try:
             await forget(topic.name)
         finally:
             for partition in topic.partitions:
                 await partition.delete()
+        await self._meta.write([Delete(_DELETED, topic.id.hex)])
 
     async def _wait_until_deleted(self, name: str) -> None:
         while (gone := self._deleting.get(name)) is not None:

@@ -6,7 +6,7 @@ The codes follow sysexits.h where it has one:
       1  failed: something was not published, a check found something, an unexpected error
       2  the command line is wrong
      65  the data is wrong: a corrupt segment, a malformed NDJSON line
-     66  a file to read cannot be opened
+     66  a file to read is missing, is a directory, or may not be read
      69  the broker cannot be reached, or cannot do it now (full disk, draining, overloaded)
      70  a bug in Sparrow; SPARROW_DEBUG=1 shows the traceback
      73  the data directory cannot be used: in use, unreadable, of a newer format

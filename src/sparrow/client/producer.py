@@ -552,5 +552,6 @@ class Producer:
 
 def _too_large(size_bytes: int, max_bytes: int) -> RecordTooLarge:
     return RecordTooLarge(
-        f"a message of {size_bytes} bytes; the broker takes frames with batches of at most {max_bytes} bytes"
+        f"a message of {size_bytes} bytes; the broker takes frames with batches of at most {max_bytes} bytes;"
+        " split it, or raise max_frame of the broker"
     )
