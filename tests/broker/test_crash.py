@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from sparrow.base.clock import ManualClock
-from sparrow.base.errors import OutOfOrderSequence
+from sparrow.base.errors import DiskFull, OutOfOrderSequence
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
+from sparrow.broker.fetch import FetchRequest
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Delete, Put
 from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.local import LocalLogStore
 from sparrow.storage.options import StorageOptions
-from tests.broker.batches import batch
+from tests.broker.batches import batch, values
 
 HOUR_MS = 3_600_000
 NEVER_MS = 1 << 40
@@ -114,4 +117,33 @@ async def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start()
     broker = await machine.start()
     assert broker._logs.ids() == []
     assert await machine.meta.scan("deleted-topic") == []
+    await broker.close()
+
+
+async def test_a_full_disk_refuses_messages_keeps_reading_and_committing_and_recovers_by_itself() -> None:
+    machine = Machine()
+    machine.fs = FaultyFileSystem(0, capacity_bytes=2 << 20)
+    broker = await machine.start()
+    await broker.create_topic("big", 1)
+    await broker.create_topic("small", 1)
+    one, acknowledged = batch(bytes(50_000), timestamp_ms=machine.clock.wall_ms()), 0
+    with suppress(DiskFull):
+        while acknowledged < 100:
+            await broker.publish("big", 0, one)
+            acknowledged += 1
+    assert 20 < acknowledged < 100
+    with pytest.raises(DiskFull, match="free some space"):
+        broker.publish("big", 0, one)
+    offset = 0
+    while offset < acknowledged:
+        (fetched,) = await broker.fetch([FetchRequest("big", 0, offset)])
+        assert fetched.chunk is not None
+        assert values(fetched.chunk.data, offset) == [bytes(50_000)] * (fetched.chunk.next_offset - offset)
+        offset = fetched.chunk.next_offset
+    await broker.commit_offsets("g", {("big", 0): (offset, "")})
+    await broker.delete_topic("big")
+    machine.clock.advance(2)
+    assert (
+        await broker.publish("small", 0, batch(b"x", timestamp_ms=machine.clock.wall_ms()))
+    ).base_offset == 0
     await broker.close()

@@ -315,7 +315,9 @@ async def test_who_asks_without_reading_is_not_read_from(open_door: OpenDoor, br
 
 
 @pytest.mark.slow
-async def test_a_thousand_idle_connections_are_cheap(open_door: OpenDoor, broker: Broker) -> None:
+async def test_an_idle_connection_costs_less_than_15_kilobytes_and_no_task(
+    open_door: OpenDoor, broker: Broker
+) -> None:
     import gc
     import tracemalloc
 
