@@ -40,7 +40,8 @@ class MockCluster:
 
     @staticmethod
     def producer_settings() -> dict[str, Any]:
-        return {"log_level": 0, "linger.ms": 50, "sticky.partitioning.linger.ms": 0}
+        # What is produced waits for `flush`, so that it leaves as one batch, however slow the machine.
+        return {"log_level": 0, "linger.ms": 60_000, "sticky.partitioning.linger.ms": 0}
 
     def fetch(self, topic: str, partition: int = 0) -> bytes:
         """All batches of one partition of a topic, as they lie in the broker, which gives one batch at a time."""
