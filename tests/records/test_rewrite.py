@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import CorruptBatch, UnsupportedCompression
-from sparrow.records.batch import HEADER_BYTES, BatchHeader, check
+from sparrow.records.batch import HEADER_BYTES, BatchHeader, check, parse_header
 from sparrow.records.builder import build_batch
 from sparrow.records.compression import Compression
 from sparrow.records.control import ControlType, build_marker, maybe_parse_marker
 from sparrow.records.record import decode
 from sparrow.records.rewrite import (
-    has_keyless_record,
     iterate_raw,
+    keyless_records,
     retain,
     with_compression,
     with_log_append_time,
@@ -243,4 +243,9 @@ def test_raw_walk_refuses_a_count_that_lies(count: int) -> None:
 def test_keyless_record_is_found(columns: dict[str, Any], codec: Compression) -> None:
     keys = columns["keys"]
     batch = build_batch(**columns, compression=codec)
-    assert has_keyless_record(batch) is (keys is None or None in keys)
+    expected = (
+        range(parse_header(batch).record_count)
+        if keys is None
+        else [i for i, key in enumerate(keys) if key is None]
+    )
+    assert keyless_records(batch) == list(expected)

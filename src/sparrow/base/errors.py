@@ -7,6 +7,7 @@ storage, meta store, sockets. A message is a sentence for a person: what failed,
     SparrowError
     ├── BadInput                  the caller's fault; the same call fails again
     │   ├── InvalidArgument       INVALID_ARGUMENT
+    │   │   └── InvalidPartitions INVALID_PARTITIONS
     │   ├── InvalidTopicName      INVALID_TOPIC_NAME
     │   ├── InvalidConfig         INVALID_CONFIG
     │   ├── RecordTooLarge        RECORD_TOO_LARGE
@@ -14,20 +15,47 @@ storage, meta store, sockets. A message is a sentence for a person: what failed,
     │   ├── UnsupportedCompression UNSUPPORTED_COMPRESSION
     │   ├── InvalidTimestamp      INVALID_TIMESTAMP
     │   ├── InvalidRecord         INVALID_RECORD
+    │   ├── UnsupportedAssignor   UNSUPPORTED_ASSIGNOR
+    │   ├── InvalidRegularExpression INVALID_REGULAR_EXPRESSION
+    │   ├── UnacceptableCredential UNACCEPTABLE_CREDENTIAL
+    │   ├── UnsupportedMechanism  UNSUPPORTED_MECHANISM
+    │   ├── DuplicateResource     DUPLICATE_RESOURCE
+    │   ├── InvalidGroupId        INVALID_GROUP_ID
+    │   ├── InvalidSessionTimeout INVALID_SESSION_TIMEOUT
+    │   ├── OffsetMetadataTooLarge OFFSET_METADATA_TOO_LARGE
+    │   ├── InvalidTransactionTimeout INVALID_TRANSACTION_TIMEOUT
     │   └── OffsetOutOfRange      OFFSET_OUT_OF_RANGE
     ├── NotFound                  the thing named does not exist
     │   ├── UnknownTopic          UNKNOWN_TOPIC
     │   ├── UnknownPartition      UNKNOWN_PARTITION
+    │   ├── UnknownUser           UNKNOWN_USER
+    │   ├── UnknownTransaction    UNKNOWN_TRANSACTION
     │   └── UnknownGroup          UNKNOWN_GROUP
     ├── Conflict                  the state of the broker says no
     │   ├── TopicExists           TOPIC_EXISTS
+    │   ├── PolicyViolation       POLICY_VIOLATION
+    │   ├── UserExists            USER_EXISTS
     │   ├── GroupNotEmpty         GROUP_NOT_EMPTY
+    │   ├── GroupSubscribedToTopic GROUP_SUBSCRIBED_TO_TOPIC
+    │   ├── GroupTypeMismatch     GROUP_TYPE_MISMATCH
+    │   ├── InconsistentGroupProtocol INCONSISTENT_GROUP_PROTOCOL
+    │   ├── GroupFull             GROUP_FULL
+    │   ├── RebalanceInProgress   REBALANCE_IN_PROGRESS (retriable)
+    │   ├── MemberIdRequired      MEMBER_ID_REQUIRED
+    │   ├── FencedInstance        FENCED_INSTANCE
     │   ├── OutOfOrderSequence    OUT_OF_ORDER_SEQUENCE
     │   ├── DuplicateSequence     DUPLICATE_SEQUENCE
     │   ├── ProducerFenced        PRODUCER_FENCED
     │   ├── UnknownProducer       UNKNOWN_PRODUCER
+    │   ├── ProducerMismatch      PRODUCER_MISMATCH
+    │   ├── InvalidTransactionState INVALID_TRANSACTION_STATE
+    │   │   └── NotInTransaction  NOT_IN_TRANSACTION
+    │   ├── ConcurrentTransactions CONCURRENT_TRANSACTIONS (retriable)
     │   ├── UnknownMember         UNKNOWN_MEMBER
     │   ├── StaleMember           STALE_MEMBER
+    │   ├── StaleMemberEpoch      STALE_MEMBER_EPOCH
+    │   ├── FencedMemberEpoch     FENCED_MEMBER_EPOCH
+    │   ├── UnreleasedInstanceId  UNRELEASED_INSTANCE_ID
     │   └── ConditionFailed       CONDITION_FAILED
     ├── Refused                   who you are does not allow it
     │   ├── NotAuthenticated      NOT_AUTHENTICATED
@@ -87,6 +115,12 @@ class InvalidArgument(BadInput):
     code = "INVALID_ARGUMENT"
 
 
+class InvalidPartitions(InvalidArgument):
+    """A number of partitions that a topic cannot have."""
+
+    code = "INVALID_PARTITIONS"
+
+
 class InvalidTopicName(BadInput):
     code = "INVALID_TOPIC_NAME"
 
@@ -112,7 +146,55 @@ class InvalidTimestamp(BadInput):
 
 
 class InvalidRecord(BadInput):
+    """`record_indexes`: which records of the batch are wrong, from 0; empty where it is the batch as a whole."""
+
     code = "INVALID_RECORD"
+
+    def __init__(self, text: str = "", record_indexes: tuple[int, ...] = ()) -> None:
+        super().__init__(text)
+        self.record_indexes = record_indexes
+
+
+class UnacceptableCredential(BadInput):
+    code = "UNACCEPTABLE_CREDENTIAL"
+
+
+class UnsupportedMechanism(BadInput):
+    code = "UNSUPPORTED_MECHANISM"
+
+
+class DuplicateResource(BadInput):
+    """One call names the same thing twice."""
+
+    code = "DUPLICATE_RESOURCE"
+
+
+class UnsupportedAssignor(BadInput):
+    """A consumer group has no such server-side assignor (KIP-848)."""
+
+    code = "UNSUPPORTED_ASSIGNOR"
+
+
+class InvalidRegularExpression(BadInput):
+    """No regular expression of RE2's syntax (KIP-848)."""
+
+    code = "INVALID_REGULAR_EXPRESSION"
+
+
+class InvalidGroupId(BadInput):
+    code = "INVALID_GROUP_ID"
+
+
+class InvalidSessionTimeout(BadInput):
+    code = "INVALID_SESSION_TIMEOUT"
+
+
+class OffsetMetadataTooLarge(BadInput):
+    code = "OFFSET_METADATA_TOO_LARGE"
+
+
+class InvalidTransactionTimeout(BadInput):
+    code = "INVALID_TRANSACTION_TIMEOUT"
 
 
 class OffsetOutOfRange(BadInput):
@@ -136,6 +218,16 @@ class UnknownPartition(NotFound):
     code = "UNKNOWN_PARTITION"
 
 
+class UnknownUser(NotFound):
+    code = "UNKNOWN_USER"
+
+
+class UnknownTransaction(NotFound):
+    """No producer of this transactional id is known."""
+
+    code = "UNKNOWN_TRANSACTION"
+
+
 class UnknownGroup(NotFound):
     code = "UNKNOWN_GROUP"
 
@@ -153,8 +245,65 @@ class TopicExists(Conflict):
     code = "TOPIC_EXISTS"
 
 
+class UserExists(Conflict):
+    code = "USER_EXISTS"
+
+
+class PolicyViolation(Conflict):
+    """A rule of the broker or of the topic forbids it, whoever asks."""
+
+    code = "POLICY_VIOLATION"
+
+
 class GroupNotEmpty(Conflict):
     code = "GROUP_NOT_EMPTY"
+
+
+class GroupSubscribedToTopic(Conflict):
+    """Members of the group read the topic."""
+
+    code = "GROUP_SUBSCRIBED_TO_TOPIC"
+
+
+class GroupTypeMismatch(Conflict):
+    """The name belongs to a group of another kind, which has members."""
+
+    code = "GROUP_TYPE_MISMATCH"
+
+
+class InconsistentGroupProtocol(Conflict):
+    """The member has no assignment protocol in common with the group."""
+
+    code = "INCONSISTENT_GROUP_PROTOCOL"
+
+
+class GroupFull(Conflict):
+    """The group has as many members as it may have."""
+
+    code = "GROUP_FULL"
+
+
+class RebalanceInProgress(Conflict):
+    """The members of the group are joining again; the caller should, too."""
+
+    code = "REBALANCE_IN_PROGRESS"
+    retriable = True
+
+
+class MemberIdRequired(Conflict):
+    """Join again with `member_id`, so that a lost answer makes no second member (KIP-394)."""
+
+    code = "MEMBER_ID_REQUIRED"
+
+    def __init__(self, text: str = "", member_id: str = "") -> None:
+        super().__init__(text)
+        self.member_id = member_id
+
+
+class FencedInstance(Conflict):
+    """Another member has taken over this instance id (KIP-345)."""
+
+    code = "FENCED_INSTANCE"
 
 
 class OutOfOrderSequence(Conflict):
@@ -175,12 +324,55 @@ class UnknownProducer(Conflict):
     code = "UNKNOWN_PRODUCER"
 
 
+class ProducerMismatch(Conflict):
+    """The producer id is not the one that the transactional id has (Kafka: INVALID_PRODUCER_ID_MAPPING)."""
+
+    code = "PRODUCER_MISMATCH"
+
+
+class InvalidTransactionState(Conflict):
+    """The transaction is not in a state that allows this."""
+
+    code = "INVALID_TRANSACTION_STATE"
+
+
+class NotInTransaction(InvalidTransactionState):
+    """The partition or group was not added to the producer's transaction, or there is none open."""
+
+    code = "NOT_IN_TRANSACTION"
+
+
+class ConcurrentTransactions(Conflict):
+    """The last transaction is still being completed; ask again in a moment."""
+
+    code = "CONCURRENT_TRANSACTIONS"
+    retriable = True
+
+
 class UnknownMember(Conflict):
     code = "UNKNOWN_MEMBER"
 
 
 class StaleMember(Conflict):
     code = "STALE_MEMBER"
+
+
+class StaleMemberEpoch(Conflict):
+    """The member of a consumer group is at another epoch; heartbeat, then try again (KIP-848)."""
+
+    code = "STALE_MEMBER_EPOCH"
+
+
+class FencedMemberEpoch(Conflict):
+    """The member of a consumer group must give up its partitions and join again (KIP-848)."""
+
+    code = "FENCED_MEMBER_EPOCH"
+
+
+class UnreleasedInstanceId(Conflict):
+    """Another member has this instance id and has not left (KIP-848)."""
+
+    code = "UNRELEASED_INSTANCE_ID"
 
 
 class ConditionFailed(Conflict):
@@ -203,7 +395,13 @@ class NotAuthenticated(Refused):
 
 
 class NotAuthorized(Refused):
+    """The principal may not do this. `resource_type` is Kafka's name of what it was refused on ("Topic", "Group", …), "" if unknown."""
+
     code = "NOT_AUTHORIZED"
+
+    def __init__(self, text: str = "", resource_type: str = "") -> None:
+        super().__init__(text)
+        self.resource_type = resource_type
 
 
 # ── unavailable ───────────────────────────────────────────────────────────────────────────────────

@@ -21,34 +21,40 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Self
 
 from sparrow.base.clock import Clock, SystemClock
-from sparrow.base.errors import InvalidArgument, OffsetOutOfRange
+from sparrow.base.errors import InvalidArgument, OffsetOutOfRange, PolicyViolation, SparrowError
 from sparrow.broker import fetch as fetching
+from sparrow.broker.acl_store import Acls, StoredAuthorizer
 from sparrow.broker.authz import (
     ANONYMOUS,
     CLUSTER_NAME,
-    AllowAll,
     Authorizer,
     Operation,
     Principal,
     ResourceType,
+    authorized_operations,
+    refusal,
     require,
 )
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.groups.coordinator import GroupCoordinator
+from sparrow.broker.configs import Configs
+from sparrow.broker.groups.groups import Groups
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.housekeeping import Housekeeping
 from sparrow.broker.lag import report
 from sparrow.broker.partition import ACKS_ALL, Partition, Published
 from sparrow.broker.positions import TIMESTAMP, Start, check_start, locate
 from sparrow.broker.producer_ids import ProducerIdentity, ProducerIds
+from sparrow.broker.quotas import Quotas
 from sparrow.broker.subscription import Selector, Subscription, SubscriptionListener
 from sparrow.broker.topic_config import check_config
-from sparrow.broker.topics import Topic, TopicInfo, Topics
+from sparrow.broker.topics import NO_TOPIC_ID, Topic, TopicInfo, Topics
+from sparrow.broker.users import Users
 from sparrow.meta.store import ABSENT, Put
 
 if TYPE_CHECKING:
     from sparrow.broker.fetch import Fetched, FetchRequest
-    from sparrow.broker.groups.coordinator import GroupInfo, Membership
+    from sparrow.broker.groups.coordinator import Membership
+    from sparrow.broker.groups.description import GroupInfo
     from sparrow.broker.lag import GroupReport
     from sparrow.broker.reader import Key
     from sparrow.meta.store import MetaStore
@@ -88,7 +94,10 @@ class Broker:
             raise InvalidArgument("a broker needs a path, or else a log store and a meta store")
         self.config = config or BrokerConfig()
         self.clock = clock or SystemClock()
-        self.authorizer = authorizer or AllowAll()
+        self._rules = StoredAuthorizer(
+            self.config.super_users, allow_unnamed=self.config.allow_unnamed_resources
+        )
+        self.authorizer = authorizer or self._rules
         self.started_at_ms = -1
         check_config(self.config.topic_defaults)
         self._path = None if path is None else fspath(path)
@@ -124,16 +133,24 @@ class Broker:
     async def _load(self) -> frozenset[LogId]:
         """Everything that the stores know; returns the logs that have data."""
         self.topics = Topics(self.config, self._meta, self._logs, self.clock)
-        self.groups = GroupCoordinator(
+        self.groups = Groups(
             self._meta, self.clock, offsets_retention_ms=self.config.offsets_retention_ms
         )
         self._producer_ids = ProducerIds(self._meta)
+        self.users = Users(self._meta, lambda who, operation: self._require(who, operation, _CLUSTER))
+        self.acls = Acls(self._meta, self._rules, lambda: self.authorizer)
+        await self.acls.load()
+        self.configs = Configs(self.config, self._meta, self.topics, self._require)
+        await self.configs.load()
+        self.quotas = Quotas(self._meta, self.clock, lambda: self.authorizer)
+        await self.quotas.load()
         self.cluster_id = await self._load_cluster_id()
         await self.topics.load()
         await self.groups.load()
         await self.groups.forget_other_topics({topic.name for topic in self.topics})
         self.groups.topics_changed({topic.name: len(topic.partitions) for topic in self.topics})
         await self._producer_ids.load()
+        await self.users.load()
         written = frozenset(self._logs.ids())
         if not self._logs.clean_start:
             await self._recover(p for t in self.topics for p in t.partitions if p.id in written)
@@ -184,6 +201,9 @@ class Broker:
             closing.push_async_callback(self._logs.close)
             await self._housekeeping.stop()
             await self.topics.settle()
+            await self.acls.settle()
+            await self.configs.settle()
+            await self.quotas.settle()
             self._unwatch()
             await self._checkpoint()
 
@@ -197,8 +217,18 @@ class Broker:
     ) -> None:
         require(self.authorizer, principal, operation, kind, name)
 
+    def require_cluster(self, principal: Principal, operation: Operation) -> None:
+        """Raise NotAuthorized unless the principal may do this to the cluster as a whole."""
+        self._require(principal, operation, _CLUSTER)
+
     def _allows(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> bool:
         return self.authorizer.allows(principal, operation, kind, name)
+
+    def authorized_operations(
+        self, principal: Principal, resource_type: ResourceType, name: str = CLUSTER_NAME
+    ) -> frozenset[Operation]:
+        """Everything that the principal may do to a resource (KIP-430)."""
+        return authorized_operations(self.authorizer, principal, resource_type, name)
 
     # ── topics ────────────────────────────────────────────────────────────────────────────────────
 
@@ -208,14 +238,20 @@ class Broker:
         partitions: int = -1,
         config: Mapping[str, str] | None = None,
         *,
+        validate_only: bool = False,
         principal: Principal = ANONYMOUS,
     ) -> TopicInfo:
         """Create a topic; -1 partitions means the broker's default. Durable when it returns.
 
+        With `validate_only` nothing is made; the answer has an id of zeros.
+
         Raises:
-            TopicExists, InvalidTopicName, InvalidConfig, InvalidArgument, NotAuthorized
+            TopicExists, InvalidTopicName, InvalidConfig, InvalidPartitions, NotAuthorized
         """
         self._require_create(principal, name)
+        if validate_only:
+            count, checked = self.topics.check_new(name, partitions, config or {})
+            return TopicInfo(name, NO_TOPIC_ID, count, config=checked.entries())
         return (await self.topics.create(name, partitions, config or {})).info()
 
     def _require_create(self, principal: Principal, name: str) -> None:
@@ -243,9 +279,18 @@ class Broker:
             await self._ensure(principal, name)
 
     async def delete_topic(self, name: str, *, principal: Principal = ANONYMOUS) -> None:
-        """Delete a topic, its records, and the offsets that groups committed to it."""
-        self._require(principal, Operation.DELETE, _TOPIC, name)
+        """Delete a topic, its records, and the offsets that groups committed to it.
+
+        Raises:
+            UnknownTopic, NotAuthorized
+        """
+        self.require_delete(principal, name)
         await self.topics.delete(name, self.groups.topic_deleted)
+
+    def require_delete(self, principal: Principal, topic: str) -> None:
+        """Raise NotAuthorized unless the principal may delete the topic, or any topic."""
+        if not self._allows(principal, Operation.DELETE, _CLUSTER, CLUSTER_NAME):
+            self._require(principal, Operation.DELETE, _TOPIC, topic)
 
     async def configure_topic(
         self,
@@ -263,15 +308,49 @@ class Broker:
         self._require(principal, Operation.ALTER_CONFIGS, _TOPIC, name)
         return (await self.topics.configure(name, set or {}, unset)).info()
 
-    async def add_partitions(self, name: str, total: int, *, principal: Principal = ANONYMOUS) -> TopicInfo:
-        """Grow a topic to `total` partitions."""
+    async def add_partitions(
+        self, name: str, total: int, *, validate_only: bool = False, principal: Principal = ANONYMOUS
+    ) -> TopicInfo:
+        """Grow a topic to `total` partitions, or only see whether that is possible.
+
+        Raises:
+            UnknownTopic, InvalidPartitions, NotAuthorized
+        """
         self._require(principal, Operation.ALTER, _TOPIC, name)
+        if validate_only:
+            self.topics.check_growth(self.topics.get(name), total)
+            return self.topics.get(name).listing()
         return (await self.topics.add_partitions(name, total)).info()
 
     def describe_topic(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicInfo:
         """Partitions with their offsets, and every configuration with value, default and source."""
         self._require(principal, Operation.DESCRIBE, _TOPIC, name)
         return self.topics.get(name).info()
+
+    def topic_listing(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicInfo:
+        """A topic without partitions and configuration; touches no log.
+
+        Raises:
+            UnknownTopic, InvalidTopicName, NotAuthorized
+        """
+        self._require(principal, Operation.DESCRIBE, _TOPIC, name)
+        return self.topics.get(name).listing()
+
+    def partition(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        operation: Operation = Operation.DESCRIBE,
+        principal: Principal = ANONYMOUS,
+    ) -> Partition:
+        """One partition, for a principal that may do `operation` on the topic.
+
+        Raises:
+            UnknownTopic, UnknownPartition, NotAuthorized
+        """
+        self._require(principal, operation, _TOPIC, topic)
+        return self.topics.get(topic).partition(partition)
 
     def list_topics(self, pattern: str = "*", *, principal: Principal = ANONYMOUS) -> list[TopicInfo]:
         """Topics that match and that the principal may describe, by name, without partitions and configuration."""
@@ -308,16 +387,31 @@ class Broker:
         self._require(principal, Operation.WRITE, _TOPIC, topic)
         return self.topics.get(topic).partition(partition).publish(data, acks)
 
-    async def open_producer(self, *, principal: Principal = ANONYMOUS) -> ProducerIdentity:  # noqa: ARG002
-        """A new identity for an idempotent producer. Whoever may write a topic may be idempotent (KIP-679)."""
+    async def open_producer(self, *, principal: Principal = ANONYMOUS) -> ProducerIdentity:
+        """A new identity for an idempotent producer. Whoever may write a topic may be idempotent (KIP-679).
+
+        Raises:
+            NotAuthorized
+        """
+        self._require_idempotence(principal)
         return await self._producer_ids.allocate()
 
-    def resume_producer(self, producer_id: int, epoch: int) -> ProducerIdentity:
+    def _require_idempotence(self, principal: Principal) -> None:
+        if not self._allows(
+            principal, Operation.IDEMPOTENT_WRITE, _CLUSTER, CLUSTER_NAME
+        ) and not self.authorizer.allows_some(principal, Operation.WRITE, _TOPIC):
+            raise refusal(principal, Operation.IDEMPOTENT_WRITE, _CLUSTER, CLUSTER_NAME)
+
+    def resume_producer(
+        self, producer_id: int, epoch: int, *, principal: Principal = ANONYMOUS
+    ) -> ProducerIdentity:
         """The identity of a producer that reconnects.
 
         Raises:
             UnknownProducer: this broker never made it.
+            NotAuthorized
         """
+        self._require_idempotence(principal)
         return self._producer_ids.resume(producer_id, epoch)
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────
@@ -329,13 +423,24 @@ class Broker:
         max_bytes: int = 50 << 20,
         min_bytes: int = 1,
         max_wait_ms: int = 0,
+        committed: bool = False,
+        stop: asyncio.Future[None] | None = None,
         principal: Principal = ANONYMOUS,
     ) -> list[Fetched]:
-        """Read several partitions at given offsets, with long poll; errors are per partition, in the answers."""
+        """Read several partitions at given offsets, with long poll; errors are per partition, in the answers.
+
+        `committed`: only records before the last stable offset, and which of their transactions were aborted. `stop` ends the wait.
+        """
         for topic in {request.topic for request in requests}:
             self._require(principal, Operation.READ, _TOPIC, topic)
         return await fetching.fetch(
-            self.topics, requests, max_bytes=max_bytes, min_bytes=min_bytes, max_wait_ms=max_wait_ms
+            self.topics,
+            requests,
+            max_bytes=max_bytes,
+            min_bytes=min_bytes,
+            max_wait_ms=max_wait_ms,
+            committed=committed,
+            stop=stop,
         )
 
     async def subscribe(
@@ -359,6 +464,8 @@ class Broker:
             listener,
             ensure=partial(self._ensure_readable, principal),
             allowed=lambda topic: self._allows(principal, Operation.READ, _TOPIC, topic),
+            refused=lambda names: self._refused_reading(principal, group, names),
+            watch_rules=self._rules.watch,
             committed=lambda key: self.groups.committed_offset(group, key) if group else None,
         )
         try:
@@ -382,6 +489,15 @@ class Broker:
             raise
         return subscription
 
+    def _refused_reading(self, principal: Principal, group: str, names: Sequence[str]) -> SparrowError | None:
+        """Why a subscription may not go on; None if it may."""
+        if group and not self._allows(principal, Operation.READ, _GROUP, group):
+            return refusal(principal, Operation.READ, _GROUP, group)
+        for name in names:
+            if not self._allows(principal, Operation.READ, _TOPIC, name):
+                return refusal(principal, Operation.READ, _TOPIC, name)
+        return None
+
     async def offsets(
         self, topic: str, at: str, value: int = -1, partition: int = -1, *, principal: Principal = ANONYMOUS
     ) -> list[tuple[int, int, int]]:
@@ -401,9 +517,15 @@ class Broker:
 
         Raises:
             OffsetOutOfRange: an offset behind the end; partitions named before it may be done.
+            PolicyViolation: the topic is compacted, and its cleanup.policy has no delete.
         """
         self._require(principal, Operation.DELETE, _TOPIC, topic)
-        partitions = {index: self.topics.get(topic).partition(index) for index in before}
+        found = self.topics.get(topic)
+        partitions = {index: found.partition(index) for index in before}
+        if found.config.compact and not found.config.log.delete:
+            raise PolicyViolation(
+                f"records of topic {topic!r} cannot be deleted by offset: its cleanup.policy is compact alone"
+            )
         starts: dict[int, int] = {}
         for index, partition in partitions.items():
             end = partition.visible_end
@@ -421,7 +543,7 @@ class Broker:
     def _join(
         self, topics: list[str], subscription: Subscription, *, group: str, **options: Any
     ) -> Membership:
-        return self.groups.join(group, topics, subscription, **options)
+        return self.groups.native.join(group, topics, subscription, **options)
 
     def list_groups(self, *, principal: Principal = ANONYMOUS) -> list[GroupInfo]:
         """Groups that have members or committed offsets, by name."""

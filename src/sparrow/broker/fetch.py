@@ -2,6 +2,9 @@
 
 Stateless: the caller names the offsets each time. Waits at the partitions' ends until `min_bytes` are there, the wait is over,
 or something is wrong with one of the partitions (which is answered at once).
+
+A reader of committed records alone (`committed`) gets batches before the last stable offset, and with them the aborted transactions that have
+records among them: it is the reader that drops those (KIP-98).
 """
 
 from __future__ import annotations
@@ -12,10 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import SparrowError
+from sparrow.records.batch import parse_header
+from sparrow.storage.store import Chunk
 
 if TYPE_CHECKING:
+    from sparrow.broker.partition import Partition
     from sparrow.broker.topics import Topic, Topics
-    from sparrow.storage.store import Chunk
+    from sparrow.broker.transactions.index import AbortedTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +36,7 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What one partition gave: a chunk (None if nothing) or an error."""
+    """What one partition gave: a chunk (None if nothing) or an error. `aborted` is for readers of committed records."""
 
     topic: str
     partition: int
@@ -38,6 +44,8 @@ class Fetched:
     error: SparrowError | None = None
     high_watermark: int = -1
     log_start_offset: int = -1
+    last_stable_offset: int = -1
+    aborted: Sequence[AbortedTransaction] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -62,8 +70,13 @@ async def fetch(
     max_bytes: int,
     min_bytes: int,
     max_wait_ms: int,
+    committed: bool = False,
+    stop: asyncio.Future[None] | None = None,
 ) -> list[Fetched]:
-    """Answers in the order of the requests. The first non-empty partition gives at least one batch, whatever its size."""
+    """Answers in the order of the requests. The first non-empty partition gives at least one batch, whatever its size.
+
+    `stop` ends the wait early.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + max_wait_ms / 1000
     while True:
@@ -72,11 +85,15 @@ async def fetch(
         for partition in partitions:
             partition.wait(alarm)
         try:
-            results = await _read_all(topics, requests, max_bytes)
+            results = await _read_all(topics, requests, max_bytes, committed=committed)
             remaining = deadline - loop.time()
-            if _is_enough(results, min_bytes) or remaining <= 0:
+            if remaining <= 0 or _is_enough(results, min_bytes) or (stop is not None and stop.done()):
                 return results
-            await asyncio.wait([alarm.rung], timeout=remaining)
+            await asyncio.wait(
+                [alarm.rung] if stop is None else [alarm.rung, stop],
+                timeout=remaining,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
         finally:
             for partition in partitions:
                 partition.stop_waiting(alarm)
@@ -91,17 +108,21 @@ def _is_enough(results: list[Fetched], min_bytes: int) -> bool:
     return any(r.error for r in results) or sum(r.size_bytes for r in results) >= min_bytes
 
 
-async def _read_all(topics: Topics, requests: Sequence[FetchRequest], max_bytes: int) -> list[Fetched]:
+async def _read_all(
+    topics: Topics, requests: Sequence[FetchRequest], max_bytes: int, *, committed: bool
+) -> list[Fetched]:
     results: list[Fetched] = []
     room = max_bytes
     for request in requests:
-        result = await _read_one(topics, request, room, is_first=room == max_bytes)
+        result = await _read_one(topics, request, room, is_first=room == max_bytes, committed=committed)
         room -= result.size_bytes
         results.append(result)
     return results
 
 
-async def _read_one(topics: Topics, request: FetchRequest, room: int, *, is_first: bool) -> Fetched:
+async def _read_one(
+    topics: Topics, request: FetchRequest, room: int, *, is_first: bool, committed: bool
+) -> Fetched:
     try:
         partition = topics.get(request.topic).partition(request.partition)
         log = partition.log
@@ -114,8 +135,35 @@ async def _read_one(topics: Topics, request: FetchRequest, room: int, *, is_firs
             # A batch larger than the limit is only forced on an answer that is empty otherwise (KIP-74).
             if len(chunk.data) > limit and not is_first:
                 chunk = None
-        # Both raise when the topic was deleted while the disk was busy.
-        end, start = partition.visible_end, partition.start_offset
+        # All raise when the topic was deleted while the disk was busy.
+        end, start, stable = partition.visible_end, partition.start_offset, partition.last_stable_offset
     except SparrowError as error:
         return Fetched(request.topic, request.partition, error=error)
-    return Fetched(request.topic, request.partition, chunk, None, end, start)
+    aborted: Sequence[AbortedTransaction] = ()
+    if committed and chunk is not None:
+        chunk, aborted = _committed(partition, chunk, request.offset, stable)
+    return Fetched(request.topic, request.partition, chunk, None, end, start, stable, aborted)
+
+
+def _committed(
+    partition: Partition, chunk: Chunk, offset: int, stable: int
+) -> tuple[Chunk, Sequence[AbortedTransaction]]:
+    """The batches before the last stable offset, and the aborted transactions that reach into them."""
+    if chunk.next_offset > stable:
+        chunk = _before(chunk, offset, stable)
+    if not chunk.data:
+        return chunk, ()
+    return chunk, partition.aborted_transactions(offset, chunk.next_offset)
+
+
+def _before(chunk: Chunk, offset: int, stable: int) -> Chunk:
+    """The leading batches whose records all lie before `stable`."""
+    position, next_offset = 0, offset
+    size = len(chunk.data)
+    while position < size:
+        header = parse_header(chunk.data, position)
+        if header.next_offset > stable:
+            break
+        position += header.size_bytes
+        next_offset = header.next_offset
+    return Chunk(chunk.data[:position], chunk.base_offset, next_offset, max(0, next_offset - chunk.base_offset))

@@ -9,6 +9,7 @@ The log is opened at the first touch: a broker with ten thousand idle topics ope
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -17,13 +18,16 @@ from sparrow.base.errors import (
     InvalidArgument,
     InvalidRecord,
     InvalidTimestamp,
+    NotInTransaction,
     RecordTooLarge,
     UnknownTopic,
     UnsupportedCompression,
 )
-from sparrow.broker.producers import NO_SEQUENCE, AcceptedBatch, ProducerStates
+from sparrow.broker.producers import NO_SEQUENCE, AcceptedBatch, ProducerInfo, ProducerStates
+from sparrow.broker.transactions.index import AbortedTransaction
 from sparrow.records.batch import BatchHeader, split
-from sparrow.records.rewrite import has_keyless_record, with_compression, with_log_append_time
+from sparrow.records.control import ControlType, build_marker
+from sparrow.records.rewrite import keyless_records, with_compression, with_log_append_time
 from sparrow.storage.store import Appended
 
 if TYPE_CHECKING:
@@ -37,9 +41,23 @@ ACKS_NONE = 0
 _ACKS = (ACKS_ALL, ACKS_LEADER, ACKS_NONE)
 LEADER_EPOCH = 0
 """One broker leads all partitions, always in the same epoch."""
+COORDINATOR_EPOCH = 0
+"""Likewise for the coordinator of transactions."""
 _MAX_COMPRESSION = 4
 
 Batch = tuple[BatchHeader, memoryview]
+Admit = Callable[[BatchHeader, "LogId"], None]
+
+
+def refuse_transactional(header: BatchHeader, log_id: LogId) -> None:
+    """For publishers that have no transactions.
+
+    Raises:
+        NotInTransaction: always.
+    """
+    raise NotInTransaction(
+        f"producer {header.producer_id} sent a transactional batch for {log_id} outside of a transaction"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +121,9 @@ class Partition:
         producers = ProducerStates.load(state)
         if offset < log.end_offset:
             now_ms = self._clock.wall_ms()
-            for header in log.headers(offset):
+            for header, control in log.headers_and_markers(offset):
                 if header.base_offset >= offset:
-                    producers.fold(header, now_ms)
+                    producers.fold(header, now_ms, control)
         return log, producers
 
     def attach(self, log: PartitionLog, producers: ProducerStates) -> None:
@@ -134,12 +152,18 @@ class Partition:
     async def keep_producers(self) -> None:
         """Save the producers' state if records are about to be deleted whose headers it would be rebuilt from after a crash."""
         log = self.log
-        if len(self._producers) and log.saved_state()[0] < log.end_offset:
+        if (len(self._producers) or self._producers.transactions) and log.saved_state()[0] < log.end_offset:
             await self.checkpoint()
 
     def forget_silent_producers(self, before_ms: int) -> None:
-        """Drop producers that sent nothing since `before_ms`."""
+        """Drop producers that sent nothing since `before_ms`, and aborted transactions that the log has no record of."""
         self._producers.forget_silent(before_ms)
+        self._producers.transactions.forget_before(self.log.start_offset)
+
+    def producers(self) -> list[ProducerInfo]:
+        """The producers that wrote here lately, by id."""
+        self.log  # noqa: B018 - opens it, which brings their state; raises when the topic was deleted
+        return self._producers.active()
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────
 
@@ -151,6 +175,16 @@ class Partition:
     def visible_end(self) -> int:
         """Readers see records before this offset."""
         return self.log.end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Readers of committed records alone see those before this offset: no transaction that is open began before it."""
+        log = self.log
+        return max(log.start_offset, self._producers.transactions.last_stable(log.end_offset))
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in [start, end), by their first offset."""
+        return self._producers.transactions.aborted(start, end)
 
     def wait(self, waiter: Waiter) -> None:
         """Wake `waiter` once, at the next append."""
@@ -169,13 +203,19 @@ class Partition:
 
     # ── publishing ────────────────────────────────────────────────────────────────────────────────
 
-    def publish(self, data: bytes | memoryview, acks: int) -> asyncio.Future[Published]:
+    def publish(
+        self, data: bytes | memoryview, acks: int, admit: Admit = refuse_transactional
+    ) -> asyncio.Future[Published]:
         """Append the batches in `data`; the future is done when the promise of `acks` is kept.
+
+        Args:
+            admit: asked about each transactional batch; raises unless its producer's open transaction has this partition.
 
         Raises, at once and with nothing appended:
             CorruptBatch, RecordTooLarge, InvalidTimestamp, InvalidRecord, UnsupportedCompression: what is wrong with the data.
             InvalidArgument: no such `acks`.
             OutOfOrderSequence, DuplicateSequence, ProducerFenced: what is wrong with the sequence.
+            InvalidTransactionState, and what `admit` raises: what is wrong with the transaction.
             DiskFull, StorageFailed: what is wrong with the disk.
         """
         if acks not in _ACKS:
@@ -187,6 +227,8 @@ class Partition:
         now_ms = self._clock.wall_ms()
         for header, view in batches:
             self._validate(header, view, now_ms)
+            if header.is_transactional:
+                self._check_transactional(header, admit)
         known = self._known(batches)
         if known is not None:
             return self._promise(known.answer, acks, known.log_append_time_ms)
@@ -219,8 +261,13 @@ class Partition:
         if isinstance(answer, Appended):
             self.wake_waiters()
         else:
-            answer.add_done_callback(lambda _: self.wake_waiters())
+            answer.add_done_callback(partial(self._appended, header))
         return answer
+
+    def _appended(self, header: BatchHeader, answer: asyncio.Future[Appended]) -> None:
+        if header.is_transactional and not answer.cancelled() and answer.exception() is None:
+            self._producers.transactions.begin(header.producer_id, answer.result().base_offset)
+        self.wake_waiters()
 
     def _promise(
         self, answer: Appended | asyncio.Future[Appended], acks: int, stamped_ms: int
@@ -259,6 +306,40 @@ class Partition:
         else:
             durable.add_done_callback(partial(_settle, promise, published))
 
+    # ── transactions ──────────────────────────────────────────────────────────────────────────────
+
+    def _check_transactional(self, header: BatchHeader, admit: Admit) -> None:
+        if header.producer_id < 0 or header.base_sequence < 0:
+            raise InvalidRecord(f"a transactional batch for {self.id} without a producer id or a sequence")
+        admit(header, self.id)
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Whether records of this producer wait for a marker."""
+        self.log  # noqa: B018 - as in `producers`
+        return producer_id in self._producers.transactions.open
+
+    def open_transactions(self) -> list[tuple[int, int]]:
+        """(producer id, its epoch) of all whose records wait for a marker."""
+        return [(p.producer_id, p.epoch) for p in self.producers() if p.transaction_start >= 0]
+
+    async def end_transaction(self, producer_id: int, epoch: int, *, commit: bool) -> None:
+        """Append the marker that ends a producer's transaction here, and wait until it is on stable storage.
+
+        Raises:
+            UnknownTopic: the topic was deleted.
+            DiskFull, StorageFailed, Overloaded: nothing was appended, or it may not be durable.
+        """
+        now_ms = self._clock.wall_ms()
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        marker = build_marker(kind, producer_id, epoch, now_ms, COORDINATOR_EPOCH)
+        promised = self.log.append(list(split(marker)), leader_epoch=LEADER_EPOCH)
+        offset = (promised.result() if promised.done() else await promised).base_offset
+        self._producers.mark(
+            producer_id, epoch, offset, now_ms, committed=commit, coordinator_epoch=COORDINATOR_EPOCH
+        )
+        self.wake_waiters()
+        await self.log.durable(offset + 1)
+
     # ── what a batch must be ──────────────────────────────────────────────────────────────────────
 
     def _validate(self, header: BatchHeader, view: memoryview, now_ms: int) -> None:
@@ -278,8 +359,8 @@ class Partition:
             )
         if not config.log_append_time:
             self._check_timestamp(header, now_ms)
-        if config.compact and has_keyless_record(view):
-            raise InvalidRecord(f"{self.id} is compacted: every record needs a key")
+        if config.compact and (keyless := keyless_records(view)):
+            raise InvalidRecord(f"{self.id} is compacted: every record needs a key", tuple(keyless))
 
     def _check_size(self, header: BatchHeader) -> None:
         if header.size_bytes > self.config.max_message_bytes:

@@ -20,7 +20,8 @@ import msgspec
 
 from sparrow.base.errors import (
     DirectoryUnreadable,
-    InvalidArgument,
+    InvalidPartitions,
+    InvalidTopicName,
     NewerFormat,
     TopicExists,
     UnknownPartition,
@@ -29,7 +30,7 @@ from sparrow.base.errors import (
 from sparrow.base.ids import uuid7
 from sparrow.broker.partition import Partition
 from sparrow.broker.topic_config import ConfigEntry, TopicConfig, check_config, check_name
-from sparrow.broker.topic_names import check_topic_name, compile_pattern
+from sparrow.broker.topic_names import check_topic_name, compile_pattern, plain_name
 from sparrow.meta.store import ABSENT, Delete, Put
 from sparrow.storage.store import LogId
 
@@ -45,7 +46,11 @@ _KIND = "topic"
 _DELETED = "deleted-topic"
 """Ids of deleted topics whose logs may still be there. Only what is named here is ever removed at a start."""
 _FACT_VERSION = 1
+NO_TOPIC_ID = uuid.UUID(int=0)
+"""Of a topic that does not exist."""
 _LOG = logging.getLogger(__name__)
+_RECONFIGURED_AT_ONCE = 100
+"""Topics that get new defaults before the loop may do something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +135,14 @@ class Topics:
 
     def __init__(self, config: BrokerConfig, meta: MetaStore, store: LogStore, clock: Clock) -> None:
         self._config = config
+        self._defaults = config.topic_defaults
         self._meta = meta
         self._store = store
         self._clock = clock
         self._topics: dict[str, Topic] = {}
+        self._by_id: dict[uuid.UUID, Topic] = {}
+        self._plain_names: dict[str, str] = {}
+        """Names by how metrics write them."""
         self._creating: dict[str, asyncio.Future[Topic]] = {}
         self._deleting: dict[str, asyncio.Future[None]] = {}
         self._changing = asyncio.Lock()
@@ -151,6 +160,10 @@ class Topics:
     def find(self, name: str) -> Topic | None:
         """The topic, or None."""
         return self._topics.get(name)
+
+    def find_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """The topic of that id, or None."""
+        return self._by_id.get(topic_id)
 
     def get(self, name: str) -> Topic:
         """The topic.
@@ -193,10 +206,11 @@ class Topics:
         """
         for fact in await self._meta.scan(_KIND):
             stored = _decode(fact)
-            config = TopicConfig(stored.config, self._config.topic_defaults)
+            config = TopicConfig(stored.config, self._defaults)
             topic = Topic(fact.key, uuid.UUID(bytes=stored.id), config, stored.created_ms)
             self._grow(topic, stored.partitions)
-            self._topics[topic.name] = topic
+            self._topics[topic.name] = self._by_id[topic.id] = topic
+            self._plain_names.setdefault(plain_name(topic.name), topic.name)
         await self._finish_deletions()
 
     async def _finish_deletions(self) -> None:
@@ -221,24 +235,51 @@ class Topics:
         Raises:
             TopicExists, InvalidTopicName, InvalidConfig, InvalidArgument
         """
-        check_topic_name(name)
-        count = self._config.default_partitions if partitions == -1 else partitions
-        self._check_count(count)
-        checked = TopicConfig(check_config(config), self._config.topic_defaults)
+        count, checked = self.check_new(name, partitions, config)
         await self._wait_until_deleted(name)
-        if name in self._topics or name in self._creating:
-            raise TopicExists(f"topic {name!r} exists already")
+        self._check_name(name)
         now_ms = self._clock.wall_ms()
         topic = Topic(name, uuid7(now_ms), checked, now_ms)
         self._grow(topic, count)
         self._creating[name] = asyncio.get_running_loop().create_future()
+        self._plain_names[plain_name(name)] = name
         return await self._to_the_end(self._create(topic))
+
+    def check_new(self, name: str, partitions: int, config: Mapping[str, str]) -> tuple[int, TopicConfig]:
+        """Whether such a topic could be made; returns what it would have.
+
+        Raises:
+            as `create`
+        """
+        check_topic_name(name)
+        if name not in self._deleting:
+            self._check_name(name)
+        count = self._config.default_partitions if partitions == -1 else partitions
+        self._check_count(count)
+        return count, TopicConfig(check_config(config), self._defaults)
+
+    def _check_name(self, name: str) -> None:
+        if name in self._topics or name in self._creating:
+            raise TopicExists(f"topic {name!r} exists already")
+        taken = self._plain_names.get(plain_name(name))
+        if taken is not None and taken != name:
+            raise InvalidTopicName(
+                f"the topic name {name!r} collides with that of topic {taken!r}: names that differ only in . and _"
+                " are the same in metrics"
+            )
+
+    def _forget_plain_name(self, name: str) -> None:
+        if self._plain_names.get(plain_name(name)) == name:
+            del self._plain_names[plain_name(name)]
 
     async def _create(self, topic: Topic) -> Topic:
         try:
             put = topic.fact()
             await self._meta.write([Put(put.kind, put.key, put.value, ABSENT)])
-            self._topics[topic.name] = topic
+            self._topics[topic.name] = self._by_id[topic.id] = topic
+        except BaseException:
+            self._forget_plain_name(topic.name)
+            raise
         finally:
             self._creating.pop(topic.name).cancel()
         self._tell(topic)
@@ -274,6 +315,8 @@ class Topics:
             gone = self._deleting[name] = asyncio.get_running_loop().create_future()
             try:
                 del self._topics[name]
+                del self._by_id[topic.id]
+                self._forget_plain_name(name)
                 topic.is_deleted = True
                 self._tell(topic)
                 for partition in topic.partitions:
@@ -306,7 +349,7 @@ class Topics:
                 check_name(key)
             overrides = {k: v for k, v in topic.config.overrides.items() if k not in unset}
             overrides.update(check_config(set_))
-            before, topic.config = topic.config, TopicConfig(overrides, self._config.topic_defaults)
+            before, topic.config = topic.config, TopicConfig(overrides, self._defaults)
             try:
                 await self._meta.write([topic.fact()])
             except BaseException:
@@ -324,17 +367,37 @@ class Topics:
         async with self._changing:
             topic = self.get(name)
             before = len(topic.partitions)
-            if total <= before:
-                raise InvalidArgument(
-                    f"topic {name!r} has {before} partitions; {total} is not more (they cannot shrink)"
-                )
-            self._check_count(total)
+            self.check_growth(topic, total)
             grown = Topic(topic.name, topic.id, topic.config, topic.created_ms)
             self._grow(grown, total)
             await self._meta.write([grown.fact()])
             topic.partitions.extend(grown.partitions[before:])
             self._tell(topic)
             return topic
+
+    async def set_defaults(self, defaults: Mapping[str, str]) -> None:
+        """Configuration values that topics have unless they set their own; they hold for all topics from now on."""
+        self._defaults = defaults
+        async with self._changing:
+            for count, topic in enumerate(list(self), 1):
+                topic.config = TopicConfig(topic.config.overrides, self._defaults)
+                for partition in topic.partitions:
+                    partition.configure(topic.config)
+                if count % _RECONFIGURED_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    def check_growth(self, topic: Topic, total: int) -> None:
+        """Whether a topic could grow to `total` partitions.
+
+        Raises:
+            InvalidPartitions
+        """
+        before = len(topic.partitions)
+        if total <= before:
+            raise InvalidPartitions(
+                f"topic {topic.name!r} has {before} partitions; {total} is not more (they cannot shrink)"
+            )
+        self._check_count(total)
 
     async def settle(self) -> None:
         """Wait for changes whose callers went away."""
@@ -356,7 +419,7 @@ class Topics:
     def _check_count(self, count: int) -> None:
         limit = self._config.max_partitions_per_topic
         if not 1 <= count <= limit:
-            raise InvalidArgument(f"a topic has 1 to {limit} partitions, not {count}")
+            raise InvalidPartitions(f"a topic has 1 to {limit} partitions, not {count}")
 
     def _grow(self, topic: Topic, total: int) -> None:
         loop = asyncio.get_running_loop()

@@ -139,8 +139,8 @@ def iterate_raw(batch: bytes | memoryview) -> Iterator[RawRecord]:
         raise CorruptBatch(f"{len(data) - position} bytes follow the last of {header.record_count} records")
 
 
-def has_keyless_record(batch: bytes | memoryview) -> bool:
-    """Whether a record of a checked batch has no key, which a compacted topic does not take.
+def keyless_records(batch: bytes | memoryview) -> list[int]:
+    """Which records of a checked batch, counted from 0, have no key, which a compacted topic does not take.
 
     Raises:
         CorruptBatch, RecordTooLarge, UnsupportedCompression: its records cannot be read.
@@ -148,16 +148,17 @@ def has_keyless_record(batch: bytes | memoryview) -> bool:
     header = parse_header(batch)
     data = plain_records(header, batch)
     position = 0
-    for _ in range(header.record_count):
+    keyless = []
+    for index in range(header.record_count):
         length, start = decode_varint(data, position)
         _, offset_at = decode_varlong(data, start + 1)
         _, key_at = decode_varint(data, offset_at)
         if decode_varint(data, key_at)[0] < 0:
-            return True
+            keyless.append(index)
         if length < 0:
             raise CorruptBatch(f"record at byte {position} says it is {length} bytes long")
         position = start + length
-    return False
+    return keyless
 
 
 def _fields(header: BatchHeader) -> BatchFields:

@@ -30,6 +30,15 @@ from sparrow.base.options import (
     size,
 )
 from sparrow.base.units import plain_topic_config
+from sparrow.server.listeners import (
+    ADDRESS,
+    DEFAULT_NAME,
+    LISTENERS,
+    OFF,
+    PORT_OR_OFF,
+    ListenerDeclaration,
+    split_address,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,6 +108,17 @@ def _read_tokens(given: object) -> dict[str, str]:
     return tokens
 
 
+def _read_principals(given: object) -> frozenset[str]:
+    """Names or "Type:name", from a list or from one text with semicolons between (a name may hold commas: CN=a,O=b)."""
+    listed = given if isinstance(given, list) else str(given).split(";")
+    texts = [TEXT.read(each).strip() for each in listed]
+    principals = frozenset(text if ":" in text else f"User:{text}" for text in texts if text)
+    if any(not kind or not name for kind, _, name in (each.partition(":") for each in principals)):
+        raise ValueError("principals, such as alice or User:alice")
+    return principals
+
+
+_PRINCIPALS = Kind("principal", _read_principals, repeats=True)
 _IN_WORDS = Kind("words", _read_words)
 _DIRECTORY = Kind("path", _read_directory)
 _TOKENS = Kind("name=value", _read_tokens)
@@ -114,6 +134,34 @@ class ServerConfig:
     native_host: str = option("native.host", TEXT, "127.0.0.1", "Address on which the native door listens.")
     native_port: int = option(
         "native.port", integer(0, 65535), 9094, "Port of the native door; 0 takes a free one."
+    )
+    kafka_host: str = option(
+        "kafka.host",
+        TEXT,
+        "localhost",
+        "Address on which the Kafka door listens; localhost: IPv4 and IPv6 loopback.",
+    )
+    kafka_port: int = option(
+        "kafka.port",
+        PORT_OR_OFF,
+        9092,
+        "Port of the Kafka door; 0 takes a free one, off closes the door.",
+    )
+    kafka_advertised: str = option(
+        "kafka.advertised",
+        ADDRESS,
+        "",
+        "Address that Kafka clients are told to use. None: the one at which they came in.",
+        show="none",
+    )
+    kafka_listeners: tuple[ListenerDeclaration, ...] = option(
+        "kafka.listeners",
+        LISTENERS,
+        (),
+        "More listeners of the Kafka door, for other networks: name, host, port, advertised.",
+        flag="",
+        environment="",
+        show="none",
     )
     tokens: Mapping[str, str] = option(
         "tokens",
@@ -137,6 +185,19 @@ class ServerConfig:
         "",
         f'The words "{IN_WORDS}" allow an address that other machines reach although there are no tokens.',
         show="not allowed",
+    )
+    super_users: frozenset[str] = option(
+        "super_users",
+        _PRINCIPALS,
+        frozenset(),
+        "Principals who may do everything, whatever the access rules say.",
+        show="none",
+    )
+    acl_default: str = option(
+        "acl.default",
+        choice("allow", "deny"),
+        "allow",
+        "Whether everybody may use what no access rule names.",
     )
     auto_create_topics: bool = option(
         "auto_create_topics",
@@ -213,6 +274,16 @@ class ServerConfig:
     )
 
 
+def kafka_listeners(config: ServerConfig) -> tuple[ListenerDeclaration, ...]:
+    """All listeners of the Kafka door; none when it is off."""
+    if config.kafka_port == OFF:
+        return config.kafka_listeners
+    first = ListenerDeclaration(
+        DEFAULT_NAME, config.kafka_host, config.kafka_port, *split_address(config.kafka_advertised)
+    )
+    return (first, *config.kafka_listeners)
+
+
 def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> tuple[ServerConfig, Resolved]:
     """The configuration that holds, from flags (option name → text), environment and file.
 
@@ -242,10 +313,20 @@ def check_exposure(config: ServerConfig, *, authenticated: bool) -> None:
     Raises:
         InvalidConfig: says what to set.
     """
-    if authenticated or config.insecure_public_listen == IN_WORDS or is_loopback(config.native_host):
+    if config.insecure_public_listen == IN_WORDS:
         return
+    open_doors = [] if authenticated else [("native.host", config.native_host)]
+    open_doors += [
+        (f"the host of the Kafka listener {each.name!r}", each.host)
+        for each in kafka_listeners(config)
+        if not each.sasl
+    ]
+    public = next(((what, host) for what, host in open_doors if not is_loopback(host)), None)
+    if public is None:
+        return
+    what, host = public
     raise InvalidConfig(
-        f"native.host is {config.native_host!r}: other machines could connect, and no tokens say who may."
+        f"{what} is {host!r}: other machines could connect, and no tokens say who may."
         " Set tokens or tokens_file, or listen on 127.0.0.1; if everybody may really publish, read and delete, say"
         f' insecure_public_listen: "{IN_WORDS}"'
     )

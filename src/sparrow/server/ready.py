@@ -1,7 +1,7 @@
 """What the server says once clients can connect: a block for people, and a file for supervisors.
 
 The ready file is JSON, replaced atomically, and removed at the stop: {"pid": …, "url": "sparrow://…", "host": …, "port": …,
-"data_dir": …}.
+"data_dir": …, "kafka": "localhost:9092"}.
 """
 
 from __future__ import annotations
@@ -25,12 +25,19 @@ class Ready:
     host: str
     port: int
     data_dir: str
+    kafka: str = ""
+    """Bootstrap servers for Kafka clients, "" when that door is off."""
 
 
 def url_of(host: str, port: int) -> str:
     """The address for clients; one that listens everywhere is reached on this machine by loopback."""
+    return f"sparrow://{bootstrap_of(host, port)}"
+
+
+def bootstrap_of(host: str, port: int) -> str:
+    """host:port, as seen from this machine."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - compared, not bound
-    return f"sparrow://[{reachable}]:{port}" if ":" in reachable else f"sparrow://{reachable}:{port}"
+    return f"[{reachable}]:{port}" if ":" in reachable else f"{reachable}:{port}"
 
 
 def banner(ready: Ready, *, topics: int, free_bytes: int, access: str) -> str:
@@ -38,6 +45,7 @@ def banner(ready: Ready, *, topics: int, free_bytes: int, access: str) -> str:
     lines = [
         f"Sparrow {ready.version} is ready (pid {ready.pid})",
         f"  clients   {ready.url}",
+        *([f"  Kafka     {ready.kafka}"] if ready.kafka else []),
         f"  access    {access}",
         f"  data      {ready.data_dir} ({_counted(topics, 'topic')}, {format_size(free_bytes)} free)",
         "  stop      Ctrl-C or SIGTERM",

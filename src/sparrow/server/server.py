@@ -15,14 +15,17 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import BadInput, InvalidConfig, TopicExists
-from sparrow.server.config import check_exposure
-from sparrow.server.ready import Ready, banner, remove_ready_file, url_of, write_ready_file
+from sparrow.broker.authz import SYSTEM
+from sparrow.server.config import check_exposure, kafka_listeners
+from sparrow.server.ready import Ready, banner, bootstrap_of, remove_ready_file, url_of, write_ready_file
 from sparrow.server.tokens import TokenAuthenticator, read_tokens_file
 
 if TYPE_CHECKING:
     from sparrow.broker.broker import Broker
+    from sparrow.frontends.kafka import KafkaFrontend
     from sparrow.frontends.native import NativeFrontend
     from sparrow.server.config import ServerConfig, TopicDeclaration
+    from sparrow.server.listeners import ListenerDeclaration
 
 log = logging.getLogger("sparrow.server")
 
@@ -50,6 +53,7 @@ class Server:
         )
         self._broker: Broker | None = None
         self._native: NativeFrontend | None = None
+        self._kafka: KafkaFrontend | None = None
         self.ready: Ready | None = None
 
     async def start(self) -> Ready:
@@ -72,7 +76,13 @@ class Server:
             await _declare(self._broker, topic)
         self._native = _make_native_door(config, self._broker, self._authenticator)
         port = await _listen(self._native, config.native_host, config.native_port)
-        self.ready = _ready(config, port)
+        listeners = kafka_listeners(config)
+        kafka = ""
+        if listeners:
+            self._kafka = _make_kafka_door(config, self._broker)
+            ports = [await _listen_for_kafka(self._kafka, each) for each in listeners]
+            kafka = bootstrap_of(listeners[0].host, ports[0])
+        self.ready = _ready(config, port, kafka)
         if config.ready_file:
             write_ready_file(config.ready_file, self.ready)
         return self.ready
@@ -81,7 +91,7 @@ class Server:
         """What to tell a person after the start."""
         assert self.ready is not None
         assert self._broker is not None
-        topics = len(self._broker.list_topics())
+        topics = len(self._broker.topics)
         return banner(
             self.ready, topics=topics, free_bytes=_free_bytes(self.ready.data_dir), access=self._access
         )
@@ -94,10 +104,14 @@ class Server:
         """
         timeout_s = self.config.drain_timeout_ms / 1000 if drain_timeout_s is None else drain_timeout_s
         native, self._native = self._native, None
+        kafka, self._kafka = self._kafka, None
         broker, self._broker = self._broker, None
         try:
-            if native is not None:
-                await native.drain(timeout_s)
+            async with asyncio.TaskGroup() as draining:
+                if native is not None:
+                    draining.create_task(native.drain(timeout_s))
+                if kafka is not None:
+                    draining.create_task(kafka.drain(timeout_s))
         finally:
             try:
                 if broker is not None:
@@ -109,7 +123,7 @@ class Server:
 
 async def _declare(broker: Broker, topic: TopicDeclaration) -> None:
     try:
-        await broker.create_topic(topic.name, topic.partitions, topic.config)
+        await broker.create_topic(topic.name, topic.partitions, topic.config, principal=SYSTEM)
     except TopicExists:
         return
     except BadInput as error:
@@ -136,6 +150,8 @@ async def _start_broker(config: ServerConfig) -> Broker:
         default_partitions=config.default_partitions,
         auto_create_topics=config.auto_create_topics,
         topic_defaults=config.topic_defaults,
+        super_users=config.super_users,
+        allow_unnamed_resources=config.acl_default == "allow",
     )
     async with AsyncExitStack() as opening:
         logs = LocalLogStore(config.data_dir, options=storage)
@@ -164,6 +180,40 @@ def _make_native_door(
     )
 
 
+def _make_kafka_door(config: ServerConfig, broker: Broker) -> KafkaFrontend:
+    from sparrow.frontends.kafka import KafkaFrontend, KafkaLimits
+
+    limits = KafkaLimits(
+        max_connections=config.max_connections, receive_budget_bytes=config.receive_budget_bytes
+    )
+    return KafkaFrontend(broker, limits=limits)
+
+
+async def _listen_for_kafka(door: KafkaFrontend, declared: ListenerDeclaration) -> int:
+    from sparrow.frontends.kafka import Listener
+
+    listener = Listener(
+        declared.name,
+        declared.host,
+        declared.port,
+        declared.advertised_host,
+        declared.advertised_port,
+        sasl=declared.sasl,
+    )
+    try:
+        return await door.start(listener)
+    except OSError as error:
+        raise InvalidConfig(
+            f"cannot listen on {declared.host}:{declared.port} for Kafka clients ({declared.name}): {error.strerror or error};"
+            f" {_KAFKA_ADVICE.get(error.errno or 0, 'give another kafka.host or kafka.port')}"
+        ) from None
+
+
+_KAFKA_ADVICE = {
+    errno.EADDRINUSE: "another program uses it (a Kafka broker?): stop that, or give another kafka.port, 0 for a free one, or off",
+    errno.EADDRNOTAVAIL: "this machine has no such address; kafka.host is one of its own, or 0.0.0.0 for all",
+    errno.EACCES: "ports below 1024 need privileges; give another kafka.port",
+}
 _OTHER_ADVICE = "give another native.host or native.port"
 _LISTEN_ADVICE = {
     errno.EADDRINUSE: "another program uses it: stop that, or give another native.port, or 0 for a free one",
@@ -181,11 +231,12 @@ async def _listen(door: NativeFrontend, host: str, port: int) -> int:
         ) from None
 
 
-def _ready(config: ServerConfig, port: int) -> Ready:
+def _ready(config: ServerConfig, port: int, kafka: str) -> Ready:
     from sparrow.base.version import version
 
     host = config.native_host
-    return Ready(os.getpid(), version(), url_of(host, port), host, port, os.path.abspath(config.data_dir))
+    data_dir = os.path.abspath(config.data_dir)
+    return Ready(os.getpid(), version(), url_of(host, port), host, port, data_dir, kafka)
 
 
 def _free_bytes(path: str) -> int:

@@ -1,7 +1,6 @@
-"""Who may connect: bearer tokens, compared in constant time.
+"""Bearer tokens of the configuration, compared in constant time.
 
-A token names a principal. Without any token everybody is let in as ANONYMOUS, which `check_exposure` allows on loopback
-only. Tokens are kept as SHA-256 digests, so that the comparison takes the same time for every length and a core dump
+A token names a principal. Tokens are kept as SHA-256 digests, so that the comparison takes the same time for every length and a core dump
 does not show them.
 """
 
@@ -11,45 +10,33 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import InvalidConfig, NotAuthenticated
-from sparrow.broker.authz import ANONYMOUS, Principal
+from sparrow.base.errors import InvalidConfig
+from sparrow.broker.authz import Principal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class TokenAuthenticator:
-    """Lets in who shows a known token: credentials {"token": …}.
+class Tokens:
+    """The known tokens.
 
     Args:
-        tokens: principal's name → token. None: everybody is ANONYMOUS.
+        tokens: principal's name → token.
     """
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
         self._digests = [(_digest(token), Principal(name)) for name, token in tokens.items()]
 
-    def authenticate(self, credentials: Mapping[str, str], peer: str) -> Principal:
-        """The principal behind the credentials.
+    def __len__(self) -> int:
+        return len(self._digests)
 
-        Raises:
-            NotAuthenticated: no token, or an unknown one.
-        """
-        if not self._digests:
-            return ANONYMOUS
-        token = credentials.get("token")
-        if token is None:
-            raise NotAuthenticated(
-                f"this broker asks for a token and {peer} sent none; give one by --token or token="
-            )
+    def principal_of(self, token: str) -> Principal | None:
+        """Whose token it is."""
         offered = _digest(token)
         found: Principal | None = None
         for digest, principal in self._digests:
             if hmac.compare_digest(digest, offered):
                 found = principal
-        if found is None:
-            raise NotAuthenticated(
-                f"the token that {peer} sent is not known here; ask who runs the broker for one"
-            )
         return found
 
 
@@ -63,31 +50,38 @@ def read_tokens_file(path: str) -> dict[str, str]:
     Raises:
         InvalidConfig: with file and line; never shows a token. Also when nobody is named, since that would let everybody in.
     """
-    tokens: dict[str, str] = {}
-    for number, line in enumerate(_lines(path), 1):
+    return _read_secrets(path, "tokens_file", "principal", "token")
+
+
+def read_users_file(path: str) -> dict[str, str]:
+    """User → password, from lines of 'user password', as `read_tokens_file`."""
+    return _read_secrets(path, "users_file", "user", "password")
+
+
+def _read_secrets(path: str, option: str, who: str, secret: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for number, line in enumerate(_lines(path, option), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
         if len(words) != 2:
-            raise InvalidConfig(
-                f"{path}:{number}: a principal and a token are expected, with a space between"
-            )
-        if words[0] in tokens:
-            raise InvalidConfig(f"{path}:{number}: principal {words[0]!r} stands twice")
-        tokens[words[0]] = words[1]
-    if not tokens:
+            raise InvalidConfig(f"{path}:{number}: a {who} and a {secret} are expected, with a space between")
+        if words[0] in found:
+            raise InvalidConfig(f"{path}:{number}: {who} {words[0]!r} stands twice")
+        found[words[0]] = words[1]
+    if not found:
         raise InvalidConfig(
-            f"tokens_file {path} names nobody; write a principal and a token per line, or leave tokens_file out to let"
+            f"{option} {path} names nobody; write a {who} and a {secret} per line, or leave {option} out to let"
             " everybody in"
         )
-    return tokens
+    return found
 
 
-def _lines(path: str) -> list[str]:
+def _lines(path: str, option: str) -> list[str]:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read().splitlines()
     except OSError as error:
-        raise InvalidConfig(f"tokens_file {path} cannot be read: {error.strerror}") from None
+        raise InvalidConfig(f"{option} {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise InvalidConfig(f"tokens_file {path} is not UTF-8 text") from None
+        raise InvalidConfig(f"{option} {path} is not UTF-8 text") from None

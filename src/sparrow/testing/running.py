@@ -1,6 +1,6 @@
 """Brokers that run for the length of a test: in a thread with its own event loop, or in a process.
 
-The port stays the same over `restart`, so that clients find the broker again. Options are read as `sparrow serve` reads them; the
+The ports stay the same over `restart`, so that clients find the broker again. Options are read as `sparrow serve` reads them; the
 environment and a `sparrow.yml` of the caller play no part.
 """
 
@@ -45,6 +45,11 @@ class RunningBroker:
         return self._ready.url
 
     @property
+    def kafka(self) -> str:
+        """Bootstrap servers for Kafka clients: localhost:PORT; "" when that door is off."""
+        return self._ready.kafka
+
+    @property
     def host(self) -> str:
         return self._ready.host
 
@@ -66,6 +71,8 @@ class RunningBroker:
         """Stop it (gracefully, unless it was killed before) and start it again on the same port and data."""
         self.stop()
         self._options["native_port"] = self.port
+        if self.kafka:
+            self._options["kafka_port"] = int(self.kafka.rpartition(":")[2])
         self._ready = self._start()
 
     def stop(self) -> None:
@@ -99,7 +106,7 @@ def _config(given: Mapping[str, object]) -> ServerConfig:
 def running(*, process: bool, data_dir: str | None, options: Mapping[str, Any]) -> Iterator[RunningBroker]:
     """See `sparrow.testing.broker`."""
     work_dir = tempfile.mkdtemp(prefix="sparrow-test-")
-    chosen = {"native_port": 0, "reserve_bytes": 0, **options, "data_dir": data_dir or f"{work_dir}/data"}
+    chosen = {"native_port": 0, "kafka_port": 0, "reserve_bytes": 0, **options, "data_dir": data_dir or f"{work_dir}/data"}
     host = _host(process, work_dir)
     try:
         yield RunningBroker(host, chosen)

@@ -12,7 +12,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import Draining, Overloaded, SparrowError
-from sparrow.frontends.native.limits import NativeLimits, ReceiveBudget
+from sparrow.frontends.budget import ReceiveBudget
+from sparrow.frontends.native.limits import NativeLimits
 from sparrow.frontends.native.listener import Pump
 from sparrow.frontends.native.session import Authenticator, Session
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from sparrow.protocol.native.connection import Connection, Event, Role, State
 
 if TYPE_CHECKING:
-    from sparrow.frontends.native.limits import NativeLimits, ReceiveBudget
+    from sparrow.frontends.budget import ReceiveBudget
+    from sparrow.frontends.native.limits import NativeLimits
 
 
 class Hold:

@@ -51,7 +51,9 @@ class ProducerChannel:
         if not head.idempotent:
             return ProducerOpened(NOT_IDEMPOTENT, NOT_IDEMPOTENT, window_bytes)
         if head.producer_id >= 0:
-            identity = broker.resume_producer(head.producer_id, head.producer_epoch)
+            identity = broker.resume_producer(
+                head.producer_id, head.producer_epoch, principal=self._session.principal
+            )
         else:
             identity = await broker.open_producer(principal=self._session.principal)
         return ProducerOpened(identity.producer_id, identity.epoch, window_bytes)

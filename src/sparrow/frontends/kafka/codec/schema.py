@@ -1,0 +1,107 @@
+"""kio's classes: which class a message has in a version, and what its fields are on the wire.
+
+Loaded at the first use of a version, because all of them together would cost seconds.
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
+
+from kio.index import load_request_schema, load_response_schema
+
+if TYPE_CHECKING:
+    from dataclasses import Field
+
+Class = Any
+"""A class of kio's; what attributes it has `wire_fields` alone knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireField:
+    """A field of a message.
+
+    `kind` is the primitive's name in the schema, or "" where the field holds a message (`entity`). `tag` is set for tagged
+    fields of flexible versions (KIP-482).
+    """
+
+    name: str
+    kind: str
+    entity: Class | None
+    is_array: bool
+    is_nullable: bool
+    tag: int | None
+    default: Any
+
+
+@cache
+def request_class(api_key: int, version: int) -> Class:
+    """The class of a request."""
+    return load_request_schema(api_key, version)
+
+
+@cache
+def response_class(api_key: int, version: int) -> Class:
+    """The class of a response."""
+    return load_response_schema(api_key, version)
+
+
+@cache
+def wire_fields(entity: Class) -> tuple[WireField, ...]:
+    """The fields of a class in wire order."""
+    return tuple(_wire_field(each) for each in fields(entity))
+
+
+def _wire_field(field: Field[Any]) -> WireField:
+    inner, is_nullable = _without_none(field.type)
+    is_array = get_origin(inner) is tuple
+    if is_array:
+        inner = get_args(inner)[0]
+    entity = inner if is_dataclass(inner) else None
+    kind = "" if entity is not None else field.metadata["kafka_type"]
+    default = (
+        field.default if field.default is not MISSING else _implicit(kind, entity, is_array, is_nullable)
+    )
+    return WireField(
+        field.name,
+        kind,
+        entity,
+        is_array,
+        is_nullable,
+        field.metadata.get("tag"),
+        default,
+    )
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return annotation, False
+    (inner,) = (each for each in get_args(annotation) if each is not types.NoneType)
+    return inner, True
+
+
+def _implicit(kind: str, entity: Class | None, is_array: bool, is_nullable: bool) -> Any:
+    """What a field is where a version does not have it and its schema states no default."""
+    if is_nullable:
+        return None
+    if is_array:
+        return ()
+    if entity is not None:
+        return entity(**{each.name: each.default for each in wire_fields(entity)})
+    return _ZEROS.get(kind, 0)
+
+
+_ZEROS: dict[str, Any] = {
+    "string": "",
+    "bytes": b"",
+    "records": None,
+    "bool": False,
+    "uuid": None,
+    "float64": 0.0,
+    "timedelta_i32": timedelta(),
+    "timedelta_i64": timedelta(),
+    "datetime_i64": None,
+}

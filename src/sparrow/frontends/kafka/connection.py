@@ -1,0 +1,334 @@
+"""One connection: frames in, answers out, in order.
+
+Strategy: requests are handled one at a time, as Kafka does, except that a Produce may wait for the disk while later requests are
+handled: its records are in the log already, so the order is kept, and one sync serves all that wait. Answers leave in
+the order of the requests. Reading stops while too much is unhandled, unanswered or unsent, so memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from sparrow.broker.authz import ANONYMOUS
+from sparrow.frontends.kafka.codec.requests import MalformedRequest
+from sparrow.frontends.kafka.dispatch import begin
+from sparrow.frontends.tls import certificate_principal
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from sparrow.broker.authz import Principal
+    from sparrow.frontends.kafka.codec.responses import Piece
+    from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener
+
+log = logging.getLogger("sparrow.kafka")
+
+_SIZE = struct.Struct(">i")
+_LAST_WORDS_S: Final = 5.0
+
+
+class _Answer:
+    """A place in the order of answers. `pieces` is None until it is known; [] where none is sent."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] | None = None
+
+
+class Connection(asyncio.Protocol):
+    """Feeds requests to `dispatch`. Loop thread only.
+
+    `principal` is who speaks; the SASL handlers set it. `state` is a place for what handlers keep per connection (SASL exchange,
+    fetch statistics), by name.
+    """
+
+    def __init__(self, frontend: KafkaFrontend, listener: Listener, number: int) -> None:
+        self.frontend = frontend
+        self.listener = listener
+        self.id = f"k{number}"
+        self.principal: Principal = ANONYMOUS
+        self.is_authenticated = not listener.sasl
+        self.session_ends_at: float | None = None
+        """When the client must have logged in again, on the loop's clock; None: never (KIP-368)."""
+        self.software = ""
+        """Name and version that the client gave in ApiVersions (KIP-511)."""
+        self.peer_host = ""
+        self.local_host = ""
+        self.state: dict[str, Any] = {}
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._received: list[bytes] = []
+        self._received_bytes = 0
+        self._wanted_bytes = 4
+        """How many received bytes allow a step: the length, then the frame."""
+        self._reserved_bytes = 0
+        self._frames: deque[bytes | memoryview] = deque()
+        self._answers: deque[_Answer] = deque()
+        self._working: asyncio.Task[None] | None = None
+        self._is_paused = False
+        self._can_write = True
+        self._is_ending = False
+        self._muted_until = 0.0
+        self._last_received_at = self._loop.time()
+        self._busy_since = self._last_received_at
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether the client has logged in where it must, and its session has not ended."""
+        ends_at = self.session_ends_at
+        return self.is_authenticated and (ends_at is None or self._loop.time() < ends_at)
+
+    # ── called by the transport ───────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=self.frontend.limits.write_high_water_bytes)
+        self.peer_host = _host(transport.get_extra_info("peername"))
+        self.local_host = _host(transport.get_extra_info("sockname"))
+        self.principal = replace(certificate_principal(transport) or ANONYMOUS, host=self.peer_host)
+        if not self.frontend.admit(self):
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._last_received_at = self._loop.time()
+        if self._is_ending:
+            return
+        self._received.append(data)
+        self._received_bytes += len(data)
+        if self._received_bytes >= self._wanted_bytes:
+            self._take_frames()
+            self._run()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
+        self._transport = None
+        self._is_ending = True
+        self._reserve(0)
+        self._frames.clear()
+        self._answers.clear()
+        if self._working is not None:
+            self._working.cancel()
+        self.frontend.dismiss(self)
+
+    def pause_writing(self) -> None:
+        self._can_write = False
+        self._balance()
+
+    def resume_writing(self) -> None:
+        self._can_write = True
+        self._run()
+
+    # ── frames ────────────────────────────────────────────────────────────────────────────────────
+
+    def _take_frames(self) -> None:
+        """Cut what was received into frames; keep the unfinished rest."""
+        data = self._received[0] if len(self._received) == 1 else b"".join(self._received)
+        self._received.clear()
+        view, offset, end = memoryview(data), 0, len(data)
+        self._wanted_bytes = 4
+        while end - offset >= 4:
+            (size,) = _SIZE.unpack_from(data, offset)
+            if not self._is_allowed(size):
+                return
+            if end - offset - 4 < size:
+                self._wanted_bytes = 4 + size
+                break
+            self._frames.append(view[offset + 4 : offset + 4 + size])
+            offset += 4 + size
+        rest = end - offset
+        if rest:
+            self._received.append(data[offset:] if offset else data)
+        self._received_bytes = rest
+        self._reserve(self._wanted_bytes if self._wanted_bytes > 4 else 0)
+
+    def _is_allowed(self, size: int) -> bool:
+        limits = self.frontend.limits
+        limit = (
+            limits.max_request_bytes if self.is_authenticated else limits.max_unauthenticated_request_bytes
+        )
+        if 0 <= size <= limit:
+            return True
+        self.fail(f"a request of {size} bytes was announced; allowed are 0 to {limit}")
+        return False
+
+    # ── requests, one after the other ─────────────────────────────────────────────────────────────
+
+    def _run(self) -> None:
+        """Begin requests until one has to be waited for."""
+        frames = self._frames
+        while frames and self._may_begin():
+            frame = frames.popleft()
+            self._busy_since = self._last_received_at
+            try:
+                begun = begin(self, frame)
+            except MalformedRequest as error:
+                self.fail(str(error))
+                return
+            except Exception:
+                log.exception("connection %s of %s: a request failed", self.id, self.peer_host)
+                self.abort()
+                return
+            if begun is None:
+                continue
+            answer = _Answer()
+            self._answers.append(answer)
+            if isinstance(begun, list):
+                answer.pieces = begun
+            elif isinstance(begun, asyncio.Future):
+                begun.add_done_callback(partial(self._settled, answer))
+            else:
+                self._working = self._loop.create_task(self._work(begun, answer))
+                self._working.add_done_callback(self._worked)
+        self._send_answers()
+        self._balance()
+
+    def _may_begin(self) -> bool:
+        return (
+            self._working is None
+            and self._can_write
+            and not self._is_ending
+            and len(self._answers) < self.frontend.limits.max_unanswered_produces
+            and not self._is_muted()
+        )
+
+    async def _work(self, coroutine: Coroutine[Any, Any, list[Piece] | None], answer: _Answer) -> None:
+        answer.pieces = await coroutine or []
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        self._working = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            if isinstance(error, MalformedRequest):
+                self.fail(str(error))
+            else:
+                log.error("connection %s of %s: a request failed", self.id, self.peer_host, exc_info=error)
+                self.abort()
+            return
+        self._run()
+
+    def _settled(self, answer: _Answer, future: asyncio.Future[list[Piece]]) -> None:
+        """A Produce has its answer. Its handler turns every failure into a code, so an exception is a bug."""
+        if future.cancelled() or self._transport is None:
+            return
+        error = future.exception()
+        if error is not None:
+            log.error("connection %s of %s: a produce failed", self.id, self.peer_host, exc_info=error)
+            self.abort()
+            return
+        answer.pieces = future.result()
+        if self._answers and self._answers[0] is answer:
+            self._run()
+
+    def _send_answers(self) -> None:
+        answers = self._answers
+        if not answers or answers[0].pieces is None or self._transport is None:
+            return
+        pieces: list[Piece] = []
+        while answers and answers[0].pieces is not None:
+            pieces += answers.popleft().pieces or ()
+        if pieces and not self._transport.is_closing():
+            self._transport.writelines(pieces)
+        if self._is_ending and not answers and self._working is None:
+            self._transport.close()
+
+    # ── flow control ──────────────────────────────────────────────────────────────────────────────
+
+    def mute(self, seconds: float) -> None:
+        """Begin no request for so long: how a quota is enforced (KIP-219)."""
+        until = self._loop.time() + seconds
+        if until > self._muted_until:
+            self._muted_until = until
+            self._loop.call_at(until + 0.001, self._run)
+
+    def _is_muted(self) -> bool:
+        return self._muted_until > 0.0 and self._loop.time() < self._muted_until
+
+    def _balance(self) -> None:
+        """Read, or do not."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        has_enough = len(self._frames) >= self.frontend.limits.max_waiting_requests or (
+            bool(self._frames) and not self._can_write
+        )
+        should_pause = has_enough or self._reserved_bytes < 0
+        if should_pause and not self._is_paused:
+            self._transport.pause_reading()
+        elif self._is_paused and not should_pause:
+            self._transport.resume_reading()
+        self._is_paused = should_pause
+
+    def _reserve(self, size_bytes: int) -> None:
+        """Exchange the reservation of the receive budget for one of the unfinished frame; without room, reading waits."""
+        budget = self.frontend.budget
+        if self._reserved_bytes < 0:
+            budget.withdraw(self._granted)
+        elif self._reserved_bytes:
+            budget.release(self._reserved_bytes)
+        self._reserved_bytes = 0
+        if size_bytes and not budget.reserve(size_bytes, self._granted):
+            self._reserved_bytes = -size_bytes
+        elif size_bytes:
+            self._reserved_bytes = size_bytes
+
+    def _granted(self) -> None:
+        self._reserved_bytes = -self._reserved_bytes
+        self._balance()
+
+    # ── the end ───────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is being worked on."""
+        return self._working is None and not self._answers
+
+    def sweep(self, now: float) -> None:
+        """Close a connection that is silent for too long; one that waits for us is not silent."""
+        limits = self.frontend.limits
+        if not self.is_settled or self._is_paused or self._frames:
+            return
+        silent_s = now - self._last_received_at
+        if silent_s * 1000 > (limits.stall_timeout_ms if self._received else limits.idle_timeout_ms):
+            self.abort()
+
+    def finish(self) -> None:
+        """Take no more requests; close when the answers that are due have been sent."""
+        self._is_ending = True
+        self._frames.clear()
+        if self.is_settled and self._transport is not None:
+            self._transport.close()
+
+    def close_after(self, seconds: float) -> None:
+        """Take no more requests; close a little later, so that the last answer is read and guessing is slow."""
+        self._is_ending = True
+        self._frames.clear()
+        self._loop.call_later(seconds, self.finish)
+
+    def fail(self, why: str) -> None:
+        """The peer does not speak the protocol: close. What was asked before is answered first."""
+        log.warning("connection %s of %s closed: %s", self.id, self.peer_host, why)
+        self._received.clear()
+        self._received_bytes = 0
+        self._reserve(0)
+        self.finish()
+        self._loop.call_later(_LAST_WORDS_S, self.abort)
+
+    def abort(self) -> None:
+        """Close now."""
+        self._is_ending = True
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _host(address: Any) -> str:
+    return str(address[0]) if isinstance(address, tuple) else ""

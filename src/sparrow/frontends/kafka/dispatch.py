@@ -1,0 +1,136 @@
+"""From a frame to a handler and back: which API, which version, may it be asked now.
+
+A handler is a function of (request, call). It returns a response, a coroutine that ends with one, or, for Produce, a future of
+the finished frame; None where the protocol sends no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sparrow.frontends.kafka.apis import APIS, Api, Route
+from sparrow.frontends.kafka.codec.requests import Header, MalformedRequest, lift, read_header, read_request
+from sparrow.frontends.kafka.codec.responses import write_response
+from sparrow.frontends.kafka.codec.schema import request_class
+
+if TYPE_CHECKING:
+    from sparrow.broker.authz import Principal
+    from sparrow.broker.broker import Broker
+    from sparrow.frontends.kafka.codec.responses import Piece
+    from sparrow.frontends.kafka.connection import Connection
+    from sparrow.frontends.kafka.frontend import KafkaFrontend
+
+Begun = list["Piece"] | asyncio.Future[list["Piece"]] | Coroutine[Any, Any, list["Piece"] | None] | None
+Handler = Callable[[Any, "Call"], Any]
+
+NO_THROTTLE = timedelta()
+"""For `throttle_time` of responses; `throttle` below fills in what a quota asks for."""
+
+
+@dataclass(slots=True)
+class Call:
+    """A request on its way: what a handler may want to know beside the body."""
+
+    connection: Connection
+    header: Header
+
+    @property
+    def broker(self) -> Broker:
+        return self.connection.frontend.broker
+
+    @property
+    def frontend(self) -> KafkaFrontend:
+        return self.connection.frontend
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        return self.connection.principal
+
+    @property
+    def version(self) -> int:
+        """The version that the client speaks."""
+        return self.header.version
+
+    @property
+    def client_id(self) -> str:
+        return self.header.client_id or ""
+
+    @property
+    def client_host(self) -> str:
+        """The peer's address as Kafka shows it, "/127.0.0.1"."""
+        return "/" + self.connection.peer_host
+
+    def frame(self, response: Any) -> list[Piece]:
+        """A response as bytes, for handlers that answer with frames."""
+        header = self.header
+        return write_response(header.api_key, header.version, header.correlation_id, response)
+
+
+def begin(connection: Connection, frame: bytes | memoryview) -> Begun:
+    """Begin a request.
+
+    Raises:
+        MalformedRequest: the connection is to be closed.
+    """
+    raw = connection.state.get("raw")
+    if raw is not None:  # SASL tokens without a header, after SaslHandshake version 0
+        handled: Begun = raw(connection, frame)
+        return handled
+    header = read_header(frame)
+    api = APIS.get(header.api_key)
+    if api is None:
+        raise MalformedRequest(f"API key {header.api_key} is not served here")
+    if api.needs_authentication and not connection.may_ask:
+        when = "after its session had ended" if connection.is_authenticated else "before authentication"
+        raise MalformedRequest(f"{api.name} was asked for {when}")
+    call = Call(connection, header)
+    route = api.route(header.version)
+    if route is None:
+        return _unsupported(api, call)
+    request = read_request(frame, header)
+    if route.schema >= 0 and route.schema != header.version:
+        request = lift(request, request_class(header.api_key, route.schema))
+    answer = _handler(route)(request, call)
+    if answer is None:
+        return None
+    if asyncio.iscoroutine(answer):
+        return _finish(call, answer)
+    if isinstance(answer, (list, asyncio.Future)):
+        return answer
+    return call.frame(answer)
+
+
+async def _finish(call: Call, working: Coroutine[Any, Any, Any]) -> list[Piece] | None:
+    response = await working
+    if response is None or isinstance(response, list):
+        return response
+    return call.frame(response)
+
+
+def _unsupported(api: Api, call: Call) -> Begun:
+    if api.key == 18:
+        from sparrow.frontends.kafka.handlers.api_versions import unsupported
+
+        return unsupported(call)
+    raise MalformedRequest(
+        f"{api.name} version {call.version} is not served; versions {api.first} to {api.last} are"
+    )
+
+
+@cache
+def _handler(route: Route) -> Handler:
+    module, _, function = route.handler.partition(":")
+    handler: Handler = getattr(import_module(f"sparrow.frontends.kafka.handlers.{module}"), function)
+    return handler
+
+
+def throttled(response: Any, milliseconds: int) -> Any:
+    """The response, saying how long the client is held back."""
+    return replace(response, throttle_time=timedelta(milliseconds=milliseconds))

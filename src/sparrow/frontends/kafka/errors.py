@@ -1,0 +1,74 @@
+"""Sparrow's errors as Kafka's codes, in one table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kio.schema.errors import ErrorCode
+
+from sparrow.base import errors as sparrow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_CODES: Final[Mapping[type[sparrow.SparrowError], ErrorCode]] = {
+    sparrow.SparrowError: ErrorCode.unknown_server_error,
+    sparrow.BadInput: ErrorCode.invalid_request,
+    sparrow.InvalidPartitions: ErrorCode.invalid_partitions,
+    sparrow.InvalidTopicName: ErrorCode.invalid_topic_exception,
+    sparrow.InvalidConfig: ErrorCode.invalid_config,
+    sparrow.RecordTooLarge: ErrorCode.message_too_large,
+    sparrow.CorruptBatch: ErrorCode.corrupt_message,
+    sparrow.UnsupportedCompression: ErrorCode.unsupported_compression_type,
+    sparrow.InvalidTimestamp: ErrorCode.invalid_timestamp,
+    sparrow.InvalidRecord: ErrorCode.invalid_record,
+    sparrow.OffsetOutOfRange: ErrorCode.offset_out_of_range,
+    sparrow.UnknownTopic: ErrorCode.unknown_topic_or_partition,
+    sparrow.UnknownPartition: ErrorCode.unknown_topic_or_partition,
+    sparrow.InvalidTransactionTimeout: ErrorCode.invalid_transaction_timeout,
+    sparrow.UnknownTransaction: ErrorCode.transactional_id_not_found,
+    sparrow.ProducerMismatch: ErrorCode.invalid_producer_id_mapping,
+    sparrow.InvalidTransactionState: ErrorCode.invalid_txn_state,
+    sparrow.ConcurrentTransactions: ErrorCode.concurrent_transactions,
+    sparrow.UnacceptableCredential: ErrorCode.unacceptable_credential,
+    sparrow.UnsupportedMechanism: ErrorCode.unsupported_sasl_mechanism,
+    sparrow.DuplicateResource: ErrorCode.duplicate_resource,
+    sparrow.UnknownUser: ErrorCode.resource_not_found,
+    sparrow.UnknownGroup: ErrorCode.group_id_not_found,
+    sparrow.TopicExists: ErrorCode.topic_already_exists,
+    sparrow.PolicyViolation: ErrorCode.policy_violation,
+    sparrow.GroupNotEmpty: ErrorCode.non_empty_group,
+    sparrow.OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
+    sparrow.DuplicateSequence: ErrorCode.duplicate_sequence_number,
+    sparrow.ProducerFenced: ErrorCode.invalid_producer_epoch,
+    sparrow.UnknownProducer: ErrorCode.unknown_producer_id,
+    sparrow.UnknownMember: ErrorCode.unknown_member_id,
+    sparrow.StaleMember: ErrorCode.illegal_generation,
+    sparrow.NotAuthenticated: ErrorCode.sasl_authentication_failed,
+    sparrow.NotAuthorized: ErrorCode.cluster_authorization_failed,
+    sparrow.Unavailable: ErrorCode.coordinator_not_available,
+    sparrow.DiskFull: ErrorCode.kafka_storage_error,
+    sparrow.StorageFailed: ErrorCode.kafka_storage_error,
+    sparrow.Draining: ErrorCode.not_leader_or_follower,
+    sparrow.Overloaded: ErrorCode.kafka_storage_error,
+    sparrow.TimedOut: ErrorCode.request_timed_out,
+    sparrow.UnsupportedVersion: ErrorCode.unsupported_version,
+}
+_DENIED: Final[Mapping[str, ErrorCode]] = {
+    "Topic": ErrorCode.topic_authorization_failed,
+    "Group": ErrorCode.group_authorization_failed,
+    "Cluster": ErrorCode.cluster_authorization_failed,
+    "TransactionalId": ErrorCode.transactional_id_authorization_failed,
+    "DelegationToken": ErrorCode.delegation_token_authorization_failed,
+}
+
+
+def code_of(error: sparrow.SparrowError) -> ErrorCode:
+    """The code of an error, or of the nearest kind that has one."""
+    if isinstance(error, sparrow.NotAuthorized):
+        return _DENIED.get(error.resource_type, ErrorCode.cluster_authorization_failed)
+    for kind in type(error).__mro__:
+        code = _CODES.get(kind)
+        if code is not None:
+            return code
+    return ErrorCode.unknown_server_error

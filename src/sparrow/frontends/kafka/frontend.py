@@ -1,0 +1,186 @@
+"""The door as a whole: its listeners, its connections, the way it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparrow.frontends.budget import ReceiveBudget
+from sparrow.frontends.kafka.connection import Connection
+from sparrow.frontends.kafka.fetch_sessions import FetchSessions
+from sparrow.frontends.kafka.limits import KafkaLimits
+
+if TYPE_CHECKING:
+    import ssl
+
+    from sparrow.broker.broker import Broker
+    from sparrow.frontends.kafka.sasl import Logins
+
+log = logging.getLogger("sparrow.kafka")
+
+BACKLOG = 1024
+LOCALHOST = "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """An address that clients connect to, and the address that they are told to use from then on.
+
+    Args:
+        host: an address or name of this machine; "localhost" listens on its IPv4 and IPv6 loopback, "" on all addresses.
+        advertised_host: what Metadata names; "" means the address at which the client has come in, which is right
+            unless something between translates addresses. Loopback is named "localhost".
+        advertised_port: -1 means the port that is listened on.
+        sasl: whether clients have to authenticate.
+    """
+
+    name: str
+    host: str
+    port: int
+    advertised_host: str = ""
+    advertised_port: int = -1
+    tls: ssl.SSLContext | None = None
+    sasl: bool = False
+
+
+class KafkaFrontend:
+    """Serves Kafka's protocol on one or several listeners. Loop thread only.
+
+    Args:
+        logins: who may come in where SASL is asked for; the broker's users unless given.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        limits: KafkaLimits | None = None,
+        logins: Logins | None = None,
+        node_id: int = 1,
+    ) -> None:
+        self.broker = broker
+        self.logins: Logins = logins or broker.users
+        self.limits = limits or KafkaLimits()
+        self.node_id = node_id
+        self.budget = ReceiveBudget(self.limits.receive_budget_bytes)
+        self.draining: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once the door closes; long polls end then."""
+        self.fetch_sessions = FetchSessions(self.limits.max_fetch_sessions)
+        self._connections: set[Connection] = set()
+        self._all_gone = asyncio.Event()
+        self._numbers = itertools.count(1)
+        self._servers: list[asyncio.Server] = []
+        self._ports: dict[str, int] = {}
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many are connected."""
+        return len(self._connections)
+
+    async def start(self, listener: Listener) -> int:
+        """Listen on one more address; the port (the one that the system chose if 0 was asked for).
+
+        Raises:
+            OSError: the address cannot be listened on.
+        """
+        loop = asyncio.get_running_loop()
+
+        def connected() -> Connection:
+            return Connection(self, listener, next(self._numbers))
+
+        port = listener.port
+        for host in _hosts(listener.host):
+            try:
+                server = await loop.create_server(connected, host, port, backlog=BACKLOG, ssl=listener.tls)
+            except OSError:
+                if host != "::1" or not self._servers:
+                    raise
+                log.info(
+                    "listener %s: this machine has no IPv6 loopback, or its port is taken", listener.name
+                )
+                continue
+            self._servers.append(server)
+            port = server.sockets[0].getsockname()[1]
+        self._ports[listener.name] = port
+        if self._sweeping is None:
+            self._sweep_later()
+        return port
+
+    def advertised(self, connection: Connection) -> tuple[str, int]:
+        """The (host, port) that a client of this connection shall use for this broker."""
+        listener = connection.listener
+        port = listener.advertised_port if listener.advertised_port != -1 else self._ports[listener.name]
+        if listener.advertised_host:
+            return listener.advertised_host, port
+        local = connection.local_host.partition("%")[0]
+        if listener.host == LOCALHOST and local in {"127.0.0.1", "::1"}:
+            return LOCALHOST, port
+        return local.removeprefix("::ffff:"), port
+
+    async def drain(self, timeout_s: float) -> None:
+        """Stop: accept nobody, answer what was asked, close. Takes at most about `timeout_s`."""
+        if not self.draining.done():
+            self.draining.set_result(None)
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.finish()
+        if self._connections:
+            self._all_gone.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._all_gone.wait()
+        for connection in list(self._connections):
+            connection.abort()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        await asyncio.sleep(0)
+        for server in self._servers:
+            await server.wait_closed()
+
+    # ── offered to the connections ────────────────────────────────────────────────────────────────
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a connection in; whether it may be served."""
+        self._connections.add(connection)
+        if self.draining.done():
+            return False
+        if len(self._connections) > self.limits.max_connections:
+            log.warning(
+                "a connection of %s was refused: %d are open, which is the limit (max_connections)",
+                connection.peer_host,
+                self.limits.max_connections,
+            )
+            return False
+        return True
+
+    def dismiss(self, connection: Connection) -> None:
+        """Count a connection out."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._all_gone.set()
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────────
+
+    def _sweep_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweeping = loop.call_later(self.limits.sweep_interval_ms / 1000, self._sweep)
+
+    def _sweep(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for connection in list(self._connections):
+            connection.sweep(now)
+        self._sweep_later()
+
+
+def _hosts(host: str) -> list[str | None]:
+    """The addresses to bind. Both loopbacks for "localhost", whatever the machine's hosts file says of it."""
+    if host == LOCALHOST:
+        return ["127.0.0.1", "::1"] if socket.has_ipv6 else ["127.0.0.1"]
+    return [host or None]

@@ -1,0 +1,78 @@
+"""ApiVersions (KIP-35, KIP-511, KIP-584): what is served here, in which versions."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from kio.schema.api_versions.v4.response import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from kio.schema.errors import ErrorCode
+
+from sparrow.frontends.kafka.apis import APIS
+from sparrow.frontends.kafka.codec.responses import write_response
+from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+
+if TYPE_CHECKING:
+    from kio.schema.api_versions.v4.request import ApiVersionsRequest
+
+    from sparrow.frontends.kafka.codec.responses import Piece
+    from sparrow.frontends.kafka.dispatch import Call
+
+FEATURES: dict[str, tuple[int, int, int]] = {
+    # name: lowest supported, highest supported, finalized level
+    "metadata.version": (7, 29, 29),
+}
+"""KIP-584. Levels decide what clients use: transaction.version 2 switches KIP-890 on, group.version 1 KIP-848."""
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
+    """Answers before authentication, too."""
+    if call.version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
+            return _response(ErrorCode.invalid_request)
+        call.connection.software = f"{name} {version}"
+    return _response(ErrorCode.none)
+
+
+def unsupported(call: Call) -> list[Piece]:
+    """The answer to a version that is not served: version 0 with error 35, naming the versions of ApiVersions (KIP-511)."""
+    response = _response(ErrorCode.unsupported_version)
+    return write_response(call.header.api_key, 0, call.header.correlation_id, response)
+
+
+@cache
+def _response(code: ErrorCode) -> ApiVersionsResponse:
+    has_all = code is not ErrorCode.invalid_request
+    return ApiVersionsResponse(
+        error_code=code,
+        api_keys=_api_keys() if has_all else (),
+        throttle_time=NO_THROTTLE,
+        supported_features=tuple(
+            SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high, _) in FEATURES.items()
+        ),
+        finalized_features_epoch=1,
+        finalized_features=tuple(
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, (_, _, level) in FEATURES.items()
+        ),
+    )
+
+
+def _api_keys() -> tuple[ApiVersion, ...]:
+    return tuple(
+        ApiVersion(
+            api_key=key,
+            min_version=api.first if api.advertised_from is None else api.advertised_from,
+            max_version=api.last,
+        )
+        for key, api in sorted(APIS.items())
+    )

@@ -1,0 +1,243 @@
+"""Fetch: records of many partitions, with sessions (KIP-227), isolation levels (KIP-98), topic ids (KIP-516) and a long poll.
+
+Versions differ in how topics are named (names up to 12, ids from 13); the rest is one code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v12 import response as named
+from kio.schema.fetch.v18 import response as identified
+
+from sparrow.base.errors import SparrowError
+from sparrow.broker.authz import Operation
+from sparrow.broker.fetch import Fetched, FetchRequest
+from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.errors import code_of
+from sparrow.frontends.kafka.fetch_sessions import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
+    NO_SESSION,
+    Key,
+    Session,
+    SessionPartition,
+)
+from sparrow.frontends.kafka.handlers.leader_epochs import epoch_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from sparrow.frontends.kafka.dispatch import Call
+
+FIRST_WITH_IDS = 13
+FIRST_WITH_ZSTD = 10
+READ_COMMITTED = 1
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What one request asks for after its session was looked up."""
+
+    partitions: dict[Key, SessionPartition]
+    session: Session | None = None
+    """Set for incremental requests."""
+    session_id: int = NO_SESSION
+    errors: dict[Key, ErrorCode] = field(default_factory=dict)
+
+
+async def handle(request: Any, call: Call) -> Any:
+    """Answers when `min_bytes` are there, `max_wait` is over, a partition has an error, or the door closes."""
+    plan = _plan(request, call)
+    if isinstance(plan, ErrorCode):
+        return _response(call, plan, NO_SESSION, ())
+    wanted = _wanted(plan, call)
+    min_bytes = 0 if plan.errors else request.min_bytes
+    results = await call.broker.fetch(
+        [fetch for _, fetch in wanted],
+        max_bytes=min(max(request.max_bytes, 0), call.frontend.limits.max_fetch_bytes),
+        min_bytes=min(min_bytes, call.frontend.limits.max_fetch_bytes),
+        max_wait_ms=round(request.max_wait.total_seconds() * 1000),
+        committed=request.isolation_level == READ_COMMITTED,
+        stop=call.frontend.draining,
+        principal=call.principal,
+    )
+    fetched = {key: result for (key, _), result in zip(wanted, results, strict=True)}
+    return _answer(plan, call, fetched, committed=request.isolation_level == READ_COMMITTED)
+
+
+# ── the session ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _plan(request: Any, call: Call) -> _Plan | ErrorCode:
+    sessions = call.frontend.fetch_sessions
+    now = asyncio.get_running_loop().time()
+    uses_ids = call.version >= FIRST_WITH_IDS
+    session_id = getattr(request, "session_id", NO_SESSION)
+    epoch = getattr(request, "session_epoch", FINAL_EPOCH)
+    if epoch in {FINAL_EPOCH, FIRST_EPOCH}:
+        sessions.close(session_id)
+        partitions = dict(_requested(request, call))
+        created = NO_SESSION
+        if epoch == FIRST_EPOCH and partitions:
+            created = sessions.create(partitions, now, uses_ids=uses_ids)
+        return _Plan(dict(partitions), None, created)
+    session = sessions.find(session_id)
+    if session is None:
+        return ErrorCode.fetch_session_id_not_found
+    if session.epoch != epoch:
+        return ErrorCode.invalid_fetch_session_epoch
+    if session.uses_ids != uses_ids:
+        return ErrorCode.fetch_session_topic_id_error
+    sessions.advance(session, now)
+    for key in _forgotten(request, call):
+        session.partitions.pop(key, None)
+    _update(session, _requested(request, call))
+    return _Plan(dict(session.partitions), session, session.id)
+
+
+def _update(session: Session, requested: Iterable[tuple[Key, SessionPartition]]) -> None:
+    for key, wanted in requested:
+        known = session.partitions.get(key)
+        if known is None:
+            session.partitions[key] = wanted
+        else:
+            known.offset, known.max_bytes = wanted.offset, wanted.max_bytes
+            known.current_leader_epoch = wanted.current_leader_epoch
+
+
+def _requested(request: Any, call: Call) -> Iterator[tuple[Key, SessionPartition]]:
+    has_ids, has_epochs = call.version >= FIRST_WITH_IDS, call.version >= 9
+    for topic in request.topics:
+        name = topic.topic_id if has_ids else topic.topic
+        for each in topic.partitions:
+            epoch = each.current_leader_epoch if has_epochs else -1
+            yield (
+                (name, each.partition),
+                SessionPartition(each.fetch_offset, each.partition_max_bytes, epoch),
+            )
+
+
+def _forgotten(request: Any, call: Call) -> Iterator[Key]:
+    has_ids = call.version >= FIRST_WITH_IDS
+    for topic in request.forgotten_topics_data:
+        name = topic.topic_id if has_ids else topic.topic
+        for partition in topic.partitions:
+            yield name, partition
+
+
+# ── what to read ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _wanted(plan: _Plan, call: Call) -> list[tuple[Key, FetchRequest]]:
+    """What to ask the broker for; what is wrong already goes to `plan.errors`."""
+    wanted = []
+    for key, each in plan.partitions.items():
+        code, name = _check(key, each, call)
+        if code is ErrorCode.none:
+            wanted.append((key, FetchRequest(name, key[1], each.offset, max(each.max_bytes, 0))))
+        else:
+            plan.errors[key] = code
+    return wanted
+
+
+def _check(key: Key, wanted: SessionPartition, call: Call) -> tuple[ErrorCode, str]:
+    topic, partition = key
+    if isinstance(topic, str):
+        name = topic
+    else:
+        found = call.broker.topics.find_id(topic)
+        if found is None:
+            return ErrorCode.unknown_topic_id, ""
+        name = found.name
+    try:
+        config = call.broker.partition(
+            name, partition, operation=Operation.READ, principal=call.principal
+        ).config
+    except SparrowError as error:
+        return code_of(error), name
+    if config.compression == "zstd" and call.version < FIRST_WITH_ZSTD:
+        return ErrorCode.unsupported_compression_type, name
+    return epoch_error(wanted.current_leader_epoch), name
+
+
+# ── the answer ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _answer(plan: _Plan, call: Call, fetched: dict[Key, Fetched], *, committed: bool) -> Any:
+    session = plan.session or call.frontend.fetch_sessions.find(plan.session_id)
+    schema = _schema(call)
+    answers: list[tuple[Key, Any]] = []
+    for key in plan.partitions:
+        result = fetched.get(key)
+        if result is None or result.error is not None:
+            code = plan.errors[key] if result is None else code_of(result.error)
+            answers.append((key, _failed(key, code, schema)))
+            if session is not None and key in session.partitions:
+                session.partitions[
+                    key
+                ].high_watermark = -1  # so that the partition is named again once it is well
+            continue
+        has_moved = session is None or _note(session, key, result)
+        if plan.session is None or has_moved or result.size_bytes:
+            answers.append((key, _data(key, result, schema, committed=committed)))
+    return _response(call, ErrorCode.none, plan.session_id, answers)
+
+
+def _note(session: Session, key: Key, result: Fetched) -> bool:
+    """Remember what the client learns; whether an offset moved."""
+    known = session.partitions.get(key)
+    if known is None:
+        return True
+    seen = (known.high_watermark, known.log_start_offset, known.last_stable_offset)
+    now = (result.high_watermark, result.log_start_offset, result.last_stable_offset)
+    known.high_watermark, known.log_start_offset, known.last_stable_offset = now
+    if result.size_bytes:
+        session.moved_back(key)
+    return seen != now
+
+
+def _data(key: Key, result: Fetched, schema: Any, *, committed: bool) -> Any:
+    return schema.PartitionData(
+        partition_index=key[1],
+        error_code=ErrorCode.none,
+        high_watermark=result.high_watermark,
+        last_stable_offset=result.last_stable_offset,
+        log_start_offset=result.log_start_offset,
+        aborted_transactions=tuple(
+            schema.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in result.aborted
+        )
+        if committed
+        else None,
+        records=result.chunk.data if result.chunk is not None else b"",
+    )
+
+
+def _failed(key: Key, code: ErrorCode, schema: Any) -> Any:
+    return schema.PartitionData(
+        partition_index=key[1], error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
+    )
+
+
+def _schema(call: Call) -> Any:
+    """The classes that name topics as the client's version does."""
+    return identified if call.version >= FIRST_WITH_IDS else named
+
+
+def _response(call: Call, code: ErrorCode, session_id: int, answers: Iterable[tuple[Key, Any]]) -> Any:
+    schema = _schema(call)
+    by_topic: dict[Any, list[Any]] = {}
+    for (topic, _), data in answers:
+        by_topic.setdefault(topic, []).append(data)
+    name = "topic_id" if schema is identified else "topic"
+    responses = tuple(
+        schema.FetchableTopicResponse(**{name: topic}, partitions=tuple(data))
+        for topic, data in by_topic.items()
+    )
+    return schema.FetchResponse(
+        throttle_time=NO_THROTTLE, error_code=code, session_id=session_id, responses=responses
+    )

@@ -1,0 +1,124 @@
+"""Metadata: the broker, the topics, their partitions; makes missing topics where client and broker both want that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v13.response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+from sparrow.base.errors import NotAuthorized, SparrowError, TopicExists
+from sparrow.broker.partition import LEADER_EPOCH
+from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.errors import code_of
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Coroutine
+    from typing import Any
+
+    from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
+
+    from sparrow.broker.topics import TopicInfo
+    from sparrow.frontends.kafka.dispatch import Call
+
+NOT_ASKED = -(1 << 31)
+"""`authorized_operations` of a response when they were not asked for (KIP-430)."""
+_ALL_TOPICS_VERSION_0 = 0
+
+
+def handle(request: MetadataRequest, call: Call) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    """All topics (null), or those named or identified by id."""
+    wanted = request.topics
+    if wanted is None or (call.version == _ALL_TOPICS_VERSION_0 and not wanted):
+        infos = call.broker.list_topics(principal=call.principal)
+        return _response(request, call, [_topic(info, call) for info in infos])
+    return _handle_some(request, call, wanted)
+
+
+async def _handle_some(
+    request: MetadataRequest, call: Call, wanted: tuple[MetadataRequestTopic, ...]
+) -> MetadataResponse:
+    may_create = request.allow_auto_topic_creation or call.version < 4
+    seen: set[object] = set()
+    topics = []
+    for each in wanted:
+        key = each.name if each.name is not None else each.topic_id
+        if key not in seen:
+            seen.add(key)
+            topics.append(await _find(each, call, may_create=may_create))
+    return _response(request, call, topics)
+
+
+async def _find(wanted: MetadataRequestTopic, call: Call, *, may_create: bool) -> MetadataResponseTopic:
+    name = wanted.name
+    if name is None:
+        return _find_by_id(wanted.topic_id, call)
+    try:
+        if may_create:
+            try:
+                info = await call.broker.ensure_topic(name, principal=call.principal)
+            except TopicExists:  # somebody else made it meanwhile
+                info = call.broker.topic_listing(name, principal=call.principal)
+        else:
+            info = call.broker.topic_listing(name, principal=call.principal)
+    except SparrowError as error:
+        return _failed(code_of(error), name=name)
+    return _topic(info, call)
+
+
+def _find_by_id(topic_id: uuid.UUID | None, call: Call) -> MetadataResponseTopic:
+    topic = call.broker.topics.find_id(topic_id) if topic_id is not None else None
+    if topic is None:
+        return _failed(ErrorCode.unknown_topic_id, topic_id=topic_id)
+    try:
+        return _topic(call.broker.topic_listing(topic.name, principal=call.principal), call)
+    except NotAuthorized:  # whoever may not see a topic does not learn that its id is known
+        return _failed(ErrorCode.unknown_topic_id, topic_id=topic_id)
+
+
+def _failed(
+    code: ErrorCode, *, name: str | None = None, topic_id: uuid.UUID | None = None
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=code, name=name if name is not None else "", topic_id=topic_id, partitions=()
+    )
+
+
+def _topic(info: TopicInfo, call: Call) -> MetadataResponseTopic:
+    node = call.frontend.node_id
+    partitions = tuple(
+        MetadataResponsePartition(
+            error_code=ErrorCode.none,
+            partition_index=index,
+            leader_id=node,
+            leader_epoch=LEADER_EPOCH,
+            replica_nodes=(node,),
+            isr_nodes=(node,),
+        )
+        for index in range(info.partition_count)
+    )
+    return MetadataResponseTopic(
+        error_code=ErrorCode.none, name=info.name, topic_id=info.id, partitions=partitions
+    )
+
+
+def _response(
+    request: MetadataRequest,  # noqa: ARG001 - names the authorized operations that are wanted
+    call: Call,
+    topics: list[MetadataResponseTopic],
+) -> MetadataResponse:
+    host, port = call.frontend.advertised(call.connection)
+    return MetadataResponse(
+        throttle_time=NO_THROTTLE,
+        brokers=(MetadataResponseBroker(node_id=call.frontend.node_id, host=host, port=port),),
+        cluster_id=call.broker.cluster_id,
+        controller_id=call.frontend.node_id,
+        topics=tuple(topics),
+        error_code=ErrorCode.none,
+    )

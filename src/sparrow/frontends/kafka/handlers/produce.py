@@ -1,0 +1,200 @@
+"""Produce: record batches as they are, into the log.
+
+The answer is a future: it is done when the promise of `acks` is kept for every partition, while the connection goes on with the
+next request. Nothing here looks at a record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kio.schema.errors import ErrorCode
+from kio.schema.produce.v12 import response as named
+from kio.schema.produce.v13 import response as identified
+
+from sparrow.base.errors import InvalidRecord, SparrowError, UnsupportedCompression
+from sparrow.broker.partition import ACKS_NONE
+from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.errors import code_of
+
+if TYPE_CHECKING:
+    from sparrow.broker.partition import Published
+    from sparrow.frontends.kafka.codec.responses import Piece
+    from sparrow.frontends.kafka.dispatch import Call
+
+FIRST_WITH_IDS = 13
+FIRST_WITH_ZSTD = 7
+ACKS = (-1, 0, 1)
+_MAGIC_AT = 16
+_CODEC_AT = 22
+_ZSTD = 4
+_MAGIC = 2
+
+Topic = "str | uuid.UUID"
+
+
+def handle(request: Any, call: Call) -> list[Piece] | asyncio.Future[list[Piece]] | None:
+    """Append everything that is asked for; answer when it is as safe as `acks` wants it."""
+    collector = _Collector(call, request.acks)
+    for topic, each in _each(request, call):
+        collector.add(topic, each.index, _publish(topic, each, request, call))
+    return collector.finish()
+
+
+def _each(request: Any, call: Call) -> list[tuple[Any, Any]]:
+    has_ids = call.version >= FIRST_WITH_IDS
+    return [
+        (topic.topic_id if has_ids else topic.name, each)
+        for topic in request.topic_data
+        for each in topic.partition_data
+    ]
+
+
+def _publish(topic: Any, each: Any, request: Any, call: Call) -> asyncio.Future[Published] | _Failure:
+    """The promise, or what is wrong."""
+    if request.acks not in ACKS:
+        return _Failure(
+            ErrorCode.invalid_required_acks, f"acks {request.acks} does not exist; there are -1, 0 and 1"
+        )
+    if isinstance(topic, str):
+        name = topic
+    else:
+        found = call.broker.topics.find_id(topic) if topic is not None else None
+        if found is None:
+            return _Failure(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
+        name = found.name
+    try:
+        data = _checked(each.records, call.version)
+        return call.broker.publish(name, each.index, data, acks=request.acks, principal=call.principal)
+    except SparrowError as error:
+        return _failure_of(error)
+
+
+def _checked(records: bytes | None, version: int) -> bytes:
+    """The batches, after what Kafka checks for a request as a whole.
+
+    Raises:
+        InvalidRecord: no batch, or one of an old format. UnsupportedCompression: zstd before version 7.
+    """
+    if not records or len(records) <= _CODEC_AT:
+        raise InvalidRecord("a produce request carries one record batch for each partition")
+    if records[_MAGIC_AT] != _MAGIC:
+        raise InvalidRecord(
+            f"records have format {records[_MAGIC_AT]}; produce requests from version 3 on carry format 2"
+        )
+    if version < FIRST_WITH_ZSTD and records[_CODEC_AT] & 7 == _ZSTD:
+        raise UnsupportedCompression("zstd needs produce requests of version 7 or later (KIP-110)")
+    return records
+
+
+class _Failure:
+    """A partition that took nothing."""
+
+    __slots__ = ("code", "indexes", "text")
+
+    def __init__(self, code: ErrorCode, text: str, indexes: tuple[int, ...] = ()) -> None:
+        self.code = code
+        self.text = text
+        self.indexes = indexes
+
+
+def _failure_of(error: SparrowError) -> _Failure:
+    return _Failure(code_of(error), error.text, getattr(error, "record_indexes", ()))
+
+
+class _Collector:
+    """Gathers the outcomes of one request, in its order."""
+
+    def __init__(self, call: Call, acks: int) -> None:
+        self._call = call
+        self._acks = acks
+        self._outcomes: list[tuple[Any, int, Published | _Failure | None]] = []
+        self._pending = 0
+        self._done: asyncio.Future[list[Piece]] | None = None
+
+    def add(self, topic: Any, index: int, promise: asyncio.Future[Published] | _Failure) -> None:
+        """One partition's promise."""
+        if isinstance(promise, _Failure):
+            self._outcomes.append((topic, index, promise))
+        elif promise.done():
+            self._outcomes.append((topic, index, _outcome(promise)))
+        else:
+            place = len(self._outcomes)
+            self._outcomes.append((topic, index, None))
+            self._pending += 1
+            promise.add_done_callback(partial(self._settled, place))
+
+    def finish(self) -> list[Piece] | asyncio.Future[list[Piece]] | None:
+        """The answer, or its future. With acks 0 there is none: an error closes the connection, as Kafka does."""
+        if self._acks == ACKS_NONE:
+            failure = next((o for _, _, o in self._outcomes if isinstance(o, _Failure)), None)
+            if failure is not None:
+                self._call.connection.fail(f"produce with acks 0 failed: {failure.text}")
+            return None
+        if not self._pending:
+            return self._frame()
+        self._done = asyncio.get_running_loop().create_future()
+        return self._done
+
+    def _settled(self, place: int, promise: asyncio.Future[Published]) -> None:
+        topic, index, _ = self._outcomes[place]
+        self._outcomes[place] = (topic, index, _outcome(promise))
+        self._pending -= 1
+        if self._done is not None and not self._pending and not self._done.done():
+            self._done.set_result(self._frame())
+
+    def _frame(self) -> list[Piece]:
+        has_ids = self._call.version >= FIRST_WITH_IDS
+        schema: Any = identified if has_ids else named
+        by_topic: dict[Any, list[Any]] = {}
+        for topic, index, outcome in self._outcomes:
+            assert outcome is not None
+            by_topic.setdefault(topic, []).append(_partition(topic, index, outcome, self._call, schema))
+        responses = tuple(
+            schema.TopicProduceResponse(
+                **{"topic_id" if has_ids else "name": topic}, partition_responses=tuple(each)
+            )
+            for topic, each in by_topic.items()
+        )
+        return self._call.frame(schema.ProduceResponse(responses=responses, throttle_time=NO_THROTTLE))
+
+
+def _outcome(promise: asyncio.Future[Published]) -> Published | _Failure:
+    error = promise.exception()
+    if error is None:
+        return promise.result()
+    if isinstance(error, SparrowError):
+        return _failure_of(error)
+    raise error
+
+
+def _partition(topic: Any, index: int, outcome: Published | _Failure, call: Call, schema: Any) -> Any:
+    if isinstance(outcome, _Failure):
+        return schema.PartitionProduceResponse(
+            index=index,
+            error_code=outcome.code,
+            base_offset=-1,
+            log_append_time=None,
+            record_errors=tuple(
+                schema.BatchIndexAndErrorMessage(batch_index=each, batch_index_error_message=outcome.text)
+                for each in outcome.indexes
+            ),
+            error_message=outcome.text,
+        )
+    stamped_ms = outcome.log_append_time_ms
+    return schema.PartitionProduceResponse(
+        index=index,
+        error_code=ErrorCode.none,
+        base_offset=outcome.base_offset,
+        log_append_time=stamped_ms if stamped_ms >= 0 else None,
+        log_start_offset=_log_start(topic, index, call),
+        record_errors=(),
+    )
+
+
+def _log_start(topic: Any, index: int, call: Call) -> int:
+    topics = call.broker.topics
+    found = topics.find(topic) if isinstance(topic, str) else topics.find_id(topic)
+    return found.partitions[index].start_offset if found is not None and not found.is_deleted else -1

@@ -1,0 +1,37 @@
+"""What the door allows: one frozen object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaLimits:
+    """Sizes in bytes, times in milliseconds. Kafka's names of the same limits in brackets."""
+
+    max_connections: int = 10_000
+    max_request_bytes: int = 100 << 20
+    """(socket.request.max.bytes)"""
+    max_unauthenticated_request_bytes: int = 512 << 10
+    """(sasl.server.max.receive.size)"""
+    failed_authentication_delay_ms: int = 100
+    """(connection.failed.authentication.delay.ms)"""
+    max_session_ms: int = 0
+    """How long a login is good for; 0: as long as the connection (connections.max.reauth.ms)."""
+    receive_budget_bytes: int = 256 << 20
+    """For the unfinished requests of all connections together (queued.max.request.bytes)."""
+    max_waiting_requests: int = 64
+    """Requests of one connection that were received and not begun; above it the connection is not read from."""
+    max_unanswered_produces: int = 256
+    """Produce requests of one connection whose records wait for the disk."""
+    write_high_water_bytes: int = 4 << 20
+    """Unsent bytes above which a connection's requests wait."""
+    idle_timeout_ms: int = 600_000
+    """(connections.max.idle.ms)"""
+    stall_timeout_ms: int = 30_000
+    """How long an unfinished request may go without a byte."""
+    max_fetch_bytes: int = 55 << 20
+    """(fetch.max.bytes)"""
+    max_fetch_sessions: int = 1_000
+    """(max.incremental.fetch.session.cache.slots)"""
+    sweep_interval_ms: int = 1_000
