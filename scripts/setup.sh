@@ -63,11 +63,18 @@ find_java() {
         say "Java is missing; only the Spark parts need it. Install it, on Debian with: apt install default-jre-headless"
 }
 
+# One test drives the broker with kcat, a Kafka client from Debian; without it that test says that it was skipped.
+find_kcat() {
+    command -v kcat >/dev/null 2>&1 || apt_install kcat ||
+        say "kcat is missing; one test is skipped without it. Install it, on Debian with: apt install kcat"
+}
+
 if [ -f $STAMP ] && [ "$(cat $STAMP)" = "$(wanted)" ]; then
     exit 0
 fi
 make_venv
 install_packages
 find_java
+find_kcat
 wanted >$STAMP
 say "done"

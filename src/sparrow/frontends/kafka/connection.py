@@ -16,8 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparrow.broker.authz import ANONYMOUS
-from sparrow.frontends.kafka.codec.requests import MalformedRequest
-from sparrow.frontends.kafka.dispatch import begin
+from sparrow.frontends.kafka.malformed import MalformedRequest
 from sparrow.frontends.tls import certificate_principal
 
 if TYPE_CHECKING:
@@ -77,7 +76,6 @@ class Connection(asyncio.Protocol):
         self._is_ending = False
         self._muted_until = 0.0
         self._last_received_at = self._loop.time()
-        self._busy_since = self._last_received_at
 
     @property
     def may_ask(self) -> bool:
@@ -163,33 +161,36 @@ class Connection(asyncio.Protocol):
     # ── requests, one after the other ─────────────────────────────────────────────────────────────
 
     def _run(self) -> None:
-        """Begin requests until one has to be waited for."""
-        frames = self._frames
-        while frames and self._may_begin():
-            frame = frames.popleft()
-            self._busy_since = self._last_received_at
-            try:
-                begun = begin(self, frame)
-            except MalformedRequest as error:
-                self.fail(str(error))
-                return
-            except Exception:
-                log.exception("connection %s of %s: a request failed", self.id, self.peer_host)
-                self.abort()
-                return
-            if begun is None:
-                continue
-            answer = _Answer()
-            self._answers.append(answer)
-            if isinstance(begun, list):
-                answer.pieces = begun
-            elif isinstance(begun, asyncio.Future):
-                begun.add_done_callback(partial(self._settled, answer))
-            else:
-                self._working = self._loop.create_task(self._work(begun, answer))
-                self._working.add_done_callback(self._worked)
-        self._send_answers()
+        """Begin requests until one has to be waited for; send what is answered."""
+        while True:
+            while self._frames and self._may_begin():
+                self._begin(self._frames.popleft())
+            self._send_answers()
+            if not self._frames or not self._may_begin():
+                break
         self._balance()
+
+    def _begin(self, frame: bytes | memoryview) -> None:
+        try:
+            begun = self.frontend.begin(self, frame)
+        except MalformedRequest as error:
+            self.fail(str(error))
+            return
+        except Exception:
+            log.exception("connection %s of %s: a request failed", self.id, self.peer_host)
+            self.abort()
+            return
+        if begun is None:
+            return
+        answer = _Answer()
+        self._answers.append(answer)
+        if isinstance(begun, list):
+            answer.pieces = begun
+        elif isinstance(begun, asyncio.Future):
+            begun.add_done_callback(partial(self._settled, answer))
+        else:
+            self._working = self._loop.create_task(self._work(begun, answer))
+            self._working.add_done_callback(self._worked)
 
     def _may_begin(self) -> bool:
         return (

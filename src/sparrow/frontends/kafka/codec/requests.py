@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kio.serial import entity_reader
 
 from sparrow.frontends.kafka.codec.schema import Class, request_class, wire_fields
+from sparrow.frontends.kafka.malformed import MalformedRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _HEADER = struct.Struct(">hhih")
 HEADER_BYTES = _HEADER.size
-
-
-class MalformedRequest(Exception):
-    """Bytes that are no request. The connection ends, as Kafka's does."""
 
 
 class Header(NamedTuple):

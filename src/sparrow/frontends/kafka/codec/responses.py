@@ -38,6 +38,8 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _HEADER = struct.Struct(">ii")
+_NULLABLE_ALWAYS = frozenset({"uuid", "datetime_i64"})
+"""Kinds that have a value for null."""
 _NO_TAGS = b"\x00"
 _NO_UUID = bytes(16)
 
@@ -156,11 +158,19 @@ def _value_writer(
     if field.entity is not None:
         source = known.entity if known is not None and known.entity is not None else field.entity
         one = _writer(field.entity, source)
-        if field.is_array:
-            return _array_writer(one, is_flexible=is_flexible)
-        return _nullable(one) if field.is_nullable and not is_tagged else one
-    one = _primitive_writer(field.kind, is_flexible=is_flexible)
-    return _array_writer(one, is_flexible=is_flexible) if field.is_array else one
+    else:
+        one = _primitive_writer(field.kind, is_flexible=is_flexible)
+    if field.is_array:
+        write = _array_writer(one, is_flexible=is_flexible)
+    elif field.entity is not None and field.is_nullable and not is_tagged:
+        write = _nullable(one)
+    else:
+        write = one
+    if field.is_nullable or known is None or not known.is_nullable or field.kind in _NULLABLE_ALWAYS:
+        return write
+    # Null is younger than the field: old versions say the same by an empty value.
+    empty = field.default
+    return lambda add, value: write(add, empty if value is None else value)
 
 
 def _nullable(one: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
