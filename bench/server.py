@@ -29,12 +29,18 @@ class Server:
     def __init__(self, directory: Path, *options: str) -> None:
         self.directory = directory
         self.port = free_port()
+        self.kafka_port = free_port()
         self.options = options
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         return f"sparrow://127.0.0.1:{self.port}"
+
+    @property
+    def kafka(self) -> str:
+        """Bootstrap servers for Kafka clients."""
+        return f"localhost:{self.kafka_port}"
 
     def start(self) -> float:
         """Start it; returns the seconds from exec to the first accepted connection."""
@@ -46,6 +52,8 @@ class Server:
             str(self.directory),
             "--native-port",
             str(self.port),
+            "--kafka-port",
+            str(self.kafka_port),
             *self.options,
         ]
         environment = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.results import Measurement
-from bench.workloads import connections, latency, startup, throughput, topics
+from bench.workloads import connections, kafka, latency, startup, throughput, topics
 
 Workload = Callable[[int, float], list[Measurement]]
 
@@ -18,4 +18,8 @@ WORKLOADS: dict[str, Workload] = {
     "recovery": startup.recovery,
     "connections": connections.idle,
     "topics": topics.many,
+    "kafka-100B": kafka.small,
+    "kafka-1KB": kafka.large,
+    "kafka-latency": kafka.latency,
+    "kafka-crowd": kafka.crowd,
 }

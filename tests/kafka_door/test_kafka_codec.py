@@ -24,6 +24,7 @@ VERSIONS = [
     for version in range(route.first, route.last + 1)
 ]
 versions = st.sampled_from(VERSIONS)
+PRODUCE = 0
 
 
 @pytest.mark.slow
@@ -41,7 +42,7 @@ def test_a_request_of_any_version_reads_as_it_was_written(
         7,
         "someone",
     )
-    assert read_request(frame, header) == request
+    assert_same_request(read_request(frame, header), request)
 
 
 @pytest.mark.slow
@@ -84,9 +85,28 @@ def test_any_bytes_are_a_request_or_refused(body: bytes, at: tuple[int, int, int
     frame = key.to_bytes(2) + version.to_bytes(2) + body
     try:
         header = read_header(frame)
-        lift(read_request(frame, header), load_request_schema(key, newest))
+        request = read_request(frame, header)
+        if key != PRODUCE:
+            lift(request, load_request_schema(key, newest))
     except MalformedRequest:
         pass
+
+
+def assert_same_request(read: Any, written: Any) -> None:
+    """Produce requests are read by hand, into classes of their own."""
+    if type(written).__api_key__ != PRODUCE:
+        assert read == written
+        return
+    has_ids = type(written).__version__ >= 13
+    assert (read.transactional_id, read.acks) == (written.transactional_id, written.acks)
+    assert read.timeout_ms == round(written.timeout.total_seconds() * 1000)
+    assert [
+        (each.topic_id if has_ids else each.name, [(one.index, one.records) for one in each.partition_data])
+        for each in read.topic_data
+    ] == [
+        (each.topic_id if has_ids else each.name, [(one.index, one.records) for one in each.partition_data])
+        for each in written.topic_data
+    ]
 
 
 def assert_same(one: Any, other: Any) -> None:

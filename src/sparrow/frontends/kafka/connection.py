@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections import deque
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparrow.broker.authz import ANONYMOUS
+from sparrow.frontends.kafka.framing import FrameReceiver
 from sparrow.frontends.kafka.malformed import MalformedRequest
 from sparrow.frontends.tls import certificate_principal
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sparrow.kafka")
 
-_SIZE = struct.Struct(">i")
 _LAST_WORDS_S: Final = 5.0
 
 
@@ -41,7 +40,7 @@ class _Answer:
         self.pieces: list[Piece] | None = None
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """Feeds requests to `dispatch`. Loop thread only.
 
     `principal` is who speaks; the SASL handlers set it. `state` is a place for what handlers keep per connection (SASL exchange,
@@ -63,12 +62,10 @@ class Connection(asyncio.Protocol):
         self.state: dict[str, Any] = {}
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._received: list[bytes] = []
-        self._received_bytes = 0
-        self._wanted_bytes = 4
-        """How many received bytes allow a step: the length, then the frame."""
-        self._reserved_bytes = 0
         self._frames: deque[bytes | memoryview] = deque()
+        self._receiver = FrameReceiver(frontend.scratch, self._frames.append)
+        self._unfinished_bytes = 0
+        self._reserved_bytes = 0
         self._answers: deque[_Answer] = deque()
         self._working: asyncio.Task[None] | None = None
         self._is_paused = False
@@ -94,15 +91,28 @@ class Connection(asyncio.Protocol):
         if not self.frontend.admit(self):
             self._transport.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the frame says what is wanted
+        return self._receiver.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
         self._last_received_at = self._loop.time()
         if self._is_ending:
+            self._receiver.forget()
             return
-        self._received.append(data)
-        self._received_bytes += len(data)
-        if self._received_bytes >= self._wanted_bytes:
-            self._take_frames()
+        limits = self.frontend.limits
+        limit = (
+            limits.max_request_bytes if self.is_authenticated else limits.max_unauthenticated_request_bytes
+        )
+        try:
+            self._receiver.received(nbytes, limit)
+        except MalformedRequest as error:
             self._run()
+            self.fail(str(error))
+            return
+        if self._receiver.unfinished_bytes != self._unfinished_bytes:
+            self._unfinished_bytes = self._receiver.unfinished_bytes
+            self._reserve(self._unfinished_bytes)
+        self._run()
 
     def eof_received(self) -> bool:
         return False
@@ -124,39 +134,6 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._can_write = True
         self._run()
-
-    # ── frames ────────────────────────────────────────────────────────────────────────────────────
-
-    def _take_frames(self) -> None:
-        """Cut what was received into frames; keep the unfinished rest."""
-        data = self._received[0] if len(self._received) == 1 else b"".join(self._received)
-        self._received.clear()
-        view, offset, end = memoryview(data), 0, len(data)
-        self._wanted_bytes = 4
-        while end - offset >= 4:
-            (size,) = _SIZE.unpack_from(data, offset)
-            if not self._is_allowed(size):
-                return
-            if end - offset - 4 < size:
-                self._wanted_bytes = 4 + size
-                break
-            self._frames.append(view[offset + 4 : offset + 4 + size])
-            offset += 4 + size
-        rest = end - offset
-        if rest:
-            self._received.append(data[offset:] if offset else data)
-        self._received_bytes = rest
-        self._reserve(self._wanted_bytes if self._wanted_bytes > 4 else 0)
-
-    def _is_allowed(self, size: int) -> bool:
-        limits = self.frontend.limits
-        limit = (
-            limits.max_request_bytes if self.is_authenticated else limits.max_unauthenticated_request_bytes
-        )
-        if 0 <= size <= limit:
-            return True
-        self.fail(f"a request of {size} bytes was announced; allowed are 0 to {limit}")
-        return False
 
     # ── requests, one after the other ─────────────────────────────────────────────────────────────
 
@@ -299,7 +276,9 @@ class Connection(asyncio.Protocol):
         if not self.is_settled or self._is_paused or self._frames:
             return
         silent_s = now - self._last_received_at
-        if silent_s * 1000 > (limits.stall_timeout_ms if self._received else limits.idle_timeout_ms):
+        if silent_s * 1000 > (
+            limits.idle_timeout_ms if self._receiver.is_between_frames else limits.stall_timeout_ms
+        ):
             self.abort()
 
     def finish(self) -> None:
@@ -318,8 +297,7 @@ class Connection(asyncio.Protocol):
     def fail(self, why: str) -> None:
         """The peer does not speak the protocol: close. What was asked before is answered first."""
         log.warning("connection %s of %s closed: %s", self.id, self.peer_host, why)
-        self._received.clear()
-        self._received_bytes = 0
+        self._receiver.forget()
         self._reserve(0)
         self.finish()
         self._loop.call_later(_LAST_WORDS_S, self.abort)

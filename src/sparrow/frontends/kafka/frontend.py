@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from sparrow.frontends.budget import ReceiveBudget
 from sparrow.frontends.kafka.connection import Connection
 from sparrow.frontends.kafka.fetch_sessions import FetchSessions
+from sparrow.frontends.kafka.framing import SCRATCH_BYTES
 from sparrow.frontends.kafka.limits import KafkaLimits
+from sparrow.frontends.tls import tls_options
 
 if TYPE_CHECKING:
     import ssl
@@ -71,6 +73,8 @@ class KafkaFrontend:
         self.limits = limits or KafkaLimits()
         self.node_id = node_id
         self.budget = ReceiveBudget(self.limits.receive_budget_bytes)
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        """What all connections read into before a frame is known."""
         self.draining: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the door closes; long polls end then."""
         self.fetch_sessions = FetchSessions(self.limits.max_fetch_sessions)
@@ -107,7 +111,9 @@ class KafkaFrontend:
         port = listener.port
         for host in _hosts(listener.host):
             try:
-                server = await loop.create_server(connected, host, port, backlog=BACKLOG, ssl=listener.tls)
+                server = await loop.create_server(
+                    connected, host, port, backlog=BACKLOG, **tls_options(listener.tls)
+                )
             except OSError:
                 if host != "::1" or not self._servers:
                     raise

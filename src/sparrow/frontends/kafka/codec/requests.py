@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kio.serial import entity_reader
 
+from sparrow.frontends.kafka.codec.produce import read_produce
 from sparrow.frontends.kafka.codec.schema import Class, request_class, wire_fields
+from sparrow.frontends.kafka.codec.varint import read_varint
 from sparrow.frontends.kafka.malformed import MalformedRequest
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 _HEADER = struct.Struct(">hhih")
 HEADER_BYTES = _HEADER.size
+PRODUCE = 0
 
 
 class Header(NamedTuple):
@@ -50,16 +53,18 @@ def read_header(frame: bytes | memoryview) -> Header:
 
 
 def read_request(frame: bytes | memoryview, header: Header) -> Any:
-    """The body of a request as kio's class of its version.
+    """The body of a request as kio's class of its version; a Produce as `codec.produce` has it.
 
     Raises:
         MalformedRequest: the bytes do not follow the schema.
     """
     kind = request_class(header.api_key, header.version)
     offset = header.body_at
+    if kind.__flexible__:
+        offset = _skip_tagged_fields(frame, offset)
+    if header.api_key == PRODUCE:
+        return read_produce(frame, offset, header.version)
     try:
-        if kind.__flexible__:
-            offset = _skip_tagged_fields(frame, offset)
         request, _ = _reader(kind)(frame, offset)
     except Exception as error:  # the reader raises several kinds, overflow and value errors among them
         raise MalformedRequest(
@@ -74,27 +79,14 @@ def _reader(kind: Class) -> Callable[[Any, int], tuple[Any, int]]:
 
 
 def _skip_tagged_fields(frame: bytes | memoryview, offset: int) -> int:
-    count, offset = _read_varint(frame, offset)
+    count, offset = read_varint(frame, offset)
     for _ in range(count):
-        _, offset = _read_varint(frame, offset)
-        size, offset = _read_varint(frame, offset)
+        _, offset = read_varint(frame, offset)
+        size, offset = read_varint(frame, offset)
         offset += size
         if offset > len(frame):
             raise MalformedRequest("a tagged field reaches beyond the request")
     return offset
-
-
-def _read_varint(frame: bytes | memoryview, offset: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = frame[offset]
-        offset += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, offset
-        shift += 7
-        if shift > 28:
-            raise MalformedRequest("a varint has more than five bytes")
 
 
 def lift(request: Any, target: Class) -> Any:

@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from sparrow.frontends.kafka.codec.schema import Class, WireField, response_class, wire_fields
+from sparrow.frontends.kafka.codec.varint import write_varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,18 +56,6 @@ def write_response(api_key: int, version: int, correlation_id: int, response: An
     _writer(target, source)(pieces.append, response)
     pieces[0] = _HEADER.pack(sum(map(len, pieces)) + 4, correlation_id)
     return pieces
-
-
-def varint(value: int) -> bytes:
-    """An unsigned varint (KIP-482)."""
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 @cache
@@ -144,8 +133,8 @@ def _tags_step(tagged: list[WireField], known: dict[str, WireField]) -> Callable
             count += 1
             pieces: list[Piece] = []
             write_value(pieces.append, value)
-            present += [varint(field.tag or 0), varint(sum(map(len, pieces))), *pieces]
-        add(varint(count))
+            present += [write_varint(field.tag or 0), write_varint(sum(map(len, pieces))), *pieces]
+        add(write_varint(count))
         for piece in present:
             add(piece)
 
@@ -191,7 +180,7 @@ def _array_writer(one: Callable[[Any, Any], None], *, is_flexible: bool) -> Call
         if values is None:
             add(b"\x00" if is_flexible else b"\xff\xff\xff\xff")
             return
-        add(varint(len(values) + 1) if is_flexible else _INT32.pack(len(values)))
+        add(write_varint(len(values) + 1) if is_flexible else _INT32.pack(len(values)))
         for value in values:
             one(add, value)
 
@@ -222,7 +211,7 @@ def _write_compact_string(add: Any, value: str | None) -> None:
         add(b"\x00")
         return
     data = value.encode()
-    add(varint(len(data) + 1) + data)
+    add(write_varint(len(data) + 1) + data)
 
 
 def _write_bytes(add: Any, value: Piece | None) -> None:
@@ -237,7 +226,7 @@ def _write_compact_bytes(add: Any, value: Piece | None) -> None:
     if value is None:
         add(b"\x00")
         return
-    add(varint(len(value) + 1))
+    add(write_varint(len(value) + 1))
     add(value)
 
 

@@ -16,7 +16,7 @@ from kio.schema.fetch.v18 import response as identified
 from sparrow.base.errors import SparrowError
 from sparrow.broker.authz import Operation
 from sparrow.broker.fetch import Fetched, FetchRequest
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.dispatch import NO_THROTTLE, throttled
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.fetch_sessions import (
     FINAL_EPOCH,
@@ -27,6 +27,7 @@ from sparrow.frontends.kafka.fetch_sessions import (
     SessionPartition,
 )
 from sparrow.frontends.kafka.handlers.leader_epochs import epoch_error
+from sparrow.frontends.kafka.throttle import after_fetch, max_fetch_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -56,17 +57,29 @@ async def handle(request: Any, call: Call) -> Any:
         return _response(call, plan, NO_SESSION, ())
     wanted = _wanted(plan, call)
     min_bytes = 0 if plan.errors else request.min_bytes
+    max_bytes = max_fetch_bytes(call, min(max(request.max_bytes, 0), call.frontend.limits.max_fetch_bytes))
     results = await call.broker.fetch(
         [fetch for _, fetch in wanted],
-        max_bytes=min(max(request.max_bytes, 0), call.frontend.limits.max_fetch_bytes),
-        min_bytes=min(min_bytes, call.frontend.limits.max_fetch_bytes),
+        max_bytes=max_bytes,
+        min_bytes=min(min_bytes, max_bytes),
         max_wait_ms=round(request.max_wait.total_seconds() * 1000),
         committed=request.isolation_level == READ_COMMITTED,
         stop=call.frontend.draining,
         principal=call.principal,
     )
+    throttle_ms = after_fetch(call, sum(result.size_bytes for result in results))
+    if throttle_ms:
+        return _throttled(plan, call, throttle_ms)
     fetched = {key: result for (key, _), result in zip(wanted, results, strict=True)}
     return _answer(plan, call, fetched, committed=request.isolation_level == READ_COMMITTED)
+
+
+def _throttled(plan: _Plan, call: Call, throttle_ms: int) -> Any:
+    """Nothing for now. A session that this very request began is not: a full answer would have to name every partition."""
+    if plan.session is None:
+        call.frontend.fetch_sessions.close(plan.session_id)
+    session_id = NO_SESSION if plan.session is None else plan.session_id
+    return throttled(_response(call, ErrorCode.none, session_id, ()), throttle_ms)
 
 
 # ── the session ───────────────────────────────────────────────────────────────────────────────────

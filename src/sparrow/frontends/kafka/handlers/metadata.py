@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v10.response import MetadataResponse as MetadataResponseWithCluster
 from kio.schema.metadata.v13.response import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -13,14 +15,15 @@ from kio.schema.metadata.v13.response import (
 )
 
 from sparrow.base.errors import NotAuthorized, SparrowError, TopicExists
+from sparrow.broker.authz import ResourceType
 from sparrow.broker.partition import LEADER_EPOCH
+from sparrow.frontends.kafka.acl_codes import authorized_operations, cluster_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Coroutine
-    from typing import Any
 
     from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
@@ -78,8 +81,8 @@ def _find_by_id(topic_id: uuid.UUID | None, call: Call) -> MetadataResponseTopic
         return _failed(ErrorCode.unknown_topic_id, topic_id=topic_id)
     try:
         return _topic(call.broker.topic_listing(topic.name, principal=call.principal), call)
-    except NotAuthorized:  # whoever may not see a topic does not learn that its id is known
-        return _failed(ErrorCode.unknown_topic_id, topic_id=topic_id)
+    except NotAuthorized as error:  # ids are no secret, as in Kafka; the name is
+        return _failed(code_of(error), topic_id=topic_id)
 
 
 def _failed(
@@ -108,17 +111,37 @@ def _topic(info: TopicInfo, call: Call) -> MetadataResponseTopic:
     )
 
 
-def _response(
-    request: MetadataRequest,  # noqa: ARG001 - names the authorized operations that are wanted
-    call: Call,
-    topics: list[MetadataResponseTopic],
-) -> MetadataResponse:
+def _response(request: MetadataRequest, call: Call, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+    if request.include_topic_authorized_operations:
+        topics = [_with_operations(topic, call) for topic in topics]
     host, port = call.frontend.advertised(call.connection)
-    return MetadataResponse(
+    response = MetadataResponse(
         throttle_time=NO_THROTTLE,
         brokers=(MetadataResponseBroker(node_id=call.frontend.node_id, host=host, port=port),),
         cluster_id=call.broker.cluster_id,
         controller_id=call.frontend.node_id,
         topics=tuple(topics),
         error_code=ErrorCode.none,
+    )
+    # Up to version 10 Metadata also says what may be done to the cluster; later DescribeCluster does.
+    if getattr(request, "include_cluster_authorized_operations", False):
+        return _with_cluster_operations(response, call)
+    return response
+
+
+def _with_operations(topic: MetadataResponseTopic, call: Call) -> MetadataResponseTopic:
+    if topic.error_code is not ErrorCode.none or topic.name is None:
+        return topic
+    return replace(
+        topic, topic_authorized_operations=authorized_operations(call, ResourceType.TOPIC, topic.name)
+    )
+
+
+def _with_cluster_operations(response: MetadataResponse, call: Call) -> MetadataResponse:
+    """The response as that of version 10, which has one field more and one less."""
+    values: dict[str, Any] = {each.name: getattr(response, each.name) for each in fields(response)}
+    del values["error_code"]
+    return cast(
+        MetadataResponse,
+        MetadataResponseWithCluster(**values, cluster_authorized_operations=cluster_operations(call)),
     )

@@ -7,6 +7,7 @@ next request. Nothing here looks at a record.
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,14 @@ from kio.schema.produce.v12 import response as named
 from kio.schema.produce.v13 import response as identified
 
 from sparrow.base.errors import InvalidRecord, SparrowError, UnsupportedCompression
-from sparrow.broker.partition import ACKS_NONE
+from sparrow.broker.partition import ACKS_NONE, refuse_transactional
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
-from sparrow.frontends.kafka.errors import code_of
+from sparrow.frontends.kafka.handlers import transactional_produce
+from sparrow.frontends.kafka.handlers.transactional_produce import code_for, is_transactional
+from sparrow.frontends.kafka.throttle import after_produce
 
 if TYPE_CHECKING:
-    from sparrow.broker.partition import Published
+    from sparrow.broker.partition import Admit, Published
     from sparrow.frontends.kafka.codec.responses import Piece
     from sparrow.frontends.kafka.dispatch import Call
 
@@ -35,11 +38,27 @@ _MAGIC = 2
 Topic = "str | uuid.UUID"
 
 
-def handle(request: Any, call: Call) -> list[Piece] | asyncio.Future[list[Piece]] | None:
+def handle(request: Any, call: Call) -> Any:
     """Append everything that is asked for; answer when it is as safe as `acks` wants it."""
+    parts = _each(request, call)
+    if any(is_transactional(each.records) for _, each in parts):
+        return _handle_transactional(request, call, parts)
+    return _append(request, call, parts, refuse_transactional)
+
+
+def _handle_transactional(request: Any, call: Call, parts: list[tuple[Any, Any]]) -> Any:
+    named = ((_name_of(topic, call), each) for topic, each in parts)
+    batches = [((name, each.index), each.records) for name, each in named if name is not None]
+    return transactional_produce.begin(request, call, batches, partial(_append, request, call, parts))
+
+
+def _append(
+    request: Any, call: Call, parts: list[tuple[Any, Any]], admit: Admit
+) -> list[Piece] | asyncio.Future[list[Piece]] | None:
     collector = _Collector(call, request.acks)
-    for topic, each in _each(request, call):
-        collector.add(topic, each.index, _publish(topic, each, request, call))
+    for topic, each in parts:
+        collector.add(topic, each.index, _publish(topic, each, request, call, admit))
+    collector.throttle_ms = after_produce(call, lambda: (len(each.records or b"") for _, each in parts))
     return collector.finish()
 
 
@@ -52,27 +71,35 @@ def _each(request: Any, call: Call) -> list[tuple[Any, Any]]:
     ]
 
 
-def _publish(topic: Any, each: Any, request: Any, call: Call) -> asyncio.Future[Published] | _Failure:
+def _name_of(topic: Any, call: Call) -> str | None:
+    """The name of a topic that a request names, or identifies; None: there is no such id."""
+    if isinstance(topic, str):
+        return topic
+    found = call.broker.topics.find_id(topic) if topic is not None else None
+    return None if found is None else found.name
+
+
+def _publish(
+    topic: Any, each: Any, request: Any, call: Call, admit: Admit
+) -> asyncio.Future[Published] | _Failure:
     """The promise, or what is wrong."""
     if request.acks not in ACKS:
         return _Failure(
             ErrorCode.invalid_required_acks, f"acks {request.acks} does not exist; there are -1, 0 and 1"
         )
-    if isinstance(topic, str):
-        name = topic
-    else:
-        found = call.broker.topics.find_id(topic) if topic is not None else None
-        if found is None:
-            return _Failure(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
-        name = found.name
+    name = _name_of(topic, call)
+    if name is None:
+        return _Failure(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
     try:
         data = _checked(each.records, call.version)
-        return call.broker.publish(name, each.index, data, acks=request.acks, principal=call.principal)
+        return call.broker.publish(
+            name, each.index, data, acks=request.acks, admit=admit, principal=call.principal
+        )
     except SparrowError as error:
-        return _failure_of(error)
+        return _failure_of(error, call.version)
 
 
-def _checked(records: bytes | None, version: int) -> bytes:
+def _checked(records: memoryview | None, version: int) -> memoryview:
     """The batches, after what Kafka checks for a request as a whole.
 
     Raises:
@@ -100,8 +127,8 @@ class _Failure:
         self.indexes = indexes
 
 
-def _failure_of(error: SparrowError) -> _Failure:
-    return _Failure(code_of(error), error.text, getattr(error, "record_indexes", ()))
+def _failure_of(error: SparrowError, version: int) -> _Failure:
+    return _Failure(code_for(error, version), error.text, getattr(error, "record_indexes", ()))
 
 
 class _Collector:
@@ -110,6 +137,7 @@ class _Collector:
     def __init__(self, call: Call, acks: int) -> None:
         self._call = call
         self._acks = acks
+        self.throttle_ms = 0
         self._outcomes: list[tuple[Any, int, Published | _Failure | None]] = []
         self._pending = 0
         self._done: asyncio.Future[list[Piece]] | None = None
@@ -119,7 +147,7 @@ class _Collector:
         if isinstance(promise, _Failure):
             self._outcomes.append((topic, index, promise))
         elif promise.done():
-            self._outcomes.append((topic, index, _outcome(promise)))
+            self._outcomes.append((topic, index, _outcome(promise, self._call.version)))
         else:
             place = len(self._outcomes)
             self._outcomes.append((topic, index, None))
@@ -140,7 +168,7 @@ class _Collector:
 
     def _settled(self, place: int, promise: asyncio.Future[Published]) -> None:
         topic, index, _ = self._outcomes[place]
-        self._outcomes[place] = (topic, index, _outcome(promise))
+        self._outcomes[place] = (topic, index, _outcome(promise, self._call.version))
         self._pending -= 1
         if self._done is not None and not self._pending and not self._done.done():
             self._done.set_result(self._frame())
@@ -158,15 +186,16 @@ class _Collector:
             )
             for topic, each in by_topic.items()
         )
-        return self._call.frame(schema.ProduceResponse(responses=responses, throttle_time=NO_THROTTLE))
+        throttle_time = timedelta(milliseconds=self.throttle_ms) if self.throttle_ms else NO_THROTTLE
+        return self._call.frame(schema.ProduceResponse(responses=responses, throttle_time=throttle_time))
 
 
-def _outcome(promise: asyncio.Future[Published]) -> Published | _Failure:
+def _outcome(promise: asyncio.Future[Published], version: int) -> Published | _Failure:
     error = promise.exception()
     if error is None:
         return promise.result()
     if isinstance(error, SparrowError):
-        return _failure_of(error)
+        return _failure_of(error, version)
     raise error
 
 

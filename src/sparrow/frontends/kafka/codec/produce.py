@@ -1,0 +1,147 @@
+"""Produce requests, read by hand: the records stay views into the frame, where kio would copy every byte of them.
+
+A profile asked for this: of a broker that takes 1 KB messages a tenth of the time went into that copy.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from dataclasses import dataclass
+
+from sparrow.frontends.kafka.codec.varint import read_varint
+from sparrow.frontends.kafka.malformed import MalformedRequest
+
+FIRST_FLEXIBLE = 9
+FIRST_WITH_IDS = 13
+_ACKS_AND_TIMEOUT = struct.Struct(">hi")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+@dataclass(slots=True)
+class PartitionData:
+    """The records for one partition."""
+
+    index: int
+    records: memoryview | None
+
+
+@dataclass(slots=True)
+class TopicData:
+    """A topic by name, or from version 13 on by id (None: the id is zero)."""
+
+    name: str
+    topic_id: uuid.UUID | None
+    partition_data: list[PartitionData]
+
+
+@dataclass(slots=True)
+class ProduceRequest:
+    """Versions 3 to 13. `timeout_ms` bounds nothing here: an answer comes when the disk has synced."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topic_data: list[TopicData]
+
+
+class _Cursor:
+    """A place in a frame. Every read checks that it stays inside."""
+
+    __slots__ = ("_at", "_frame", "_is_flexible")
+
+    def __init__(self, frame: memoryview, at: int, *, is_flexible: bool) -> None:
+        self._frame = frame
+        self._at = at
+        self._is_flexible = is_flexible
+
+    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
+        at = self._at
+        self._at = at + layout.size
+        if self._at > len(self._frame):
+            raise MalformedRequest("a produce request is cut short")
+        return layout.unpack_from(self._frame, at)
+
+    def length(self, layout: struct.Struct) -> int:
+        """The length of what follows, -1 for null."""
+        if not self._is_flexible:
+            return self.unpack(layout)[0]
+        value, self._at = read_varint(self._frame, self._at)
+        return value - 1
+
+    def view(self, size: int) -> memoryview:
+        at = self._at
+        self._at = at + size
+        if self._at > len(self._frame):
+            raise MalformedRequest(f"{size} bytes are announced, {len(self._frame) - at} are there")
+        return self._frame[at : self._at]
+
+    def maybe_text(self) -> str | None:
+        size = self.length(_INT16)
+        if size < 0:
+            return None
+        try:
+            return str(self.view(size), "utf-8")
+        except UnicodeDecodeError as error:
+            raise MalformedRequest("a name is no UTF-8") from error
+
+    def text(self) -> str:
+        text = self.maybe_text()
+        if text is None:
+            raise MalformedRequest("a name is null")
+        return text
+
+    def count(self) -> int:
+        count = self.length(_INT32)
+        if not 0 <= count <= len(self._frame) - self._at:
+            raise MalformedRequest(
+                f"{count} elements are announced, {len(self._frame) - self._at} bytes are left"
+            )
+        return count
+
+    def maybe_bytes(self) -> memoryview | None:
+        size = self.length(_INT32)
+        return None if size < 0 else self.view(size)
+
+    def skip_tags(self) -> None:
+        if not self._is_flexible:
+            return
+        count, self._at = read_varint(self._frame, self._at)
+        for _ in range(count):
+            _, self._at = read_varint(self._frame, self._at)
+            size, self._at = read_varint(self._frame, self._at)
+            self.view(size)
+
+
+def read_produce(frame: bytes | memoryview, offset: int, version: int) -> ProduceRequest:
+    """The body of a request, from `offset` (behind the header) on.
+
+    Raises:
+        MalformedRequest: it does not follow the schema.
+    """
+    cursor = _Cursor(memoryview(frame), offset, is_flexible=version >= FIRST_FLEXIBLE)
+    transactional_id = cursor.maybe_text()
+    acks, timeout_ms = cursor.unpack(_ACKS_AND_TIMEOUT)
+    topics = [_read_topic(cursor, version) for _ in range(cursor.count())]
+    cursor.skip_tags()
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _read_topic(cursor: _Cursor, version: int) -> TopicData:
+    name, topic_id = "", None
+    if version >= FIRST_WITH_IDS:
+        value = bytes(cursor.view(16))
+        topic_id = uuid.UUID(bytes=value) if any(value) else None
+    else:
+        name = cursor.text()
+    partitions = [_read_partition(cursor) for _ in range(cursor.count())]
+    cursor.skip_tags()
+    return TopicData(name, topic_id, partitions)
+
+
+def _read_partition(cursor: _Cursor) -> PartitionData:
+    (index,) = cursor.unpack(_INT32)
+    records = cursor.maybe_bytes()
+    cursor.skip_tags()
+    return PartitionData(index, records)

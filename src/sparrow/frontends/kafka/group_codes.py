@@ -1,0 +1,41 @@
+"""Groups' errors, states and kinds as Kafka's words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kio.schema.errors import ErrorCode
+
+from sparrow.base.errors import DiskFull, StorageFailed
+from sparrow.broker.groups.description import GroupType
+from sparrow.frontends.kafka.errors import code_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sparrow.base.errors import SparrowError
+    from sparrow.broker.groups.description import GroupState
+
+_TYPE_WORDS: Final[Mapping[GroupType, str]] = {
+    GroupType.CLASSIC: "Classic",
+    GroupType.CONSUMER: "Consumer",
+    GroupType.SHARE: "Share",
+    GroupType.SPARROW: "Sparrow",
+}
+
+
+def group_code(error: SparrowError) -> ErrorCode:
+    """The code of an error, to a member: one that clients of groups know how to go on after."""
+    if isinstance(error, (DiskFull, StorageFailed)):
+        return ErrorCode.coordinator_not_available
+    return code_of(error)
+
+
+def state_word(state: GroupState) -> str:
+    """ "preparing-rebalance" is "PreparingRebalance"."""
+    return "".join(part.capitalize() for part in state.value.split("-"))
+
+
+def type_word(kind: GroupType) -> str:
+    """The kind of a group; clients that do not know it call it unknown."""
+    return _TYPE_WORDS[kind]

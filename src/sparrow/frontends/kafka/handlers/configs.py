@@ -1,0 +1,220 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: configurations of topics, brokers, loggers, groups."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from kio.schema.alter_configs.v2.response import AlterConfigsResourceResponse, AlterConfigsResponse
+from kio.schema.describe_configs.v4.response import (
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from kio.schema.errors import ErrorCode
+from kio.schema.incremental_alter_configs.v1.response import (
+    AlterConfigsResourceResponse as IncrementalResourceResponse,
+)
+from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
+from kio.schema.list_config_resources.v1.response import ConfigResource as ListedResource
+from kio.schema.list_config_resources.v1.response import ListConfigResourcesResponse
+
+from sparrow.base.errors import SparrowError
+from sparrow.broker.config_changes import ConfigChange
+from sparrow.broker.configs import ConfigResource, ConfigResourceType
+from sparrow.frontends.kafka.config_codes import (
+    OPERATIONS,
+    RESOURCE_CODES,
+    RESOURCE_TYPES,
+    SOURCE_CODES,
+    TYPE_CODES,
+)
+from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.node_facts import node_facts
+from sparrow.frontends.kafka.refusals import DONE, Outcome, Refusal, outcome_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from kio.schema.alter_configs.v2.request import AlterConfigsRequest
+    from kio.schema.alter_configs.v2.request import AlterConfigsResource as ReplacedResource
+    from kio.schema.describe_configs.v4.request import DescribeConfigsRequest, DescribeConfigsResource
+    from kio.schema.incremental_alter_configs.v1.request import (
+        AlterConfigsResource,
+        IncrementalAlterConfigsRequest,
+    )
+    from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
+
+    from sparrow.broker.config_description import DescribedConfig
+    from sparrow.frontends.kafka.dispatch import Call
+
+_CLIENT_METRICS_ALONE: Final = 0
+"""Version 0 of ListConfigResources was ListClientMetricsResources."""
+
+
+def _resource(code: int, name: str) -> ConfigResource:
+    type_ = RESOURCE_TYPES.get(code)
+    if type_ is None:
+        raise Refusal(ErrorCode.invalid_request, f"Unknown resource type {code}.")
+    return ConfigResource(type_, name)
+
+
+# ── describe ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def describe(request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
+    """Each resource with its configurations, or with the names that are asked for."""
+    results = tuple(_describe(resource, request, call) for resource in request.resources)
+    return DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=results)
+
+
+def _describe(
+    wanted: DescribeConfigsResource, request: DescribeConfigsRequest, call: Call
+) -> DescribeConfigsResult:
+    outcome, described = DONE, []
+    try:
+        resource = _resource(wanted.resource_type, wanted.resource_name)
+        described = call.broker.configs.describe(resource, node_facts(call), principal=call.principal)
+    except (SparrowError, Refusal) as error:
+        outcome = outcome_of(error)
+    names = set(wanted.configuration_keys or ())
+    return DescribeConfigsResult(
+        error_code=outcome.code,
+        error_message=outcome.text,
+        resource_type=wanted.resource_type,
+        resource_name=wanted.resource_name,
+        configs=tuple(_shown(each, request) for each in described if not names or each.name in names),
+    )
+
+
+def _shown(config: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = config.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=config.name,
+        value=None if config.is_sensitive else config.value,
+        read_only=config.is_read_only,
+        config_source=SOURCE_CODES[config.source],
+        is_sensitive=config.is_sensitive,
+        synonyms=tuple(
+            DescribeConfigsSynonym(
+                name=each.name,
+                value=None if config.is_sensitive else each.value,
+                source=SOURCE_CODES[each.source],
+            )
+            for each in synonyms
+        ),
+        config_type=TYPE_CODES[config.type],
+        documentation=config.help if request.include_documentation else None,
+    )
+
+
+# ── alter ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def alter(request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse:
+    """AlterConfigs: what is not named gets its default back."""
+
+    async def replace(wanted: ReplacedResource) -> None:
+        resource = _resource(wanted.resource_type, wanted.resource_name)
+        _refuse_repeated([config.name for config in wanted.configs])
+        await call.broker.configs.replace(
+            resource,
+            {config.name: config.value for config in wanted.configs},
+            validate_only=request.validate_only,
+            principal=call.principal,
+        )
+
+    return AlterConfigsResponse(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(
+            AlterConfigsResourceResponse(
+                error_code=outcome.code, error_message=outcome.text, resource_type=code, resource_name=name
+            )
+            for (code, name), outcome in (await _each(request.resources, replace)).items()
+        ),
+    )
+
+
+async def alter_incrementally(
+    request: IncrementalAlterConfigsRequest, call: Call
+) -> IncrementalAlterConfigsResponse:
+    """IncrementalAlterConfigs (KIP-339)."""
+
+    async def change(wanted: AlterConfigsResource) -> None:
+        resource = _resource(wanted.resource_type, wanted.resource_name)
+        changes = [_change(each.name, each.config_operation, each.value) for each in wanted.configs]
+        await call.broker.configs.alter(
+            resource, changes, validate_only=request.validate_only, principal=call.principal
+        )
+
+    return IncrementalAlterConfigsResponse(
+        throttle_time=NO_THROTTLE,
+        responses=tuple(
+            IncrementalResourceResponse(
+                error_code=outcome.code, error_message=outcome.text, resource_type=code, resource_name=name
+            )
+            for (code, name), outcome in (await _each(request.resources, change)).items()
+        ),
+    )
+
+
+async def _each(
+    resources: Sequence[Any], work: Callable[[Any], Awaitable[None]]
+) -> dict[tuple[int, str], Outcome]:
+    """How the change of each resource ended. Resources named twice are not changed."""
+    counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    ended: dict[tuple[int, str], Outcome] = {}
+    for resource in resources:
+        key = (resource.resource_type, resource.resource_name)
+        if counts[key] > 1:
+            ended[key] = Outcome(ErrorCode.invalid_request, "Each resource must appear at most once.")
+            continue
+        try:
+            await work(resource)
+        except (SparrowError, Refusal) as error:
+            ended[key] = outcome_of(error)
+        else:
+            ended[key] = DONE
+    return ended
+
+
+def _change(name: str, operation: int, value: str | None) -> ConfigChange:
+    if operation not in OPERATIONS:
+        raise Refusal(ErrorCode.invalid_request, f"Unknown operation {operation} for {name}.")
+    return ConfigChange(name, OPERATIONS[operation], value)
+
+
+def _refuse_repeated(names: list[str]) -> None:
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise Refusal(ErrorCode.invalid_request, f"Error due to duplicate config keys: {', '.join(twice)}")
+
+
+# ── list ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def list_resources(request: ListConfigResourcesRequest, call: Call) -> ListConfigResourcesResponse:
+    """What can be configured (KIP-1142)."""
+    if call.version == _CLIENT_METRICS_ALONE:
+        types = {ConfigResourceType.CLIENT_METRICS}
+    elif any(code not in RESOURCE_TYPES for code in request.resource_types):
+        return _listed(ErrorCode.unsupported_version, [])
+    else:
+        types = {RESOURCE_TYPES[code] for code in request.resource_types} or set(ConfigResourceType)
+    try:
+        found = call.broker.configs.resources(types, principal=call.principal)
+    except SparrowError as error:
+        return _listed(outcome_of(error).code, [])
+    return _listed(ErrorCode.none, found)
+
+
+def _listed(code: ErrorCode, resources: list[ConfigResource]) -> ListConfigResourcesResponse:
+    return ListConfigResourcesResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=code,
+        config_resources=tuple(
+            ListedResource(resource_name=each.name, resource_type=RESOURCE_CODES[each.type])
+            for each in resources
+        ),
+    )

@@ -1,0 +1,199 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups whose partitions the broker assigns (KIP-848)."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from kio.schema.consumer_group_describe.v1 import response as describing
+from kio.schema.consumer_group_heartbeat.v1.response import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kio.schema.errors import ErrorCode
+
+from sparrow.base.errors import SparrowError, Unavailable
+from sparrow.broker.authz import ResourceType
+from sparrow.broker.groups.consumer_member import Heartbeat, by_topic
+from sparrow.frontends.kafka.acl_codes import authorized_operations
+from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.errors import code_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
+    from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
+
+    from sparrow.broker.groups.consumer_description import (
+        ConsumerDescription,
+        ConsumerMemberDescription,
+    )
+    from sparrow.broker.groups.consumer_description import TopicPartitions as NamedPartitions
+    from sparrow.broker.groups.consumer_member import Assignment as Partitions
+    from sparrow.broker.groups.consumer_member import HeartbeatAnswer
+    from sparrow.frontends.kafka.dispatch import Call
+
+_NO_ID: Final = uuid.UUID(int=0)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_STATES: Final = {
+    "empty": "Empty",
+    "assigning": "Assigning",
+    "reconciling": "Reconciling",
+    "stable": "Stable",
+}
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
+_FIRST_WITH_OWN_IDS: Final = 1
+
+
+async def heartbeat(request: ConsumerGroupHeartbeatRequest, call: Call) -> ConsumerGroupHeartbeatResponse:
+    """Join, go on, leave."""
+    verbs = call.broker.consumer_group_verbs
+    try:
+        answer = await verbs.heartbeat(request.group_id, _beat(request, call), principal=call.principal)
+    except SparrowError as error:
+        return _refused(error)
+    return _answered(answer, verbs.heartbeat_interval_ms(request.group_id))
+
+
+def _beat(request: ConsumerGroupHeartbeatRequest, call: Call) -> Heartbeat:
+    owned = request.topic_partitions
+    return Heartbeat(
+        request.member_id,
+        request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout // _MILLISECOND,
+        topics=request.subscribed_topic_names,
+        regex=request.subscribed_topic_regex,
+        server_assignor=request.server_assignor,
+        owned=(
+            None
+            if owned is None
+            else frozenset((each.topic_id or _NO_ID, number) for each in owned for number in each.partitions)
+        ),
+        client_id=call.client_id,
+        client_host=call.client_host,
+        must_have_id=call.version >= _FIRST_WITH_OWN_IDS,
+    )
+
+
+def _answered(answer: HeartbeatAnswer, interval_ms: int) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        member_id=answer.member_id,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval=timedelta(milliseconds=interval_ms),
+        assignment=None if answer.assignment is None else _assignment(answer.assignment),
+    )
+
+
+def _assignment(partitions: Partitions) -> Assignment:
+    return Assignment(
+        topic_partitions=tuple(
+            TopicPartitions(topic_id=topic_id, partitions=tuple(numbers))
+            for topic_id, numbers in by_topic(partitions).items()
+        )
+    )
+
+
+def _refused(error: SparrowError) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=_code(error),
+        error_message=error.text,
+        member_epoch=0,
+        heartbeat_interval=NO_THROTTLE,
+    )
+
+
+def _code(error: SparrowError) -> ErrorCode:
+    """What the store cannot do now, the coordinator cannot: clients come again."""
+    return ErrorCode.coordinator_not_available if isinstance(error, Unavailable) else code_of(error)
+
+
+# ── describing ────────────────────────────────────────────────────────────────────────────────────
+
+
+def describe(request: ConsumerGroupDescribeRequest, call: Call) -> describing.ConsumerGroupDescribeResponse:
+    """Each group by itself."""
+    return describing.ConsumerGroupDescribeResponse(
+        throttle_time=NO_THROTTLE,
+        groups=tuple(_describe(group, request, call) for group in request.group_ids),
+    )
+
+
+def _describe(group: str, request: ConsumerGroupDescribeRequest, call: Call) -> describing.DescribedGroup:
+    if not group:
+        return _failed(group, ErrorCode.invalid_group_id, None)
+    try:
+        described = call.broker.consumer_group_verbs.describe(group, principal=call.principal)
+    except SparrowError as error:
+        return _failed(group, _code(error), error.text)
+    return _described(described, request, call)
+
+
+def _described(
+    group: ConsumerDescription, request: ConsumerGroupDescribeRequest, call: Call
+) -> describing.DescribedGroup:
+    return describing.DescribedGroup(
+        error_code=ErrorCode.none,
+        group_id=group.group,
+        group_state=_STATES[group.state.value],
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=tuple(_member(member) for member in group.members),
+        **_operations(group.group, request, call),
+    )
+
+
+def _operations(group: str, request: ConsumerGroupDescribeRequest, call: Call) -> dict[str, int]:
+    """What the principal may do to the group, when that was asked (KIP-430)."""
+    if not request.include_authorized_operations:
+        return {}
+    return {"authorized_operations": authorized_operations(call, ResourceType.GROUP, group)}
+
+
+def _failed(group: str, code: ErrorCode, text: str | None) -> describing.DescribedGroup:
+    return describing.DescribedGroup(
+        error_code=code,
+        error_message=text,
+        group_id=group,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=(),
+    )
+
+
+def _member(described: ConsumerMemberDescription) -> describing.Member:
+    member = described.member
+    return describing.Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.topics,
+        subscribed_topic_regex=member.regex,
+        assignment=_named(described.assigned),
+        target_assignment=_named(described.target),
+        member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
+    )
+
+
+def _named(parts: Iterable[NamedPartitions]) -> describing.Assignment:
+    return describing.Assignment(
+        topic_partitions=tuple(
+            describing.TopicPartitions(
+                topic_id=part.topic_id, topic_name=part.name, partitions=part.partitions
+            )
+            for part in parts
+        )
+    )

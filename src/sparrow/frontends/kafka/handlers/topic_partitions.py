@@ -1,0 +1,105 @@
+"""DescribeTopicPartitions (KIP-966): topics in order of name, a limited number of partitions at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kio.schema.describe_topic_partitions.v0.response import (
+    Cursor,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from kio.schema.errors import ErrorCode
+
+from sparrow.base.errors import SparrowError
+from sparrow.broker.authz import ResourceType
+from sparrow.broker.partition import LEADER_EPOCH
+from sparrow.frontends.kafka.acl_codes import authorized_operations
+from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.errors import code_of
+
+if TYPE_CHECKING:
+    from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
+
+    from sparrow.broker.topics import TopicInfo
+    from sparrow.frontends.kafka.dispatch import Call
+
+MAX_PARTITIONS: Final = 2000
+"""In one answer (max.request.partition.size.limit)."""
+
+
+def handle(request: DescribeTopicPartitionsRequest, call: Call) -> DescribeTopicPartitionsResponse:
+    """All topics (none named) or those that are named, from the cursor on."""
+    cursor = request.cursor
+    first_name = cursor.topic_name if cursor is not None else ""
+    if cursor is not None and cursor.partition_index < 0:
+        refused = sorted({topic.name for topic in request.topics})
+        return _response([_failed(name, ErrorCode.invalid_request) for name in refused], None)
+    names = _names(request, call, first_name)
+    left = max(1, min(request.response_partition_limit, MAX_PARTITIONS))
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    for name in names:
+        if left == 0:
+            return _response(topics, Cursor(topic_name=name, partition_index=0))
+        info = _info(name, call)
+        if not isinstance(info, ErrorCode):
+            start = cursor.partition_index if cursor is not None and name == first_name else 0
+            end = min(info.partition_count, start + left)
+            topics.append(_topic(info, range(start, end), call))
+            left -= max(0, end - start)
+            if end < info.partition_count:
+                return _response(topics, Cursor(topic_name=name, partition_index=end))
+        elif request.topics:
+            topics.append(_failed(name, info))
+    return _response(topics, None)
+
+
+def _names(request: DescribeTopicPartitionsRequest, call: Call, first: str) -> list[str]:
+    names = {str(topic.name) for topic in request.topics}
+    if not request.topics:
+        names = {info.name for info in call.broker.list_topics(principal=call.principal)}
+    return sorted(name for name in names if name >= first)
+
+
+def _info(name: str, call: Call) -> TopicInfo | ErrorCode:
+    try:
+        return call.broker.topic_listing(name, principal=call.principal)
+    except SparrowError as error:
+        return code_of(error)
+
+
+def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=None, partitions=())
+
+
+def _topic(info: TopicInfo, indexes: range, call: Call) -> DescribeTopicPartitionsResponseTopic:
+    node = call.frontend.node_id
+    partitions = tuple(
+        DescribeTopicPartitionsResponsePartition(
+            error_code=ErrorCode.none,
+            partition_index=index,
+            leader_id=node,
+            leader_epoch=LEADER_EPOCH,
+            replica_nodes=(node,),
+            isr_nodes=(node,),
+            eligible_leader_replicas=(),
+            last_known_elr=(),
+        )
+        for index in indexes
+    )
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.none,
+        name=info.name,
+        topic_id=info.id,
+        partitions=partitions,
+        topic_authorized_operations=authorized_operations(call, ResourceType.TOPIC, info.name),
+    )
+
+
+def _response(
+    topics: list[DescribeTopicPartitionsResponseTopic], cursor: Cursor | None
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        throttle_time=NO_THROTTLE, topics=tuple(topics), next_cursor=cursor
+    )

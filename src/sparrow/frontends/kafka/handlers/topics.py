@@ -1,0 +1,260 @@
+"""CreateTopics, DeleteTopics, CreatePartitions: topics come, grow and go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
+from kio.schema.create_topics.v7.response import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsResponse,
+)
+from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
+from kio.schema.errors import ErrorCode
+
+from sparrow.base.errors import InvalidConfig, NotAuthorized, SparrowError
+from sparrow.broker.authz import Operation, ResourceType
+from sparrow.frontends.kafka.config_codes import SOURCE_CODES
+from sparrow.frontends.kafka.deadlines import outcomes
+from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.refusals import DONE, Outcome, Refusal, outcome_of
+from sparrow.frontends.kafka.replicas import check_assignment, check_new_assignments, check_replication_factor
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Hashable, Iterable
+    from datetime import timedelta
+
+    from kio.schema.create_partitions.v3.request import CreatePartitionsRequest, CreatePartitionsTopic
+    from kio.schema.create_topics.v7.request import CreatableTopic, CreateTopicsRequest
+    from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as NamedDeleteTopicsRequest
+    from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
+
+    from sparrow.frontends.kafka.dispatch import Call
+
+MAX_NEW_PARTITIONS: Final = 10_000
+"""In one request, as in Kafka."""
+_TWICE: Final = Outcome(ErrorCode.invalid_request, "Duplicate topic name.")
+
+
+def _repeated(names: Iterable[Hashable]) -> set[Hashable]:
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+# ── create ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def create(request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
+    """CreateTopics. Topics named twice are not made at all."""
+    topics = {topic.name: topic for topic in request.topics}
+    twice = _repeated(topic.name for topic in request.topics)
+    wanted = [topic for name, topic in topics.items() if name not in twice]
+    is_too_much = sum(map(_partitions_asked_for, wanted)) > MAX_NEW_PARTITIONS
+    works = [
+        _create(topic, call, validate_only=request.validate_only, refused=is_too_much) for topic in wanted
+    ]
+    ended = await outcomes(request.timeout, works)
+    results = [_created(topic, outcome, call) for topic, outcome in zip(wanted, ended, strict=True)]
+    results += [_not_created(topics[name], _TWICE) for name in topics if name in twice]
+    return CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(results))
+
+
+def _partitions_asked_for(topic: CreatableTopic) -> int:
+    return len(topic.assignments) or max(1, topic.num_partitions)
+
+
+async def _create(topic: CreatableTopic, call: Call, *, validate_only: bool, refused: bool) -> None:
+    if refused:
+        raise Refusal(
+            ErrorCode.policy_violation, f"A request may make {MAX_NEW_PARTITIONS} partitions, and no more."
+        )
+    partitions = _partitions_of(topic, call.frontend.node_id)
+    config = _config_of(topic)
+    await call.broker.create_topic(
+        topic.name, partitions, config, validate_only=validate_only, principal=call.principal
+    )
+
+
+def _partitions_of(topic: CreatableTopic, node_id: int) -> int:
+    """How many partitions are asked for; -1: the default."""
+    if not topic.assignments:
+        check_replication_factor(topic.replication_factor)
+        return topic.num_partitions
+    for what, given in (
+        ("replication factor", topic.replication_factor),
+        ("numPartitions", topic.num_partitions),
+    ):
+        if given != -1:
+            raise Refusal(
+                ErrorCode.invalid_request,
+                f"A manual partition assignment was specified, but {what} was not set to -1.",
+            )
+    return check_new_assignments([(a.partition_index, a.broker_ids) for a in topic.assignments], node_id)
+
+
+def _config_of(topic: CreatableTopic) -> dict[str, str]:
+    empty = [config.name for config in topic.configs if config.value is None]
+    if empty:
+        raise InvalidConfig(f"Null value not supported for topic configs: {', '.join(empty)}")
+    return {config.name: config.value or "" for config in topic.configs}
+
+
+def _created(topic: CreatableTopic, outcome: Outcome, call: Call) -> CreatableTopicResult:
+    if outcome != DONE:
+        return _not_created(topic, outcome)
+    found = call.broker.topics.find(topic.name)
+    topic_id = found.id if found is not None else None
+    try:
+        described = call.broker.configs.preview(topic.name, _config_of(topic), principal=call.principal)
+    except NotAuthorized:
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=topic_id,
+            error_code=ErrorCode.none,
+            error_message=None,
+            topic_config_error_code=ErrorCode.topic_authorization_failed,
+            configs=(),
+        )
+    configs = tuple(
+        CreatableTopicConfigs(
+            name=each.name,
+            value=each.value,
+            read_only=each.is_read_only,
+            config_source=SOURCE_CODES[each.source],
+            is_sensitive=each.is_sensitive,
+        )
+        for each in described
+    )
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        error_code=ErrorCode.none,
+        error_message=None,
+        num_partitions=_count(topic, call),
+        replication_factor=1,
+        configs=configs,
+    )
+
+
+def _count(topic: CreatableTopic, call: Call) -> int:
+    asked = len(topic.assignments) or topic.num_partitions
+    return call.broker.config.default_partitions if asked == -1 else asked
+
+
+def _not_created(topic: CreatableTopic, outcome: Outcome) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name, topic_id=None, error_code=outcome.code, error_message=outcome.text, configs=()
+    )
+
+
+# ── delete ────────────────────────────────────────────────────────────────────────────────────────
+
+_Named = tuple[str | None, "uuid.UUID | None"]
+"""A topic by name, or (None, id); in answers both."""
+
+
+async def delete_named(request: NamedDeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
+    """DeleteTopics before version 6: by name alone."""
+    return await _delete([(name, None) for name in request.topic_names], request.timeout, call)
+
+
+async def delete(request: DeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
+    """DeleteTopics, by name or by id."""
+    return await _delete([(each.name, each.topic_id) for each in request.topics], request.timeout, call)
+
+
+async def _delete(topics: list[_Named], timeout: timedelta, call: Call) -> DeleteTopicsResponse:
+    """Topics named twice stay."""
+    twice = _repeated(topics)
+    results, works, named = [], [], []
+    for wanted in dict.fromkeys(topics):
+        if wanted in twice:
+            what = "id" if wanted[0] is None else "name"
+            results.append(_deleted(wanted, Outcome(ErrorCode.invalid_request, f"Duplicate topic {what}.")))
+            continue
+        try:
+            found = _find(wanted, call)
+        except (SparrowError, Refusal) as error:
+            results.append(_deleted(wanted, outcome_of(error)))
+            continue
+        named.append(found)
+        works.append(call.broker.delete_topic(found[0], principal=call.principal))
+    ended = await outcomes(timeout, works)
+    results += [_deleted(each, outcome) for each, outcome in zip(named, ended, strict=True)]
+    return DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=tuple(results))
+
+
+def _find(wanted: _Named, call: Call) -> tuple[str, uuid.UUID]:
+    """Name and id of a topic that the client may delete.
+
+    Raises:
+        UnknownTopic, NotAuthorized, Refusal: whoever may not even describe a topic does not learn whether it exists.
+    """
+    name, topic_id = wanted
+    if name is not None and topic_id is not None:
+        raise Refusal(ErrorCode.invalid_request, "You may not specify both topic name and topic id.")
+    if name is not None:
+        if not _may_describe(name, call):
+            call.broker.require_delete(call.principal, name)
+        return name, call.broker.topics.get(name).id
+    if topic_id is None:
+        raise Refusal(ErrorCode.invalid_request, "Neither topic name nor id were specified.")
+    topic = call.broker.topics.find_id(topic_id)
+    if topic is None:
+        raise Refusal(ErrorCode.unknown_topic_id, f"There is no topic with the id {topic_id}.")
+    if not _may_describe(topic.name, call):
+        call.broker.require_delete(call.principal, topic.name)
+    return topic.name, topic_id
+
+
+def _may_describe(name: str, call: Call) -> bool:
+    return call.broker.authorizer.allows(call.principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _deleted(topic: _Named, outcome: Outcome) -> DeletableTopicResult:
+    name, topic_id = topic
+    return DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=outcome.code, error_message=outcome.text
+    )
+
+
+# ── grow ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def create_partitions(request: CreatePartitionsRequest, call: Call) -> CreatePartitionsResponse:
+    """CreatePartitions. Topics named twice do not grow."""
+    topics = {topic.name: topic for topic in request.topics}
+    twice = _repeated(topic.name for topic in request.topics)
+    wanted = [topic for name, topic in topics.items() if name not in twice]
+    works = [_grow(topic, call, validate_only=request.validate_only) for topic in wanted]
+    ended = await outcomes(request.timeout, works)
+    results = [_grown(topic.name, outcome) for topic, outcome in zip(wanted, ended, strict=True)]
+    results += [_grown(name, _TWICE) for name in topics if name in twice]
+    return CreatePartitionsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
+
+
+async def _grow(topic: CreatePartitionsTopic, call: Call, *, validate_only: bool) -> None:
+    broker, principal = call.broker, call.principal
+    await broker.add_partitions(topic.name, topic.count, validate_only=True, principal=principal)
+    if topic.assignments is not None:
+        _check_assignments(topic, call)
+    if not validate_only:
+        await broker.add_partitions(topic.name, topic.count, principal=principal)
+
+
+def _check_assignments(topic: CreatePartitionsTopic, call: Call) -> None:
+    assignments = topic.assignments or ()
+    new = topic.count - len(call.broker.topics.get(topic.name).partitions)
+    if len(assignments) != new:
+        raise Refusal(
+            ErrorCode.invalid_replica_assignment,
+            f"Attempted to add {new} additional partition(s), but only {len(assignments)} assignment(s) were specified.",
+        )
+    for assignment in assignments:
+        check_assignment(assignment.broker_ids, call.frontend.node_id)
+
+
+def _grown(name: str, outcome: Outcome) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=outcome.code, error_message=outcome.text)
