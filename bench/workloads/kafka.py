@@ -112,7 +112,6 @@ def consume(bootstrap: str, filled: dict[tuple[str, int], int]) -> float:
             "queued.min.messages": 1_000_000,
             "queued.max.messages.kbytes": 1 << 20,
             "fetch.queue.backoff.ms": 1,
-            "fetch.message.max.bytes": 8 << 20,
             **QUIET,
         }
     )
@@ -235,7 +234,8 @@ def latency(runs: int, scale: float) -> list[Measurement]:
 def _paced(bootstrap: str, rate: int, seconds: float) -> list[float]:
     """Latencies in seconds. The first second warms up and is not counted."""
     topic, count = "paced", round(rate * seconds)
-    AdminClient({"bootstrap.servers": bootstrap, **QUIET}).create_topics([NewTopic(topic, 1)])[topic].result()
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    admin.create_topics([NewTopic(topic, 1)])[topic].result()
     due: list[float] = [0.0] * count
     found: list[float] = []
     failures: list[Any] = []
@@ -286,7 +286,7 @@ def crowd(runs: int, scale: float) -> list[Measurement]:
     )
     for _ in range(runs):
         with server() as running:
-            messages, seconds, failed, fair, grown = _crowd(running, max(100, round(1_000 * scale)))
+            messages, seconds, failed, fair, grown = _crowd(running, max(1, round(10 * scale)) * 100)
         rate.runs.append(messages / seconds)
         errors.runs.append(failed)
         fairness.runs.append(fair)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from sparrow.frontends.kafka.codec.schema import WireField, wire_fields
+from sparrow.records.builder import build_batch
+from sparrow.records.control import ControlType, build_marker
 
 
 def _integers(bits: int, *, signed: bool = True) -> st.SearchStrategy[int]:
@@ -17,7 +20,17 @@ def _integers(bits: int, *, signed: bool = True) -> st.SearchStrategy[int]:
     return st.one_of(st.integers(-2, 3) if signed else st.integers(0, 3), st.integers(low, high))
 
 
-_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+KNOWN_NAMES = ["t", "g", "txn", "User:ANONYMOUS", "1", "consumer", "range", "retention.ms", "PLAIN"]
+"""Names that a broker under test may know, so that requests get beyond the first check."""
+KNOWN_IDS: list[uuid.UUID] = []
+"""Topic ids likewise; a test fills it."""
+_BATCHES = [
+    build_batch([b"v"], [b"k"]),
+    build_batch([b"v"], producer_id=0, producer_epoch=0, base_sequence=0),
+    build_batch([b"v"], producer_id=0, producer_epoch=0, base_sequence=0, transactional=True),
+    build_marker(ControlType.COMMIT, 0, 0, 0),
+]
+_TEXT = st.sampled_from(KNOWN_NAMES) | st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _KINDS: dict[str, st.SearchStrategy[Any]] = {
     "int8": _integers(8),
     "int16": _integers(16),
@@ -31,12 +44,16 @@ _KINDS: dict[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
     "string": _TEXT,
     "bytes": st.binary(max_size=40),
-    "records": st.binary(max_size=80),
-    "uuid": st.none() | st.uuids(version=4),
+    "records": st.sampled_from(_BATCHES) | st.binary(max_size=80),
+    "uuid": st.none() | st.integers(0, 3).map(lambda n: _identity(n)),  # noqa: PLW0108 - defined below
     "error_code": st.sampled_from(ErrorCode),
     "timedelta_i32": st.integers(-1, 50).map(lambda ms: timedelta(milliseconds=ms)),
     "timedelta_i64": st.integers(-1, 50).map(lambda ms: timedelta(milliseconds=ms)),
 }
+
+
+def _identity(n: int) -> uuid.UUID:
+    return KNOWN_IDS[n] if n < len(KNOWN_IDS) else uuid.UUID(int=n + 1)
 
 
 @cache

@@ -1,37 +1,30 @@
-"""Who may connect."""
+"""Tokens of the configuration, and the files that hold secrets."""
 
 from __future__ import annotations
 
 import pytest
 
-from sparrow.base.errors import InvalidConfig, NotAuthenticated
-from sparrow.broker.authz import ANONYMOUS, Principal
-from sparrow.server.tokens import TokenAuthenticator, read_tokens_file
-
-
-def test_without_tokens_everybody_is_anonymous():
-    assert TokenAuthenticator({}).authenticate({"token": "anything"}, "peer") == ANONYMOUS
+from sparrow.base.errors import InvalidConfig
+from sparrow.broker.authz import Principal
+from sparrow.server.tokens import Tokens, read_tokens_file, read_users_file
 
 
 def test_token_names_its_principal():
-    authenticator = TokenAuthenticator({"alice": "a-token", "bob": "b-token"})
-    assert authenticator.authenticate({"token": "b-token"}, "peer") == Principal("bob")
+    tokens = Tokens({"alice": "a-token", "bob": "b-token"})
+    assert tokens.principal_of("b-token") == Principal("bob")
+    assert len(tokens) == 2
 
 
-@pytest.mark.parametrize(
-    "credentials", [{}, {"token": ""}, {"token": "a-toke"}, {"token": "A-TOKEN"}, {"password": "a-token"}]
-)
-def test_missing_or_wrong_token_is_refused_without_showing_it(credentials):
-    with pytest.raises(NotAuthenticated) as caught:
-        TokenAuthenticator({"alice": "a-token"}).authenticate(credentials, "10.0.0.9:4000")
-    assert "10.0.0.9:4000" in caught.value.text
-    assert "a-toke" not in caught.value.text
+@pytest.mark.parametrize("token", ["", "a-toke", "A-TOKEN", "alice", "\udcff"])
+def test_an_unknown_token_names_nobody(token):
+    assert Tokens({"alice": "a-token"}).principal_of(token) is None
 
 
-def test_tokens_file_is_read_with_comments(tmp_path):
-    path = tmp_path / "tokens"
-    path.write_text("# who token\n\nalice  a-token\nbob\tb-token\n")
-    assert read_tokens_file(str(path)) == {"alice": "a-token", "bob": "b-token"}
+def test_files_of_secrets_are_read_with_comments(tmp_path):
+    path = tmp_path / "secrets"
+    path.write_text("# who what\n\nalice  a-secret\nbob\tb-secret\n")
+    assert read_tokens_file(str(path)) == {"alice": "a-secret", "bob": "b-secret"}
+    assert read_users_file(str(path)) == {"alice": "a-secret", "bob": "b-secret"}
 
 
 @pytest.mark.parametrize(
@@ -50,6 +43,16 @@ def test_wrong_tokens_file_is_refused_with_its_line(tmp_path, content, message):
         read_tokens_file(str(path))
 
 
-def test_missing_tokens_file_is_named():
+def test_wrong_users_file_is_refused_in_its_own_words(tmp_path):
+    path = tmp_path / "users"
+    path.write_text("alice one two\n")
+    with pytest.raises(InvalidConfig, match=":1: a user and a password are expected") as caught:
+        read_users_file(str(path))
+    assert "one" not in caught.value.text
+
+
+def test_missing_files_are_named():
     with pytest.raises(InvalidConfig, match="tokens_file /nowhere/tokens cannot be read"):
         read_tokens_file("/nowhere/tokens")
+    with pytest.raises(InvalidConfig, match="users_file /nowhere/users cannot be read"):
+        read_users_file("/nowhere/users")
