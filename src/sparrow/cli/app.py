@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sparrow.cli import consume, doctor, groups, logdump, print_version, publish, topics
+from sparrow.cli import acls, consume, doctor, groups, logdump, print_version, publish, quotas, topics, users
 from sparrow.cli.exits import DEBUG_VARIABLE, reader_gone
-from sparrow.cli.target import Token, Url
+from sparrow.cli.target import CaFile, CertificateFile, KeyFile, PasswordFile, Token, Url, User
 
 
 class _Commands(TyperGroup):
@@ -41,6 +41,9 @@ app.add_typer(topics.app, name="topic")
 app.command("publish")(publish.publish)
 app.command("consume")(consume.consume)
 app.add_typer(groups.app, name="group")
+app.add_typer(users.app, name="user")
+app.add_typer(acls.app, name="acl")
+app.add_typer(quotas.app, name="quota")
 app.add_typer(logdump.app, name="log")
 app.command("doctor")(doctor.doctor)
 
@@ -50,6 +53,11 @@ def options(
     *,
     url: Url = None,  # noqa: ARG001 - read by `target`
     token: Token = None,  # noqa: ARG001
+    user: User = None,  # noqa: ARG001
+    password_file: PasswordFile = None,  # noqa: ARG001
+    ca_file: CaFile = None,  # noqa: ARG001
+    certificate_file: CertificateFile = None,  # noqa: ARG001
+    key_file: KeyFile = None,  # noqa: ARG001
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks, as SPARROW_DEBUG=1 does.")] = False,
 ) -> None:
     """Sparrow, a message broker. `sparrow serve` starts one; the other commands talk to it."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from sparrow.base.errors import InvalidArgument
 from sparrow.cli.exits import TERMINATED
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ CONNECT_TIMEOUT_S = 2.0
 
 URL_VARIABLE = "SPARROW_URL"
 TOKEN_VARIABLE = "SPARROW_TOKEN"  # noqa: S105 - a variable's name
+USER_VARIABLE = "SPARROW_USER"
+PASSWORD_VARIABLE = "SPARROW_PASSWORD"  # noqa: S105
+TLS_FILES = ("ca_file", "certificate_file", "key_file")
 
 Url = Annotated[
     str | None,
@@ -40,23 +45,83 @@ Url = Annotated[
 Token = Annotated[
     str | None, typer.Option("--token", help=f"Token that says who you are. [env var: {TOKEN_VARIABLE}]")
 ]
+User = Annotated[
+    str | None, typer.Option("--user", metavar="NAME", help=f"Who logs in. [env var: {USER_VARIABLE}]")
+]
+PasswordFile = Annotated[
+    str | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help=f"File whose first line is the password of --user; - is stdin. [env var: {PASSWORD_VARIABLE}, the password itself]",
+    ),
+]
+CaFile = Annotated[
+    str | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        help="Authorities that may vouch for a broker with TLS (PEM). [env var: SPARROW_CA_FILE]",
+    ),
+]
+CertificateFile = Annotated[
+    str | None,
+    typer.Option(
+        "--certificate-file",
+        metavar="FILE",
+        help="Certificate to show to the broker (PEM). [env var: SPARROW_CERTIFICATE_FILE]",
+    ),
+]
+KeyFile = Annotated[
+    str | None,
+    typer.Option("--key-file", metavar="FILE", help="Its key (PEM). [env var: SPARROW_KEY_FILE]"),
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A broker's address and the token for it."""
+    """A broker's address, who logs in there, and the files for TLS."""
 
     url: str
     token: str | None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
 
 
 def target(context: typer.Context, url: str | None, token: str | None) -> Target:
     """What the command was told, else what stood in front of the command, else the environment, else the default."""
     outer = context.find_root().params
+    token = token or outer.get("token")
+    user = outer.get("user") or (None if token else os.environ.get(USER_VARIABLE))
+    file = outer.get("password_file")
     return Target(
         url or outer.get("url") or os.environ.get(URL_VARIABLE) or DEFAULT_URL,
-        token or outer.get("token") or os.environ.get(TOKEN_VARIABLE),
+        token or (None if user else os.environ.get(TOKEN_VARIABLE)),
+        user,
+        read_password_file(file) if file else os.environ.get(PASSWORD_VARIABLE),
+        *(outer.get(name) or os.environ.get(f"SPARROW_{name.upper()}") for name in TLS_FILES),
     )
+
+
+def read_password_file(path: str) -> str:
+    """The first line of a file, or of stdin for "-".
+
+    Raises:
+        InvalidArgument: it is empty.
+        OSError: it cannot be read.
+    """
+    if path == "-":
+        line = sys.stdin.readline()
+    else:
+        with open(path, encoding="utf-8") as file:
+            line = file.readline()
+    password = line.rstrip("\r\n")
+    if not password:
+        raise InvalidArgument(f"{'stdin' if path == '-' else path} has no password: its first line is empty")
+    return password
 
 
 def with_client(where: Target, act: Callable[[Client], Awaitable[T]]) -> T:
@@ -73,7 +138,15 @@ def with_client(where: Target, act: Callable[[Client], Awaitable[T]]) -> T:
 
         signals.cancel_this_task()
         async with connect(
-            where.url, token=where.token, client_name="sparrow-cli", connect_timeout_s=CONNECT_TIMEOUT_S
+            where.url,
+            token=where.token,
+            user=where.user,
+            password=where.password,
+            ca_file=where.ca_file,
+            certificate_file=where.certificate_file,
+            key_file=where.key_file,
+            client_name="sparrow-cli",
+            connect_timeout_s=CONNECT_TIMEOUT_S,
         ) as client:
             return await act(client)
 

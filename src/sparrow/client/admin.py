@@ -5,6 +5,7 @@ Reads are repeated over a lost connection. A change during which the connection 
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -12,13 +13,17 @@ import msgspec
 from sparrow.base.errors import InvalidArgument, ProtocolError
 from sparrow.client.options import parse_start
 from sparrow.client.results import (
+    AccessRule,
     BrokerDescription,
     CommittedOffset,
     GroupDescription,
     GroupListing,
     PartitionOffset,
+    Quota,
     TopicDescription,
+    UserListing,
 )
+from sparrow.client.salting import ITERATIONS, MECHANISMS, hashed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -143,6 +148,71 @@ class Admin:
     async def delete_group(self, group: str) -> None:
         """Forget a group and its offsets. Raises UnknownGroup, GroupNotEmpty."""
         await self._change("group.delete", {"group": group})
+
+    # ── users ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def list_users(self) -> list[UserListing]:
+        """All users with their mechanisms."""
+        answer = await self._read("user.list", {})
+        return _as(list[UserListing], answer["users"])
+
+    async def create_user(
+        self,
+        name: str,
+        password: str,
+        *,
+        mechanisms: Iterable[str] = MECHANISMS,
+        iterations: int = ITERATIONS,
+    ) -> None:
+        """Make a user. The password is hashed here and not sent. Raises UserExists, UnacceptableCredential."""
+        credentials = await asyncio.to_thread(hashed, password, mechanisms, iterations)
+        await self._change("user.create", {"name": name, "credentials": credentials})
+
+    async def set_password(
+        self,
+        name: str,
+        password: str,
+        *,
+        mechanisms: Iterable[str] = MECHANISMS,
+        iterations: int = ITERATIONS,
+    ) -> None:
+        """Give a user another password, for these mechanisms alone. Raises UnknownUser, UnacceptableCredential."""
+        credentials = await asyncio.to_thread(hashed, password, mechanisms, iterations)
+        await self._change("user.password", {"name": name, "credentials": credentials})
+
+    async def delete_user(self, name: str) -> None:
+        """Forget a user; who is connected stays so. Raises UnknownUser."""
+        await self._change("user.delete", {"name": name})
+
+    # ── access rules ──────────────────────────────────────────────────────────────────────────────
+
+    async def create_access_rules(self, rules: Iterable[AccessRule]) -> None:
+        """Make rules, all or none. Raises InvalidArgument."""
+        await self._change("acl.create", {"rules": [msgspec.to_builtins(rule) for rule in rules]})
+
+    async def list_access_rules(self, **selected: str) -> list[AccessRule]:
+        """Rules whose fields have these values (as in `AccessRule`), or all.
+
+        With pattern_type="Match" a `name` selects all rules that hold for the resource of this name.
+        """
+        answer = await self._read("acl.list", selected)
+        return _as(list[AccessRule], answer["rules"])
+
+    async def delete_access_rules(self, **selected: str) -> list[AccessRule]:
+        """Delete the rules that `list_access_rules` would list; without any field that is all. Returns what was deleted."""
+        answer = await self._change("acl.delete", selected)
+        return _as(list[AccessRule], answer["rules"])
+
+    # ── quotas ────────────────────────────────────────────────────────────────────────────────────
+
+    async def alter_quota(self, entity: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:
+        """Set limits (None: remove) of an entity as in `Quota`. Raises InvalidArgument."""
+        await self._change("quota.alter", {"entity": dict(entity), "values": dict(values)})
+
+    async def list_quotas(self) -> list[Quota]:
+        """All quotas."""
+        answer = await self._read("quota.list", {})
+        return _as(list[Quota], answer["quotas"])
 
     # ── the broker ────────────────────────────────────────────────────────────────────────────────
 

@@ -19,6 +19,7 @@ from sparrow.client.options import (
     Acks,
     ClientOptions,
     CommitMode,
+    Isolation,
     Mode,
     ProducerOptions,
     StartAt,
@@ -155,6 +156,7 @@ class Client:
         prefetch_bytes: int = 4 << 20,
         session_timeout_s: float = 45.0,
         rebalance_timeout_s: float = 60.0,
+        isolation: Isolation = "read_uncommitted",
         on_assigned: OnAssigned | None = None,
         on_revoked: OnRevoked | None = None,
     ) -> Subscription:
@@ -177,6 +179,7 @@ class Client:
             prefetch_bytes=prefetch_bytes,
             session_timeout_ms=round(session_timeout_s * 1000),
             rebalance_timeout_ms=round(rebalance_timeout_s * 1000),
+            isolation=isolation,
         )
         return self.subscription(topics, start, options, on_assigned=on_assigned, on_revoked=on_revoked)
 
@@ -296,6 +299,11 @@ def connect(
     *,
     client_name: str = "",
     token: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    ca_file: str | None = None,
+    certificate_file: str | None = None,
+    key_file: str | None = None,
     connect_timeout_s: float = 5.0,
     reconnect_timeout_s: float | None = None,
     call_timeout_s: float = 30.0,
@@ -315,6 +323,11 @@ def connect(
         ClientOptions(
             client_name=client_name,
             token=token,
+            user=user,
+            password=password,
+            ca_file=ca_file,
+            certificate_file=certificate_file,
+            key_file=key_file,
             connect_timeout_s=connect_timeout_s,
             reconnect_timeout_s=reconnect_timeout_s,
             call_timeout_s=call_timeout_s,

@@ -26,9 +26,11 @@ from sparrow.base.errors import (
 from sparrow.base.version import version
 from sparrow.client.link import Link, open_link, unreachable
 from sparrow.client.retry import Backoff
+from sparrow.client.security import client_context, credentials_of
 from sparrow.protocol.native.messages import PROTOCOL, VERSION, Hello
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable
 
     from sparrow.client.options import ClientOptions
@@ -76,6 +78,7 @@ class Connection:
         self._changed = asyncio.Event()
         self._failure: SparrowError | None = None
         self._task: asyncio.Task[None] | None = None
+        self._tls: ssl.SSLContext | None = None
 
     @property
     def failure(self) -> SparrowError | None:
@@ -152,16 +155,17 @@ class Connection:
 
     async def _open_link(self, timeout_s: float) -> Link:
         options = self.options
-        token = options.token if options.token is not None else self.address.token
         hello = Hello(
             PROTOCOL,
             VERSION,
             VERSION,
             options.client_name,
             version(),
-            {} if token is None else {"token": token},
+            credentials_of(self.address, options),
         )
-        return await open_link(self.address, hello, timeout_s, options.ping_interval_s)
+        if self.address.has_tls and self._tls is None:
+            self._tls = client_context(options)
+        return await open_link(self.address, hello, timeout_s, options.ping_interval_s, tls=self._tls)
 
     def _link_up(self, link: Link) -> None:
         self.link = link

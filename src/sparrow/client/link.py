@@ -13,6 +13,7 @@ A silent broker is found out by PING every `ping_interval_s`: when nothing at al
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from sparrow.base.errors import (
@@ -25,6 +26,7 @@ from sparrow.base.errors import (
     from_code,
 )
 from sparrow.client.calls import Calls
+from sparrow.client.security import untrusted
 from sparrow.protocol.native.connection import Connection as Machine
 from sparrow.protocol.native.connection import Ended, Received, Role, State, Violation
 from sparrow.protocol.native.messages import (
@@ -68,6 +70,8 @@ class Link(asyncio.Protocol):
         self, address: Address, loop: asyncio.AbstractEventLoop, ping_interval_s: float | None = None
     ) -> None:
         self.address = address
+        self._gone: asyncio.Future[None] = loop.create_future()
+        """Done when the socket is closed."""
         self.ended: asyncio.Future[SparrowError] = loop.create_future()
         """Done with the reason when the connection is over."""
         self.welcomed: asyncio.Future[Welcome] = loop.create_future()
@@ -189,6 +193,17 @@ class Link(asyncio.Protocol):
             self.flush()
             await asyncio.wait([self.ended], timeout=timeout_s)
         self.end(ConnectionLost(f"the connection to {self.address} was closed by this client"))
+        await self.until_gone()
+
+    async def until_gone(self, timeout_s: float = 0.5) -> None:
+        """After the end: wait until TLS has closed its socket, so that the loop may be closed; without TLS that takes no time."""
+        transport = self._transport
+        if transport is None or not self.address.has_tls or self._gone.done():
+            return
+        await asyncio.wait([self._gone], timeout=timeout_s)
+        if not self._gone.done():
+            transport.abort()
+            await asyncio.wait([self._gone], timeout=timeout_s)
 
     def end(self, reason: SparrowError) -> None:
         """End the link now, because of `reason`. The second time nothing happens."""
@@ -247,13 +262,19 @@ class Link(asyncio.Protocol):
     def eof_received(self) -> bool:
         self._machine.receive_eof()
         for event in self._machine.events():
-            if isinstance(event, Ended) and event.error is not None:
+            if isinstance(event, Ended) and event.error is not None and self.welcomed.done():
                 self.end(self._lost(event.error.text))
-        self.end(self._lost("the broker closed it"))
+        self.end(self._lost(self._closed("the broker closed it")))
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.end(self._lost(str(exc) if exc else "it was closed"))
+        self._gone.set_result(None)
+        self.end(self._lost(self._closed(str(exc) if exc else "it was closed")))
+
+    def _closed(self, how: str) -> str:
+        if self.welcomed.done() or self.address.has_tls:
+            return how
+        return f"{how} before it answered (if it wants TLS, its URL begins with sparrows://)"
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -325,7 +346,12 @@ def _violated(error: ProtocolError, address: Address) -> ProtocolError:
 
 
 async def open_link(
-    address: Address, hello: Hello, timeout_s: float, ping_interval_s: float | None = None
+    address: Address,
+    hello: Hello,
+    timeout_s: float,
+    ping_interval_s: float | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
 ) -> Link:
     """Connect, say hello, wait for the welcome.
 
@@ -338,15 +364,20 @@ async def open_link(
     link = Link(address, loop, ping_interval_s)
     try:
         async with asyncio.timeout(timeout_s):
-            await loop.create_connection(lambda: link, address.host, address.port)
+            await loop.create_connection(lambda: link, address.host, address.port, ssl=tls)
             link.send(hello)
             await link.welcomed
-    except OSError as error:  # TimeoutError is one
+    except ssl.SSLCertVerificationError as error:
+        refused = untrusted(address, error)
+        link.end(refused)
+        raise refused from None
+    except OSError as error:  # TimeoutError and SSLError are two
         reason = unreachable(address, str(error) or f"no answer within {timeout_s:.3g} s")
         link.end(reason)
         raise reason from None
     except BaseException:
         link.end(ConnectionLost(f"connecting to {address} was given up"))
+        await link.until_gone()
         raise
     return link
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Acks = Literal["all", "1", "0", -1, 1, 0]
 CommitMode = Literal["manual", "auto"]
 Mode = Literal["push", "pull"]
+Isolation = Literal["read_uncommitted", "read_committed"]
 StartAt = str | int | datetime
 
 ACKS_ALL: Final = -1
@@ -39,6 +40,14 @@ class ClientOptions:
 
     client_name: str = ""
     token: str | None = field(default=None, repr=False)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    """PEM file of the authorities that may vouch for the broker (`sparrows://`); None: those that the system trusts."""
+    certificate_file: str | None = None
+    """PEM file of the certificate to show to a broker that asks for one."""
+    key_file: str | None = None
+    """PEM file of that certificate's key; None: it stands in `certificate_file`, too."""
     connect_timeout_s: float = 5.0
     """How long the first connection is tried for; it is tried again and again within that time."""
     reconnect_timeout_s: float | None = None
@@ -61,8 +70,14 @@ class ClientOptions:
             "backoff_initial_s",
             "backoff_max_s",
         )
-        if self.token is not None and not isinstance(self.token, str):
-            raise InvalidArgument(f"the token is {type(self.token).__name__}, it must be text")
+        for name in ("token", "user", "password", "ca_file", "certificate_file", "key_file"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise InvalidArgument(f"the {name} is {type(value).__name__}, it must be text")
+        if self.token is not None and self.user is not None:
+            raise InvalidArgument("there are a token and a user; log in as one of them")
+        if self.key_file is not None and self.certificate_file is None:
+            raise InvalidArgument("there is a key_file and no certificate_file; give both")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +121,8 @@ class SubscribeOptions:
     max_deliver_bytes: int = 1 << 20
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 60_000
-    isolation: str = "read_uncommitted"
+    isolation: Isolation = "read_uncommitted"
+    """"read_committed" leaves out records of transactions that are open or were aborted; an open one holds back all that follows it."""
 
     def __post_init__(self) -> None:
         _positive(

@@ -49,6 +49,13 @@ class PartitionOffset(Result, frozen=True, array_like=True):
     timestamp: int = -1
 
 
+class UserListing(Result, frozen=True):
+    """A user: (SASL mechanism, iterations) for each credential."""
+
+    name: str
+    credentials: list[tuple[str, int]]
+
+
 class GroupListing(Result, frozen=True):
     """A group in a list."""
 
@@ -94,6 +101,32 @@ class CommittedOffset(Result, frozen=True, array_like=True):
     partition: int
     offset: int
     metadata: str = ""
+
+
+class AccessRule(Result, frozen=True):
+    """Who may (or may not) do what to which resources, in Kafka's words.
+
+    `resource_type` is Topic, Group, Cluster, TransactionalId, DelegationToken or User; `name` a name, "*" for all, or with
+    `pattern_type` "Prefixed" what names begin with. `principal` is "User:alice", or "User:*" for everybody; `host` an address or "*".
+    """
+
+    resource_type: str
+    name: str
+    principal: str
+    operation: str
+    permission: str = "Allow"
+    pattern_type: str = "Literal"
+    host: str = "*"
+
+
+class Quota(Result, frozen=True):
+    """Limits of a user, a client id, both, or an address.
+
+    `entity`: type ("user", "client-id", "ip") → name, None for the default of the type. `values`: setting → number.
+    """
+
+    entity: dict[str, str | None]
+    values: dict[str, float]
 
 
 class BrokerDescription(Result, frozen=True):

@@ -1,9 +1,11 @@
-"""Where the broker is: `sparrow://[:token@]host[:port]`.
+"""Where the broker is: `sparrow[s]://[[user]:secret@]host[:port]`.
 
-sparrow://127.0.0.1:9094        the default port is 9094
-sparrow://:s3cret@broker.lan    a token as the password
-sparrow://[::1]:9094            IPv6 in brackets
-127.0.0.1:9094                  the scheme may be left out
+sparrow://127.0.0.1:9094             the default port is 9094
+sparrows://broker.lan                with TLS
+sparrow://ann:pencil@broker.lan      a user and a password
+sparrow://:s3cret@broker.lan         a token
+sparrow://[::1]:9094                 IPv6 in brackets
+127.0.0.1:9094                       the scheme may be left out
 """
 
 from __future__ import annotations
@@ -14,19 +16,23 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from sparrow.base.errors import InvalidArgument
 
 SCHEME = "sparrow"
+TLS_SCHEME = "sparrows"
 DEFAULT_PORT = 9094
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A parsed URL. `token` is None where the URL names none."""
+    """A parsed URL. `token`, `user` and `password` are None where the URL names none."""
 
     host: str
     port: int = DEFAULT_PORT
     token: str | None = field(default=None, repr=False)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    has_tls: bool = False
 
     def __str__(self) -> str:
-        """`host:port`, as errors name it; never the token."""
+        """`host:port`, as errors name it; never a secret."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -37,16 +43,22 @@ def parse_url(url: str) -> Address:
         InvalidArgument: another scheme, no host, a port that is none, or something behind the address.
     """
     parts = _split(url)
-    if parts.scheme != SCHEME:
+    if parts.scheme not in {SCHEME, TLS_SCHEME}:
         raise _invalid(url, f"its scheme is {parts.scheme!r}")
     if parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise _invalid(url, "there is something behind host and port")
-    if parts.username:
-        raise _invalid(url, "it names a user; a token stands alone, as in sparrow://:TOKEN@host:9094")
     if not parts.hostname:
         raise _invalid(url, "it names no host")
-    token = unquote(parts.password) if parts.password else None
-    return Address(parts.hostname, _port(parts, url), token)
+    user = unquote(parts.username) if parts.username else None
+    secret = unquote(parts.password) if parts.password else None
+    return Address(
+        parts.hostname,
+        _port(parts, url),
+        token=secret if user is None else None,
+        user=user,
+        password=secret if user is not None else None,
+        has_tls=parts.scheme == TLS_SCHEME,
+    )
 
 
 def _split(url: str) -> SplitResult:

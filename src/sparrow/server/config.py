@@ -108,9 +108,17 @@ def _read_tokens(given: object) -> dict[str, str]:
     return tokens
 
 
+def _read_users(given: object) -> dict[str, str]:
+    users = PAIRS.read(given)
+    empty = [name for name, password in users.items() if not password]
+    if empty:
+        raise ValueError(f"a password for every user; that of {empty[0]!r} is empty")
+    return users
+
+
 def _read_principals(given: object) -> frozenset[str]:
     """Names or "Type:name", from a list or from one text with semicolons between (a name may hold commas: CN=a,O=b)."""
-    listed = given if isinstance(given, list) else str(given).split(";")
+    listed = given if isinstance(given, list | frozenset) else str(given).split(";")
     texts = [TEXT.read(each).strip() for each in listed]
     principals = frozenset(text if ":" in text else f"User:{text}" for text in texts if text)
     if any(not kind or not name for kind, _, name in (each.partition(":") for each in principals)):
@@ -122,6 +130,8 @@ _PRINCIPALS = Kind("principal", _read_principals, repeats=True)
 _IN_WORDS = Kind("words", _read_words)
 _DIRECTORY = Kind("path", _read_directory)
 _TOKENS = Kind("name=value", _read_tokens)
+_USERS = Kind("name=value", _read_users)
+_LOGIN = choice("auto", "required", "off")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +144,19 @@ class ServerConfig:
     native_host: str = option("native.host", TEXT, "127.0.0.1", "Address on which the native door listens.")
     native_port: int = option(
         "native.port", integer(0, 65535), 9094, "Port of the native door; 0 takes a free one."
+    )
+    native_login: str = option(
+        "native.login",
+        _LOGIN,
+        "auto",
+        "Whether clients of the native door must log in; auto: when tokens or users are configured.",
+    )
+    native_tls: bool = option(
+        "native.tls",
+        BOOLEAN,
+        True,
+        "Whether the native door speaks TLS once tls.certificate is set.",
+        show="true",
     )
     kafka_host: str = option(
         "kafka.host",
@@ -154,11 +177,30 @@ class ServerConfig:
         "Address that Kafka clients are told to use. None: the one at which they came in.",
         show="none",
     )
+    kafka_sasl: str = option(
+        "kafka.sasl",
+        _LOGIN,
+        "auto",
+        "Whether Kafka clients must log in by SASL; auto: when tokens or users are configured.",
+    )
+    kafka_tls: bool = option(
+        "kafka.tls",
+        BOOLEAN,
+        True,
+        "Whether the Kafka door speaks TLS once tls.certificate is set.",
+        show="true",
+    )
+    kafka_max_session_ms: int = option(
+        "kafka.max_session",
+        duration(0, 365 * _DAY_MS),
+        0,
+        "How long a SASL login is good for before the client must log in again; 0: as long as the connection.",
+    )
     kafka_listeners: tuple[ListenerDeclaration, ...] = option(
         "kafka.listeners",
         LISTENERS,
         (),
-        "More listeners of the Kafka door, for other networks: name, host, port, advertised.",
+        "More listeners of the Kafka door, for other networks: name, host, port, advertised, sasl, tls.",
         flag="",
         environment="",
         show="none",
@@ -177,6 +219,37 @@ class ServerConfig:
         PATH,
         "",
         "File with one 'principal token' per line, in addition to tokens.",
+        show="none",
+    )
+    users: Mapping[str, str] = option(
+        "users",
+        _USERS,
+        {},
+        "Users made at the start when missing, never changed: name and password.",
+        flag="",
+        show="none",
+        secret=True,
+    )
+    users_file: str = option(
+        "users_file",
+        PATH,
+        "",
+        "File with one 'user password' per line, in addition to users.",
+        show="none",
+    )
+    tls_certificate: str = option(
+        "tls.certificate",
+        PATH,
+        "",
+        "PEM file with the broker's certificate and those between it and the authority.",
+        show="none",
+    )
+    tls_key: str = option("tls.key", PATH, "", "PEM file with the certificate's private key.", show="none")
+    tls_client_ca: str = option(
+        "tls.client_ca",
+        PATH,
+        "",
+        "PEM file with authorities; TLS clients must show a certificate of one of them, whose subject is their principal.",
         show="none",
     )
     insecure_public_listen: str = option(
@@ -209,6 +282,12 @@ class ServerConfig:
     default_partitions: int = option(
         "default_partitions", integer(1, 10_000), 4, "Partitions of a topic when nobody says how many."
     )
+    max_partitions: int = option(
+        "max_partitions",
+        integer(1, 10_000_000),
+        200_000,
+        "Partitions of all topics together (about 1 KB of memory each); more are refused.",
+    )
     topic_defaults: Mapping[str, str] = option(
         "default_topic_config",
         _TOPIC_CONFIG,
@@ -218,6 +297,57 @@ class ServerConfig:
     )
     topics: tuple[TopicDeclaration, ...] = option(
         "topics", _TOPICS, (), "Topics made at the start when missing.", flag="", environment="", show="none"
+    )
+    group_initial_rebalance_delay_ms: int = option(
+        "groups.initial_rebalance_delay",
+        duration(0, 60_000),
+        100,
+        "How long a classic consumer group that begins waits for more members.",
+        show="100ms",
+    )
+    group_min_session_timeout_ms: int = option(
+        "groups.min_session_timeout",
+        duration(1, _DAY_MS),
+        6_000,
+        "Shortest session timeout that a member of a classic group may choose.",
+        show="6s",
+    )
+    group_max_session_timeout_ms: int = option(
+        "groups.max_session_timeout",
+        duration(1, _DAY_MS),
+        1_800_000,
+        "Longest session timeout that a member of a classic group may choose.",
+        show="30m",
+    )
+    group_max_members: int = option(
+        "groups.max_members", integer(1, 1_000_000), 10_000, "Members of one classic group at most."
+    )
+    group_heartbeat_interval_ms: int = option(
+        "groups.heartbeat_interval",
+        duration(50, 600_000),
+        5_000,
+        "How long members of a group of the consumer protocol (KIP-848) wait between heartbeats.",
+        show="5s",
+    )
+    group_session_timeout_ms: int = option(
+        "groups.session_timeout",
+        duration(1_000, 3_600_000),
+        45_000,
+        "After how long without a heartbeat a member of such a group is put out.",
+        show="45s",
+    )
+    group_migration: str = option(
+        "groups.migration",
+        choice("disabled", "upgrade", "downgrade", "bidirectional"),
+        "bidirectional",
+        "Whether groups with members change between the classic and the consumer protocol when members do.",
+    )
+    offsets_retention_ms: int = option(
+        "groups.offsets_retention",
+        duration(60_000, 365 * _DAY_MS),
+        7 * _DAY_MS,
+        "How long committed offsets are kept once their group has no members.",
+        show="7d",
     )
     max_frame_bytes: int = option(
         "max_frame", size(64 << 10, 1 << 30), 16 << 20, "Largest frame that a client may send.", show="16 MiB"
@@ -274,12 +404,26 @@ class ServerConfig:
     )
 
 
+_REQUIRED: dict[str, bool | None] = {"auto": None, "required": True, "off": False}
+
+
+def native_needs_login(config: ServerConfig, *, authenticated: bool) -> bool:
+    """Whether clients of the native door must log in. `authenticated`: tokens or users are configured."""
+    required = _REQUIRED[config.native_login]
+    return authenticated if required is None else required
+
+
 def kafka_listeners(config: ServerConfig) -> tuple[ListenerDeclaration, ...]:
     """All listeners of the Kafka door; none when it is off."""
     if config.kafka_port == OFF:
         return config.kafka_listeners
     first = ListenerDeclaration(
-        DEFAULT_NAME, config.kafka_host, config.kafka_port, *split_address(config.kafka_advertised)
+        DEFAULT_NAME,
+        config.kafka_host,
+        config.kafka_port,
+        *split_address(config.kafka_advertised),
+        sasl=_REQUIRED[config.kafka_sasl],
+        tls=config.kafka_tls,
     )
     return (first, *config.kafka_listeners)
 
@@ -308,26 +452,34 @@ def _read_file(flag: object, environment: Mapping[str, str], options: list[Optio
 
 
 def check_exposure(config: ServerConfig, *, authenticated: bool) -> None:
-    """Refuse to listen where other machines come in unless they must say who they are.
+    """Refuse to listen where other machines come in unless they must say who they are: by a token, a password or a certificate.
+
+    `authenticated`: tokens or users are configured.
 
     Raises:
         InvalidConfig: says what to set.
     """
     if config.insecure_public_listen == IN_WORDS:
         return
-    open_doors = [] if authenticated else [("native.host", config.native_host)]
+    knows_certificates = bool(config.tls_client_ca)
+    open_doors = []
+    if not (
+        native_needs_login(config, authenticated=authenticated) or (knows_certificates and config.native_tls)
+    ):
+        open_doors.append(("native.host", config.native_host))
     open_doors += [
         (f"the host of the Kafka listener {each.name!r}", each.host)
         for each in kafka_listeners(config)
-        if not each.sasl
+        if not (each.needs_login(authenticated=authenticated) or (knows_certificates and each.tls))
     ]
     public = next(((what, host) for what, host in open_doors if not is_loopback(host)), None)
     if public is None:
         return
     what, host = public
     raise InvalidConfig(
-        f"{what} is {host!r}: other machines could connect, and no tokens say who may."
-        " Set tokens or tokens_file, or listen on 127.0.0.1; if everybody may really publish, read and delete, say"
+        f"{what} is {host!r}: other machines could connect, and nobody has to log in there."
+        " Set users, users_file, tokens, tokens_file or tls.client_ca, or listen on 127.0.0.1; if everybody may really"
+        " publish, read and delete, say"
         f' insecure_public_listen: "{IN_WORDS}"'
     )
 

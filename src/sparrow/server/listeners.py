@@ -8,24 +8,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparrow.base.options import TEXT, Kind, integer
+from sparrow.base.options import BOOLEAN, TEXT, Kind, integer
 
 OFF = -1
 DEFAULT_NAME = "kafka"
-_KEYS = ("name", "host", "port", "advertised", "sasl")
+_KEYS = ("name", "host", "port", "advertised", "sasl", "tls")
 _PORT = integer(0, 65535)
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerDeclaration:
-    """A listener as configured. `advertised_host` "" and `advertised_port` -1: what the client came in by."""
+    """A listener as configured.
+
+    `advertised_host` "" and `advertised_port` -1: what the client came in by. `sasl` None: when tokens or users are configured. `tls`:
+    once there is a certificate.
+    """
 
     name: str
     host: str
     port: int
     advertised_host: str = ""
     advertised_port: int = -1
-    sasl: bool = False
+    sasl: bool | None = None
+    tls: bool = True
+
+    def needs_login(self, *, authenticated: bool) -> bool:
+        """Whether clients must log in. `authenticated`: tokens or users are configured."""
+        return authenticated if self.sasl is None else self.sasl
 
 
 def _read_port(given: object) -> int:
@@ -82,7 +91,8 @@ def _read_listener(entry: object) -> ListenerDeclaration:
         int(_PORT.read(entry["port"])),
         advertised_host,
         advertised_port,
-        bool(entry.get("sasl", False)),
+        None if entry.get("sasl") is None else BOOLEAN.read(entry["sasl"]),
+        BOOLEAN.read(entry.get("tls", True)),
     )
 
 

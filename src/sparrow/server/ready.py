@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.base.units import format_size
+from sparrow.base.units import counted, format_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Ready:
     """Bootstrap servers for Kafka clients, "" when that door is off."""
 
 
-def url_of(host: str, port: int) -> str:
+def url_of(host: str, port: int, *, has_tls: bool = False) -> str:
     """The address for clients; one that listens everywhere is reached on this machine by loopback."""
-    return f"sparrow://{bootstrap_of(host, port)}"
+    return f"{'sparrows' if has_tls else 'sparrow'}://{bootstrap_of(host, port)}"
 
 
 def bootstrap_of(host: str, port: int) -> str:
@@ -47,14 +47,10 @@ def banner(ready: Ready, *, topics: int, free_bytes: int, access: str) -> str:
         f"  clients   {ready.url}",
         *([f"  Kafka     {ready.kafka}"] if ready.kafka else []),
         f"  access    {access}",
-        f"  data      {ready.data_dir} ({_counted(topics, 'topic')}, {format_size(free_bytes)} free)",
+        f"  data      {ready.data_dir} ({counted(topics, 'topic')}, {format_size(free_bytes)} free)",
         "  stop      Ctrl-C or SIGTERM",
     ]
     return "\n".join(lines)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def write_ready_file(path: str, ready: Ready) -> None:

@@ -15,17 +15,21 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import BadInput, InvalidConfig, TopicExists
+from sparrow.broker.acls import AclFilter
 from sparrow.broker.authz import SYSTEM
-from sparrow.server.config import check_exposure, kafka_listeners
+from sparrow.server.access import Access
+from sparrow.server.config import kafka_listeners
 from sparrow.server.ready import Ready, banner, bootstrap_of, remove_ready_file, url_of, write_ready_file
-from sparrow.server.tokens import TokenAuthenticator, read_tokens_file
 
 if TYPE_CHECKING:
+    import ssl
+
     from sparrow.broker.broker import Broker
     from sparrow.frontends.kafka import KafkaFrontend
     from sparrow.frontends.native import NativeFrontend
     from sparrow.server.config import ServerConfig, TopicDeclaration
     from sparrow.server.listeners import ListenerDeclaration
+    from sparrow.server.logins import Logins
 
 log = logging.getLogger("sparrow.server")
 
@@ -38,19 +42,12 @@ class Server:
     """One broker and its doors. Call everything on one event loop.
 
     Raises (from the constructor):
-        InvalidConfig: a public address without authentication, or a tokens file that cannot be used.
+        InvalidConfig: a public address without authentication, or a file of tokens, users or certificates that cannot be used.
     """
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
-        tokens = {**config.tokens, **_tokens_of_file(config)}
-        check_exposure(config, authenticated=bool(tokens))
-        self._authenticator = TokenAuthenticator(tokens)
-        self._access = (
-            f"by token ({len(tokens)} {'principal' if len(tokens) == 1 else 'principals'})"
-            if tokens
-            else "everybody who reaches this address"
-        )
+        self._access = Access(config)
         self._broker: Broker | None = None
         self._native: NativeFrontend | None = None
         self._kafka: KafkaFrontend | None = None
@@ -74,15 +71,16 @@ class Server:
         self._broker = await _start_broker(config)
         for topic in config.topics:
             await _declare(self._broker, topic)
-        self._native = _make_native_door(config, self._broker, self._authenticator)
-        port = await _listen(self._native, config.native_host, config.native_port)
+        logins = await self._access.open(self._broker)
+        self._native = _make_native_door(config, self._broker, logins)
+        port = await _listen(self._native, config.native_host, config.native_port, self._access.native_tls)
         listeners = kafka_listeners(config)
         kafka = ""
         if listeners:
-            self._kafka = _make_kafka_door(config, self._broker)
-            ports = [await _listen_for_kafka(self._kafka, each) for each in listeners]
+            self._kafka = _make_kafka_door(config, self._broker, logins)
+            ports = [await _listen_for_kafka(self._kafka, each, self._access) for each in listeners]
             kafka = bootstrap_of(listeners[0].host, ports[0])
-        self.ready = _ready(config, port, kafka)
+        self.ready = _ready(config, port, kafka, has_tls=self._access.native_tls is not None)
         if config.ready_file:
             write_ready_file(config.ready_file, self.ready)
         return self.ready
@@ -93,7 +91,10 @@ class Server:
         assert self._broker is not None
         topics = len(self._broker.topics)
         return banner(
-            self.ready, topics=topics, free_bytes=_free_bytes(self.ready.data_dir), access=self._access
+            self.ready,
+            topics=topics,
+            free_bytes=_free_bytes(self.ready.data_dir),
+            access=self._access.describe(self._broker),
         )
 
     async def stop(self, drain_timeout_s: float | None = None) -> None:
@@ -133,10 +134,6 @@ async def _declare(broker: Broker, topic: TopicDeclaration) -> None:
     log.info("topic made", extra={"topic": topic.name})
 
 
-def _tokens_of_file(config: ServerConfig) -> dict[str, str]:
-    return read_tokens_file(config.tokens_file) if config.tokens_file else {}
-
-
 async def _start_broker(config: ServerConfig) -> Broker:
     """A broker over the data directory; whatever fails on the way gives the directory back."""
     from sparrow.broker.broker import Broker
@@ -148,8 +145,17 @@ async def _start_broker(config: ServerConfig) -> Broker:
     storage = StorageOptions(flush_interval_ms=config.flush_interval_ms, reserve_bytes=config.reserve_bytes)
     rules = BrokerConfig(
         default_partitions=config.default_partitions,
+        max_partitions=config.max_partitions,
         auto_create_topics=config.auto_create_topics,
         topic_defaults=config.topic_defaults,
+        group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+        group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+        group_max_members=config.group_max_members,
+        consumer_group_heartbeat_interval_ms=config.group_heartbeat_interval_ms,
+        consumer_group_session_timeout_ms=config.group_session_timeout_ms,
+        group_migration_policy=config.group_migration,
+        offsets_retention_ms=config.offsets_retention_ms,
         super_users=config.super_users,
         allow_unnamed_resources=config.acl_default == "allow",
     )
@@ -161,12 +167,19 @@ async def _start_broker(config: ServerConfig) -> Broker:
         broker = Broker(config=rules, log_store=logs, meta_store=meta)
         await broker.start()
         opening.pop_all()  # from here on the broker closes its stores
+    if (
+        config.acl_default == "deny"
+        and not config.super_users
+        and not broker.acls.describe(AclFilter(), principal=SYSTEM)
+    ):
+        log.warning(
+            "acl.default is deny, and there are neither super_users nor access rules: nobody may do anything. Name a super user"
+            " who can make rules"
+        )
     return broker
 
 
-def _make_native_door(
-    config: ServerConfig, broker: Broker, authenticator: TokenAuthenticator
-) -> NativeFrontend:
+def _make_native_door(config: ServerConfig, broker: Broker, logins: Logins) -> NativeFrontend:
     from sparrow.frontends.native import NativeFrontend, NativeLimits
 
     limits = NativeLimits(
@@ -176,20 +189,22 @@ def _make_native_door(
         idle_timeout_ms=config.idle_timeout_ms,
     )
     return NativeFrontend(
-        broker, authenticator=authenticator, limits=limits, logger=logging.getLogger("sparrow.native")
+        broker, authenticator=logins, limits=limits, logger=logging.getLogger("sparrow.native")
     )
 
 
-def _make_kafka_door(config: ServerConfig, broker: Broker) -> KafkaFrontend:
+def _make_kafka_door(config: ServerConfig, broker: Broker, logins: Logins) -> KafkaFrontend:
     from sparrow.frontends.kafka import KafkaFrontend, KafkaLimits
 
     limits = KafkaLimits(
-        max_connections=config.max_connections, receive_budget_bytes=config.receive_budget_bytes
+        max_connections=config.max_connections,
+        receive_budget_bytes=config.receive_budget_bytes,
+        max_session_ms=config.kafka_max_session_ms,
     )
-    return KafkaFrontend(broker, limits=limits)
+    return KafkaFrontend(broker, limits=limits, logins=logins)
 
 
-async def _listen_for_kafka(door: KafkaFrontend, declared: ListenerDeclaration) -> int:
+async def _listen_for_kafka(door: KafkaFrontend, declared: ListenerDeclaration, access: Access) -> int:
     from sparrow.frontends.kafka import Listener
 
     listener = Listener(
@@ -198,7 +213,8 @@ async def _listen_for_kafka(door: KafkaFrontend, declared: ListenerDeclaration) 
         declared.port,
         declared.advertised_host,
         declared.advertised_port,
-        sasl=declared.sasl,
+        tls=access.kafka_tls(declared),
+        sasl=access.kafka_sasl(declared),
     )
     try:
         return await door.start(listener)
@@ -222,21 +238,22 @@ _LISTEN_ADVICE = {
 }
 
 
-async def _listen(door: NativeFrontend, host: str, port: int) -> int:
+async def _listen(door: NativeFrontend, host: str, port: int, tls: ssl.SSLContext | None) -> int:
     try:
-        return await door.start(host, port)
+        return await door.start(host, port, tls=tls)
     except OSError as error:
         raise InvalidConfig(
             f"cannot listen on {host}:{port}: {error.strerror or error}; {_LISTEN_ADVICE.get(error.errno or 0, _OTHER_ADVICE)}"
         ) from None
 
 
-def _ready(config: ServerConfig, port: int, kafka: str) -> Ready:
+def _ready(config: ServerConfig, port: int, kafka: str, *, has_tls: bool) -> Ready:
     from sparrow.base.version import version
 
     host = config.native_host
     data_dir = os.path.abspath(config.data_dir)
-    return Ready(os.getpid(), version(), url_of(host, port), host, port, data_dir, kafka)
+    url = url_of(host, port, has_tls=has_tls)
+    return Ready(os.getpid(), version(), url, host, port, data_dir, kafka)
 
 
 def _free_bytes(path: str) -> int:

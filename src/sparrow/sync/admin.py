@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparrow.client.salting import ITERATIONS, MECHANISMS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -11,12 +13,15 @@ if TYPE_CHECKING:
     from sparrow.client.admin import ConfigValue
     from sparrow.client.options import StartAt
     from sparrow.client.results import (
+        AccessRule,
         BrokerDescription,
         CommittedOffset,
         GroupDescription,
         GroupListing,
         PartitionOffset,
+        Quota,
         TopicDescription,
+        UserListing,
     )
     from sparrow.sync.background import Background
 
@@ -96,6 +101,60 @@ class Admin:
     def delete_group(self, group: str) -> None:
         """Forget a group and its offsets."""
         return self._background.run(self._admin.delete_group(group))
+
+    def list_users(self) -> list[UserListing]:
+        """All users with their mechanisms."""
+        return self._background.run(self._admin.list_users())
+
+    def create_user(
+        self,
+        name: str,
+        password: str,
+        *,
+        mechanisms: Iterable[str] = MECHANISMS,
+        iterations: int = ITERATIONS,
+    ) -> None:
+        """Make a user. The password is hashed here and not sent."""
+        return self._background.run(
+            self._admin.create_user(name, password, mechanisms=mechanisms, iterations=iterations)
+        )
+
+    def set_password(
+        self,
+        name: str,
+        password: str,
+        *,
+        mechanisms: Iterable[str] = MECHANISMS,
+        iterations: int = ITERATIONS,
+    ) -> None:
+        """Give a user another password, for these mechanisms alone."""
+        return self._background.run(
+            self._admin.set_password(name, password, mechanisms=mechanisms, iterations=iterations)
+        )
+
+    def delete_user(self, name: str) -> None:
+        """Forget a user; who is connected stays so."""
+        return self._background.run(self._admin.delete_user(name))
+
+    def create_access_rules(self, rules: Iterable[AccessRule]) -> None:
+        """Make rules, all or none."""
+        self._background.run(self._admin.create_access_rules(rules))
+
+    def list_access_rules(self, **selected: str) -> list[AccessRule]:
+        """Rules whose fields have these values, or all."""
+        return self._background.run(self._admin.list_access_rules(**selected))
+
+    def delete_access_rules(self, **selected: str) -> list[AccessRule]:
+        """Delete the rules that `list_access_rules` would list; without any field that is all. Returns what was deleted."""
+        return self._background.run(self._admin.delete_access_rules(**selected))
+
+    def alter_quota(self, entity: Mapping[str, str | None], values: Mapping[str, float | None]) -> None:
+        """Set limits (None: remove) of an entity."""
+        self._background.run(self._admin.alter_quota(entity, values))
+
+    def list_quotas(self) -> list[Quota]:
+        """All quotas."""
+        return self._background.run(self._admin.list_quotas())
 
     def describe_broker(self) -> BrokerDescription:
         """Version, identity and counters of the broker."""

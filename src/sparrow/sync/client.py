@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sparrow.client.client import Client as AsyncClient
     from sparrow.client.client import Connecting
     from sparrow.client.delivery import RecordMetadata
-    from sparrow.client.options import Acks, CommitMode, Mode, StartAt
+    from sparrow.client.options import Acks, CommitMode, Isolation, Mode, StartAt
     from sparrow.client.subscription import OnAssigned, OnRevoked
     from sparrow.records.compression import Compression
 
@@ -103,6 +103,7 @@ class Client:
         prefetch_bytes: int = 4 << 20,
         session_timeout_s: float = 45.0,
         rebalance_timeout_s: float = 60.0,
+        isolation: Isolation = "read_uncommitted",
         on_assigned: OnAssigned | None = None,
         on_revoked: OnRevoked | None = None,
     ) -> Subscription:
@@ -117,6 +118,7 @@ class Client:
             prefetch_bytes=prefetch_bytes,
             session_timeout_s=session_timeout_s,
             rebalance_timeout_s=rebalance_timeout_s,
+            isolation=isolation,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
         )
@@ -154,6 +156,11 @@ def connect(
     *,
     client_name: str = "",
     token: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    ca_file: str | None = None,
+    certificate_file: str | None = None,
+    key_file: str | None = None,
     connect_timeout_s: float = 5.0,
     reconnect_timeout_s: float | None = None,
     call_timeout_s: float = 30.0,
@@ -164,6 +171,11 @@ def connect(
         url,
         client_name=client_name,
         token=token,
+        user=user,
+        password=password,
+        ca_file=ca_file,
+        certificate_file=certificate_file,
+        key_file=key_file,
         connect_timeout_s=connect_timeout_s,
         reconnect_timeout_s=reconnect_timeout_s,
         call_timeout_s=call_timeout_s,

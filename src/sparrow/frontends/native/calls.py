@@ -12,6 +12,10 @@ import msgspec
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.base.version import version
+from sparrow.broker.acls import ANY_HOST, AclBinding, AclFilter, PatternType, Permission, check_rule
+from sparrow.broker.authz import Operation, ResourceType
+from sparrow.broker.credentials import Upsertion
+from sparrow.broker.quota_rules import QuotaChange
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -97,6 +101,55 @@ class TopicOffsets(Arguments, frozen=True):
 class DeleteRecords(Arguments, frozen=True):
     name: str
     offsets: dict[int, int]
+
+
+class SaltedPassword(msgspec.Struct, array_like=True, frozen=True):
+    """A password as RFC 5802 hashes it: Hi(password, salt, iterations)."""
+
+    mechanism: str
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+
+class SetUser(Arguments, frozen=True):
+    name: str
+    credentials: list[SaltedPassword]
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """An access rule, in Kafka's words."""
+
+    resource_type: ResourceType
+    name: str
+    principal: str
+    operation: Operation
+    permission: Permission = Permission.ALLOW
+    pattern_type: PatternType = PatternType.LITERAL
+    host: str = ANY_HOST
+
+
+class CreateRules(Arguments, frozen=True):
+    rules: list[Rule]
+
+
+class SelectRules(Arguments, frozen=True):
+    """A filter; what is left out selects all."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    name: str | None = None
+    principal: str | None = None
+    operation: Operation = Operation.ANY
+    permission: Permission = Permission.ANY
+    pattern_type: PatternType = PatternType.ANY
+    host: str | None = None
+
+
+class AlterQuota(Arguments, frozen=True):
+    """`entity`: type ("user", "client-id", "ip") → name, null for the default. `values`: null removes."""
+
+    entity: dict[str, str | None]
+    values: dict[str, float | None]
 
 
 class GroupNamed(Arguments, frozen=True):
@@ -212,13 +265,84 @@ async def _delete_group(to: Caller, a: GroupNamed) -> Any:
     return {}
 
 
+# ── users ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _list_users(to: Caller, _: NoArguments) -> Any:
+    found = to.broker.users.listing(principal=to.principal)
+    return {"users": [{"name": user.name, "credentials": user.credentials} for user in found]}
+
+
+async def _create_user(to: Caller, a: SetUser) -> Any:
+    await to.broker.users.create(_upsertions(a), principal=to.principal)
+    return {}
+
+
+async def _set_password(to: Caller, a: SetUser) -> Any:
+    await to.broker.users.set_password(_upsertions(a), principal=to.principal)
+    return {}
+
+
+async def _delete_user(to: Caller, a: Named) -> Any:
+    await to.broker.users.delete(a.name, principal=to.principal)
+    return {}
+
+
+def _upsertions(a: SetUser) -> list[Upsertion]:
+    return [Upsertion(a.name, c.mechanism, c.iterations, c.salt, c.salted_password) for c in a.credentials]
+
+
+# ── access rules ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def _create_rules(to: Caller, a: CreateRules) -> Any:
+    """All or none: what cannot be a rule is found before the first is made."""
+    rules = [AclBinding(**msgspec.structs.asdict(rule)) for rule in a.rules]
+    for rule in rules:
+        check_rule(rule)
+    for outcome in await to.broker.acls.create(rules, principal=to.principal):
+        if outcome is not None:
+            raise outcome
+    return {}
+
+
+async def _list_rules(to: Caller, a: SelectRules) -> Any:
+    found = to.broker.acls.describe(_rule_filter(a), principal=to.principal)
+    return {"rules": [msgspec.to_builtins(rule) for rule in found]}
+
+
+async def _delete_rules(to: Caller, a: SelectRules) -> Any:
+    (deleted,) = await to.broker.acls.delete([_rule_filter(a)], principal=to.principal)
+    return {"rules": [msgspec.to_builtins(rule) for rule in deleted]}
+
+
+def _rule_filter(a: SelectRules) -> AclFilter:
+    return AclFilter(**msgspec.structs.asdict(a))
+
+
+# ── quotas ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _alter_quota(to: Caller, a: AlterQuota) -> Any:
+    change = QuotaChange(tuple(a.entity.items()), tuple(a.values.items()))
+    (refused,) = await to.broker.quotas.alter([change], principal=to.principal)
+    if refused is not None:
+        raise refused
+    return {}
+
+
+async def _list_quotas(to: Caller, _: NoArguments) -> Any:
+    found = to.broker.quotas.describe([], principal=to.principal)
+    return {"quotas": [{"entity": dict(entity), "values": values} for entity, values in found]}
+
+
 # ── the broker ────────────────────────────────────────────────────────────────────────────────────
 
 
 async def _describe_broker(to: Caller, _: NoArguments) -> Any:
     broker = to.broker
     return {
-        **broker.statistics(),
+        **broker.statistics(principal=to.principal),
         "version": version(),
         "cluster_id": broker.cluster_id,
         "uptime_ms": broker.clock.wall_ms() - broker.started_at_ms,
@@ -247,5 +371,14 @@ VERBS: Final[dict[str, Verb]] = {
     "group.offsets": Verb(GroupOffsets, _group_offsets),
     "group.reset": Verb(ResetGroup, _reset_group),
     "group.delete": Verb(GroupNamed, _delete_group),
+    "user.list": Verb(NoArguments, _list_users),
+    "user.create": Verb(SetUser, _create_user),
+    "user.password": Verb(SetUser, _set_password),
+    "user.delete": Verb(Named, _delete_user),
+    "acl.create": Verb(CreateRules, _create_rules),
+    "acl.list": Verb(SelectRules, _list_rules),
+    "acl.delete": Verb(SelectRules, _delete_rules),
+    "quota.alter": Verb(AlterQuota, _alter_quota),
+    "quota.list": Verb(NoArguments, _list_quotas),
     "broker.describe": Verb(NoArguments, _describe_broker),
 }

@@ -16,9 +16,11 @@ from sparrow.frontends.budget import ReceiveBudget
 from sparrow.frontends.native.limits import NativeLimits
 from sparrow.frontends.native.listener import Pump
 from sparrow.frontends.native.session import Authenticator, Session
+from sparrow.frontends.tls import tls_options
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Coroutine
 
     from sparrow.broker.broker import Broker
@@ -70,7 +72,12 @@ class NativeFrontend:
         return len(self._sessions)
 
     async def start(
-        self, host: str | None = None, port: int = 0, *, sock: socket.socket | None = None
+        self,
+        host: str | None = None,
+        port: int = 0,
+        *,
+        sock: socket.socket | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> int:
         """Listen; the port (the one that the system chose if 0 was asked for).
 
@@ -79,9 +86,9 @@ class NativeFrontend:
         """
         loop = asyncio.get_running_loop()
         if sock is not None:
-            self._server = await loop.create_server(self._connected, sock=sock, backlog=BACKLOG)
+            self._server = await loop.create_server(self._connected, sock=sock, backlog=BACKLOG, **tls_options(tls))
         else:
-            self._server = await loop.create_server(self._connected, host, port, backlog=BACKLOG)
+            self._server = await loop.create_server(self._connected, host, port, backlog=BACKLOG, **tls_options(tls))
         self._sweep_later()
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from sparrow.frontends.native.limits import NativeLimits
 
 
+LAST_WORDS_S: Final = 0.5
+"""How long a peer behind TLS has to read why its connection ends."""
+
+
 class Hold:
     """Why a connection is not read from: bits. Plain integers, as they are looked at for each batch."""
 
@@ -30,7 +34,9 @@ class Hold:
     """No room for the frame that is announced."""
     DRAIN: Final = 16
     """Nothing more is taken."""
-    BY_US: Final = WINDOW | WORK | BUDGET | DRAIN
+    QUOTA: Final = 32
+    """The client published more than its quota allows."""
+    BY_US: Final = WINDOW | WORK | BUDGET | DRAIN | QUOTA
     """Reasons that the peer cannot change."""
 
 
@@ -187,6 +193,9 @@ class Pump(asyncio.Protocol):
         if was_held:
             self._holds = Hold.NONE
             self.transport.resume_reading()
+        if not self.transport.can_write_eof():  # TLS ends in both directions at once: let the peer read first
+            self._loop.call_later(LAST_WORDS_S, self.close)
+            return
         try:
             self.transport.write_eof()
         except OSError:  # the peer is gone already

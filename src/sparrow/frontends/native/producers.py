@@ -74,6 +74,7 @@ class ProducerChannel:
         except Exception as error:  # noqa: BLE001 - one batch fails, not the channel
             self._fail(head.ref, head.acks, error)
             return
+        session.count_published(len(batch))
         charge = len(batch) + CHARGE_PER_BATCH_BYTES
         self._pending += 1
         self.unconfirmed_bytes += charge

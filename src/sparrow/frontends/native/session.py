@@ -7,6 +7,7 @@ the channel, or, if it is a bug in this very module, the end of the connection; 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,7 +20,9 @@ from sparrow.frontends.native.listener import Hold, Pump
 from sparrow.frontends.native.liveness import Liveness, Observation, Verdict
 from sparrow.frontends.native.producers import ProducerChannel
 from sparrow.frontends.native.subscriptions import SubscriptionChannel
+from sparrow.frontends.native.throttle import Throttle
 from sparrow.frontends.native.work import WorkQueue
+from sparrow.frontends.tls import certificate_principal
 from sparrow.protocol.native import messages as m
 from sparrow.protocol.native.connection import Ended, Event, Received, State, Violation
 
@@ -49,16 +52,19 @@ class Session:
     """What stands behind one pump. Loop thread only."""
 
     __slots__ = (
+        "_certified",
         "_confirming",
         "_ending_since",
         "_frontend",
         "_gathered_bytes",
+        "_host",
         "_is_finishing",
         "_is_lost",
         "_liveness",
         "_producers",
         "_pump",
         "_subscriptions",
+        "_throttle",
         "_unconfirmed_bytes",
         "_waiting_work",
         "_work",
@@ -79,6 +85,9 @@ class Session:
         self.peer = "?"
         self.client_name = ""
         self.principal = ANONYMOUS
+        self._host = ""
+        self._certified: Principal | None = None
+        """Who the certificate says it is, where TLS asked for one."""
         self._frontend = frontend
         self._pump = pump
         self._liveness = Liveness(frontend.broker.clock.monotonic())
@@ -92,6 +101,13 @@ class Session:
         self._is_lost = False
         self._is_finishing = False
         self._ending_since: float | None = None
+        self._throttle = Throttle(
+            frontend.broker.quotas,
+            hold=partial(pump.hold, Hold.QUOTA),
+            release=partial(pump.unhold, Hold.QUOTA),
+            sign_of_life=self._give_sign_of_life,
+            idle_timeout_ms=frontend.limits.idle_timeout_ms,
+        )
 
     # ── called by the pump ────────────────────────────────────────────────────────────────────────
 
@@ -101,6 +117,8 @@ class Session:
         self.peer = (
             f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address or "a local peer")
         )
+        self._host = str(address[0]) if isinstance(address, tuple) else ""
+        self._certified = certificate_principal(self._pump.transport)
         refusal = self._frontend.admit(self)
         if refusal is not None:
             self.end(refusal)
@@ -137,6 +155,7 @@ class Session:
 
     def lost(self) -> None:
         self._is_lost = True
+        self._throttle.close()
         if self._work is not None:
             self._work.cancel()
         self._producers.clear()
@@ -199,6 +218,27 @@ class Session:
             if self._is_finishing:
                 self._pump.flush_soon()
 
+    def count_published(self, size_bytes: int) -> None:
+        """Charge the client's quota; over it, reading stops for a while."""
+        self._throttle.published(self.principal, self.client_name, size_bytes)
+
+    def count_delivered(self, size_bytes: int) -> None:
+        """Charge the client's quota; over it, `wait_to_deliver` waits."""
+        self._throttle.delivered(self.principal, self.client_name, size_bytes)
+
+    async def wait_to_deliver(self) -> None:
+        """Until the client's quota lets something be delivered."""
+        await self._throttle.wait_to_deliver()
+
+    def max_delivery_bytes(self, wanted: int) -> int:
+        """At most what the client's quota can ever allow in one delivery."""
+        return self._throttle.max_delivery_bytes(self.principal, self.client_name, wanted)
+
+    def _give_sign_of_life(self) -> None:
+        if self._pump.connection.may_send(m.Ping):
+            self.send(m.Ping(0))
+            self._pump.flush_soon()
+
     def may_work(self) -> bool:
         """Work rests while its answers would only pile up."""
         return self._pump.can_write
@@ -245,6 +285,9 @@ class Session:
 
     def on_hello(self, _: int, head: m.Hello) -> None:
         self.client_name = head.client_name[:MAX_CLIENT_NAME]
+        if self._certified is not None and not head.credentials:
+            self._welcome(self._certified)
+            return
         try:
             principal = self._frontend.authenticator.authenticate(head.credentials, self.peer)
         except Exception as error:  # noqa: BLE001 - the connection ends, not the broker
@@ -270,7 +313,7 @@ class Session:
         self.end(told)
 
     def _welcome(self, principal: Principal) -> None:
-        self.principal = principal
+        self.principal = replace(principal, host=self._host)
         connection = self._pump.connection
         self.send(
             m.Welcome(

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 PUSHED = -1
 MAX_WAIT_MS = 3_600_000
 MAX_CREDIT_BYTES = 1 << 62
-ISOLATIONS = ("read_uncommitted", "read_committed")
-"""The same as long as there are no transactions; a subscription must name one that exists."""
+READ_COMMITTED = "read_committed"
+ISOLATIONS = ("read_uncommitted", READ_COMMITTED)
 
 
 class SubscriptionChannel:
@@ -90,6 +90,7 @@ class SubscriptionChannel:
             client_name=session.client_name,
             session_timeout_ms=head.session_timeout_ms,
             rebalance_timeout_ms=head.rebalance_timeout_ms,
+            committed_only=head.isolation == READ_COMMITTED,
             principal=session.principal,
         )
         return Subscribed(self._subscription.member_id, self._subscription.member_epoch)
@@ -202,11 +203,14 @@ class SubscriptionChannel:
         subscription = self._subscription
         if subscription is None:
             return
-        deliveries = await subscription.read(min(self._max_deliver_bytes, self._credit_bytes), max_wait_ms=0)
+        max_bytes = self._session.max_delivery_bytes(min(self._max_deliver_bytes, self._credit_bytes))
+        deliveries = await subscription.read(max_bytes, max_wait_ms=0)
         for delivery in deliveries:
             self._deliver(delivery, PUSHED)
             self._credit_bytes -= len(delivery.data)
-        self._session.flush_deliveries(_size_of(deliveries))
+        size_bytes = _size_of(deliveries)
+        self._session.count_delivered(size_bytes)
+        self._session.flush_deliveries(size_bytes)
 
     async def _answer_pull(self, head: Pull) -> None:
         try:
@@ -214,19 +218,21 @@ class SubscriptionChannel:
             if self._subscription is None:
                 return
             deliveries = await self._subscription.read(
-                min(head.max_bytes, self._session.max_deliver_bytes),
+                self._session.max_delivery_bytes(min(head.max_bytes, self._session.max_deliver_bytes)),
                 max_records=head.max_records,
                 max_wait_ms=min(head.wait_ms, MAX_WAIT_MS),
             )
             for delivery in deliveries:
                 self._deliver(delivery, head.ref)
             size_bytes = _size_of(deliveries)
+            self._session.count_delivered(size_bytes)
             self._tell(Pulled(head.ref, sum(d.records for d in deliveries), size_bytes))
             self._session.flush_deliveries(size_bytes)
         except Exception as error:  # noqa: BLE001 - the channel ends, not the broker
             self._end(translate(error, "PULL", self._session.logger))
 
     async def _wait_for_room(self, *, needs_credit: bool) -> None:
+        await self._session.wait_to_deliver()
         while not self._session.can_write or (needs_credit and self._credit_bytes <= 0):
             self._waker = asyncio.get_running_loop().create_future()
             await self._waker

@@ -1,0 +1,267 @@
+"""Users: what Kafka's APIs 50 and 51 promise, and who gets in."""
+
+from __future__ import annotations
+
+import pytest
+
+from sparrow.base.errors import (
+    DirectoryUnreadable,
+    DiskFull,
+    DuplicateResource,
+    NotAuthenticated,
+    NotAuthorized,
+    UnacceptableCredential,
+    UnknownUser,
+    UnsupportedMechanism,
+    UserExists,
+)
+from sparrow.broker.authz import Principal
+from sparrow.broker.credentials import Deletion, Upsertion, upsertions_of
+from sparrow.broker.scram import Mechanism
+from sparrow.broker.users import MAX_REMEMBERED, Users
+from sparrow.meta.memory import MemoryMetaStore
+from sparrow.meta.store import Put
+from tests.security.scram_client import ScramClient
+
+SHA_256, SHA_512 = Mechanism.SHA_256.value, Mechanism.SHA_512.value
+
+
+def upsertion(user: str, mechanism: str = SHA_256, iterations: int = 4096) -> Upsertion:
+    return Upsertion(user, mechanism, iterations, b"salt", b"salted" * 5)
+
+
+def passwords(user: str, password: str, *mechanisms: Mechanism) -> list[Upsertion]:
+    return upsertions_of(user, password, mechanisms or tuple(Mechanism), 4096)
+
+
+async def users_over(meta: MemoryMetaStore) -> Users:
+    users = Users(meta, lambda principal, operation: None)
+    await users.load()
+    return users
+
+
+@pytest.fixture
+async def meta() -> MemoryMetaStore:
+    return MemoryMetaStore()
+
+
+@pytest.fixture
+async def users(meta: MemoryMetaStore) -> Users:
+    return await users_over(meta)
+
+
+def kinds(outcome: dict[str, object]) -> dict[str, object]:
+    return {name: type(error) if error is not None else None for name, error in outcome.items()}
+
+
+def login(users: Users, mechanism: Mechanism, user: str, password: str) -> str | None:
+    server, client = users.scram(mechanism), ScramClient(mechanism.hash_name, user, password)
+    assert client.verify(server.receive(client.final(server.receive(client.first()))))
+    return server.user
+
+
+async def test_a_user_logs_in_with_each_mechanism_and_after_a_restart(users, meta):
+    assert await users.alter(passwords("ann", "pencil")) == {"ann": None}
+    for known in (users, await users_over(MemoryMetaStore(meta.facts))):
+        assert login(known, Mechanism.SHA_256, "ann", "pencil") == "ann"
+        assert login(known, Mechanism.SHA_512, "ann", "pencil") == "ann"
+        assert await known.check_password("ann", "pencil") == Principal("ann")
+        with pytest.raises(NotAuthenticated):
+            await known.check_password("ann", "pencils")
+
+
+async def test_the_password_itself_is_nowhere_in_the_store(users, meta):
+    await users.alter(passwords("ann", "pencil-with-a-long-name"))
+    assert not any(b"pencil" in fact.value for fact in meta.facts.values())
+
+
+async def test_a_mechanism_that_a_user_does_not_have_refuses_the_right_password(users):
+    await users.alter(passwords("ann", "pencil", Mechanism.SHA_512))
+    assert login(users, Mechanism.SHA_512, "ann", "pencil") == "ann"
+    assert await users.check_password("ann", "pencil") == Principal("ann")
+    with pytest.raises(NotAuthenticated):
+        login(users, Mechanism.SHA_256, "ann", "pencil")
+
+
+async def test_an_unknown_user_looks_like_a_known_one_with_a_wrong_password(users, meta):
+    await users.alter(upsertions_of("ann", "pencil"))
+    answers = []
+    for name in ("ann", "bob", "bob"):
+        server, client = users.scram(Mechanism.SHA_256), ScramClient("sha256", name, "guess")
+        first = server.receive(client.first())
+        with pytest.raises(NotAuthenticated) as caught:
+            server.receive(client.final(first))
+        answers.append((first.partition(b"s=")[2], caught.value.text))
+    assert answers[1] == answers[2]
+    assert [text for _, text in answers] == [answers[0][1]] * 3
+    assert len(answers[0][0]) == len(answers[1][0])
+    again = await users_over(MemoryMetaStore(meta.facts))
+    assert again.scram(Mechanism.SHA_256).receive(b"n,,n=bob,r=x").partition(b"s=")[2] == answers[1][0]
+    with pytest.raises(NotAuthenticated):
+        await users.check_password("bob", "guess")
+
+
+async def test_no_two_logins_share_a_nonce(users):
+    firsts = {users.scram(Mechanism.SHA_256).receive(b"n,,n=ann,r=x") for _ in range(20)}
+    assert len(firsts) == 20
+
+
+async def test_a_changed_password_takes_the_place_of_the_old_one_at_once(users):
+    await users.alter(passwords("ann", "old"))
+    await users.check_password("ann", "old")
+    await users.alter(passwords("ann", "new"))
+    assert await users.check_password("ann", "new") == Principal("ann")
+    with pytest.raises(NotAuthenticated):
+        await users.check_password("ann", "old")
+
+
+async def test_set_password_leaves_no_mechanism_with_the_old_one(users):
+    await users.create(passwords("ann", "old"))
+    await users.set_password(passwords("ann", "new", Mechanism.SHA_256))
+    with pytest.raises(NotAuthenticated):
+        login(users, Mechanism.SHA_512, "ann", "old")
+    assert login(users, Mechanism.SHA_256, "ann", "new") == "ann"
+
+
+async def test_create_set_password_and_delete_say_what_is_wrong(users):
+    with pytest.raises(UnknownUser):
+        await users.set_password([upsertion("ann")])
+    await users.create([upsertion("ann")])
+    with pytest.raises(UserExists):
+        await users.create([upsertion("ann")])
+    with pytest.raises(UnacceptableCredential):
+        await users.create([])
+    with pytest.raises(UnacceptableCredential):
+        await users.create([upsertion("bob"), upsertion("cid")])
+    with pytest.raises(UnacceptableCredential, match="empty"):
+        upsertions_of("bob", "")
+    await users.delete("ann")
+    with pytest.raises(UnknownUser):
+        await users.delete("ann")
+    assert len(users) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (upsertion("ann", iterations=4095), UnacceptableCredential),
+        (upsertion("ann", iterations=16385), UnacceptableCredential),
+        (upsertion("ann", iterations=-1), UnacceptableCredential),
+        (upsertion(""), UnacceptableCredential),
+        (upsertion("x" * 2000), UnacceptableCredential),
+        (Upsertion("ann", SHA_256, 4096, b"s" * 5000, b"p"), UnacceptableCredential),
+        (upsertion("ann", "SCRAM-SHA-1"), UnsupportedMechanism),
+    ],
+)
+async def test_what_cannot_be_a_credential_is_refused_for_that_user_alone(users, change, error):
+    outcome = await users.alter([change, upsertion("bob")])
+    assert kinds(outcome) == {change.user: error, "bob": None}
+    assert change.user not in users
+    assert "bob" in users
+
+
+async def test_limits_of_iterations_are_inclusive(users):
+    outcome = await users.alter([upsertion("ann", iterations=4096), upsertion("bob", iterations=16384)])
+    assert outcome == {"ann": None, "bob": None}
+
+
+async def test_the_same_credential_twice_in_a_request_changes_nothing_of_that_user(users):
+    await users.alter([upsertion("ann")])
+    outcome = await users.alter(
+        [upsertion("ann"), upsertion("ann", SHA_512), upsertion("bob")], [Deletion("ann", SHA_256)]
+    )
+    assert kinds(outcome) == {"ann": DuplicateResource, "bob": None}
+    assert kinds(await users.alter([upsertion("cid"), upsertion("cid")])) == {"cid": DuplicateResource}
+    assert {name: info.credentials for name, info in users.describe().items()} == {
+        "ann": ((SHA_256, 4096),),
+        "bob": ((SHA_256, 4096),),
+    }
+
+
+async def test_one_mechanism_can_be_deleted_while_the_other_is_set(users):
+    await users.alter([upsertion("ann")])
+    assert await users.alter([upsertion("ann", SHA_512, 5000)], [Deletion("ann", SHA_256)]) == {"ann": None}
+    assert users.describe(["ann"])["ann"].credentials == ((SHA_512, 5000),)
+    assert await users.alter(deletions=[Deletion("ann", SHA_512)]) == {"ann": None}
+    assert "ann" not in users
+
+
+@pytest.mark.parametrize(
+    ("deletion", "error"),
+    [
+        (Deletion("ann", SHA_512), UnknownUser),
+        (Deletion("bob", SHA_256), UnknownUser),
+        (Deletion("ann", "?"), UnsupportedMechanism),
+        (Deletion("", SHA_256), UnacceptableCredential),
+    ],
+)
+async def test_a_deletion_of_what_is_not_there_is_an_error_of_its_user(users, deletion, error):
+    await users.alter([upsertion("ann")])
+    assert kinds(await users.alter(deletions=[deletion])) == {deletion.user: error}
+    assert "ann" in users
+
+
+async def test_describe_answers_for_each_user_once(users):
+    await users.alter([upsertion("bob"), *passwords("ann", "x")])
+    found = users.describe(["bob", "cid", "ann", "bob"])
+    assert kinds(found)["bob"] is DuplicateResource
+    assert kinds(found)["cid"] is UnknownUser
+    assert found["ann"].credentials == ((SHA_256, 4096), (SHA_512, 4096))
+    assert list(users.describe()) == list(users.describe([])) == ["ann", "bob"]
+
+
+async def test_a_full_disk_changes_nobody(users, meta):
+    await users.alter(passwords("ann", "old"))
+    meta.full = True
+    with pytest.raises(DiskFull):
+        await users.alter(passwords("ann", "new"))
+    assert await users.check_password("ann", "old") == Principal("ann")
+
+
+async def test_users_of_the_configuration_are_made_once_and_never_changed(users):
+    await users.create(passwords("ann", "own"))
+    assert await users.ensure({"ann": "configured", "bob": "pencil"}) == ["bob"]
+    assert await users.ensure({"ann": "configured", "bob": "other"}) == []
+    await users.check_password("ann", "own")
+    await users.check_password("bob", "pencil")
+
+
+async def test_every_verb_asks_for_permission(meta):
+    def refuse(principal, operation):
+        raise NotAuthorized(f"{principal} {operation}")
+
+    users = Users(meta, refuse)
+    await users.load()
+    ann = Principal("ann")
+    for attempt in (
+        lambda: users.alter([upsertion("x")], principal=ann),
+        lambda: users.create([upsertion("x")], principal=ann),
+        lambda: users.set_password([upsertion("x")], principal=ann),
+        lambda: users.delete("x", principal=ann),
+    ):
+        with pytest.raises(NotAuthorized):
+            await attempt()
+    with pytest.raises(NotAuthorized):
+        users.describe(principal=ann)
+
+
+async def test_right_passwords_are_remembered_within_bounds(users, monkeypatch):
+    await users.create(passwords("ann", "pencil"))
+    await users.check_password("ann", "pencil")
+    monkeypatch.setattr("sparrow.broker.users.is_password_of", lambda *_: False)
+    assert await users.check_password("ann", "pencil") == Principal("ann")
+    with pytest.raises(NotAuthenticated):
+        await users.check_password("ann", "pen")
+    monkeypatch.setattr("sparrow.broker.users.is_password_of", lambda *_: True)
+    await users.alter([upsertion(f"u{n}") for n in range(MAX_REMEMBERED)])
+    for n in range(MAX_REMEMBERED):
+        await users.check_password(f"u{n}", "x")
+    monkeypatch.setattr("sparrow.broker.users.is_password_of", lambda *_: False)
+    with pytest.raises(NotAuthenticated):
+        await users.check_password("ann", "pencil")
+
+
+async def test_a_damaged_user_stops_the_start_with_its_name(meta):
+    await meta.write([Put("user", "ann", b"\xc1")])
+    with pytest.raises(DirectoryUnreadable, match="'ann'"):
+        await users_over(meta)
