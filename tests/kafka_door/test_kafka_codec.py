@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -90,6 +91,24 @@ def test_any_bytes_are_a_request_or_refused(body: bytes, at: tuple[int, int, int
             lift(request, load_request_schema(key, newest))
     except MalformedRequest:
         pass
+
+
+@pytest.mark.slow
+@given(
+    st.data(),
+    versions,
+    st.integers(0, 10**6),
+    st.sampled_from([b"\xff\xff\xff\xff\x7f", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00"]),
+)
+def test_counts_that_are_not_there_ask_for_no_memory(
+    data: st.DataObject, at: tuple[int, int, int], place: int, count: bytes
+) -> None:
+    key, version, _ = at
+    frame = bytearray(encode(data.draw(messages(load_request_schema(key, version))))[4:])
+    start = 10 + place % max(1, len(frame) - 10)
+    frame[start : start + len(count)] = count
+    with contextlib.suppress(MalformedRequest):
+        read_request(bytes(frame), read_header(bytes(frame)))
 
 
 def assert_same_request(read: Any, written: Any) -> None:

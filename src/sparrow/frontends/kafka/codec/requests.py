@@ -10,6 +10,7 @@ from kio.serial import entity_reader
 
 from sparrow.frontends.kafka.codec.produce import read_produce
 from sparrow.frontends.kafka.codec.schema import Class, request_class, wire_fields
+from sparrow.frontends.kafka.codec.skim import check_lengths
 from sparrow.frontends.kafka.codec.varint import read_varint
 from sparrow.frontends.kafka.malformed import MalformedRequest
 
@@ -64,6 +65,7 @@ def read_request(frame: bytes | memoryview, header: Header) -> Any:
         offset = _skip_tagged_fields(frame, offset)
     if header.api_key == PRODUCE:
         return read_produce(frame, offset, header.version)
+    check_lengths(kind, frame, offset)
     try:
         request, _ = _reader(kind)(frame, offset)
     except Exception as error:  # the reader raises several kinds, overflow and value errors among them

@@ -5,6 +5,7 @@ Loaded at the first use of a version, because all of them together would cost se
 
 from __future__ import annotations
 
+import threading
 import types
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import timedelta
@@ -15,6 +16,10 @@ from kio.index import load_request_schema, load_response_schema
 
 if TYPE_CHECKING:
     from dataclasses import Field
+
+LOADING = threading.RLock()
+"""Held while modules of messages and handlers are loaded, at first use or beforehand: two threads that load modules which name each
+other would be told of a deadlock by the interpreter."""
 
 Class = Any
 """A class of kio's; what attributes it has `wire_fields` alone knows."""
@@ -40,13 +45,15 @@ class WireField:
 @cache
 def request_class(api_key: int, version: int) -> Class:
     """The class of a request."""
-    return load_request_schema(api_key, version)
+    with LOADING:
+        return load_request_schema(api_key, version)
 
 
 @cache
 def response_class(api_key: int, version: int) -> Class:
     """The class of a response."""
-    return load_response_schema(api_key, version)
+    with LOADING:
+        return load_response_schema(api_key, version)
 
 
 @cache

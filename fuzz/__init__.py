@@ -1,0 +1,1 @@
+"""Coverage-guided fuzzing with atheris: `make fuzz`."""

@@ -1,0 +1,140 @@
+"""Raw bytes into the Kafka door: `python -m fuzz.kafka_requests [libFuzzer's arguments]`.
+
+The door, the broker behind it and its stores are real, the transport and the disk are in memory. The fuzzer's bytes are what a client sends: the
+first one says how the rest is cut into reads, then come frames, damaged or not. Whatever it sends, the door must answer or hang up:
+an exception inside a handler is logged as an error, and that is what is looked for, beside hangs and memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+import sys
+import traceback
+from typing import Any
+
+import atheris
+
+with atheris.instrument_imports(include=["sparrow"]):
+    from sparrow.broker.broker import Broker
+    from sparrow.frontends.kafka import KafkaFrontend, Listener
+    from sparrow.frontends.kafka.apis import APIS
+    from sparrow.frontends.kafka.connection import Connection
+    from sparrow.frontends.kafka.dispatch import preload
+    from sparrow.meta.memory import MemoryMetaStore
+    from sparrow.storage.faulty import FaultyFileSystem
+    from sparrow.storage.local import LocalLogStore
+    from sparrow.storage.options import StorageOptions
+
+LIMIT_BYTES = 1 << 20
+TURNS = 40
+"""Of the event loop, for one input."""
+
+
+class Transport:
+    """Takes what is sent and forgets it."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 9) if name in {"peername", "sockname"} else default
+
+    def writelines(self, pieces: list[bytes]) -> None:
+        frame = b"".join(pieces)
+        assert len(frame) >= 8, "an answer has a length and a correlation id"
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    abort = close
+
+
+class Bugs(logging.Handler):
+    """Errors of the door are bugs; warnings are its word on bad bytes."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            traceback.print_exception(record.exc_info[1])  # atheris shows the last exception alone
+        raise AssertionError(record.getMessage())
+
+
+class Target:
+    """One door for the whole run."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        logging.getLogger("sparrow").addHandler(Bugs(logging.ERROR))
+        logging.getLogger("sparrow").propagate = False
+        self.door = self.loop.run_until_complete(self._open())
+
+    async def _open(self) -> KafkaFrontend:
+        options = StorageOptions(flush_threads=0, worker_threads=0, flush_interval_ms=0, reserve_bytes=0)
+        logs = LocalLogStore("/data", FaultyFileSystem(0), options=options)
+        broker = Broker(log_store=logs, meta_store=MemoryMetaStore())
+        await broker.start()
+        await broker.create_topic("t", 2)
+        preload()
+        return KafkaFrontend(broker)
+
+    def feed(self, data: bytes) -> None:
+        """One client's whole life."""
+        self.loop.run_until_complete(self._feed(data))
+
+    async def _feed(self, data: bytes) -> None:
+        connection = Connection(self.door, Listener("fuzz", "localhost", 0, "localhost", 9092), 1)
+        transport = Transport()
+        connection.connection_made(transport)  # type: ignore[arg-type]
+        step = max(1, data[0]) * 8 if data else 1
+        for start in range(1, len(data), step):
+            _read(connection, data[start : start + step])
+            await asyncio.sleep(0)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        transport.close()
+        connection.connection_lost(None)
+        await asyncio.sleep(0)
+
+
+def _read(connection: Connection, data: bytes) -> None:
+    while data:
+        buffer = connection.get_buffer(-1)
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        connection.buffer_updated(size)
+        data = data[size:]
+
+
+def _mutate(data: bytes, size: int, seed: int) -> bytes:
+    """Now and then give the first frame a true length and a key and version that are served: most bytes fail there otherwise."""
+    mutated = bytearray(atheris.Mutate(data, size))
+    if len(mutated) > 14 and seed % 4:
+        keys = sorted(APIS)
+        api = APIS[keys[seed % len(keys)]]
+        version = api.first + seed // 7 % (api.last - api.first + 1)
+        struct.pack_into(">ihhih", mutated, 1, len(mutated) - 5, api.key, version, 1, -1)
+    return bytes(mutated[:size])
+
+
+def main() -> None:
+    target: list[Target] = []
+
+    def once(data: bytes) -> None:
+        if not target:
+            target.append(Target())
+        target[0].feed(data[:LIMIT_BYTES])
+
+    atheris.Setup(sys.argv, once, custom_mutator=_mutate)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
