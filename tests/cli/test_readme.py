@@ -19,6 +19,7 @@ SHELL = [text for language, serve, text in BLOCKS if language == "sh" and not se
 PYTHON = [text for language, _, text in BLOCKS if language == "python"]
 PLAIN = [text for language, _, text in BLOCKS if not language]
 DEFAULT_URL = "sparrow://127.0.0.1:9094"
+DEFAULT_KAFKA = "localhost:9092"
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def test_shell_block_runs(text, broker, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("text", PYTHON)
 def test_python_block_runs(text, broker, tmp_path):
-    text = text.replace(DEFAULT_URL, broker.url)
+    text = text.replace(DEFAULT_URL, broker.url).replace(DEFAULT_KAFKA, broker.kafka)
     found = run([sys.executable, "-W", "error", "-c", text], broker, tmp_path)
     assert (found.returncode, found.stderr) == (0, "")
 

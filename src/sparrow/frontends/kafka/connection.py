@@ -72,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         self._can_write = True
         self._is_ending = False
         self._muted_until = 0.0
+        self._unmuting: asyncio.TimerHandle | None = None
         self._last_received_at = self._loop.time()
 
     @property
@@ -125,6 +126,8 @@ class Connection(asyncio.BufferedProtocol):
         self._answers.clear()
         if self._working is not None:
             self._working.cancel()
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         self.frontend.dismiss(self)
 
     def pause_writing(self) -> None:
@@ -227,7 +230,9 @@ class Connection(asyncio.BufferedProtocol):
         until = self._loop.time() + seconds
         if until > self._muted_until:
             self._muted_until = until
-            self._loop.call_at(until + 0.001, self._run)
+            if self._unmuting is not None:
+                self._unmuting.cancel()
+            self._unmuting = self._loop.call_at(until + 0.001, self._run)
 
     def _is_muted(self) -> bool:
         return self._muted_until > 0.0 and self._loop.time() < self._muted_until
@@ -237,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         has_enough = len(self._frames) >= self.frontend.limits.max_waiting_requests or (
-            bool(self._frames) and not self._can_write
+            bool(self._frames) and (not self._can_write or self._is_muted())
         )
         should_pause = has_enough or self._reserved_bytes < 0
         if should_pause and not self._is_paused:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from importlib import import_module
@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from sparrow.frontends.kafka.apis import APIS, Api, Route
 from sparrow.frontends.kafka.codec.requests import Header, lift, read_header, read_request
 from sparrow.frontends.kafka.codec.responses import write_response
-from sparrow.frontends.kafka.codec.schema import request_class
+from sparrow.frontends.kafka.codec.schema import LOADING, request_class
 from sparrow.frontends.kafka.malformed import MalformedRequest
+from sparrow.frontends.kafka.throttle import counts_requests, timed
 
 if TYPE_CHECKING:
     from sparrow.broker.authz import Principal
@@ -31,7 +32,7 @@ Begun = list["Piece"] | asyncio.Future[list["Piece"]] | Coroutine[Any, Any, list
 Handler = Callable[[Any, "Call"], Any]
 
 NO_THROTTLE = timedelta()
-"""For `throttle_time` of responses; `throttle` below fills in what a quota asks for."""
+"""For `throttle_time` of responses; `throttle.told` fills in what a quota asks for."""
 
 
 @dataclass(slots=True)
@@ -98,7 +99,8 @@ def begin(connection: Connection, frame: bytes | memoryview) -> Begun:
     request = read_request(frame, header)
     if route.schema >= 0 and route.schema != header.version:
         request = lift(request, request_class(header.api_key, route.schema))
-    answer = _handler(route)(request, call)
+    handler = _handler(route)
+    answer = timed(handler, request, call) if counts_requests(call.broker.quotas) else handler(request, call)
     if answer is None:
         return None
     if asyncio.iscoroutine(answer):
@@ -128,7 +130,8 @@ def _unsupported(api: Api, call: Call) -> Begun:
 @cache
 def _handler(route: Route) -> Handler:
     module, _, function = route.handler.partition(":")
-    handler: Handler = getattr(import_module(f"sparrow.frontends.kafka.handlers.{module}"), function)
+    with LOADING:
+        handler: Handler = getattr(import_module(f"sparrow.frontends.kafka.handlers.{module}"), function)
     return handler
 
 
@@ -139,8 +142,3 @@ def preload() -> None:
             for route in APIS[key].routes:
                 _handler(route)
                 request_class(key, route.last)
-
-
-def throttled(response: Any, milliseconds: int) -> Any:
-    """The response, saying how long the client is held back."""
-    return replace(response, throttle_time=timedelta(milliseconds=milliseconds))

@@ -69,7 +69,7 @@ class KafkaFrontend:
         node_id: int = 1,
     ) -> None:
         self.broker = broker
-        self.logins: Logins = logins or broker.users
+        self.logins: Logins = broker.users if logins is None else logins
         self.limits = limits or KafkaLimits()
         self.node_id = node_id
         self.budget = ReceiveBudget(self.limits.receive_budget_bytes)

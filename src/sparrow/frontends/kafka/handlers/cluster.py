@@ -31,6 +31,8 @@ NOT_ASKED: Final = -(1 << 31)
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 _ENDPOINT_NAMES: Final = {_BROKERS: "BROKER", _CONTROLLERS: "CONTROLLER"}
+QUORUM_LISTENER: Final = "CONTROLLER"
+"""Java's client takes upper case alone."""
 METADATA_TOPIC: Final = "__cluster_metadata"
 
 
@@ -92,7 +94,7 @@ def describe_quorum(request: DescribeQuorumRequest, call: Call) -> DescribeQuoru
         for topic in request.topics
     )
     host, port = call.frontend.advertised(call.connection)
-    listener = Listener(name=call.connection.listener.name, host=host, port=port)
+    listener = Listener(name=QUORUM_LISTENER, host=host, port=port)
     node = Node(node_id=call.frontend.node_id, listeners=(listener,))
     return DescribeQuorumResponse(error_code=ErrorCode.none, error_message=None, topics=topics, nodes=(node,))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +32,7 @@ from sparrow.frontends.kafka.config_codes import (
     TYPE_CODES,
 )
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.large import written
 from sparrow.frontends.kafka.node_facts import node_facts
 from sparrow.frontends.kafka.refusals import DONE, Outcome, Refusal, outcome_of
 
@@ -49,6 +51,14 @@ if TYPE_CHECKING:
     from sparrow.broker.config_description import DescribedConfig
     from sparrow.frontends.kafka.dispatch import Call
 
+MAX_CONFIGS: Final = 500_000
+"""In one answer: what a request can make the broker write has an end."""
+_TOO_MUCH: Final = Outcome(
+    ErrorCode.policy_violation,
+    f"An answer has {MAX_CONFIGS} configurations at most; ask for fewer resources at a time.",
+)
+_DESCRIBED_AT_ONCE: Final = 20
+"""Resources before the loop may do something else."""
 _CLIENT_METRICS_ALONE: Final = 0
 """Version 0 of ListConfigResources was ListClientMetricsResources."""
 
@@ -63,21 +73,30 @@ def _resource(code: int, name: str) -> ConfigResource:
 # ── describe ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def describe(request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
-    """Each resource with its configurations, or with the names that are asked for."""
-    results = tuple(_describe(resource, request, call) for resource in request.resources)
-    return DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=results)
+async def describe(request: DescribeConfigsRequest, call: Call) -> Any:
+    """Each resource with its configurations, or with the names that are asked for. One that is named twice is answered once."""
+    resources = {(each.resource_type, each.resource_name): each for each in request.resources}
+    results: list[DescribeConfigsResult] = []
+    entries = 0
+    for wanted in resources.values():
+        results.append(_describe(wanted, request, call, is_full=entries >= MAX_CONFIGS))
+        entries += 1 + len(results[-1].configs)
+        if len(results) % _DESCRIBED_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    response = DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
+    return await written(lambda: response, entries, call)
 
 
 def _describe(
-    wanted: DescribeConfigsResource, request: DescribeConfigsRequest, call: Call
+    wanted: DescribeConfigsResource, request: DescribeConfigsRequest, call: Call, *, is_full: bool
 ) -> DescribeConfigsResult:
     outcome, described = DONE, []
     try:
-        resource = _resource(wanted.resource_type, wanted.resource_name)
-        described = call.broker.configs.describe(resource, node_facts(call), principal=call.principal)
+        described = [] if is_full else _configs(wanted, call)
     except (SparrowError, Refusal) as error:
         outcome = outcome_of(error)
+    if is_full:
+        outcome = _TOO_MUCH
     names = set(wanted.configuration_keys or ())
     return DescribeConfigsResult(
         error_code=outcome.code,
@@ -86,6 +105,11 @@ def _describe(
         resource_name=wanted.resource_name,
         configs=tuple(_shown(each, request) for each in described if not names or each.name in names),
     )
+
+
+def _configs(wanted: DescribeConfigsResource, call: Call) -> list[DescribedConfig]:
+    resource = _resource(wanted.resource_type, wanted.resource_name)
+    return call.broker.configs.describe(resource, node_facts(call), principal=call.principal)
 
 
 def _shown(config: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -16,7 +16,7 @@ from kio.schema.fetch.v18 import response as identified
 from sparrow.base.errors import SparrowError
 from sparrow.broker.authz import Operation
 from sparrow.broker.fetch import Fetched, FetchRequest
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE, throttled
+from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.fetch_sessions import (
     FINAL_EPOCH,
@@ -27,7 +27,7 @@ from sparrow.frontends.kafka.fetch_sessions import (
     SessionPartition,
 )
 from sparrow.frontends.kafka.handlers.leader_epochs import epoch_error
-from sparrow.frontends.kafka.throttle import after_fetch, max_fetch_bytes
+from sparrow.frontends.kafka.throttle import after_fetch, max_fetch_bytes, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -79,7 +79,7 @@ def _throttled(plan: _Plan, call: Call, throttle_ms: int) -> Any:
     if plan.session is None:
         call.frontend.fetch_sessions.close(plan.session_id)
     session_id = NO_SESSION if plan.session is None else plan.session_id
-    return throttled(_response(call, ErrorCode.none, session_id, ()), throttle_ms)
+    return told(_response(call, ErrorCode.none, session_id, ()), throttle_ms)
 
 
 # ── the session ───────────────────────────────────────────────────────────────────────────────────

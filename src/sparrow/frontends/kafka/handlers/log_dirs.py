@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from kio.schema.alter_replica_log_dirs.v2.response import (
     AlterReplicaLogDirPartitionResult,
@@ -21,6 +22,7 @@ from sparrow.base.errors import SparrowError
 from sparrow.broker.authz import Operation
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
+from sparrow.frontends.kafka.large import written
 
 if TYPE_CHECKING:
     from kio.schema.alter_replica_log_dirs.v2.request import AlterReplicaLogDirsRequest
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from sparrow.frontends.kafka.dispatch import Call
 
 
-async def describe(request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
+async def describe(request: DescribeLogDirsRequest, call: Call) -> Any:
     """Sizes of all partitions (null) or of those that are named and exist."""
     wanted: dict[str, list[int]] | None = None
     if request.topics is not None:
@@ -41,6 +43,11 @@ async def describe(request: DescribeLogDirsRequest, call: Call) -> DescribeLogDi
         directory = await call.broker.describe_log_directory(wanted, principal=call.principal)
     except SparrowError as error:
         return DescribeLogDirsResponse(throttle_time=NO_THROTTLE, error_code=code_of(error), results=())
+    entries = sum(map(len, directory.topics.values()))
+    return await written(partial(_response, directory), entries, call)
+
+
+def _response(directory: LogDirectory) -> DescribeLogDirsResponse:
     return DescribeLogDirsResponse(
         throttle_time=NO_THROTTLE, error_code=ErrorCode.none, results=(_directory(directory),)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from kio.schema.errors import ErrorCode
@@ -20,6 +21,7 @@ from sparrow.broker.partition import LEADER_EPOCH
 from sparrow.frontends.kafka.acl_codes import authorized_operations, cluster_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
+from sparrow.frontends.kafka.large import ENTRIES_ON_LOOP, written
 
 if TYPE_CHECKING:
     import uuid
@@ -40,7 +42,9 @@ def handle(request: MetadataRequest, call: Call) -> MetadataResponse | Coroutine
     wanted = request.topics
     if wanted is None or (call.version == _ALL_TOPICS_VERSION_0 and not wanted):
         infos = call.broker.list_topics(principal=call.principal)
-        return _response(request, call, [_topic(info, call) for info in infos])
+        response = _response(request, call, [_topic(info, call) for info in infos])
+        entries = sum(info.partition_count for info in infos)
+        return written(lambda: response, entries, call) if entries > ENTRIES_ON_LOOP else response
     return _handle_some(request, call, wanted)
 
 
@@ -51,7 +55,7 @@ async def _handle_some(
     seen: set[object] = set()
     topics = []
     for each in wanted:
-        key = each.name if each.name is not None else each.topic_id
+        key = each.name or each.topic_id or ""
         if key not in seen:
             seen.add(key)
             topics.append(await _find(each, call, may_create=may_create))
@@ -60,7 +64,7 @@ async def _handle_some(
 
 async def _find(wanted: MetadataRequestTopic, call: Call, *, may_create: bool) -> MetadataResponseTopic:
     name = wanted.name
-    if name is None:
+    if name is None or (not name and wanted.topic_id is not None):  # Java gives an empty name beside an id
         return _find_by_id(wanted.topic_id, call)
     try:
         if may_create:
@@ -94,8 +98,16 @@ def _failed(
 
 
 def _topic(info: TopicInfo, call: Call) -> MetadataResponseTopic:
-    node = call.frontend.node_id
-    partitions = tuple(
+    partitions = _partitions(call.frontend.node_id, info.partition_count)
+    return MetadataResponseTopic(
+        error_code=ErrorCode.none, name=info.name, topic_id=info.id, partitions=partitions
+    )
+
+
+@lru_cache(maxsize=128)
+def _partitions(node: int, count: int) -> tuple[MetadataResponsePartition, ...]:
+    """Partitions of every topic that has so many: they differ in nothing."""
+    return tuple(
         MetadataResponsePartition(
             error_code=ErrorCode.none,
             partition_index=index,
@@ -104,10 +116,7 @@ def _topic(info: TopicInfo, call: Call) -> MetadataResponseTopic:
             replica_nodes=(node,),
             isr_nodes=(node,),
         )
-        for index in range(info.partition_count)
-    )
-    return MetadataResponseTopic(
-        error_code=ErrorCode.none, name=info.name, topic_id=info.id, partitions=partitions
+        for index in range(count)
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.create_partitions.v3.response import CreatePartitionsResponse, CreatePartitionsTopicResult
 from kio.schema.create_topics.v7.response import (
@@ -19,6 +20,7 @@ from sparrow.broker.authz import Operation, ResourceType
 from sparrow.frontends.kafka.config_codes import SOURCE_CODES
 from sparrow.frontends.kafka.deadlines import outcomes
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.large import written
 from sparrow.frontends.kafka.refusals import DONE, Outcome, Refusal, outcome_of
 from sparrow.frontends.kafka.replicas import check_assignment, check_new_assignments, check_replication_factor
 
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 MAX_NEW_PARTITIONS: Final = 10_000
 """In one request, as in Kafka."""
+_DESCRIBED_AT_ONCE: Final = 20
+"""Topics before the loop may do something else."""
 _TWICE: Final = Outcome(ErrorCode.invalid_request, "Duplicate topic name.")
 
 
@@ -46,7 +50,7 @@ def _repeated(names: Iterable[Hashable]) -> set[Hashable]:
 # ── create ────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def create(request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
+async def create(request: CreateTopicsRequest, call: Call) -> Any:
     """CreateTopics. Topics named twice are not made at all."""
     topics = {topic.name: topic for topic in request.topics}
     twice = _repeated(topic.name for topic in request.topics)
@@ -56,9 +60,14 @@ async def create(request: CreateTopicsRequest, call: Call) -> CreateTopicsRespon
         _create(topic, call, validate_only=request.validate_only, refused=is_too_much) for topic in wanted
     ]
     ended = await outcomes(request.timeout, works)
-    results = [_created(topic, outcome, call) for topic, outcome in zip(wanted, ended, strict=True)]
+    results = []
+    for topic, outcome in zip(wanted, ended, strict=True):
+        results.append(_created(topic, outcome, call))
+        if len(results) % _DESCRIBED_AT_ONCE == 0:
+            await asyncio.sleep(0)
     results += [_not_created(topics[name], _TWICE) for name in topics if name in twice]
-    return CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(results))
+    response = CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(results))
+    return await written(lambda: response, sum(1 + len(each.configs or ()) for each in results), call)
 
 
 def _partitions_asked_for(topic: CreatableTopic) -> int:
@@ -168,31 +177,32 @@ async def delete(request: DeleteTopicsRequest, call: Call) -> DeleteTopicsRespon
 async def _delete(topics: list[_Named], timeout: timedelta, call: Call) -> DeleteTopicsResponse:
     """Topics named twice stay."""
     twice = _repeated(topics)
-    results, works, named = [], [], []
-    for wanted in dict.fromkeys(topics):
-        if wanted in twice:
-            what = "id" if wanted[0] is None else "name"
-            results.append(_deleted(wanted, Outcome(ErrorCode.invalid_request, f"Duplicate topic {what}.")))
-            continue
+    results: dict[_Named, DeletableTopicResult | None] = dict.fromkeys(topics)
+    found: dict[_Named, tuple[str, uuid.UUID]] = {}
+    for wanted in results:
         try:
-            found = _find(wanted, call)
+            found[wanted] = _find(wanted, call, is_repeated=wanted in twice)
         except (SparrowError, Refusal) as error:
-            results.append(_deleted(wanted, outcome_of(error)))
-            continue
-        named.append(found)
-        works.append(call.broker.delete_topic(found[0], principal=call.principal))
+            results[wanted] = _deleted(wanted, outcome_of(error))
+    works = [call.broker.delete_topic(name, principal=call.principal) for name, _ in found.values()]
     ended = await outcomes(timeout, works)
-    results += [_deleted(each, outcome) for each, outcome in zip(named, ended, strict=True)]
-    return DeleteTopicsResponse(throttle_time=NO_THROTTLE, responses=tuple(results))
+    for (wanted, topic), outcome in zip(found.items(), ended, strict=True):
+        results[wanted] = _deleted(topic, outcome)
+    return DeleteTopicsResponse(
+        throttle_time=NO_THROTTLE, responses=tuple(each for each in results.values() if each is not None)
+    )
 
 
-def _find(wanted: _Named, call: Call) -> tuple[str, uuid.UUID]:
+def _find(wanted: _Named, call: Call, *, is_repeated: bool) -> tuple[str, uuid.UUID]:
     """Name and id of a topic that the client may delete.
 
     Raises:
         UnknownTopic, NotAuthorized, Refusal: whoever may not even describe a topic does not learn whether it exists.
     """
     name, topic_id = wanted
+    if is_repeated:
+        what = "id" if name is None else "name"
+        raise Refusal(ErrorCode.invalid_request, f"Duplicate topic {what}.")
     if name is not None and topic_id is not None:
         raise Refusal(ErrorCode.invalid_request, "You may not specify both topic name and topic id.")
     if name is not None:

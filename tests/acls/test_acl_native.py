@@ -1,0 +1,207 @@
+"""Every call and every frame of the native door, sent by somebody who may do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from sparrow.base.errors import NotAuthorized
+from sparrow.broker.acls import AclBinding, PatternType, Permission
+from sparrow.broker.authz import SYSTEM, Operation, Principal, ResourceType
+from sparrow.broker.broker import Broker
+from sparrow.broker.config import BrokerConfig
+from sparrow.frontends.native.calls import VERBS
+from sparrow.protocol.native import messages as m
+from tests.broker.batches import batch
+from tests.native_door.raw import Door, OpenDoor, RawClient
+
+RULE = {"resource_type": "Topic", "name": "secret", "principal": "User:nobody", "operation": "Read"}
+SALTED = ["SCRAM-SHA-256", 4096, b"salt", b"x" * 32]
+
+CALLS: dict[str, dict[str, Any]] = {
+    "topic.create": {"name": "new"},
+    "topic.delete": {"name": "secret"},
+    "topic.describe": {"name": "secret"},
+    "topic.list": {},
+    "topic.configure": {"name": "secret", "set": {"retention.ms": "1"}},
+    "topic.add_partitions": {"name": "secret", "total": 9},
+    "topic.ensure": {"name": "new"},
+    "topic.offsets": {"name": "secret"},
+    "topic.delete_records": {"name": "secret", "offsets": {0: 0}},
+    "group.list": {},
+    "group.describe": {"group": "secret-group"},
+    "group.commit": {"group": "secret-group", "offsets": [["secret", 0, 1]]},
+    "group.offsets": {"group": "secret-group"},
+    "group.reset": {"group": "secret-group", "topic": "secret", "at": "end"},
+    "group.delete": {"group": "secret-group"},
+    "user.list": {},
+    "user.create": {"name": "new", "credentials": [SALTED]},
+    "user.password": {"name": "somebody", "credentials": [SALTED]},
+    "user.delete": {"name": "somebody"},
+    "acl.create": {"rules": [RULE]},
+    "acl.list": {},
+    "acl.delete": {},
+    "quota.alter": {"entity": {"user": "nobody"}, "values": {"producer_byte_rate": 1.0}},
+    "quota.list": {},
+    "broker.describe": {},
+}
+SHOWN = {"topic.list": {"topics": []}, "group.list": {"groups": []}}
+"""Calls that show less instead of refusing."""
+
+
+class ByName:
+    """Lets everybody in under the name that he gives."""
+
+    def authenticate(self, credentials: Any, peer: str) -> Principal:
+        return Principal(credentials["name"])
+
+
+@pytest_asyncio.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    config = BrokerConfig(
+        default_partitions=1, super_users=frozenset({"User:root"}), allow_unnamed_resources=False
+    )
+    async with Broker(tmp_path / "data", config=config) as running:
+        await running.create_topic("secret", principal=SYSTEM)
+        await running.publish("secret", 0, batch(b"secret"), principal=SYSTEM)
+        await running.commit_offsets("secret-group", {("secret", 0): (1, "")}, principal=SYSTEM)
+        yield running
+
+
+@pytest_asyncio.fixture
+async def door(broker: Broker) -> AsyncIterator[Door]:
+    opener = OpenDoor()
+    yield await opener(broker, ByName())
+    await opener.close()
+
+
+@pytest_asyncio.fixture
+async def nobody(door: Door) -> RawClient:
+    return await door.client(credentials={"name": "nobody"})
+
+
+def test_the_table_has_every_call_that_is_served() -> None:
+    assert set(CALLS) == set(VERBS)
+
+
+async def test_every_call_refuses_or_shows_nothing(nobody: RawClient, broker: Broker) -> None:
+    for verb, arguments in CALLS.items():
+        if verb in SHOWN:
+            assert await nobody.call(verb, **arguments) == SHOWN[verb]
+        else:
+            with pytest.raises(NotAuthorized, match="User:nobody"):
+                await nobody.call(verb, **arguments)
+    assert [topic.name for topic in broker.topics] == ["secret"]
+    assert broker.topics.get("secret").info().partitions[0].end_offset == 1
+
+
+async def test_offsets_of_topics_that_may_not_be_described_are_not_shown(door: Door) -> None:
+    root = await door.client(credentials={"name": "root"})
+    await root.call("topic.create", name="open")
+    await root.call("group.commit", group="secret-group", offsets=[["open", 0, 0]])
+    rules = [
+        {"resource_type": "Group", "name": "*", "principal": "User:alice", "operation": "Describe"},
+        {"resource_type": "Topic", "name": "open", "principal": "User:alice", "operation": "Describe"},
+    ]
+    await root.call("acl.create", rules=rules)
+    alice = await door.client(credentials={"name": "alice"})
+    assert (await alice.call("group.offsets", group="secret-group"))["offsets"] == [["open", 0, 0, ""]]
+    described = await alice.call("group.describe", group="secret-group")
+    assert [each["topic"] for each in described["offsets"]] == ["open"]
+    with pytest.raises(NotAuthorized):
+        await alice.call("group.offsets", group="secret-group", topics=["secret"])
+
+
+async def test_configuration_is_shown_to_who_may_describe_it(door: Door) -> None:
+    root = await door.client(credentials={"name": "root"})
+    alice = await door.client(credentials={"name": "alice"})
+    rule = {**RULE, "principal": "User:alice"}
+    await root.call("acl.create", rules=[{**rule, "operation": "Describe"}])
+    described = await alice.call("topic.describe", name="secret")
+    assert len(described["partitions"]) == 1
+    assert described["config"] == []
+    await root.call("acl.create", rules=[{**rule, "operation": "DescribeConfigs"}])
+    assert (await alice.call("topic.describe", name="secret"))["config"]
+
+
+async def test_nothing_is_published(nobody: RawClient) -> None:
+    await nobody.open_producer()
+    for topic in ("secret", "new"):
+        confirmation = await nobody.publish(topic, b"x")
+        assert confirmation.failure is not None
+        assert confirmation.failure.code == "NOT_AUTHORIZED"
+
+
+async def test_no_idempotent_producer_is_opened_or_taken_over(nobody: RawClient) -> None:
+    for head in (m.OpenProducer(True), m.OpenProducer(True, 0, 0)):
+        nobody.send(head, 1)
+        assert (await nobody.expect(m.Error, 1)).code == "NOT_AUTHORIZED"
+
+
+@pytest.mark.parametrize("group", ["", "secret-group", "new"])
+async def test_nothing_is_subscribed_to(nobody: RawClient, broker: Broker, group: str) -> None:
+    for topic in ("secret", "new"):
+        nobody.send(m.Subscribe([m.Selector(topic)], group=group), 2)
+        assert (await nobody.expect(m.Error, 2)).code == "NOT_AUTHORIZED"
+    if group:
+        nobody.send(m.Subscribe([m.Selector("*", True)], group=group), 2)
+        assert (await nobody.expect(m.Error, 2)).code == "NOT_AUTHORIZED"
+    assert broker.topics.find("new") is None
+
+
+async def test_a_pattern_brings_nothing_and_is_not_widened(nobody: RawClient) -> None:
+    await nobody.subscribe("*", credit_bytes=1 << 20)
+    nobody.send(m.Update(1, [m.Selector("secret")]), 2)
+    response = await nobody.expect(m.Response, 2)
+    assert response.failure is not None
+    assert response.failure.code == "NOT_AUTHORIZED"
+    assert await nobody.nothing_comes()
+
+
+async def test_a_running_subscription_ends_when_its_rule_goes(door: Door, broker: Broker) -> None:
+    rule = AclBinding(
+        ResourceType.TOPIC,
+        "secret",
+        PatternType.LITERAL,
+        "User:alice",
+        "*",
+        Operation.READ,
+        Permission.ALLOW,
+    )
+    await broker.acls.create([rule], principal=SYSTEM)
+    alice = await door.client(credentials={"name": "alice"})
+    await alice.subscribe("secret", credit_bytes=1 << 20)
+    await alice.expect(m.Assigned, 2)
+    assert await alice.deliveries(1) == [b"secret"]
+    root = await door.client(credentials={"name": "root"})
+    assert await root.call("acl.delete", name="secret") == {
+        "rules": [
+            {
+                "resource_type": "Topic",
+                "name": "secret",
+                "pattern_type": "Literal",
+                "principal": "User:alice",
+                "host": "*",
+                "operation": "Read",
+                "permission": "Allow",
+            }
+        ]
+    }
+    assert (await alice.expect(m.Error, 2)).code == "NOT_AUTHORIZED"
+
+
+async def test_a_rule_for_an_address_looks_at_where_the_connection_comes_from(
+    door: Door, broker: Broker
+) -> None:
+    alice = await door.client(credentials={"name": "alice"})
+    root = await door.client(credentials={"name": "root"})
+    rule = {**RULE, "principal": "User:alice", "operation": "Describe"}
+    await root.call("acl.create", rules=[{**rule, "host": "10.9.9.9"}])
+    with pytest.raises(NotAuthorized):
+        await alice.call("topic.describe", name="secret")
+    await root.call("acl.create", rules=[{**rule, "host": "127.0.0.1"}])
+    assert (await alice.call("topic.describe", name="secret"))["name"] == "secret"

@@ -1,0 +1,237 @@
+"""Stored rules: durable when made, in force at once, changed only by who may."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sparrow.base.errors import DirectoryUnreadable, DiskFull, InvalidArgument, NewerFormat, NotAuthorized
+from sparrow.broker.acl_store import KIND, Acls, StoredAuthorizer, encode_key
+from sparrow.broker.acls import AclBinding, AclFilter, PatternType, Permission
+from sparrow.broker.authz import CLUSTER_NAME, SYSTEM, Operation, Principal, ResourceType
+from sparrow.broker.broker import Broker
+from sparrow.broker.config import BrokerConfig
+from sparrow.broker.subscription import Selector
+from sparrow.meta.memory import MemoryMetaStore
+from sparrow.meta.store import Put
+from tests.broker.batches import batch
+
+ALICE, BOB, ROOT = Principal("alice"), Principal("bob"), Principal("root")
+EVERYTHING = AclFilter()
+STRICT = BrokerConfig(
+    default_partitions=1, super_users=frozenset({"User:root"}), allow_unnamed_resources=False
+)
+
+
+def rule(
+    operation: Operation = Operation.READ,
+    name: str = "orders",
+    kind: ResourceType = ResourceType.TOPIC,
+    *,
+    who: str = "User:alice",
+    pattern: PatternType = PatternType.LITERAL,
+    permission: Permission = Permission.ALLOW,
+) -> AclBinding:
+    return AclBinding(kind, name, pattern, who, "*", operation, permission)
+
+
+async def loaded(meta: MemoryMetaStore) -> tuple[Acls, StoredAuthorizer]:
+    authorizer = StoredAuthorizer()
+    acls = Acls(meta, authorizer)
+    await acls.load()
+    return acls, authorizer
+
+
+async def test_rules_are_in_force_when_made_and_after_a_restart() -> None:
+    meta = MemoryMetaStore()
+    acls, authorizer = await loaded(meta)
+    made = [rule(), rule(Operation.WRITE, 'we"ird|näme', pattern=PatternType.PREFIXED)]
+    assert await acls.create(made, principal=SYSTEM) == [None, None]
+    for known in (authorizer, (await loaded(meta))[1]):
+        assert set(known.rules) == set(made)
+        assert not known.allows(BOB, Operation.READ, ResourceType.TOPIC, "orders")
+
+
+async def test_a_rule_made_twice_exists_once() -> None:
+    meta = MemoryMetaStore()
+    acls, authorizer = await loaded(meta)
+    assert await acls.create([rule(), rule()], principal=SYSTEM) == [None, None]
+    assert await acls.create([rule()], principal=SYSTEM) == [None]
+    assert list(authorizer.rules) == [rule()]
+    assert len(await meta.scan(KIND)) == 1
+
+
+async def test_of_several_rules_the_bad_ones_fail_alone() -> None:
+    acls, authorizer = await loaded(MemoryMetaStore())
+    outcomes = await acls.create([rule(name=""), rule(), rule(name="\0" * 1500)], principal=SYSTEM)
+    assert [type(outcome) for outcome in outcomes] == [InvalidArgument, type(None), InvalidArgument]
+    assert list(authorizer.rules) == [rule()]
+
+
+async def test_a_rule_that_could_not_be_stored_is_not_in_force() -> None:
+    meta = MemoryMetaStore()
+    acls, authorizer = await loaded(meta)
+    meta.full = True
+    with pytest.raises(DiskFull):
+        await acls.create([rule()], principal=SYSTEM)
+    assert authorizer.allows(BOB, Operation.READ, ResourceType.TOPIC, "orders")
+
+
+async def test_deleting_says_what_each_filter_deleted() -> None:
+    meta = MemoryMetaStore()
+    acls, authorizer = await loaded(meta)
+    read, write, other = rule(), rule(Operation.WRITE), rule(name="other", who="User:bob")
+    await acls.create([read, write, other], principal=SYSTEM)
+    deleted = await acls.delete(
+        [
+            AclFilter(name="orders"),
+            AclFilter(principal="User:alice", operation=Operation.READ),
+            AclFilter(name="none"),
+        ],
+        principal=SYSTEM,
+    )
+    assert deleted == [[read, write], [read], []]
+    for known in (authorizer, (await loaded(meta))[1]):
+        assert list(known.rules) == [other]
+
+
+async def test_a_cancelled_change_leaves_memory_and_store_alike() -> None:
+    meta = MemoryMetaStore()
+    acls, authorizer = await loaded(meta)
+    change = asyncio.create_task(acls.create([rule()], principal=SYSTEM))
+    await asyncio.sleep(0)
+    change.cancel()
+    await asyncio.wait([change])
+    await acls.settle()
+    assert list(authorizer.rules) == list((await loaded(meta))[1].rules)
+
+
+async def test_a_rule_that_cannot_be_read_stops_the_start() -> None:
+    for key, value, error in (
+        ('["Topic","a","Literal","User:a","*","Fly","Allow"]', b"1", DirectoryUnreadable),
+        (encode_key(rule()), b"2", NewerFormat),
+    ):
+        meta = MemoryMetaStore()
+        await meta.write([Put(KIND, key, value)])
+        with pytest.raises(error):
+            await loaded(meta)
+
+
+async def test_only_who_may_alter_the_cluster_changes_rules(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "d", config=STRICT) as broker:
+        for denied in (
+            broker.acls.create([rule()], principal=ALICE),
+            broker.acls.delete([EVERYTHING], principal=ALICE),
+        ):
+            with pytest.raises(NotAuthorized, match="Alter Cluster"):
+                await denied
+        with pytest.raises(NotAuthorized, match="Describe Cluster"):
+            broker.acls.describe(EVERYTHING, principal=ALICE)
+        await broker.acls.create([rule(Operation.ALTER, CLUSTER_NAME, ResourceType.CLUSTER)], principal=ROOT)
+        await broker.acls.create([rule()], principal=ALICE)
+        assert len(broker.acls.describe(EVERYTHING, principal=ALICE)) == 2
+
+
+async def test_rules_survive_the_broker(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "d", config=STRICT) as broker:
+        await broker.create_topic("orders", principal=ROOT)
+        await broker.acls.create([rule(Operation.WRITE)], principal=ROOT)
+    async with Broker(tmp_path / "d", config=STRICT) as broker:
+        await broker.publish("orders", 0, batch(b"a"), principal=ALICE)
+        with pytest.raises(NotAuthorized, match="User:bob is not allowed to Write Topic 'orders'"):
+            broker.publish("orders", 0, batch(b"a"), principal=BOB)
+
+
+async def test_whoever_may_write_some_topic_may_be_an_idempotent_producer(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "d", config=STRICT) as broker:
+        with pytest.raises(NotAuthorized):
+            await broker.open_producer(principal=ALICE)
+        await broker.acls.create([rule(Operation.WRITE, "or", pattern=PatternType.PREFIXED)], principal=ROOT)
+        identity = await broker.open_producer(principal=ALICE)
+        assert broker.resume_producer(identity.producer_id, identity.epoch, principal=ALICE) == identity
+        with pytest.raises(NotAuthorized):
+            broker.resume_producer(identity.producer_id, identity.epoch, principal=BOB)
+
+
+class Heard:
+    """A subscription's listener that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.reads: set[str] = set()
+        self.error: Exception | None = None
+        self.told = asyncio.Event()
+
+    def assigned(self, epoch: int, added: list[tuple[str, int, int]]) -> None:
+        self.reads |= {topic for topic, _, _ in added}
+        self.told.set()
+
+    def revoked(self, epoch: int, partitions: list[tuple[str, int]], reason: str) -> None:
+        self.reads -= {topic for topic, _ in partitions}
+        self.told.set()
+
+    def ended(self, error: Exception) -> None:
+        self.error = error
+        self.told.set()
+
+    async def next(self) -> None:
+        async with asyncio.timeout(10):
+            await self.told.wait()
+        self.told.clear()
+
+
+@pytest.mark.parametrize("group", ["", "billing"])
+async def test_a_subscription_ends_when_reading_is_forbidden(tmp_path: Path, group: str) -> None:
+    async with Broker(tmp_path / "d") as broker:
+        await broker.create_topic("orders", 1)
+        heard = Heard()
+        subscription = await broker.subscribe(
+            [Selector("orders")], listener=heard, group=group, principal=ALICE
+        )
+        await heard.next()
+        assert heard.reads == {"orders"}
+        await broker.acls.create([rule(permission=Permission.DENY)])
+        await heard.next()
+        assert isinstance(heard.error, NotAuthorized)
+        assert await subscription.read(1 << 20, max_wait_ms=0) == []
+        await asyncio.sleep(0)
+        if group:
+            assert not broker.describe_group(group).members
+        await subscription.close()
+
+
+async def test_a_group_that_may_not_be_read_any_more_loses_the_subscription(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "d") as broker:
+        await broker.create_topic("orders", 1)
+        heard = Heard()
+        subscription = await broker.subscribe(
+            [Selector("orders")], listener=heard, group="g", principal=ALICE
+        )
+        await heard.next()
+        await broker.acls.create([rule(name="g", kind=ResourceType.GROUP, permission=Permission.DENY)])
+        await heard.next()
+        assert isinstance(heard.error, NotAuthorized)
+        assert heard.error.resource_type == "Group"
+        await subscription.close()
+
+
+async def test_a_pattern_does_not_match_what_may_not_be_read_any_more_and_matches_again(
+    tmp_path: Path,
+) -> None:
+    async with Broker(tmp_path / "d") as broker:
+        await broker.create_topic("o.open", 1)
+        await broker.create_topic("o.secret", 1)
+        heard = Heard()
+        subscription = await broker.subscribe(
+            [Selector("o.*", is_pattern=True)], listener=heard, principal=ALICE
+        )
+        await heard.next()
+        assert heard.reads == {"o.open", "o.secret"}
+        await broker.acls.create([rule(name="o.secret", permission=Permission.DENY)])
+        await heard.next()
+        assert heard.reads == {"o.open"}
+        await broker.acls.delete([EVERYTHING])
+        await heard.next()
+        assert heard.reads == {"o.open", "o.secret"}
+        await subscription.close()
