@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sparrow.base.errors import OffsetOutOfRange
+from sparrow.records.batch import split
+from sparrow.records.control import ControlType, build_marker
 from sparrow.storage.store import LogConfig, LogId, LogStore, PartitionLog
 from tests.storage.batches import NOW_MS, append, batch, numbered, offsets_of, payload, read_batches
 
@@ -135,6 +137,21 @@ class LogStoreConformance:
         last = everything[-3]
         assert list(log.headers(last.last_offset)) == everything[-3:]
         assert list(log.headers(log.end_offset)) == []
+        await store.close()
+
+    async def test_control_batches_come_with_the_headers(self, store: LogStore) -> None:
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        fill(log)
+        first = log.end_offset
+        marker = build_marker(ControlType.ABORT, 7, 0, 1)
+        log.append(list(split(marker)))
+        fill(log)
+        found = list(log.headers_and_markers(0))
+        assert [header for header, _ in found] == list(log.headers(0))
+        ((header, data),) = [(header, data) for header, data in found if data]
+        assert header.base_offset == first
+        assert data[16:] == marker[16:]
+        assert list(log.headers_and_markers(first + 1)) == found[found.index((header, data)) + 1 :]
         await store.close()
 
     async def test_offset_for_timestamp_is_the_first_record_not_older(self, store: LogStore) -> None:
@@ -352,7 +369,8 @@ class LogStoreConformance:
         await again.close()
 
     async def test_free_bytes_tells_the_room_that_is_left(self, store: LogStore) -> None:
-        assert store.free_bytes() > 0
+        assert 0 < store.free_bytes() <= store.total_bytes()
+        assert store.location
         await store.close()
 
 

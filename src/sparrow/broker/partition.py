@@ -8,7 +8,6 @@ The log is opened at the first touch: a broker with ten thousand idle topics ope
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -24,15 +23,17 @@ from sparrow.base.errors import (
     UnsupportedCompression,
 )
 from sparrow.broker.producers import NO_SEQUENCE, AcceptedBatch, ProducerInfo, ProducerStates
-from sparrow.broker.transactions.index import AbortedTransaction
 from sparrow.records.batch import BatchHeader, split
 from sparrow.records.control import ControlType, build_marker
 from sparrow.records.rewrite import keyless_records, with_compression, with_log_append_time
 from sparrow.storage.store import Appended
 
 if TYPE_CHECKING:
+    import asyncio
+
     from sparrow.base.clock import Clock
     from sparrow.broker.topic_config import TopicConfig
+    from sparrow.broker.transactions.index import AbortedRange, AbortedTransaction
     from sparrow.storage.store import LogId, LogStore, PartitionLog
 
 ACKS_ALL = -1
@@ -186,6 +187,10 @@ class Partition:
         """Aborted transactions with records in [start, end), by their first offset."""
         return self._producers.transactions.aborted(start, end)
 
+    def aborted_ranges(self, start: int, end: int) -> list[AbortedRange]:
+        """The same with their ends."""
+        return self._producers.transactions.ranges(start, end)
+
     def wait(self, waiter: Waiter) -> None:
         """Wake `waiter` once, at the next append."""
         self._waiters.append(waiter)
@@ -320,7 +325,8 @@ class Partition:
 
     def open_transactions(self) -> list[tuple[int, int]]:
         """(producer id, its epoch) of all whose records wait for a marker."""
-        return [(p.producer_id, p.epoch) for p in self.producers() if p.transaction_start >= 0]
+        self.log  # noqa: B018 - as in `producers`
+        return self._producers.open_transactions()
 
     async def end_transaction(self, producer_id: int, epoch: int, *, commit: bool) -> None:
         """Append the marker that ends a producer's transaction here, and wait until it is on stable storage.

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import SparrowError
+from sparrow.broker.transactions.committed import stable, without_aborted
 from sparrow.records.batch import parse_header
 from sparrow.storage.store import Chunk
 
@@ -67,9 +68,14 @@ class Cursor:
 
 
 class Reader:
-    """Positions in many partitions. Loop thread only; one `read` or `wait` at a time."""
+    """Positions in many partitions. Loop thread only; one `read` or `wait` at a time.
 
-    def __init__(self) -> None:
+    Args:
+        committed: leave out records of transactions that are open or were aborted.
+    """
+
+    def __init__(self, *, committed: bool = False) -> None:
+        self._committed = committed
         self._cursors: dict[Key, Cursor] = {}
         self._queue: deque[Cursor] = deque()
         self._sleeper: asyncio.Future[None] | None = None
@@ -160,15 +166,25 @@ class Reader:
                 continue
             if chunk is None:
                 break
-            delivery = self._advance(cursor, _first_records(chunk, cursor.offset, wanted))
+            room -= len(chunk.data)
+            delivery = self._advance(cursor, self._readable(cursor, chunk, wanted))
             if delivery is not None:
                 found.append(delivery)
-                room -= len(delivery.data)
                 wanted -= delivery.records
         return found
 
+    def _readable(self, cursor: Cursor, chunk: Chunk, wanted: int) -> Chunk:
+        """What the reader is to have of a chunk that was read at the cursor."""
+        if not self._committed:
+            return _first_records(chunk, cursor.offset, wanted)
+        partition, offset = cursor.partition, cursor.offset
+        chunk = _first_records(stable(partition, chunk, offset), offset, wanted)
+        return without_aborted(partition, chunk, offset)
+
     async def _read_cold(self, cursor: Cursor, max_bytes: int, max_records: int) -> Delivery | Problem | None:
         offset = cursor.offset
+        if self._committed:
+            await asyncio.sleep(0)  # what is in memory may all be aborted: others get their turn
         try:
             chunk = await cursor.partition.log.read(offset, max_bytes)
         except SparrowError as error:
@@ -176,7 +192,7 @@ class Reader:
         # While the disk was busy the cursor may have been dropped or moved.
         if not self._is_head(cursor) or cursor.offset != offset:
             return None
-        return self._advance(cursor, _first_records(chunk, offset, max_records or _NO_LIMIT))
+        return self._advance(cursor, self._readable(cursor, chunk, max_records or _NO_LIMIT))
 
     def _is_head(self, cursor: Cursor) -> bool:
         return bool(self._queue) and self._queue[0] is cursor
@@ -190,6 +206,8 @@ class Reader:
             return None
         offset, cursor.offset = cursor.offset, chunk.next_offset
         self._queue.append(cursor)
+        if not chunk.data:  # all of it was aborted
+            return None
         topic, partition = cursor.key
         return Delivery(
             topic,

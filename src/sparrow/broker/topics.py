@@ -23,6 +23,7 @@ from sparrow.base.errors import (
     InvalidPartitions,
     InvalidTopicName,
     NewerFormat,
+    PolicyViolation,
     TopicExists,
     UnknownPartition,
     UnknownTopic,
@@ -115,10 +116,12 @@ class Topic:
         """What a list of topics shows; touches no log."""
         return TopicInfo(self.name, self.id, len(self.partitions))
 
-    def info(self) -> TopicInfo:
-        """Everything."""
+    def info(self, *, new_from: int | None = None) -> TopicInfo:
+        """Everything. Partitions from `new_from` on were made just now: their logs are empty and need not be opened to know it."""
         partitions = [
-            PartitionInfo(i, p.log.start_offset, p.log.end_offset, p.log.size_bytes)
+            PartitionInfo(i, 0, 0, 0)
+            if new_from is not None and i >= new_from and not p.is_open
+            else PartitionInfo(i, p.log.start_offset, p.log.end_offset, p.log.size_bytes)
             for i, p in enumerate(self.partitions)
         ]
         return TopicInfo(self.name, self.id, len(partitions), partitions, self.config.entries())
@@ -135,7 +138,8 @@ class Topics:
 
     def __init__(self, config: BrokerConfig, meta: MetaStore, store: LogStore, clock: Clock) -> None:
         self._config = config
-        self._defaults = config.topic_defaults
+        self.defaults: Mapping[str, str] = config.topic_defaults
+        """Configuration values that topics have unless they set their own."""
         self._meta = meta
         self._store = store
         self._clock = clock
@@ -143,6 +147,8 @@ class Topics:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._plain_names: dict[str, str] = {}
         """Names by how metrics write them."""
+        self.partition_count = 0
+        """Partitions of all topics together, those that are being made included."""
         self._creating: dict[str, asyncio.Future[Topic]] = {}
         self._deleting: dict[str, asyncio.Future[None]] = {}
         self._changing = asyncio.Lock()
@@ -177,6 +183,11 @@ class Topics:
             raise UnknownTopic(f"there is no topic {name!r}; `sparrow topic create {name}` makes one")
         return topic
 
+    def find_partition(self, key: tuple[str, int]) -> Partition | None:
+        """The partition of (topic, number), or None."""
+        topic = self._topics.get(key[0])
+        return topic.partitions[key[1]] if topic is not None and 0 <= key[1] < len(topic.partitions) else None
+
     def matching(self, pattern: str) -> list[Topic]:
         """Topics whose name matches a pattern (`*` and `?`), by name."""
         if pattern == "*":
@@ -206,11 +217,12 @@ class Topics:
         """
         for fact in await self._meta.scan(_KIND):
             stored = _decode(fact)
-            config = TopicConfig(stored.config, self._defaults)
+            config = TopicConfig(stored.config, self.defaults)
             topic = Topic(fact.key, uuid.UUID(bytes=stored.id), config, stored.created_ms)
             self._grow(topic, stored.partitions)
             self._topics[topic.name] = self._by_id[topic.id] = topic
             self._plain_names.setdefault(plain_name(topic.name), topic.name)
+            self.partition_count += len(topic.partitions)
         await self._finish_deletions()
 
     async def _finish_deletions(self) -> None:
@@ -243,6 +255,7 @@ class Topics:
         self._grow(topic, count)
         self._creating[name] = asyncio.get_running_loop().create_future()
         self._plain_names[plain_name(name)] = name
+        self.partition_count += count
         return await self._to_the_end(self._create(topic))
 
     def check_new(self, name: str, partitions: int, config: Mapping[str, str]) -> tuple[int, TopicConfig]:
@@ -255,8 +268,8 @@ class Topics:
         if name not in self._deleting:
             self._check_name(name)
         count = self._config.default_partitions if partitions == -1 else partitions
-        self._check_count(count)
-        return count, TopicConfig(check_config(config), self._defaults)
+        self._check_count(count, count)
+        return count, TopicConfig(check_config(config), self.defaults)
 
     def _check_name(self, name: str) -> None:
         if name in self._topics or name in self._creating:
@@ -279,6 +292,7 @@ class Topics:
             self._topics[topic.name] = self._by_id[topic.id] = topic
         except BaseException:
             self._forget_plain_name(topic.name)
+            self.partition_count -= len(topic.partitions)
             raise
         finally:
             self._creating.pop(topic.name).cancel()
@@ -317,6 +331,7 @@ class Topics:
                 del self._topics[name]
                 del self._by_id[topic.id]
                 self._forget_plain_name(name)
+                self.partition_count -= len(topic.partitions)
                 topic.is_deleted = True
                 self._tell(topic)
                 for partition in topic.partitions:
@@ -349,7 +364,7 @@ class Topics:
                 check_name(key)
             overrides = {k: v for k, v in topic.config.overrides.items() if k not in unset}
             overrides.update(check_config(set_))
-            before, topic.config = topic.config, TopicConfig(overrides, self._defaults)
+            before, topic.config = topic.config, TopicConfig(overrides, self.defaults)
             try:
                 await self._meta.write([topic.fact()])
             except BaseException:
@@ -372,15 +387,16 @@ class Topics:
             self._grow(grown, total)
             await self._meta.write([grown.fact()])
             topic.partitions.extend(grown.partitions[before:])
+            self.partition_count += total - before
             self._tell(topic)
             return topic
 
     async def set_defaults(self, defaults: Mapping[str, str]) -> None:
         """Configuration values that topics have unless they set their own; they hold for all topics from now on."""
-        self._defaults = defaults
+        self.defaults = defaults
         async with self._changing:
             for count, topic in enumerate(list(self), 1):
-                topic.config = TopicConfig(topic.config.overrides, self._defaults)
+                topic.config = TopicConfig(topic.config.overrides, self.defaults)
                 for partition in topic.partitions:
                     partition.configure(topic.config)
                 if count % _RECONFIGURED_AT_ONCE == 0:
@@ -397,7 +413,7 @@ class Topics:
             raise InvalidPartitions(
                 f"topic {topic.name!r} has {before} partitions; {total} is not more (they cannot shrink)"
             )
-        self._check_count(total)
+        self._check_count(total, total - before)
 
     async def settle(self) -> None:
         """Wait for changes whose callers went away."""
@@ -416,10 +432,15 @@ class Topics:
         if not task.cancelled():
             task.exception()  # its caller may be gone; then nobody else looks at it
 
-    def _check_count(self, count: int) -> None:
+    def _check_count(self, count: int, new: int) -> None:
         limit = self._config.max_partitions_per_topic
         if not 1 <= count <= limit:
             raise InvalidPartitions(f"a topic has 1 to {limit} partitions, not {count}")
+        if self.partition_count + new > self._config.max_partitions:
+            raise PolicyViolation(
+                f"{new} more partitions are too many: there are {self.partition_count}, and max_partitions allows"
+                f" {self._config.max_partitions}; delete topics, or raise it"
+            )
 
     def _grow(self, topic: Topic, total: int) -> None:
         loop = asyncio.get_running_loop()

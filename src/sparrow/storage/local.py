@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import uuid
 
     from sparrow.base.clock import Clock
-    from sparrow.storage.filesystem import FileSystem
+    from sparrow.storage.filesystem import FileSystem, Space
     from sparrow.storage.recovery import Repair
     from sparrow.storage.store import LogConfig
 
@@ -92,9 +92,19 @@ class LocalLogStore:
     def clean_start(self) -> bool:
         return self._directory.was_clean
 
+    @property
+    def location(self) -> str:
+        return self._directory.logs
+
     def free_bytes(self) -> int:
+        return self._space().free_bytes
+
+    def total_bytes(self) -> int:
+        return self._space().total_bytes
+
+    def _space(self) -> Space:
         try:
-            return self._resources.room.free_bytes()
+            return self._resources.room.space()
         except OSError as error:
             raise translate(error, "asking for the free space of", self.path) from error
 

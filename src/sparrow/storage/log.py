@@ -326,14 +326,30 @@ class LocalLog:
         return None
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
+        return self._walk(
+            offset, lambda segment, offset: ((h, h) for h in segment.headers(offset, segment.size))
+        )
+
+    def headers_and_markers(self, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        return self._walk(
+            offset,
+            lambda segment, offset: (
+                (found[0], found) for found in segment.headers_and_markers(offset, segment.size)
+            ),
+        )
+
+    def _walk(
+        self, offset: int, look: Callable[[Segment, int], Iterator[tuple[BatchHeader, T]]]
+    ) -> Iterator[T]:
+        """What `look` finds in each segment from `offset` on, until the end as it is now."""
         self._number_of(offset)
         end = self._row.end
         while offset < end:
             segments, number = self._row.segments, self._row.number_of(offset)
             segment = segments[number]
             try:
-                for header in segment.headers(offset, segment.size):
-                    yield header
+                for header, found in look(segment, offset):
+                    yield found
                     offset = header.next_offset
             except StorageFailed:
                 if not segment.handle.retired:

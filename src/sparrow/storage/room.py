@@ -53,10 +53,10 @@ class Room:
         if self._budget_bytes < 0 or self._monotonic() >= self._next_check:
             self._check(size)
 
-    def free_bytes(self) -> int:
-        """What the device has left, the reserve included."""
+    def space(self) -> Space:
+        """What the device has, and what it has left, the reserve included."""
         self._ask()
-        return self._space.free_bytes
+        return self._space
 
     def forget(self) -> None:
         """The device said it is full: ask it before the next append."""

@@ -233,6 +233,14 @@ class Segment:
                 if header.next_offset > offset:
                     yield header
 
+    def headers_and_markers(self, offset: int, size: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """As `headers`, with the bytes of control batches (b"" of others). Blocking; raises as `read`."""
+        with self.held() as fd:
+            start = self.load_index().position_for(offset)
+            for header, data in walk.headers_and_markers(self._resources.fs, fd, start, size, self.path):
+                if header.next_offset > offset:
+                    yield header, data
+
     def batches(self, offset: int = 0) -> Iterator[tuple[BatchHeader, bytes]]:
         """Every batch that ends at or after `offset`, with its bytes, its CRC checked. Blocking; raises as `read`."""
         with self.held() as fd:

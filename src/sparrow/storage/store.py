@@ -181,6 +181,10 @@ class PartitionLog(Protocol):
         Raises as `read_nowait`."""
         ...
 
+    def headers_and_markers(self, offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
+        """As `headers`, each with the whole batch where it is a control batch (it may end a transaction), else with b""."""
+        ...
+
     async def truncate(self, offset: int) -> None:
         """Drop every batch that holds `offset` or comes after it, durably. Appends are refused meanwhile. A saved state from
         behind the new end is forgotten. Interrupted by a crash, it is done in part or not at all."""
@@ -247,8 +251,17 @@ class LogStore(Protocol):
         """Remove the data of a log that is not open (a topic deleted while a crash came between)."""
         ...
 
+    @property
+    def location(self) -> str:
+        """Where the logs are kept, for people: an absolute path, or a URL."""
+        ...
+
     def free_bytes(self) -> int:
         """Room left on the device."""
+        ...
+
+    def total_bytes(self) -> int:
+        """Size of the device."""
         ...
 
     async def close(self) -> None:

@@ -4,7 +4,8 @@ Three walks for three needs:
 
 * `whole_batches`: which bytes of a block that was read are whole batches from an offset on (every read; no CRC: the
   reader checks it, and the disk's own sums have);
-* `headers`: all headers of a range, one after the other (folding state at start, looking for a time, compaction);
+* `headers`: all headers of a range, one after the other (folding state at start, looking for a time, compaction), on request
+  with the control batches;
 * `validate`: every batch checked with its CRC until the first that is not whole (recovery).
 
 A batch is followed only when its magic is 2 and its length is possible, so a walk over garbage ends at once.
@@ -111,6 +112,22 @@ def headers(fs: FileSystem, fd: int, start: int, limit: int, path: str) -> Itera
         if not inside or position + inside > limit:
             raise _not_a_batch(f"position {position} of {path}", 0)
         position += inside
+
+
+def headers_and_markers(
+    fs: FileSystem, fd: int, start: int, limit: int, path: str
+) -> Iterator[tuple[BatchHeader, bytes]]:
+    """As `headers`, each with the whole batch where it is a control batch, else with b"". Blocking.
+
+    Raises:
+        CorruptBatch, OSError: as `headers`; CorruptBatch also for a control batch whose CRC is wrong.
+    """
+    for position, header in headers(fs, fd, start, limit, path):
+        data = b""
+        if header.is_control:
+            data = fs.read_at(fd, header.size_bytes, position)
+            check(data)
+        yield header, data
 
 
 def batches(

@@ -1,0 +1,160 @@
+"""All transactional ids: in memory, and as facts in the meta store.
+
+Memory follows the store, with one exception that saves a write for each transaction: that the markers are there is known in memory
+first, and its fact follows at the next tick, or with the id's next write. Until then the fact still tells of the decision, and
+a start after a crash would carry it out again, which has no effect.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import ProducerMismatch, UnknownTransaction
+from sparrow.broker.transactions import facts
+from sparrow.broker.transactions.state import AT_REST, Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sparrow.broker.transactions.state import Key
+    from sparrow.broker.transactions.turns import Turns
+    from sparrow.meta.store import MetaStore, Write
+
+_WRITES_PER_BATCH = 1_000
+
+
+class TransactionTable:
+    """Loop thread only; `load` first. `turns` tells which ids are being worked on: housekeeping leaves those alone."""
+
+    def __init__(self, meta: MetaStore, turns: Turns) -> None:
+        self._meta = meta
+        self._turns = turns
+        self._transactions: dict[str, Transaction] = {}
+        self._active: dict[str, None] = {}
+        self._unwritten: set[str] = set()
+        """Ids at rest whose fact still tells of the decision."""
+
+    async def load(self) -> None:
+        """Read what earlier runs knew.
+
+        Raises:
+            DirectoryUnreadable, NewerFormat: a fact cannot be read.
+        """
+        for fact in await self._meta.scan(facts.KIND):
+            self._take_over(facts.read(fact))
+
+    # ── finding ───────────────────────────────────────────────────────────────────────────────────
+
+    def __iter__(self) -> Iterator[Transaction]:
+        """All, by name."""
+        return iter([self._transactions[each] for each in sorted(self._transactions)])
+
+    def maybe(self, transactional_id: str) -> Transaction | None:
+        """What is known of an id, or None."""
+        return self._transactions.get(transactional_id)
+
+    def get(self, transactional_id: str) -> Transaction:
+        """What is known of an id.
+
+        Raises:
+            UnknownTransaction
+        """
+        found = self._transactions.get(transactional_id)
+        if found is None:
+            raise UnknownTransaction(f"there is no producer with transactional id {transactional_id!r}")
+        return found
+
+    def of_producer(self, transactional_id: str) -> Transaction:
+        """What is known of an id that a producer says it has.
+
+        Raises:
+            ProducerMismatch: nobody has it, or it was forgotten.
+        """
+        found = self._transactions.get(transactional_id)
+        if found is None:
+            raise ProducerMismatch(
+                f"there is no transactional id {transactional_id!r}; the producer must be initialized first"
+            )
+        return found
+
+    def active(self) -> list[Transaction]:
+        """Those whose transaction is open or being completed."""
+        return [self._transactions[each] for each in self._active]
+
+    def is_active(self, transactional_id: str) -> bool:
+        """Whether the id's transaction is open or being completed."""
+        return transactional_id in self._active
+
+    def has_open(self, producer_id: int, key: Key) -> bool:
+        """Whether some transaction of the producer that is open or being completed has the partition."""
+        return any(each.producer_id == producer_id and key in each.partitions for each in self.active())
+
+    # ── keeping ───────────────────────────────────────────────────────────────────────────────────
+
+    async def keep(self, then: Transaction, others: Sequence[Write] = ()) -> None:
+        """Store the next state of an id, durably, in one write with other facts; then memory follows.
+
+        Raises:
+            DiskFull, StorageFailed: nothing changed.
+        """
+        await self._meta.write([facts.put(then), *others])
+        self._take_over(then)
+
+    def complete(self, then: Transaction) -> None:
+        """Take over that an id is at rest; the fact follows."""
+        self._take_over(then)
+        self._unwritten.add(then.transactional_id)
+
+    def _take_over(self, then: Transaction) -> None:
+        transactional_id = then.transactional_id
+        self._transactions[transactional_id] = then
+        self._unwritten.discard(transactional_id)
+        if then.state in AT_REST:
+            self._active.pop(transactional_id, None)
+        else:
+            self._active[transactional_id] = None
+
+    async def write_completed(self) -> None:
+        """Bring facts up to memory that were left behind. An id that is worked on is about to be written anyway.
+
+        Raises:
+            DiskFull, StorageFailed: it is to be tried again.
+        """
+        due = list(self._unwritten)
+        for start in range(0, len(due), _WRITES_PER_BATCH):
+            # Chosen at the very moment of writing: what is written for the id after this has the later place.
+            chunk = [
+                self._transactions[each]
+                for each in due[start : start + _WRITES_PER_BATCH]
+                if each in self._unwritten and not self._turns.is_busy(each)
+            ]
+            await self._meta.write([facts.put(found) for found in chunk])
+            self._unwritten.difference_update(
+                found.transactional_id for found in chunk if self._is_current(found)
+            )
+
+    async def forget_unused(self, before_ms: int) -> None:
+        """Forget ids at rest that nobody used since `before_ms`.
+
+        Raises:
+            DiskFull, StorageFailed: it is to be tried again.
+        """
+        old = [
+            each
+            for each in self._transactions.values()
+            if each.state in AT_REST and each.updated_ms < before_ms
+        ]
+        for start in range(0, len(old), _WRITES_PER_BATCH):
+            chunk = [
+                each
+                for each in old[start : start + _WRITES_PER_BATCH]
+                if self._is_current(each) and not self._turns.is_busy(each.transactional_id)
+            ]
+            await self._meta.write([facts.delete(each.transactional_id) for each in chunk])
+            for each in chunk:
+                if self._is_current(each):
+                    del self._transactions[each.transactional_id]
+                    self._unwritten.discard(each.transactional_id)
+
+    def _is_current(self, transaction: Transaction) -> bool:
+        return self._transactions.get(transaction.transactional_id) is transaction

@@ -1,0 +1,66 @@
+"""Turns: what is asked for about one name happens one after the other, and to its end.
+
+Work that has begun goes on even if who asked for it is cancelled (its connection was lost), because the store writes all the same:
+memory and store must not part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+T = TypeVar("T")
+
+
+class _Turn:
+    """Who works on a name, and how many want to."""
+
+    __slots__ = ("lock", "wanted")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.wanted = 0
+
+
+class Turns:
+    """Loop thread only."""
+
+    def __init__(self) -> None:
+        self._turns: dict[str, _Turn] = {}
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def is_busy(self, name: str) -> bool:
+        """Somebody works on the name, or waits for that."""
+        return name in self._turns
+
+    async def run(self, name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do work that no other work on the name may run beside, in the order of asking."""
+        turn = self._turns.setdefault(name, _Turn())
+        turn.wanted += 1
+
+        async def in_turn() -> T:
+            try:
+                async with turn.lock:
+                    return await work()
+            finally:
+                turn.wanted -= 1
+                if not turn.wanted:
+                    del self._turns[name]
+
+        task = asyncio.get_running_loop().create_task(in_turn())
+        self._running.add(task)
+        task.add_done_callback(self._over)
+        return await asyncio.shield(task)
+
+    async def settle(self) -> None:
+        """Wait for all that has begun."""
+        while self._running:
+            await asyncio.wait(set(self._running))
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller may be gone; then nobody else looks at it
