@@ -42,6 +42,7 @@ storage, meta store, sockets. A message is a sentence for a person: what failed,
     │   ├── GroupFull             GROUP_FULL
     │   ├── RebalanceInProgress   REBALANCE_IN_PROGRESS (retriable)
     │   ├── MemberIdRequired      MEMBER_ID_REQUIRED
+    │   ├── UnstableOffset        UNSTABLE_OFFSET (retriable)
     │   ├── FencedInstance        FENCED_INSTANCE
     │   ├── OutOfOrderSequence    OUT_OF_ORDER_SEQUENCE
     │   ├── DuplicateSequence     DUPLICATE_SEQUENCE
@@ -287,6 +288,13 @@ class RebalanceInProgress(Conflict):
     """The members of the group are joining again; the caller should, too."""
 
     code = "REBALANCE_IN_PROGRESS"
+    retriable = True
+
+
+class UnstableOffset(Conflict):
+    """A transaction that is not decided has committed offsets for the partition (KIP-447)."""
+
+    code = "UNSTABLE_OFFSET"
     retriable = True
 
 

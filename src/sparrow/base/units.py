@@ -86,3 +86,8 @@ def _plain(name: str, value: str) -> str:
         return str(parse(value))
     except ValueError as error:
         raise ValueError(f"{error} for {name}, not {value!r}") from None
+
+
+def counted(number: int, noun: str) -> str:
+    """ "1 topic", "3 topics"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

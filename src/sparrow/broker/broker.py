@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Self
@@ -37,17 +37,24 @@ from sparrow.broker.authz import (
 )
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.configs import Configs
-from sparrow.broker.groups.groups import Groups
+from sparrow.broker.groups.assembly import assemble
+from sparrow.broker.groups.consumer_topics import TopicView
+from sparrow.broker.groups.consumer_verbs import ConsumerGroupVerbs
+from sparrow.broker.groups.groups import check_group_name
 from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.verbs import GroupVerbs
 from sparrow.broker.housekeeping import Housekeeping
 from sparrow.broker.lag import report
-from sparrow.broker.partition import ACKS_ALL, Partition, Published
+from sparrow.broker.log_dirs import LogDirectory, describe_log_directory
+from sparrow.broker.partition import ACKS_ALL, Admit, Partition, Published, refuse_transactional
 from sparrow.broker.positions import TIMESTAMP, Start, check_start, locate
 from sparrow.broker.producer_ids import ProducerIdentity, ProducerIds
 from sparrow.broker.quotas import Quotas
 from sparrow.broker.subscription import Selector, Subscription, SubscriptionListener
 from sparrow.broker.topic_config import check_config
 from sparrow.broker.topics import NO_TOPIC_ID, Topic, TopicInfo, Topics
+from sparrow.broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
+from sparrow.broker.transactions.verbs import Transactions
 from sparrow.broker.users import Users
 from sparrow.meta.store import ABSENT, Put
 
@@ -125,7 +132,14 @@ class Broker:
             written = await self._load()
             opened.pop_all()  # from here on `close` closes them
         self._unwatch = self.topics.watch(self._topic_changed)
-        self._housekeeping = Housekeeping(self.config, self.clock, self.topics, self.groups, written)
+        self._housekeeping = Housekeeping(
+            self.config,
+            self.clock,
+            self.topics,
+            self.groups,
+            transactions=self.transactions.coordinator,
+            written=written,
+        )
         self._housekeeping.start()
         self.started_at_ms = self.clock.wall_ms()
         self._is_open = True
@@ -133,9 +147,11 @@ class Broker:
     async def _load(self) -> frozenset[LogId]:
         """Everything that the stores know; returns the logs that have data."""
         self.topics = Topics(self.config, self._meta, self._logs, self.clock)
-        self.groups = Groups(
-            self._meta, self.clock, offsets_retention_ms=self.config.offsets_retention_ms
+        self.groups = assemble(
+            self._meta, self.clock, self.config, self._view_topic, lambda group, name: self.configs.of_group(group).get(name)
         )
+        self.consumer_group_verbs = ConsumerGroupVerbs(self.groups, lambda: self.authorizer)
+        self.group_verbs = GroupVerbs(self.groups, lambda: self.authorizer)
         self._producer_ids = ProducerIds(self._meta)
         self.users = Users(self._meta, lambda who, operation: self._require(who, operation, _CLUSTER))
         self.acls = Acls(self._meta, self._rules, lambda: self.authorizer)
@@ -150,11 +166,28 @@ class Broker:
         await self.groups.forget_other_topics({topic.name for topic in self.topics})
         self.groups.topics_changed({topic.name: len(topic.partitions) for topic in self.topics})
         await self._producer_ids.load()
+        self.transactions = await self._load_transactions()
         await self.users.load()
         written = frozenset(self._logs.ids())
         if not self._logs.clean_start:
             await self._recover(p for t in self.topics for p in t.partitions if p.id in written)
+        await self.transactions.coordinator.resume()
         return written
+
+    async def _load_transactions(self) -> Transactions:
+        coordinator = TransactionCoordinator(
+            self._meta,
+            self.clock,
+            find=self.topics.find_partition,
+            producer_ids=self._producer_ids,
+            offsets=self.groups,
+            limits=TransactionLimits(
+                self.config.transaction_max_timeout_ms, self.config.transactional_id_expiration_ms
+            ),
+        )
+        self.groups.pending = coordinator.pending.of_group
+        await coordinator.load()
+        return Transactions(coordinator, self.topics, self.groups, self.clock, lambda: self.authorizer)
 
     async def _open_stores(self, opened: AsyncExitStack) -> None:
         """Take the given stores, or open those of the data directory; `opened` closes the latter when the start fails."""
@@ -200,6 +233,8 @@ class Broker:
             closing.push_async_callback(self._meta.close)
             closing.push_async_callback(self._logs.close)
             await self._housekeeping.stop()
+            self.groups.close()
+            await self.transactions.coordinator.close()
             await self.topics.settle()
             await self.acls.settle()
             await self.configs.settle()
@@ -252,7 +287,8 @@ class Broker:
         if validate_only:
             count, checked = self.topics.check_new(name, partitions, config or {})
             return TopicInfo(name, NO_TOPIC_ID, count, config=checked.entries())
-        return (await self.topics.create(name, partitions, config or {})).info()
+        made = await self.topics.create(name, partitions, config or {})
+        return self._shown(made.info(new_from=0), principal)
 
     def _require_create(self, principal: Principal, name: str) -> None:
         if not self._allows(principal, Operation.CREATE, _CLUSTER, CLUSTER_NAME):
@@ -320,12 +356,23 @@ class Broker:
         if validate_only:
             self.topics.check_growth(self.topics.get(name), total)
             return self.topics.get(name).listing()
-        return (await self.topics.add_partitions(name, total)).info()
+        before = len(self.topics.get(name).partitions)
+        grown = await self.topics.add_partitions(name, total)
+        return self._shown(grown.info(new_from=before), principal)
 
     def describe_topic(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicInfo:
-        """Partitions with their offsets, and every configuration with value, default and source."""
+        """Partitions with their offsets, and every configuration with value, default and source, if the principal may see that.
+
+        Raises:
+            UnknownTopic, InvalidTopicName, NotAuthorized
+        """
         self._require(principal, Operation.DESCRIBE, _TOPIC, name)
-        return self.topics.get(name).info()
+        return self._shown(self.topics.get(name).info(), principal)
+
+    def _shown(self, info: TopicInfo, principal: Principal) -> TopicInfo:
+        """What the principal may see of it: configuration takes DESCRIBE_CONFIGS."""
+        may_see = self._allows(principal, Operation.DESCRIBE_CONFIGS, _TOPIC, info.name)
+        return info if may_see else replace(info, config=[])
 
     def topic_listing(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicInfo:
         """A topic without partitions and configuration; touches no log.
@@ -360,6 +407,10 @@ class Broker:
             if self._allows(principal, Operation.DESCRIBE, _TOPIC, topic.name)
         ]
 
+    def _view_topic(self, name: str) -> TopicView | None:
+        topic = self.topics.find(name)
+        return None if topic is None else TopicView(topic.name, topic.id, len(topic.partitions))
+
     def _topic_changed(self, topic: Topic) -> None:
         self.groups.topics_changed({topic.name: 0 if topic.is_deleted else len(topic.partitions)})
 
@@ -372,6 +423,7 @@ class Broker:
         data: bytes | memoryview,
         *,
         acks: int = ACKS_ALL,
+        admit: Admit = refuse_transactional,
         principal: Principal = ANONYMOUS,
     ) -> asyncio.Future[Published]:
         """Append record batches to a partition.
@@ -380,12 +432,13 @@ class Broker:
             data: one record batch (idempotent producers) or several, back to back. May be reused when this returns.
             acks: -1 the future is done when the batch is on stable storage; 1 when it is in the page cache; 0 likewise,
                 nobody is expected to look.
+            admit: of a transactional producer; `transactions.admission` gives it.
 
         Raises, at once:
             UnknownTopic, UnknownPartition, NotAuthorized, and what `Partition.publish` raises.
         """
         self._require(principal, Operation.WRITE, _TOPIC, topic)
-        return self.topics.get(topic).partition(partition).publish(data, acks)
+        return self.topics.get(topic).partition(partition).publish(data, acks, admit)
 
     async def open_producer(self, *, principal: Principal = ANONYMOUS) -> ProducerIdentity:
         """A new identity for an idempotent producer. Whoever may write a topic may be idempotent (KIP-679).
@@ -453,11 +506,13 @@ class Broker:
         client_name: str = "",
         session_timeout_ms: int = 45_000,
         rebalance_timeout_ms: int = 60_000,
+        committed_only: bool = False,
         principal: Principal = ANONYMOUS,
     ) -> Subscription:
         """Read topics and patterns as one stream; with a group as one of its members.
 
-        `listener` hears of partitions after this has returned.
+        `listener` hears of partitions after this has returned. `committed_only` leaves out records of transactions that are open or
+        were aborted.
         """
         subscription = Subscription(
             self.topics,
@@ -467,6 +522,7 @@ class Broker:
             refused=lambda names: self._refused_reading(principal, group, names),
             watch_rules=self._rules.watch,
             committed=lambda key: self.groups.committed_offset(group, key) if group else None,
+            committed_only=committed_only,
         )
         try:
             if not group:
@@ -538,6 +594,22 @@ class Broker:
             starts[index] = await partition.log.delete_records(offset)
         return starts
 
+    @property
+    def log_directory(self) -> str:
+        """Where records are kept: an absolute path, or a URL."""
+        return self._logs.location
+
+    async def describe_log_directory(
+        self, wanted: Mapping[str, Sequence[int]] | None = None, *, principal: Principal = ANONYMOUS
+    ) -> LogDirectory:
+        """Where records are kept, with the sizes of the wanted partitions or (None) of all.
+
+        Raises:
+            NotAuthorized
+        """
+        self.require_cluster(principal, Operation.DESCRIBE)
+        return await describe_log_directory(self.topics, self._logs, wanted)
+
     # ── groups ────────────────────────────────────────────────────────────────────────────────────
 
     def _join(
@@ -546,12 +618,8 @@ class Broker:
         return self.groups.native.join(group, topics, subscription, **options)
 
     def list_groups(self, *, principal: Principal = ANONYMOUS) -> list[GroupInfo]:
-        """Groups that have members or committed offsets, by name."""
-        return [
-            info
-            for info in self.groups.list_groups()
-            if self._allows(principal, Operation.DESCRIBE, _GROUP, info.group)
-        ]
+        """Groups of all kinds that have members or committed offsets, by name."""
+        return self.group_verbs.list_groups(principal=principal)
 
     def describe_group(self, group: str, *, principal: Principal = ANONYMOUS) -> GroupReport:
         """Members, committed offsets and lag.
@@ -560,7 +628,17 @@ class Broker:
             UnknownGroup, NotAuthorized
         """
         self._require(principal, Operation.DESCRIBE, _GROUP, group)
-        return report(self.groups.describe(group), self.groups.fetch_offsets(group), self.topics)
+        return report(self.groups.describe(group), self._visible_offsets(principal, group), self.topics)
+
+    def _visible_offsets(self, principal: Principal, group: str) -> dict[Key, OffsetAndMetadata]:
+        """What a group committed for topics that the principal may describe."""
+        committed = self.groups.fetch_offsets(group)
+        visible = {
+            topic
+            for topic in {key[0] for key in committed}
+            if self._allows(principal, Operation.DESCRIBE, _TOPIC, topic)
+        }
+        return {key: value for key, value in committed.items() if key[0] in visible}
 
     async def commit_offsets(
         self, group: str, offsets: Mapping[Key, tuple[int, str]], *, principal: Principal = ANONYMOUS
@@ -571,6 +649,7 @@ class Broker:
             GroupNotEmpty, UnknownTopic, UnknownPartition, InvalidArgument, NotAuthorized
         """
         self._require(principal, Operation.READ, _GROUP, group)
+        check_group_name(group)
         for topic, partition in offsets:
             self._require(principal, Operation.READ, _TOPIC, topic)
             self.topics.get(topic).partition(partition)
@@ -579,9 +658,15 @@ class Broker:
     def fetch_offsets(
         self, group: str, topics: Sequence[str] = (), *, principal: Principal = ANONYMOUS
     ) -> list[CommittedOffset]:
-        """What a group committed, for some topics or (empty) all, by topic and partition."""
+        """What a group committed, for some topics or (empty) all that the principal may describe, by topic and partition.
+
+        Raises:
+            NotAuthorized
+        """
         self._require(principal, Operation.DESCRIBE, _GROUP, group)
-        committed = self.groups.fetch_offsets(group)
+        for topic in topics:
+            self._require(principal, Operation.DESCRIBE, _TOPIC, topic)
+        committed = self._visible_offsets(principal, group)
         return [
             CommittedOffset(topic, partition, value.offset, value.metadata)
             for (topic, partition), value in sorted(committed.items())
@@ -605,6 +690,7 @@ class Broker:
             UnknownTopic, UnknownPartition, InvalidArgument, NotAuthorized
         """
         self._require(principal, Operation.READ, _GROUP, group)
+        check_group_name(group)
         self._require(principal, Operation.READ, _TOPIC, topic)
         found = self.topics.get(topic)
         places: dict[Key, OffsetAndMetadata] = {}
@@ -625,8 +711,13 @@ class Broker:
         self._require(principal, Operation.DELETE, _GROUP, group)
         await self.groups.delete_group(group)
 
-    def statistics(self) -> dict[str, int]:
-        """Counts of what there is now."""
+    def statistics(self, *, principal: Principal = ANONYMOUS) -> dict[str, int]:
+        """Counts of what there is now.
+
+        Raises:
+            NotAuthorized
+        """
+        self.require_cluster(principal, Operation.DESCRIBE)
         partitions = [p for topic in self.topics for p in topic.partitions]
         return {
             "topics": len(self.topics),

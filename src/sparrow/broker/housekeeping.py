@@ -16,9 +16,10 @@ from sparrow.base.errors import SparrowError
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock
     from sparrow.broker.config import BrokerConfig
-    from sparrow.broker.groups.coordinator import GroupCoordinator
+    from sparrow.broker.groups.groups import Groups
     from sparrow.broker.partition import Partition
     from sparrow.broker.topics import Topics
+    from sparrow.broker.transactions.coordinator import TransactionCoordinator
     from sparrow.storage.store import LogId
 
 _LOG = logging.getLogger(__name__)
@@ -35,13 +36,16 @@ class Housekeeping:
         config: BrokerConfig,
         clock: Clock,
         topics: Topics,
-        groups: GroupCoordinator,
+        groups: Groups,
+        *,
+        transactions: TransactionCoordinator,
         written: frozenset[LogId],
     ) -> None:
         self._config = config
         self._clock = clock
         self._topics = topics
         self._groups = groups
+        self._transactions = transactions
         self._written = written
         """Logs that had data when the broker started."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -51,6 +55,7 @@ class Housekeeping:
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._every(self._config.tick_interval_ms, self.tick)),
+            loop.create_task(self._every(self._config.tick_interval_ms, self._transactions.tick)),
             loop.create_task(self._every(self._config.retention_check_interval_ms, self.walk)),
         ]
 
@@ -70,7 +75,7 @@ class Housekeeping:
                 _LOG.exception("housekeeping failed")
 
     async def tick(self) -> None:
-        """What depends on short times: members whose session is over."""
+        """What depends on short times: members whose session is over. (Transactions have a task of their own: theirs may wait.)"""
         await self._groups.tick()
 
     async def walk(self) -> None:
@@ -98,6 +103,7 @@ class Housekeeping:
     async def _keep(self, partition: Partition, now_ms: int) -> None:
         log = partition.log  # opened here if need be: cheap, because only a clean start leaves logs unopened
         partition.forget_silent_producers(now_ms - self._config.producer_expiration_ms)
+        await self._transactions.abort_forgotten(partition)
         if log.config.delete:
             await partition.keep_producers()
             await log.enforce_retention(now_ms)

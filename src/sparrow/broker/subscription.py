@@ -62,7 +62,10 @@ class Subscription:
     Args:
         ensure: makes sure that topics selected by name exist and may be read, or raises.
         allowed: whether a topic that a pattern matches may be read.
+        refused: why the subscription may not go on with topics selected by name, or None.
+        watch_rules: calls back after each change of the access rules; returns what ends it.
         committed: the group's committed offset of a partition, or None.
+        committed_only: leave out records of transactions that are open or were aborted.
     """
 
     def __init__(
@@ -72,13 +75,18 @@ class Subscription:
         ensure: Callable[[Sequence[str]], Awaitable[None]],
         allowed: Callable[[str], bool],
         committed: Callable[[Key], int | None],
+        *,
+        refused: Callable[[Sequence[str]], SparrowError | None] = lambda _: None,
+        watch_rules: Callable[[Callable[[], None]], Callable[[], None]] = lambda _: lambda: None,
+        committed_only: bool = False,
     ) -> None:
         self._topics = topics
         self._listener = listener
         self._ensure = ensure
         self._allowed = allowed
         self._committed = committed
-        self._reader = Reader()
+        self._refused = refused
+        self._reader = Reader(committed=committed_only)
         self._selectors: dict[str, Selector] = {}
         self._partition_counts: dict[str, int] = {}
         """Partitions of each topic at the time it was selected: what is older than the subscription."""
@@ -93,6 +101,8 @@ class Subscription:
         self._is_closed = False
         self._is_reconciling = False
         self._unwatch = topics.watch(self._topic_changed)
+        self._unwatch_rules = watch_rules(self._rules_changed)
+        self._leaving: asyncio.Task[None] | None = None
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -131,6 +141,7 @@ class Subscription:
     def _stop(self) -> None:
         self._is_closed = True
         self._unwatch()
+        self._unwatch_rules()
         self._reader.close()
         self._owned.clear()
         if self._placing is not None:
@@ -208,6 +219,20 @@ class Subscription:
         if self._is_selected(topic.name) and not self._is_reconciling:
             self._is_reconciling = True
             asyncio.get_running_loop().call_soon(self._reconcile)
+
+    def _rules_changed(self) -> None:
+        """What was allowed when it began may not be any more: it ends, or goes on without what a pattern may not match now."""
+        if self._is_closed:
+            return
+        refusal = self._refused([s.topic for s in self._selectors.values() if not s.is_pattern])
+        if refusal is None:
+            asyncio.get_running_loop().call_soon(self._reconcile)
+            return
+        membership, self._membership = self._membership, None
+        self._stop()
+        if membership is not None:
+            self._leaving = asyncio.get_running_loop().create_task(membership.leave())
+        self._listener.ended(refusal)
 
     def _reconcile(self) -> None:
         """Compare what is meant with what is read."""

@@ -7,24 +7,34 @@ Values travel and are stored as strings, as in Kafka. A value comes from the top
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sparrow.base.errors import InvalidConfig
+from sparrow.broker.config_values import (
+    BOOLEAN,
+    MAX_LONG,
+    ONLY_FALSE,
+    THROTTLED_REPLICAS,
+    Kind,
+    fraction,
+    integer,
+    items,
+    list_of,
+    long,
+    one_of,
+)
 from sparrow.storage.store import LogConfig
-
-_MAX_INT = (1 << 31) - 1
-_MAX_LONG = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """One configuration: `parse` turns the string into a value or raises ValueError with what is allowed."""
+    """One configuration."""
 
     name: str
     default: str
     unit: str
-    parse: Callable[[str], object]
+    kind: Kind
     help: str
 
 
@@ -40,65 +50,31 @@ class ConfigEntry:
     help: str
 
 
-def _integer(low: int, high: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError(f"a whole number from {low} to {high}") from None
-        if not low <= value <= high:
-            raise ValueError(f"a whole number from {low} to {high}")
-        return value
-
-    return parse
-
-
-def _fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value <= 1.0:
-        raise ValueError("a number from 0 to 1")
-    return value
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return text.lower() == "true"
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise ValueError("one of " + ", ".join(choices))
-        return text
-
-    return parse
-
-
-def _policies(text: str) -> frozenset[str]:
-    chosen = frozenset(part.strip() for part in text.split(",") if part.strip())
-    if not chosen <= {"delete", "compact"}:
-        raise ValueError("delete, compact, both with a comma between, or nothing to keep all")
-    return chosen
-
-
-_LONG = _integer(0, _MAX_LONG)
-_LONG_OR_NONE = _integer(-1, _MAX_LONG)
+_LONG = long(0)
+_LONG_OR_NONE = long(-1)
+_POLICIES = list_of(
+    "delete", "compact", advice="delete, compact, both with a comma between, or nothing to keep all"
+)
+_KEPT_LOCALLY = long(-2)
+_SYNCS = "Accepted for Kafka's sake; acks=all syncs always."
+_ONE_REPLICA = "Accepted for Kafka's sake; there is one replica."
+_ONE_LEVEL = "Accepted for Kafka's sake; the codec's own level is used."
+_NOT_TIERED = "Accepted for Kafka's sake; all data is local."
 
 DECLARATIONS: dict[str, Declaration] = {
     d.name: d
     for d in (
-        Declaration("cleanup.policy", "delete", "", _policies, "What happens to old records."),
+        Declaration("cleanup.policy", "delete", "", _POLICIES, "What happens to old records."),
+        Declaration("compression.gzip.level", "-1", "", integer(-1, 9), _ONE_LEVEL),
+        Declaration("compression.lz4.level", "9", "", integer(1, 17), _ONE_LEVEL),
         Declaration(
             "compression.type",
             "producer",
             "",
-            _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+            one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
             "Compression on disk; producer keeps what arrives.",
         ),
+        Declaration("compression.zstd.level", "3", "", integer(-131072, 22), _ONE_LEVEL),
         Declaration(
             "delete.retention.ms", "86400000", "ms", _LONG, "How long a tombstone stays after compaction."
         ),
@@ -106,39 +82,27 @@ DECLARATIONS: dict[str, Declaration] = {
             "durability",
             "sync",
             "",
-            _one_of("sync", "page-cache"),
+            one_of("sync", "page-cache"),
             "What acks=all waits for: stable storage, or the page cache only.",
         ),
         Declaration(
             "file.delete.delay.ms", "60000", "ms", _LONG, "Accepted for Kafka's sake; files go at once."
         ),
-        Declaration(
-            "flush.ms",
-            "9223372036854775807",
-            "ms",
-            _LONG,
-            "Accepted for Kafka's sake; acks=all syncs always.",
-        ),
-        Declaration(
-            "flush.messages",
-            "9223372036854775807",
-            "records",
-            _integer(1, _MAX_LONG),
-            "Accepted for Kafka's sake; acks=all syncs always.",
-        ),
-        Declaration(
-            "index.interval.bytes", "4096", "bytes", _integer(0, _MAX_INT), "Distance of two index entries."
-        ),
+        Declaration("flush.messages", str(MAX_LONG), "records", long(1), _SYNCS),
+        Declaration("flush.ms", str(MAX_LONG), "ms", _LONG, _SYNCS),
+        Declaration("follower.replication.throttled.replicas", "", "", THROTTLED_REPLICAS, _ONE_REPLICA),
+        Declaration("index.interval.bytes", "4096", "bytes", integer(0), "Distance of two index entries."),
+        Declaration("leader.replication.throttled.replicas", "", "", THROTTLED_REPLICAS, _ONE_REPLICA),
+        Declaration("local.retention.bytes", "-2", "bytes", _KEPT_LOCALLY, _NOT_TIERED),
+        Declaration("local.retention.ms", "-2", "ms", _KEPT_LOCALLY, _NOT_TIERED),
         Declaration(
             "max.compaction.lag.ms",
-            str(_MAX_LONG),
+            str(MAX_LONG),
             "ms",
-            _integer(1, _MAX_LONG),
+            long(1),
             "A record is compacted at the latest after this.",
         ),
-        Declaration(
-            "max.message.bytes", "1048588", "bytes", _integer(0, _MAX_INT), "Largest record batch accepted."
-        ),
+        Declaration("max.message.bytes", "1048588", "bytes", integer(0), "Largest record batch accepted."),
         Declaration(
             "message.timestamp.after.max.ms",
             "3600000",
@@ -148,7 +112,7 @@ DECLARATIONS: dict[str, Declaration] = {
         ),
         Declaration(
             "message.timestamp.before.max.ms",
-            str(_MAX_LONG),
+            str(MAX_LONG),
             "ms",
             _LONG,
             "How far in the past a record's time may lie.",
@@ -157,25 +121,22 @@ DECLARATIONS: dict[str, Declaration] = {
             "message.timestamp.type",
             "CreateTime",
             "",
-            _one_of("CreateTime", "LogAppendTime"),
+            one_of("CreateTime", "LogAppendTime"),
             "Whose time a record carries: the publisher's or the broker's.",
         ),
         Declaration(
             "min.cleanable.dirty.ratio",
             "0.5",
             "",
-            _fraction,
+            fraction(),
             "Share of new bytes that makes compaction worth it.",
         ),
         Declaration("min.compaction.lag.ms", "0", "ms", _LONG, "A record is not compacted before this."),
-        Declaration(
-            "min.insync.replicas",
-            "1",
-            "",
-            _integer(1, _MAX_INT),
-            "Accepted for Kafka's sake; there is one replica.",
-        ),
-        Declaration("preallocate", "false", "", _boolean, "Accepted for Kafka's sake; files grow as needed."),
+        Declaration("min.insync.replicas", "1", "", integer(1), _ONE_REPLICA),
+        Declaration("preallocate", "false", "", BOOLEAN, "Accepted for Kafka's sake; files grow as needed."),
+        Declaration("remote.log.copy.disable", "false", "", BOOLEAN, _NOT_TIERED),
+        Declaration("remote.log.delete.on.disable", "false", "", BOOLEAN, _NOT_TIERED),
+        Declaration("remote.storage.enable", "false", "", ONLY_FALSE, "There is no tiered storage."),
         Declaration(
             "retention.bytes",
             "-1",
@@ -186,29 +147,19 @@ DECLARATIONS: dict[str, Declaration] = {
         Declaration(
             "retention.ms", "604800000", "ms", _LONG_OR_NONE, "Age above which old segments go; -1 keeps all."
         ),
-        Declaration(
-            "segment.bytes", "1073741824", "bytes", _integer(1024, _MAX_INT), "Size of a segment file."
-        ),
+        Declaration("segment.bytes", "1073741824", "bytes", integer(1024), "Size of a segment file."),
         Declaration(
             "segment.index.bytes",
             "10485760",
             "bytes",
-            _integer(4, _MAX_INT),
+            integer(4),
             "Accepted for Kafka's sake; indexes are as large as needed.",
         ),
         Declaration(
             "segment.jitter.ms", "0", "ms", _LONG, "Accepted for Kafka's sake; segments roll on time."
         ),
-        Declaration(
-            "segment.ms", "604800000", "ms", _integer(1, _MAX_LONG), "Age at which a segment file is closed."
-        ),
-        Declaration(
-            "unclean.leader.election.enable",
-            "false",
-            "",
-            _boolean,
-            "Accepted for Kafka's sake; there is one replica.",
-        ),
+        Declaration("segment.ms", "604800000", "ms", long(1), "Age at which a segment file is closed."),
+        Declaration("unclean.leader.election.enable", "false", "", BOOLEAN, _ONE_REPLICA),
     )
 }
 
@@ -222,16 +173,16 @@ class TopicConfig:
         self.log = self._log_config()
         self.max_message_bytes = self._int("max.message.bytes")
         self.compact = self.log.compact
-        self.log_append_time = self._text("message.timestamp.type") == "LogAppendTime"
+        self.log_append_time = self.value("message.timestamp.type") == "LogAppendTime"
         self.timestamp_before_max_ms = self._int("message.timestamp.before.max.ms")
         self.timestamp_after_max_ms = self._int("message.timestamp.after.max.ms")
-        self.syncs = self._text("durability") == "sync"
-        self.compression = self._text("compression.type")
+        self.syncs = self.value("durability") == "sync"
+        self.compression = self.value("compression.type")
 
     def entries(self) -> list[ConfigEntry]:
         """Every configuration with its value, default and source, by name."""
         return [
-            ConfigEntry(d.name, self._text(d.name), d.default, self._source(d.name), d.unit, d.help)
+            ConfigEntry(d.name, self.value(d.name), d.default, self._source(d.name), d.unit, d.help)
             for d in DECLARATIONS.values()
         ]
 
@@ -240,16 +191,17 @@ class TopicConfig:
             return "topic"
         return "broker" if name in self._broker_defaults else "default"
 
-    def _text(self, name: str) -> str:
+    def value(self, name: str) -> str:
+        """The value that holds, as text."""
         if name in self.overrides:
             return self.overrides[name]
         return self._broker_defaults.get(name, DECLARATIONS[name].default)
 
     def _int(self, name: str) -> int:
-        return int(self._text(name))
+        return int(self.value(name))
 
     def _log_config(self) -> LogConfig:
-        policies = _policies(self._text("cleanup.policy"))
+        policies = items(self.value("cleanup.policy"))
         return LogConfig(
             segment_bytes=self._int("segment.bytes"),
             segment_ms=self._int("segment.ms"),
@@ -261,7 +213,7 @@ class TopicConfig:
             delete_retention_ms=self._int("delete.retention.ms"),
             min_compaction_lag_ms=self._int("min.compaction.lag.ms"),
             max_compaction_lag_ms=self._int("max.compaction.lag.ms"),
-            min_cleanable_dirty_ratio=float(self._text("min.cleanable.dirty.ratio")),
+            min_cleanable_dirty_ratio=float(self.value("min.cleanable.dirty.ratio")),
         )
 
 
@@ -278,7 +230,7 @@ def check_config(values: Mapping[str, str]) -> dict[str, str]:
         if not isinstance(value, str):
             raise InvalidConfig(f"the value of {name} must be a string, not {type(value).__name__}")
         try:
-            declaration.parse(value)
+            declaration.kind.parse(value)
         except ValueError as error:
             raise InvalidConfig(f"{name} cannot be {value!r}: it takes {error}") from None
     return dict(values)

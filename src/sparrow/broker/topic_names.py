@@ -31,6 +31,12 @@ def check_topic_name(name: str) -> str:
     return name
 
 
+def plain_name(name: str) -> str:
+    """The name as metrics write it. Two topics whose names differ only in . and _ cannot be told apart there, so Kafka
+    does not allow both (KAFKA-2337)."""
+    return name.replace(".", "_")
+
+
 @lru_cache(maxsize=1024)
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """A pattern over topic names: `*` any run of characters, `?` one, everything else itself.

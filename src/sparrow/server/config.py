@@ -196,6 +196,18 @@ class ServerConfig:
         0,
         "How long a SASL login is good for before the client must log in again; 0: as long as the connection.",
     )
+    kafka_node_id: int = option(
+        "kafka.node_id",
+        integer(0, (1 << 31) - 1),
+        1,
+        "Number of this broker among those that Kafka clients are told of.",
+    )
+    kafka_max_replication_factor: int = option(
+        "kafka.max_replication_factor",
+        integer(1, 32_767),
+        1,
+        "Largest replication factor that a new topic may ask for; there is one replica all the same.",
+    )
     kafka_listeners: tuple[ListenerDeclaration, ...] = option(
         "kafka.listeners",
         LISTENERS,

@@ -144,6 +144,7 @@ async def _start_broker(config: ServerConfig) -> Broker:
 
     storage = StorageOptions(flush_interval_ms=config.flush_interval_ms, reserve_bytes=config.reserve_bytes)
     rules = BrokerConfig(
+        node_id=config.kafka_node_id,
         default_partitions=config.default_partitions,
         max_partitions=config.max_partitions,
         auto_create_topics=config.auto_create_topics,
@@ -200,6 +201,7 @@ def _make_kafka_door(config: ServerConfig, broker: Broker, logins: Logins) -> Ka
         max_connections=config.max_connections,
         receive_budget_bytes=config.receive_budget_bytes,
         max_session_ms=config.kafka_max_session_ms,
+        max_replication_factor=config.kafka_max_replication_factor,
     )
     return KafkaFrontend(broker, limits=limits, logins=logins)
 

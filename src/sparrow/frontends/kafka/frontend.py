@@ -66,12 +66,11 @@ class KafkaFrontend:
         *,
         limits: KafkaLimits | None = None,
         logins: Logins | None = None,
-        node_id: int = 1,
     ) -> None:
         self.broker = broker
         self.logins: Logins = broker.users if logins is None else logins
         self.limits = limits or KafkaLimits()
-        self.node_id = node_id
+        self.node_id = broker.config.node_id
         self.budget = ReceiveBudget(self.limits.receive_budget_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         """What all connections read into before a frame is known."""

@@ -34,4 +34,6 @@ class KafkaLimits:
     """(fetch.max.bytes)"""
     max_fetch_sessions: int = 1_000
     """(max.incremental.fetch.session.cache.slots)"""
+    max_replication_factor: int = 1
+    """What a new topic may ask for. More than 1 is for programs and test suites that insist on it: there is one replica."""
     sweep_interval_ms: int = 1_000

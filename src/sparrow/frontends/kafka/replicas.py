@@ -9,8 +9,8 @@ from kio.schema.errors import ErrorCode
 from sparrow.frontends.kafka.refusals import Refusal
 
 
-def check_replication_factor(factor: int) -> None:
-    """Accepts 1, and -1 for the default.
+def check_replication_factor(factor: int, most: int) -> None:
+    """Accepts 1 to `most`, and -1 for the default.
 
     Raises:
         Refusal: INVALID_REPLICATION_FACTOR.
@@ -20,7 +20,7 @@ def check_replication_factor(factor: int) -> None:
             ErrorCode.invalid_replication_factor,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
-    if factor > 1:
+    if factor > most:
         raise Refusal(
             ErrorCode.invalid_replication_factor,
             f"Replication factor {factor} is larger than the number of brokers: there is 1, which keeps every record itself."

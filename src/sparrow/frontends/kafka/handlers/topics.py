@@ -79,17 +79,17 @@ async def _create(topic: CreatableTopic, call: Call, *, validate_only: bool, ref
         raise Refusal(
             ErrorCode.policy_violation, f"A request may make {MAX_NEW_PARTITIONS} partitions, and no more."
         )
-    partitions = _partitions_of(topic, call.frontend.node_id)
+    partitions = _partitions_of(topic, call)
     config = _config_of(topic)
     await call.broker.create_topic(
         topic.name, partitions, config, validate_only=validate_only, principal=call.principal
     )
 
 
-def _partitions_of(topic: CreatableTopic, node_id: int) -> int:
+def _partitions_of(topic: CreatableTopic, call: Call) -> int:
     """How many partitions are asked for; -1: the default."""
     if not topic.assignments:
-        check_replication_factor(topic.replication_factor)
+        check_replication_factor(topic.replication_factor, call.frontend.limits.max_replication_factor)
         return topic.num_partitions
     for what, given in (
         ("replication factor", topic.replication_factor),
@@ -100,7 +100,9 @@ def _partitions_of(topic: CreatableTopic, node_id: int) -> int:
                 ErrorCode.invalid_request,
                 f"A manual partition assignment was specified, but {what} was not set to -1.",
             )
-    return check_new_assignments([(a.partition_index, a.broker_ids) for a in topic.assignments], node_id)
+    return check_new_assignments(
+        [(a.partition_index, a.broker_ids) for a in topic.assignments], call.frontend.node_id
+    )
 
 
 def _config_of(topic: CreatableTopic) -> dict[str, str]:

@@ -1,0 +1,64 @@
+"""Where records are kept and how much room they take: one directory, as Kafka's log directories (KIP-113, KIP-827)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import UnknownTopic
+
+if TYPE_CHECKING:
+    from sparrow.broker.partition import Partition
+    from sparrow.broker.topics import Topics
+    from sparrow.storage.store import LogStore
+
+_OPENED_AT_ONCE = 50
+"""Logs that are opened before the loop may do something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirectory:
+    """A directory of logs. Sizes in bytes; `topics` has the size of each partition."""
+
+    path: str
+    total_bytes: int
+    usable_bytes: int
+    topics: dict[str, dict[int, int]]
+
+
+async def describe_log_directory(
+    topics: Topics, store: LogStore, wanted: Mapping[str, Sequence[int]] | None
+) -> LogDirectory:
+    """The directory with the wanted partitions, or (None) all; what does not exist is left out."""
+    chosen = _chosen(topics, wanted)
+    written = await _written(store, chosen)
+    sizes: dict[str, dict[int, int]] = {}
+    for count, partition in enumerate(chosen, 1):
+        try:
+            size = partition.log.size_bytes if partition.is_open or partition.id in written else 0
+        except UnknownTopic:  # deleted while others were looked at
+            continue
+        sizes.setdefault(partition.id.topic, {})[partition.id.partition] = size
+        if count % _OPENED_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return LogDirectory(store.location, store.total_bytes(), store.free_bytes(), sizes)
+
+
+def _chosen(topics: Topics, wanted: Mapping[str, Sequence[int]] | None) -> list[Partition]:
+    if wanted is None:
+        return [partition for topic in topics for partition in topic.partitions]
+    chosen = []
+    for name, indexes in wanted.items():
+        topic = topics.find(name)
+        if topic is not None:
+            chosen += [topic.partitions[i] for i in dict.fromkeys(indexes) if 0 <= i < len(topic.partitions)]
+    return chosen
+
+
+async def _written(store: LogStore, chosen: Sequence[Partition]) -> frozenset[object]:
+    """Logs that have data; only those are worth opening. The directory is read only when a log among them is not open yet."""
+    if all(partition.is_open for partition in chosen):
+        return frozenset()
+    return frozenset(await asyncio.to_thread(store.ids))
