@@ -59,6 +59,16 @@ def test_a_client_may_ask_for_versions_in_version_0(raw: RawClient) -> None:
     assert raw.call(ApiVersionsRequest0()).error_code is ErrorCode.none
 
 
+@pytest.mark.parametrize(("version", "least"), [(3, 1), (4, 0)])
+def test_features_have_levels_that_the_version_of_the_client_can_bear(
+    raw: RawClient, version: int, least: int
+) -> None:
+    # Java clients before 3.9, which ask in version 3, end their thread at a lowest level of 0 (KAFKA-17011).
+    asked = request(18, version, client_software_name="apache-kafka-java", client_software_version="3.4.1")
+    levels = {each.name: each.min_version for each in raw.call(asked).supported_features}
+    assert levels == {"group.version": least, "metadata.version": 7, "transaction.version": least}
+
+
 def test_a_software_name_that_is_none_is_refused(raw: RawClient) -> None:
     bad = ApiVersionsRequest(client_software_name="-no name-", client_software_version="1")
     assert raw.call(bad).error_code is ErrorCode.invalid_request

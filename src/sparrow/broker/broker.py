@@ -14,14 +14,21 @@ import asyncio
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Self
 
 from sparrow.base.clock import Clock, SystemClock
-from sparrow.base.errors import InvalidArgument, OffsetOutOfRange, PolicyViolation, SparrowError
+from sparrow.base.errors import (
+    InvalidArgument,
+    InvalidTopicName,
+    OffsetOutOfRange,
+    PolicyViolation,
+    SparrowError,
+    TopicExists,
+)
 from sparrow.broker import fetch as fetching
 from sparrow.broker.acl_store import Acls, StoredAuthorizer
 from sparrow.broker.authz import (
@@ -44,6 +51,7 @@ from sparrow.broker.groups.groups import check_group_name
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.groups.verbs import GroupVerbs
 from sparrow.broker.housekeeping import Housekeeping
+from sparrow.broker.internal_topics import INTERNAL_CONFIG, INTERNAL_TOPICS
 from sparrow.broker.lag import report
 from sparrow.broker.log_dirs import LogDirectory, describe_log_directory
 from sparrow.broker.partition import ACKS_ALL, Admit, Partition, Published, refuse_transactional
@@ -148,7 +156,11 @@ class Broker:
         """Everything that the stores know; returns the logs that have data."""
         self.topics = Topics(self.config, self._meta, self._logs, self.clock)
         self.groups = assemble(
-            self._meta, self.clock, self.config, self._view_topic, lambda group, name: self.configs.of_group(group).get(name)
+            self._meta,
+            self.clock,
+            self.config,
+            self._view_topic,
+            lambda group, name: self.configs.of_group(group).get(name),
         )
         self.consumer_group_verbs = ConsumerGroupVerbs(self.groups, lambda: self.authorizer)
         self.group_verbs = GroupVerbs(self.groups, lambda: self.authorizer)
@@ -374,6 +386,16 @@ class Broker:
         may_see = self._allows(principal, Operation.DESCRIBE_CONFIGS, _TOPIC, info.name)
         return info if may_see else replace(info, config=[])
 
+    async def ensure_internal_topic(self, name: str) -> None:
+        """Make one of Kafka's internal topics if it is missing; see `internal_topics`.
+
+        Raises:
+            DiskFull, StorageFailed
+        """
+        if self.topics.find(name) is None:
+            with suppress(TopicExists):  # somebody else asked, too
+                await self.topics.create(name, 1, INTERNAL_CONFIG)
+
     def topic_listing(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicInfo:
         """A topic without partitions and configuration; touches no log.
 
@@ -399,11 +421,14 @@ class Broker:
         self._require(principal, operation, _TOPIC, topic)
         return self.topics.get(topic).partition(partition)
 
-    def list_topics(self, pattern: str = "*", *, principal: Principal = ANONYMOUS) -> list[TopicInfo]:
-        """Topics that match and that the principal may describe, by name, without partitions and configuration."""
+    def list_topics(
+        self, pattern: str = "*", *, internal: bool = False, principal: Principal = ANONYMOUS
+    ) -> list[TopicInfo]:
+        """Topics that match and that the principal may describe, by name, without partitions and configuration. Kafka's internal
+        topics are among them where `internal` says so."""
         return [
             topic.listing()
-            for topic in self.topics.matching(pattern)
+            for topic in self.topics.matching(pattern, internal=internal)
             if self._allows(principal, Operation.DESCRIBE, _TOPIC, topic.name)
         ]
 
@@ -436,8 +461,11 @@ class Broker:
 
         Raises, at once:
             UnknownTopic, UnknownPartition, NotAuthorized, and what `Partition.publish` raises.
+            InvalidTopicName: one of Kafka's internal topics.
         """
         self._require(principal, Operation.WRITE, _TOPIC, topic)
+        if topic in INTERNAL_TOPICS:
+            raise InvalidTopicName(f"{topic} is internal: nobody writes to it")
         return self.topics.get(topic).partition(partition).publish(data, acks, admit)
 
     async def open_producer(self, *, principal: Principal = ANONYMOUS) -> ProducerIdentity:

@@ -36,7 +36,7 @@ class BrokerConfig:
     """A transactional id that nobody uses is forgotten after this (Kafka: transactional.id.expiration.ms)."""
     group_initial_rebalance_delay_ms: int = 100
     """How long a classic group that begins waits for more members (Kafka: group.initial.rebalance.delay.ms)."""
-    group_min_session_timeout_ms: int = 6_000
+    group_min_session_timeout_ms: int = 1_000
     """(Kafka: group.min.session.timeout.ms)"""
     group_max_session_timeout_ms: int = 1_800_000
     """(Kafka: group.max.session.timeout.ms)"""

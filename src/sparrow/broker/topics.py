@@ -29,6 +29,7 @@ from sparrow.base.errors import (
     UnknownTopic,
 )
 from sparrow.base.ids import uuid7
+from sparrow.broker.internal_topics import INTERNAL_TOPICS
 from sparrow.broker.partition import Partition
 from sparrow.broker.topic_config import ConfigEntry, TopicConfig, check_config, check_name
 from sparrow.broker.topic_names import check_topic_name, compile_pattern, plain_name
@@ -73,6 +74,11 @@ class TopicInfo:
     partition_count: int
     partitions: list[PartitionInfo] = field(default_factory=list)
     config: list[ConfigEntry] = field(default_factory=list)
+
+    @property
+    def is_internal(self) -> bool:
+        """One of Kafka's internal topics."""
+        return self.name in INTERNAL_TOPICS
 
 
 class _TopicFact(msgspec.Struct, array_like=True):
@@ -188,12 +194,15 @@ class Topics:
         topic = self._topics.get(key[0])
         return topic.partitions[key[1]] if topic is not None and 0 <= key[1] < len(topic.partitions) else None
 
-    def matching(self, pattern: str) -> list[Topic]:
-        """Topics whose name matches a pattern (`*` and `?`), by name."""
+    def matching(self, pattern: str, *, internal: bool = False) -> list[Topic]:
+        """Topics whose name matches a pattern (`*` and `?`), by name. Kafka's internal ones only where `internal` says so, or the
+        pattern begins as they do."""
+        hidden = frozenset() if internal or pattern.startswith("__") else INTERNAL_TOPICS
+        names = sorted(self._topics.keys() - hidden)
         if pattern == "*":
-            return [self._topics[name] for name in sorted(self._topics)]
+            return [self._topics[name] for name in names]
         matches = compile_pattern(pattern).match
-        return [self._topics[name] for name in sorted(self._topics) if matches(name)]
+        return [self._topics[name] for name in names if matches(name)]
 
     def watch(self, watcher: Callable[[Topic], None]) -> Callable[[], None]:
         """Call `watcher` with each topic that was created, grew, or was deleted (`is_deleted`); returns what ends it."""

@@ -320,9 +320,9 @@ class ServerConfig:
     group_min_session_timeout_ms: int = option(
         "groups.min_session_timeout",
         duration(1, _DAY_MS),
-        6_000,
+        1_000,
         "Shortest session timeout that a member of a classic group may choose.",
-        show="6s",
+        show="1s",
     )
     group_max_session_timeout_ms: int = option(
         "groups.max_session_timeout",

@@ -31,6 +31,7 @@ FEATURES: dict[str, tuple[int, int, int]] = {
     "transaction.version": (0, 2, 2),
 }
 """KIP-584. Levels decide what clients use: transaction.version 2 switches KIP-890 on, group.version 1 KIP-848."""
+_FIRST_WITH_LEVEL_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -39,26 +40,28 @@ def handle(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
     if call.version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
-            return _response(ErrorCode.invalid_request)
+            return _response(ErrorCode.invalid_request, call.version)
         call.connection.software = f"{name} {version}"
-    return _response(ErrorCode.none)
+    return _response(ErrorCode.none, call.version)
 
 
 def unsupported(call: Call) -> list[Piece]:
     """The answer to a version that is not served: version 0 with error 35, naming the versions of ApiVersions (KIP-511)."""
-    response = _response(ErrorCode.unsupported_version)
+    response = _response(ErrorCode.unsupported_version, 0)
     return write_response(call.header.api_key, 0, call.header.correlation_id, response)
 
 
 @cache
-def _response(code: ErrorCode) -> ApiVersionsResponse:
+def _response(code: ErrorCode, version: int) -> ApiVersionsResponse:
     has_all = code is not ErrorCode.invalid_request
+    # Java clients before 3.9 hang up when a feature's lowest level is 0; as Kafka does, they are told 1 (KAFKA-17011).
+    least = 0 if version >= _FIRST_WITH_LEVEL_0 else 1
     return ApiVersionsResponse(
         error_code=code,
         api_keys=_api_keys() if has_all else (),
         throttle_time=NO_THROTTLE,
         supported_features=tuple(
-            SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            SupportedFeatureKey(name=name, min_version=max(low, least), max_version=high)
             for name, (low, high, _) in FEATURES.items()
         ),
         finalized_features_epoch=1,

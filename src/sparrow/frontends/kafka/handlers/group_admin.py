@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kio.schema.delete_groups.v2.response import DeletableGroupResult, DeleteGroupsResponse
@@ -20,6 +21,7 @@ from kio.static.primitive import i32
 from sparrow.base.errors import SparrowError, UnknownGroup
 from sparrow.broker.authz import ResourceType
 from sparrow.broker.groups.description import GroupState
+from sparrow.broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from sparrow.frontends.kafka.acl_codes import authorized_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.group_codes import group_code, state_word, type_word
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _RESOURCES: Final = {_GROUP: ResourceType.GROUP, _TRANSACTION: ResourceType.TRANSACTIONAL_ID}
+_INTERNAL_TOPICS: Final = {_GROUP: CONSUMER_OFFSETS, _TRANSACTION: TRANSACTION_STATE}
 _NOT_ASKED: Final = i32(-(1 << 31))
 _REPORTS_UNKNOWN_SINCE: Final = 6
 
@@ -44,14 +47,16 @@ _REPORTS_UNKNOWN_SINCE: Final = 6
 # ── FindCoordinator ───────────────────────────────────────────────────────────────────────────────
 
 
-def find_coordinators(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
+async def find_coordinators(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     """This broker coordinates everything (from version 4, KIP-699)."""
+    await _ensure_internal_topic(request.key_type, call)
     found = tuple(_coordinator(request.key_type, key, call) for key in request.coordinator_keys)
     return FindCoordinatorResponse(throttle_time=NO_THROTTLE, coordinators=found)
 
 
-def find_coordinator(request: FindOneRequest, call: Call) -> FindOneResponse:
+async def find_coordinator(request: FindOneRequest, call: Call) -> FindOneResponse:
     """The same for one key (up to version 3)."""
+    await _ensure_internal_topic(request.key_type, call)
     found = _coordinator(request.key_type, request.key, call)
     return FindOneResponse(
         throttle_time=NO_THROTTLE,
@@ -61,6 +66,14 @@ def find_coordinator(request: FindOneRequest, call: Call) -> FindOneResponse:
         host=found.host,
         port=found.port,
     )
+
+
+async def _ensure_internal_topic(key_type: int, call: Call) -> None:
+    """As in Kafka, the coordinator's topic is there once somebody asked for it."""
+    name = _INTERNAL_TOPICS.get(key_type)
+    if name is not None:
+        with suppress(SparrowError):  # it is for show: a full disk does not hinder a group
+            await call.broker.ensure_internal_topic(name)
 
 
 def _coordinator(key_type: int, key: str, call: Call) -> Coordinator:

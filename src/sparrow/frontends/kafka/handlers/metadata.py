@@ -41,7 +41,7 @@ def handle(request: MetadataRequest, call: Call) -> MetadataResponse | Coroutine
     """All topics (null), or those named or identified by id."""
     wanted = request.topics
     if wanted is None or (call.version == _ALL_TOPICS_VERSION_0 and not wanted):
-        infos = call.broker.list_topics(principal=call.principal)
+        infos = call.broker.list_topics(internal=True, principal=call.principal)
         response = _response(request, call, [_topic(info, call) for info in infos])
         entries = sum(info.partition_count for info in infos)
         return written(lambda: response, entries, call) if entries > ENTRIES_ON_LOOP else response
@@ -100,7 +100,11 @@ def _failed(
 def _topic(info: TopicInfo, call: Call) -> MetadataResponseTopic:
     partitions = _partitions(call.frontend.node_id, info.partition_count)
     return MetadataResponseTopic(
-        error_code=ErrorCode.none, name=info.name, topic_id=info.id, partitions=partitions
+        error_code=ErrorCode.none,
+        name=info.name,
+        topic_id=info.id,
+        is_internal=info.is_internal,
+        partitions=partitions,
     )
 
 

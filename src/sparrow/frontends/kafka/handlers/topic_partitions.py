@@ -58,7 +58,7 @@ def handle(request: DescribeTopicPartitionsRequest, call: Call) -> DescribeTopic
 def _names(request: DescribeTopicPartitionsRequest, call: Call, first: str) -> list[str]:
     names = {str(topic.name) for topic in request.topics}
     if not request.topics:
-        names = {info.name for info in call.broker.list_topics(principal=call.principal)}
+        names = {info.name for info in call.broker.list_topics(internal=True, principal=call.principal)}
     return sorted(name for name in names if name >= first)
 
 
@@ -92,6 +92,7 @@ def _topic(info: TopicInfo, indexes: range, call: Call) -> DescribeTopicPartitio
         error_code=ErrorCode.none,
         name=info.name,
         topic_id=info.id,
+        is_internal=info.is_internal,
         partitions=partitions,
         topic_authorized_operations=authorized_operations(call, ResourceType.TOPIC, info.name),
     )
