@@ -63,10 +63,13 @@ find_java() {
         say "Java is missing; only the Spark parts need it. Install it, on Debian with: apt install default-jre-headless"
 }
 
-# One test drives the broker with kcat, a Kafka client from Debian; without it that test says that it was skipped.
-find_kcat() {
-    command -v kcat >/dev/null 2>&1 || apt_install kcat ||
-        say "kcat is missing; one test is skipped without it. Install it, on Debian with: apt install kcat"
+# One test drives the broker with kcat, a Kafka client from Debian, another makes certificates with openssl as the documents say.
+# Without them those two tests say that they were skipped.
+find_tools() {
+    for tool in kcat openssl; do
+        command -v $tool >/dev/null 2>&1 || apt_install $tool ||
+            say "$tool is missing; one test is skipped without it. Install it, on Debian with: apt install $tool"
+    done
 }
 
 if [ -f $STAMP ] && [ "$(cat $STAMP)" = "$(wanted)" ]; then
@@ -75,6 +78,6 @@ fi
 make_venv
 install_packages
 find_java
-find_kcat
+find_tools
 wanted >$STAMP
 say "done"

@@ -104,7 +104,7 @@ async def test_facts_of_version_1_are_read() -> None:
     """The bytes as the first release writes them; later ones may have more fields."""
     meta = MemoryMetaStore()
     await meta.write([Put("offset", '["g","a",1]', b"\x94\x0a\xa4note\x03\xcd\x03\xe8")])
-    await meta.write([Put("offset", '["g","a",0]', b"\x95\x0a\xa4note\x03\xcd\x03\xe8\xc3")])
+    await meta.write([Put("offset", '["g","a",0]', b"\x96\x0a\xa4note\x03\xcd\x03\xe8\xff\xc3")])
     offsets = await loaded(meta)
     assert offsets.of_group("g") == {A0: TEN, A1: TEN}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,9 @@ def _text(value: object) -> object:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="openssl is not installed; on Debian: apt install openssl"
+)
 def test_the_whole_document_can_be_followed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     walk = Walk(tmp_path)

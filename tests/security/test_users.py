@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import threading
+
 import pytest
 
 from sparrow.base.errors import (
@@ -18,7 +22,7 @@ from sparrow.base.errors import (
 from sparrow.broker.authz import Principal
 from sparrow.broker.credentials import Deletion, Upsertion, upsertions_of
 from sparrow.broker.scram import Mechanism
-from sparrow.broker.users import MAX_REMEMBERED, Users
+from sparrow.broker.users import CONCURRENT_HASHES, MAX_REMEMBERED, Users
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Put
 from tests.security.scram_client import ScramClient
@@ -99,6 +103,49 @@ async def test_an_unknown_user_looks_like_a_known_one_with_a_wrong_password(user
     assert again.scram(Mechanism.SHA_256).receive(b"n,,n=bob,r=x").partition(b"s=")[2] == answers[1][0]
     with pytest.raises(NotAuthenticated):
         await users.check_password("bob", "guess")
+
+
+async def test_salt_and_iterations_do_not_tell_who_exists(users):
+    """Kafka's tools make credentials with 4096 iterations and longer salts."""
+    by_kafka = Upsertion("ann", Mechanism.SHA_256.value, 4096, bytes(25), bytes(32))
+    await users.alter([by_kafka])
+
+    def shape(name: str) -> tuple[int, bytes]:
+        first = users.scram(Mechanism.SHA_256).receive(f"n,,n={name},r=x".encode())
+        _, salt, iterations = first.split(b",")
+        return len(base64.b64decode(salt[2:])), iterations
+
+    assert {shape(name) for name in ("ann", "bob", "cem", "dot")} == {(25, b"i=4096")}
+    await users.alter([upsertion("own")])
+    kinds = {shape(f"nobody-{n}") for n in range(60)}
+    assert kinds == {(25, b"i=4096"), shape("own")}
+
+
+async def test_clients_that_do_not_wait_for_the_answer_do_not_keep_more_threads_busy(users, monkeypatch):
+    busy, most, lock, go = 0, 0, threading.Lock(), threading.Event()
+
+    def check(*_: object) -> bool:
+        nonlocal busy, most
+        with lock:
+            busy += 1
+            most = max(most, busy)
+        go.wait(60)
+        with lock:
+            busy -= 1
+        return True
+
+    monkeypatch.setattr("sparrow.broker.users.is_password_of", check)
+    for _ in range(3 * CONCURRENT_HASHES):
+        impatient = asyncio.create_task(users.check_password("ann", "guess"))
+        await asyncio.sleep(0.01)
+        impatient.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await impatient
+    honest = asyncio.create_task(users.check_password("bob", "pencil"))
+    await asyncio.sleep(0.01)
+    go.set()
+    assert await honest == Principal("bob")
+    assert most <= CONCURRENT_HASHES
 
 
 async def test_no_two_logins_share_a_nonce(users):

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidArgument
@@ -263,7 +265,19 @@ _ALLOWED_BY: Final[dict[Operation, tuple[Operation, ...]]] = {
 
 
 def _concerns(rule: AclBinding, who: str, host: str) -> bool:
-    return rule.principal in (who, ANY_PRINCIPAL) and rule.host in (host, ANY_HOST)
+    return rule.principal in (who, ANY_PRINCIPAL) and (
+        rule.host in (host, ANY_HOST) or _address(rule.host) == _address(host)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _address(host: str) -> IPv4Address | IPv6Address | str:
+    """What a host means, however it is written: Java writes "0:0:0:0:0:0:0:1" where Python writes "::1"."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _is_left(rule: AclBinding, denied: set[tuple[PatternType, str]]) -> bool:

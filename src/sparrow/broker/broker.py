@@ -295,14 +295,15 @@ class Broker:
         Raises:
             TopicExists, InvalidTopicName, InvalidConfig, InvalidPartitions, NotAuthorized
         """
-        self._require_create(principal, name)
+        self.require_create(principal, name)
         if validate_only:
             count, checked = self.topics.check_new(name, partitions, config or {})
             return TopicInfo(name, NO_TOPIC_ID, count, config=checked.entries())
         made = await self.topics.create(name, partitions, config or {})
         return self._shown(made.info(new_from=0), principal)
 
-    def _require_create(self, principal: Principal, name: str) -> None:
+    def require_create(self, principal: Principal, name: str) -> None:
+        """Raise NotAuthorized unless the principal may make the topic, or any topic."""
         if not self._allows(principal, Operation.CREATE, _CLUSTER, CLUSTER_NAME):
             self._require(principal, Operation.CREATE, _TOPIC, name)
 
@@ -317,7 +318,7 @@ class Broker:
 
     async def _ensure(self, principal: Principal, name: str) -> Topic:
         if self.topics.find(name) is None and self.config.auto_create_topics:
-            self._require_create(principal, name)
+            self.require_create(principal, name)
         return await self.topics.ensure(name)
 
     async def _ensure_readable(self, principal: Principal, names: Sequence[str]) -> None:

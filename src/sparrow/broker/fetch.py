@@ -10,9 +10,10 @@ records among them: it is the reader that drops those (KIP-98).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError
 from sparrow.records.batch import parse_header
@@ -20,8 +21,11 @@ from sparrow.storage.store import Chunk
 
 if TYPE_CHECKING:
     from sparrow.broker.partition import Partition
-    from sparrow.broker.topics import Topic, Topics
+    from sparrow.broker.topics import Topics
     from sparrow.broker.transactions.index import AbortedTransaction
+
+_READ_AT_ONCE: Final = 256
+"""Partitions that are read before the loop may do something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +57,77 @@ class Fetched:
 
 
 class _Alarm:
-    """Waits at the ends of several partitions at once."""
+    """Waits at the ends of several partitions at once, and knows which of them woke it."""
 
-    def __init__(self) -> None:
+    def __init__(self, partitions: dict[int, Partition]) -> None:
+        self.partitions = partitions
+        self._bells = {number: _Bell(self, number) for number in partitions}
+        self.woken: set[int] = set()
         self.rung: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.arm(partitions)
 
-    def wake(self) -> None:
+    def ring(self, number: int) -> None:
+        self.woken.add(number)
         if not self.rung.done():
             self.rung.set_result(None)
+
+    def arm(self, numbers: Iterable[int]) -> None:
+        """Wait (again) at some of the partitions."""
+        for number in numbers:
+            self.partitions[number].wait(self._bells[number])
+
+    def take(self) -> set[int]:
+        """Who woke it; from here on it waits at them again."""
+        woken, self.woken = self.woken, set()
+        self.rung = asyncio.get_running_loop().create_future()
+        self.arm(woken)
+        return woken
+
+    def close(self) -> None:
+        for number, partition in self.partitions.items():
+            partition.stop_waiting(self._bells[number])
+
+
+class _Bell:
+    """What waits at one partition for an alarm."""
+
+    __slots__ = ("_alarm", "_number")
+
+    def __init__(self, alarm: _Alarm, number: int) -> None:
+        self._alarm = alarm
+        self._number = number
+
+    def wake(self) -> None:
+        self._alarm.ring(self._number)
+
+
+class _Growth:
+    """How much was appended since something was read, so that what is too little is not read again and again.
+
+    `can_tell` is False where sizes say nothing about what a reader sees: the partition is gone, or has a transaction open.
+    """
+
+    def __init__(self, partitions: dict[int, Partition], *, committed: bool) -> None:
+        self._partitions = partitions
+        self._committed = committed
+        self._sizes = {number: self._size(partition) for number, partition in partitions.items()}
+        self._grown: dict[int, int] = {}
+        self.can_tell = True
+
+    def look(self, numbers: Iterable[int]) -> int:
+        """Bytes that were appended to these partitions and those looked at before."""
+        for number in numbers:
+            before, now = self._sizes[number], self._size(self._partitions[number])
+            self.can_tell = self.can_tell and 0 <= before <= now
+            self._grown[number] = now - before
+        return sum(self._grown.values())
+
+    def _size(self, partition: Partition) -> int:
+        """-1: it cannot be told."""
+        with suppress(SparrowError):
+            if not self._committed or partition.last_stable_offset == partition.visible_end:
+                return partition.log.size_bytes
+        return -1
 
 
 async def fetch(
@@ -77,46 +144,105 @@ async def fetch(
 
     `stop` ends the wait early.
     """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + max_wait_ms / 1000
-    while True:
-        alarm = _Alarm()
-        partitions = [t.partitions[r.partition] for r in requests if (t := _topic(topics, r)) is not None]
-        for partition in partitions:
-            partition.wait(alarm)
-        try:
-            results = await _read_all(topics, requests, max_bytes, committed=committed)
-            remaining = deadline - loop.time()
-            if remaining <= 0 or _is_enough(results, min_bytes) or (stop is not None and stop.done()):
-                return results
-            await asyncio.wait(
-                [alarm.rung] if stop is None else [alarm.rung, stop],
-                timeout=remaining,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        finally:
-            for partition in partitions:
-                partition.stop_waiting(alarm)
+    if not requests:
+        return []
+    deadline = asyncio.get_running_loop().time() + max_wait_ms / 1000
+    alarm = _Alarm(_partitions(topics, requests)) if max_wait_ms > 0 and min_bytes > 0 else None
+    try:
+        results = await _read(topics, requests, range(len(requests)), max_bytes, committed=committed)
+        is_over = alarm is None
+        while not is_over and not _is_enough(results.values(), min_bytes, committed=committed):
+            assert alarm is not None
+            got = _size_of(results.values())
+            if got:
+                results.clear()  # a wait may be long: others need the memory
+                is_over = not await _wait_for_bytes(
+                    alarm, min_bytes - got, deadline, stop, committed=committed
+                )
+                alarm.take()
+                again: Iterable[int] = range(len(requests))
+            else:
+                is_over = not await _wait(alarm, deadline, stop)
+                again = sorted(alarm.take())
+            results |= await _read(topics, requests, again, max_bytes, committed=committed)
+        return [results[number] for number in range(len(requests))]
+    finally:
+        if alarm is not None:
+            alarm.close()
 
 
-def _topic(topics: Topics, request: FetchRequest) -> Topic | None:
-    topic = topics.find(request.topic)
-    return topic if topic is not None and 0 <= request.partition < len(topic.partitions) else None
+async def _wait(alarm: _Alarm, deadline: float, stop: asyncio.Future[None] | None) -> bool:
+    """Wait for any of the partitions; False when time is over, or it is to stop."""
+    remaining = deadline - asyncio.get_running_loop().time()
+    if remaining <= 0:
+        return False
+    await asyncio.wait(
+        [alarm.rung] if stop is None else [alarm.rung, stop],
+        timeout=remaining,
+        return_when=asyncio.FIRST_COMPLETED,
+    )
+    return alarm.rung.done() and not (stop is not None and stop.done())
 
 
-def _is_enough(results: list[Fetched], min_bytes: int) -> bool:
-    return any(r.error for r in results) or sum(r.size_bytes for r in results) >= min_bytes
+async def _wait_for_bytes(
+    alarm: _Alarm, missing: int, deadline: float, stop: asyncio.Future[None] | None, *, committed: bool
+) -> bool:
+    """Wait until so many bytes were appended; False when time is over, or it is to stop."""
+    if alarm.woken:  # while something was read
+        return await _wait(alarm, deadline, stop)
+    growth = _Growth(alarm.partitions, committed=committed)
+    while await _wait(alarm, deadline, stop):
+        if growth.look(alarm.take()) >= missing or not growth.can_tell:
+            return True
+    return False
 
 
-async def _read_all(
-    topics: Topics, requests: Sequence[FetchRequest], max_bytes: int, *, committed: bool
-) -> list[Fetched]:
-    results: list[Fetched] = []
+def _partitions(topics: Topics, requests: Sequence[FetchRequest]) -> dict[int, Partition]:
+    """What is asked for and exists, by its place in the request."""
+    found = {}
+    for number, request in enumerate(requests):
+        topic = topics.find(request.topic)
+        if topic is not None and 0 <= request.partition < len(topic.partitions):
+            found[number] = topic.partitions[request.partition]
+    return found
+
+
+def _is_enough(results: Iterable[Fetched], min_bytes: int, *, committed: bool) -> bool:
+    """Also whether waiting is of no use: something is wrong, or a reader is behind and its chunk was cut (by a limit, or at the end
+    of a segment)."""
+    return (
+        _size_of(results) >= min_bytes
+        or any(r.error for r in results)
+        or any(
+            r.chunk.next_offset < (r.last_stable_offset if committed else r.high_watermark)
+            for r in results
+            if r.chunk and r.chunk.data
+        )
+    )
+
+
+def _size_of(results: Iterable[Fetched]) -> int:
+    return sum(r.size_bytes for r in results)
+
+
+async def _read(
+    topics: Topics,
+    requests: Sequence[FetchRequest],
+    numbers: Iterable[int],
+    max_bytes: int,
+    *,
+    committed: bool,
+) -> dict[int, Fetched]:
+    """What some of the requests give, by their places."""
+    results: dict[int, Fetched] = {}
     room = max_bytes
-    for request in requests:
-        result = await _read_one(topics, request, room, is_first=room == max_bytes, committed=committed)
+    for count, number in enumerate(numbers, 1):
+        is_first = room == max_bytes
+        result = await _read_one(topics, requests[number], room, is_first=is_first, committed=committed)
         room -= result.size_bytes
-        results.append(result)
+        results[number] = result
+        if count % _READ_AT_ONCE == 0:
+            await asyncio.sleep(0)
     return results
 
 
@@ -166,4 +292,6 @@ def _before(chunk: Chunk, offset: int, stable: int) -> Chunk:
             break
         position += header.size_bytes
         next_offset = header.next_offset
-    return Chunk(chunk.data[:position], chunk.base_offset, next_offset, max(0, next_offset - chunk.base_offset))
+    return Chunk(
+        chunk.data[:position], chunk.base_offset, next_offset, max(0, next_offset - chunk.base_offset)
+    )

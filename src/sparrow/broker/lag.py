@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sparrow.broker.groups.coordinator import GroupDescription, MemberDescription
+    from sparrow.broker.groups.description import (
+        GroupDescription,
+        GroupState,
+        GroupType,
+        MemberDescription,
+    )
     from sparrow.broker.groups.offsets import OffsetAndMetadata
-    from sparrow.broker.groups.state import GroupState
     from sparrow.broker.reader import Key
     from sparrow.broker.topics import Topics
 
@@ -34,6 +38,7 @@ class GroupReport:
     epoch: int
     members: tuple[MemberDescription, ...]
     offsets: tuple[PartitionLag, ...]
+    type: GroupType
 
 
 def report(
@@ -47,6 +52,7 @@ def report(
         description.epoch,
         description.members,
         tuple(lag for lag in lags if lag is not None),
+        description.type,
     )
 
 

@@ -81,6 +81,7 @@ class Users:
         self._changing = asyncio.Lock()
         self._hashing = asyncio.Semaphore(CONCURRENT_HASHES)
         self._remembered = _Remembered()
+        self._learn_shapes()
 
     async def load(self) -> None:
         """Read the meta store.
@@ -89,6 +90,7 @@ class Users:
             DirectoryUnreadable: it holds a user that cannot be read.
         """
         self._users = {fact.key: decode(fact) for fact in await self._meta.scan(KIND)}
+        self._learn_shapes()
         fact = await self._meta.get(_SECRET_KIND, _SECRET_KEY)
         if fact is None:
             self._secret = secrets.token_bytes(32)
@@ -233,6 +235,7 @@ class Users:
                 self._users[name] = credentials
             else:
                 self._users.pop(name, None)
+        self._learn_shapes()
 
     # ── logins ────────────────────────────────────────────────────────────────────────────────────
 
@@ -246,7 +249,7 @@ class Users:
         Raises:
             NotAuthenticated: no such user, or another password.
         """
-        mechanism = next(iter(self._users.get(name, ())), Mechanism.SHA_256)
+        mechanism = next(iter(self._users.get(name, ())), None) or self._false_mechanism(name)
         credential = self._credential(mechanism, name)
         if self._remembered.knows(name, credential, password):
             return Principal(name)
@@ -259,16 +262,45 @@ class Users:
         return self._users.get(name, {}).get(mechanism) or self._false_credential(mechanism, name)
 
     def _false_credential(self, mechanism: Mechanism, name: str) -> Credential:
-        def derived(what: str) -> bytes:
-            return hmac.digest(self._secret, f"{what} {name}".encode("utf-8", "surrogatepass"), "sha512")
-
+        """What a user who does not exist seems to have: with a salt as long and as many iterations as some of those who exist."""
         size = hashlib.new(mechanism.hash_name).digest_size
-        salt = derived(f"{mechanism.value} salt")[:SALT_BYTES]
-        return Credential(salt, derived("stored")[:size], derived("server")[:size], DEFAULT_ITERATIONS)
+        shapes = self._shapes[mechanism] or [(SALT_BYTES, DEFAULT_ITERATIONS)]
+        salt_bytes, iterations = shapes[self._derived_below(len(shapes), f"{mechanism.value} shape {name}")]
+        salt = self._derived(f"{mechanism.value} salt {name}", salt_bytes)
+        return Credential(
+            salt, self._derived(f"stored {name}", size), self._derived(f"server {name}", size), iterations
+        )
+
+    def _false_mechanism(self, name: str) -> Mechanism:
+        """By which mechanism a user who does not exist is checked, as it shows in the time."""
+        return self._firsts[self._derived_below(len(self._firsts), f"first {name}")]
+
+    def _learn_shapes(self) -> None:
+        """Note what credentials look like: how long the salts are, how many the iterations, which mechanism is asked first."""
+        self._shapes = {
+            mechanism: sorted(
+                {(len(c.salt), c.iterations) for each in self._users.values() if (c := each.get(mechanism))}
+            )
+            for mechanism in Mechanism
+        }
+        firsts = {next(iter(each)) for each in self._users.values()}
+        self._firsts = [each for each in Mechanism if each in firsts] or [Mechanism.SHA_256]
+
+    def _derived_below(self, end: int, what: str) -> int:
+        return int.from_bytes(self._derived(what, 8), "big") % end
+
+    def _derived(self, what: str, size: int) -> bytes:
+        """Bytes that look random and are the same each time."""
+        key = hmac.digest(self._secret, what.encode("utf-8", "surrogatepass"), "sha512")
+        return hashlib.shake_256(key).digest(size)
 
     async def _hashed(self, work: Callable[[], T]) -> T:
-        async with self._hashing:
-            return await asyncio.to_thread(work)
+        """The result of `work`, done in a thread. A thread cannot be stopped: it keeps its place when the caller goes away, or
+        clients that do not wait for an answer could keep all threads busy."""
+        await self._hashing.acquire()
+        done = asyncio.get_running_loop().run_in_executor(None, work)
+        done.add_done_callback(lambda _: self._hashing.release())
+        return await asyncio.shield(done)
 
 
 class _Remembered:

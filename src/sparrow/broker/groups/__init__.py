@@ -1,1 +1,1 @@
-"""Consumer groups: `state` decides, `assignor` balances, `offsets` remembers, `coordinator` is what the doors call."""
+"""Consumer groups: `groups` is the roof over their kinds; `state` (native), `classic` and `consumer` decide, coordinators act, `offsets` remembers."""

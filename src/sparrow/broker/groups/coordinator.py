@@ -1,6 +1,6 @@
-"""The coordinator of consumer groups: what the doors call.
+"""The coordinator of native groups, one family under the roof (`groups`).
 
-It owns the groups (`state`), tells their members what happened to them, and commits offsets for those who may. What a
+It owns the groups (`state`) and tells their members what happened to them. What a
 verb decides is told to the members in one later turn of the loop, in the order in which it was decided: a door has answered
 "you are a member" before it hears of partitions, and a listener may call any verb.
 
@@ -13,35 +13,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrow.base.errors import (
-    GroupNotEmpty,
     InvalidArgument,
     Overloaded,
     SparrowError,
     StaleMember,
-    UnknownGroup,
     UnknownMember,
-    UnknownPartition,
-    UnknownTopic,
 )
 from sparrow.base.ids import uuid7
-from sparrow.broker.groups.offsets import OffsetAndMetadata, Offsets
-from sparrow.broker.groups.retention import GroupRetention
-from sparrow.broker.groups.state import Assign, Fence, FenceReason, Group, GroupState
+from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType, MemberDescription
+from sparrow.broker.groups.family import Committer
+from sparrow.broker.groups.groups import unknown_member
+from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.state import Assign, Fence, FenceReason, Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from sparrow.base.clock import Clock
     from sparrow.broker.groups.assignor import Partition
+    from sparrow.broker.groups.groups import Groups
     from sparrow.broker.groups.state import Effect, Member
-    from sparrow.meta.store import MetaStore
+    from sparrow.meta.store import Write
 
 MAX_NAME_CHARACTERS: Final = 255
-MAX_METADATA_BYTES: Final = 4096  # Kafka: offset.metadata.max.bytes
 MAX_TIMEOUT_MS: Final = 3_600_000
 _EPOCH_ORIGIN_S: Final = 1_577_836_800  # 2020-01-01
 
@@ -62,38 +58,6 @@ class GroupListener(Protocol):
     def on_fenced(self, error: SparrowError) -> None:
         """Out: StaleMember (another connection continues, or too slow to release), UnknownMember (session over)."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    """A group in a list."""
-
-    group: str
-    state: GroupState
-    members: int
-
-
-@dataclass(frozen=True, slots=True)
-class MemberDescription:
-    """A member as seen from outside. `partitions` it holds; `releasing` it was told to release."""
-
-    member_id: str
-    client_name: str
-    topics: tuple[str, ...]
-    epoch: int
-    is_attached: bool
-    partitions: tuple[Partition, ...]
-    releasing: tuple[Partition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
-    """A group with its members, by member id."""
-
-    group: str
-    state: GroupState
-    epoch: int
-    members: tuple[MemberDescription, ...]
 
 
 class Membership:
@@ -129,9 +93,9 @@ class Membership:
             self._coordinator.confirm_revoked(self.group, self.member_id, epoch, partitions)
 
     async def commit(self, offsets: Mapping[Partition, tuple[int, str]]) -> None:
-        """Commit (offset, metadata) per partition; durable when it returns. Raises what `GroupCoordinator.commit` raises."""
+        """Commit (offset, metadata) per partition; durable when it returns. Raises what `Groups.commit` raises."""
         if self.is_void:
-            raise _unknown_member(self.group, self.member_id)
+            raise unknown_member(self.group, self.member_id)
         values = {partition: OffsetAndMetadata(*value) for partition, value in offsets.items()}
         await self._coordinator.commit(self.group, values, member_id=self.member_id, epoch=self.epoch)
 
@@ -156,35 +120,25 @@ class Membership:
 
 
 class GroupCoordinator:
-    """All groups of a broker. Loop thread only; `load` first.
+    """All native groups of a broker. Loop thread only.
 
     Args:
-        offsets_retention_ms: how long offsets of a group without members are kept (Kafka: offsets.retention.minutes).
         max_members: of one group.
     """
 
-    def __init__(
-        self,
-        meta: MetaStore,
-        clock: Clock,
-        *,
-        offsets_retention_ms: int = 7 * 86_400_000,
-        max_members: int = 5_000,
-    ) -> None:
-        self._clock = clock
+    type = GroupType.SPARROW
+
+    def __init__(self, roof: Groups, *, max_members: int = 5_000) -> None:
+        self._roof = roof
+        self._clock = roof.clock
         self._max_members = max_members
-        self._offsets = Offsets(meta)
-        self._retention = GroupRetention(meta, clock, offsets_retention_ms)
-        self._partition_counts: dict[str, int] = {}
         self._groups: dict[str, Group] = {}
         self._memberships: dict[tuple[str, str], Membership] = {}
         self._last_epoch = 0
         self._outbox: deque[tuple[Membership, Effect]] = deque()
 
     async def load(self) -> None:
-        """Read the offsets and groups of earlier runs. Then tell all topics with `topics_changed`."""
-        await self._offsets.load()
-        await self._retention.load()
+        """Native members are not kept over a restart."""
 
     # ── members ───────────────────────────────────────────────────────────────────────────────────
 
@@ -210,6 +164,7 @@ class GroupCoordinator:
 
         Raises:
             InvalidArgument: a name or timeout out of its limits.
+            GroupTypeMismatch: a group of another kind has the name, and has members.
             Overloaded: the group has too many members.
         """
         _check_name("group", group)
@@ -217,6 +172,7 @@ class GroupCoordinator:
         _check_timeout("rebalance", rebalance_timeout_ms)
         member_id = member_id or str(uuid7(self._clock.wall_ms()))
         _check_name("member id", member_id)
+        self._roof.claim(group, self.type)
         state = self._groups.get(group) or self._new_group(group)
         if len(state.members) >= self._max_members and member_id not in state.members:
             raise Overloaded(f"Group {group!r} has {self._max_members} members already; use another group.")
@@ -281,148 +237,79 @@ class GroupCoordinator:
         state.detach(member_id, epoch, self._clock.monotonic())
         self._void(group, member_id)
 
-    # ── offsets ───────────────────────────────────────────────────────────────────────────────────
+    # ── what the roof asks ────────────────────────────────────────────────────────────────────────
 
     async def commit(
-        self,
-        group: str,
-        offsets: Mapping[Partition, OffsetAndMetadata],
-        *,
-        member_id: str | None = None,
-        epoch: int = -1,
+        self, group: str, offsets: Mapping[Partition, OffsetAndMetadata], *, member_id: str, epoch: int
     ) -> None:
-        """Commit offsets of a member, or (member_id None) of a group that has no members; durable when it returns.
+        """Commit offsets of a member; durable when it returns. Raises what `Groups.commit` raises."""
+        if group not in self._groups:
+            raise unknown_member(group, member_id)
+        await self._roof.commit(group, offsets, Committer(member_id, epoch))
+
+    def check_commit(self, group: str, committer: Committer, partitions: Iterable[Partition]) -> None:
+        """Members commit what they hold.
 
         Raises:
             UnknownMember, StaleMember: the member is out, or does not hold a partition.
-            GroupNotEmpty: no member spoke, but the group has some.
-            UnknownTopic, UnknownPartition: there is no such partition.
-            InvalidArgument: a negative offset, metadata too long.
-            DiskFull, StorageFailed: nothing was committed.
+            GroupNotEmpty: nobody in particular commits, but the group has members.
         """
-        _check_name("group", group)
-        for partition, value in offsets.items():
-            self._check_partition(partition)
-            _check_offset(partition, value)
-        if member_id is None:
-            self._require_empty(group, "commit offsets without being a member")
+        if committer.is_nobody:
+            self._roof.require_empty(group, "commit offsets without being a member")
         else:
-            self._group_of(group, member_id).check_commit(member_id, epoch, offsets)
-        now_ms = self._clock.wall_ms()
-        await self._offsets.commit(
-            group,
-            {p: OffsetAndMetadata(v.offset, v.metadata, v.leader_epoch, now_ms) for p, v in offsets.items()},
-        )
+            self._groups[group].check_commit(committer.member_id, committer.epoch, partitions)
 
-    def committed_offset(self, group: str, partition: Partition) -> int | None:
-        """The next offset to read, as committed, or None."""
-        committed = self._offsets.get(group, partition)
-        return None if committed is None else committed.offset
+    def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
+        """Whoever may see the group may see its offsets."""
 
-    def fetch_offsets(
-        self, group: str, partitions: Iterable[Partition] | None = None
-    ) -> dict[Partition, OffsetAndMetadata]:
-        """What the group committed, for some partitions or all; without those it never committed."""
-        committed = self._offsets.of_group(group)
-        if partitions is None:
-            return committed
-        return {partition: committed[partition] for partition in partitions if partition in committed}
+    def names(self) -> Collection[str]:
+        return self._groups.keys()
 
-    async def reset_offsets(self, group: str, offsets: Mapping[Partition, OffsetAndMetadata]) -> None:
-        """Set offsets of an existing group that has no members.
+    def owns(self, group: str) -> bool:
+        return group in self._groups
 
-        Raises:
-            UnknownGroup, GroupNotEmpty, and what `commit` raises.
-        """
-        self._require_known(group)
-        self._require_empty(group, "reset its offsets")
-        await self.commit(group, offsets)
+    def member_count(self, group: str) -> int:
+        return len(self._groups[group].members)
 
-    async def delete_offsets(self, group: str, partitions: Collection[Partition]) -> None:
-        """Forget offsets; not of topics that members read (as Kafka: GROUP_SUBSCRIBED_TO_TOPIC).
-
-        Raises:
-            UnknownGroup, GroupNotEmpty
-        """
-        self._require_known(group)
-        state = self._groups.get(group)
-        read = {topic for member in state.members.values() for topic in member.topics} if state else set()
-        wanted = read & {topic for topic, _ in partitions}
-        if wanted:
-            raise GroupNotEmpty(
-                f"Members of group {group!r} read {', '.join(sorted(wanted))}; stop them before its offsets are deleted."
-            )
-        await self._offsets.delete(group, partitions)
-
-    # ── groups ────────────────────────────────────────────────────────────────────────────────────
-
-    def list_groups(self) -> list[GroupInfo]:
-        """All groups that have members or offsets, by name."""
-        return [self._info(name) for name in sorted({*self._groups, *self._offsets.groups()})]
+    def info(self, group: str) -> GroupInfo:
+        state = self._groups[group]
+        return GroupInfo(group, state.state, len(state.members), self.type, "sparrow")
 
     def describe(self, group: str) -> GroupDescription:
-        """A group with its members.
-
-        Raises:
-            UnknownGroup
-        """
-        self._require_known(group)
-        state = self._groups.get(group)
-        if state is None:
-            return GroupDescription(group, GroupState.EMPTY, 0, ())
+        state = self._groups[group]
         members = tuple(_describe(state.members[member_id]) for member_id in sorted(state.members))
-        return GroupDescription(group, state.state, state.epoch, members)
+        return GroupDescription(group, state.state, state.epoch, members, self.type)
 
-    async def delete_group(self, group: str) -> None:
-        """Forget a group and its offsets.
+    def subscribed(self, group: str) -> Collection[str] | None:
+        return {topic for member in self._groups[group].members.values() for topic in member.topics}
 
-        Raises:
-            UnknownGroup, GroupNotEmpty
-        """
-        self._require_known(group)
-        self._require_empty(group, "delete it")
-        await self._offsets.delete(group)
-        self._drop_unused(group)
+    def drop(self, group: str) -> Sequence[Write]:
+        """Nothing of it is in the meta store."""
+        self._last_epoch = max(self._last_epoch, self._groups.pop(group).epoch)
+        return ()
 
     # ── topics and time ───────────────────────────────────────────────────────────────────────────
 
     def topics_changed(self, partition_counts: Mapping[str, int]) -> None:
-        """Topics came, grew or (0) went. Members hear of what they get; that a topic is gone they hear from the topics."""
-        for topic, count in partition_counts.items():
-            if count:
-                self._partition_counts[topic] = count
-            else:
-                self._partition_counts.pop(topic, None)
         now = self._clock.monotonic()
         for state in self._groups.values():
             self._post(state, state.topics_changed(partition_counts.keys(), now))
 
-    async def topic_deleted(self, topic: str) -> None:
-        """Forget what was committed for a topic that does not exist any more."""
-        await self._offsets.delete_topics(lambda name: name == topic)
-
-    async def forget_other_topics(self, topics: Collection[str]) -> None:
-        """Forget what was committed for all topics but these: after a start, for topics whose deletion a crash cut short."""
-        await self._offsets.delete_topics(lambda name: name not in topics)
-
     async def tick(self) -> None:
-        """Fence members whose time is over, forget groups whose offsets are too old. Call it about every second.
-
-        Raises:
-            DiskFull, StorageFailed: something could not be written; members were dealt with all the same, the rest is tried again.
-        """
+        """Fence members whose time is over."""
         now = self._clock.monotonic()
         for state in list(self._groups.values()):
             self._post(state, state.expire(now))
             self._drop_unused(state.name)
-        await self._forget_old_groups()
-        await self._retention.flush()
+
+    def close(self) -> None:
+        """It has no timers."""
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
 
     def _new_group(self, name: str) -> Group:
         self._last_epoch = max(self._last_epoch, self._clock.wall_ms() // 1000 - _EPOCH_ORIGIN_S)
-        group = Group(name, self._partition_counts, self._last_epoch)
+        group = Group(name, self._roof.partition_counts, self._last_epoch)
         self._groups[name] = group
         return group
 
@@ -434,7 +321,7 @@ class GroupCoordinator:
             self._void(*key)
             self._send(before, Fence(membership.member_id, FenceReason.TAKEN_OVER))
         self._memberships[key] = membership
-        self._retention.has_members(membership.group)
+        self._roof.has_members(membership.group, self.type)
         self._post(self._groups[membership.group], effects)
 
     def _post(self, state: Group, effects: Iterable[Effect]) -> None:
@@ -466,57 +353,15 @@ class GroupCoordinator:
     def _group_of(self, group: str, member_id: str) -> Group:
         state = self._groups.get(group)
         if state is None:
-            raise _unknown_member(group, member_id)
+            raise unknown_member(group, member_id)
         return state
-
-    def _check_partition(self, partition: Partition) -> None:
-        topic, number = partition
-        count = self._partition_counts.get(topic)
-        if count is None:
-            raise UnknownTopic(f"There is no topic {topic!r}; no offset was committed.")
-        if not 0 <= number < count:
-            raise UnknownPartition(
-                f"Topic {topic!r} has partitions 0 to {count - 1}, not {number}; no offset was committed."
-            )
-
-    def _require_known(self, group: str) -> None:
-        if group not in self._groups and group not in self._offsets.groups():
-            raise UnknownGroup(
-                f"There is no group {group!r}; `list` shows those that have members or offsets."
-            )
-
-    def _require_empty(self, group: str, purpose: str) -> None:
-        state = self._groups.get(group)
-        if state is not None and state.members:
-            raise GroupNotEmpty(f"Group {group!r} has {len(state.members)} members; stop them to {purpose}.")
-
-    def _info(self, name: str) -> GroupInfo:
-        state = self._groups.get(name)
-        return (
-            GroupInfo(name, state.state, len(state.members))
-            if state
-            else GroupInfo(name, GroupState.EMPTY, 0)
-        )
 
     def _drop_unused(self, name: str) -> None:
         """A group without members is only its offsets."""
         state = self._groups.get(name)
         if state is not None and not state.members:
-            self._last_epoch = max(self._last_epoch, state.epoch)
-            del self._groups[name]
-            self._retention.became_empty(name)
-        if name not in self._groups and name not in self._offsets.groups():
-            self._retention.forget(name)
-
-    async def _forget_old_groups(self) -> None:
-        for name in list(self._offsets.groups()):
-            if name not in self._groups and self._retention.is_over(name, self._offsets.last_commit_ms(name)):
-                await self._offsets.delete(name)
-                self._drop_unused(name)
-
-
-def _unknown_member(group: str, member_id: str) -> UnknownMember:
-    return UnknownMember(f"{member_id!r} is no member of group {group!r} (any more); join again.")
+            self.drop(name)
+            self._roof.became_empty(name, self.type)
 
 
 def _error_of(fence: Fence, group: str) -> SparrowError:
@@ -551,14 +396,4 @@ def _check_timeout(what: str, timeout_ms: int) -> None:
     if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
         raise InvalidArgument(
             f"A {what} timeout of {timeout_ms} ms is not between 1 and {MAX_TIMEOUT_MS} ms."
-        )
-
-
-def _check_offset(partition: Partition, value: OffsetAndMetadata) -> None:
-    topic, number = partition
-    if value.offset < 0:
-        raise InvalidArgument(f"Offset {value.offset} of {topic!r}, partition {number}, is negative.")
-    if len(value.metadata.encode()) > MAX_METADATA_BYTES:
-        raise InvalidArgument(
-            f"The metadata of {topic!r}, partition {number}, has more than {MAX_METADATA_BYTES} bytes."
         )

@@ -1,8 +1,8 @@
 """Committed offsets: in memory for reading, in the meta store for good.
 
 A fact of kind "offset" has as key the JSON array [group, topic, partition] (no name can imitate another, and all facts
-of a group share a prefix) and as value the msgpack array [offset, metadata, leader epoch, commit time]. New fields are
-appended, with a default. What is read is what is durable: memory follows the store, in the order of the commits.
+of a group share a prefix) and as value the msgpack array [offset, metadata, leader epoch, commit time, kept until]. New fields
+are appended, with a default. What is read is what is durable: memory follows the store, in the order of the commits.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ class OffsetAndMetadata(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Of the last record that was consumed; -1: not known (KIP-320)."""
     committed_at_ms: int = -1
     """Wall time of the commit; set by the broker."""
+    kept_until_ms: int = -1
+    """Wall time when it may be forgotten, where the commit said so (OffsetCommit 2 to 4); -1: the broker's retention decides."""
+
+    def stamped(self, now_ms: int) -> OffsetAndMetadata:
+        """The same, committed now."""
+        return OffsetAndMetadata(self.offset, self.metadata, self.leader_epoch, now_ms, self.kept_until_ms)
 
 
 _encode_value = msgspec.msgpack.Encoder().encode
@@ -82,8 +88,17 @@ class Offsets:
             DiskFull, StorageFailed: nothing was committed.
         """
         kept = dict(offsets)
-        writes = [Put(KIND, encode_key(group, p), _encode_value(value)) for p, value in kept.items()]
-        await self._write(writes, lambda: self._by_group.setdefault(group, {}).update(kept))
+        await self._write(self.writes(group, kept), lambda: self.apply(group, kept))
+
+    @staticmethod
+    def writes(group: str, offsets: Mapping[Partition, OffsetAndMetadata]) -> list[Put]:
+        """The facts of a commit."""
+        return [Put(KIND, encode_key(group, p), _encode_value(value)) for p, value in offsets.items()]
+
+    def apply(self, group: str, offsets: Mapping[Partition, OffsetAndMetadata]) -> None:
+        """Take a commit over whose facts are durable."""
+        if offsets:
+            self._by_group.setdefault(group, {}).update(offsets)
 
     async def delete(self, group: str, partitions: Iterable[Partition] | None = None) -> None:
         """Forget offsets of a group; None: all of them."""

@@ -28,20 +28,15 @@ A partition that ceases to exist is taken from its holder without an effect: del
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import StaleMember, UnknownMember
 from sparrow.broker.groups.assignor import Partition, assign
+from sparrow.broker.groups.description import GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
-
-
-class GroupState(StrEnum):
-    EMPTY = "empty"
-    RECONCILING = "reconciling"
-    STABLE = "stable"
 
 
 class FenceReason(Enum):

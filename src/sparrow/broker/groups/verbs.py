@@ -1,0 +1,234 @@
+"""What doors may ask for about groups beyond the native protocol: each verb checks who asks, as Kafka does for the same request.
+
+Where one request names several things, those that cannot take part are returned with their errors instead of raised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import GroupSubscribedToTopic, NotAuthorized, SparrowError, UnstableOffset
+from sparrow.broker.authz import (
+    ANONYMOUS,
+    CLUSTER_NAME,
+    Authorizer,
+    Operation,
+    Principal,
+    ResourceType,
+    require,
+)
+from sparrow.broker.groups.groups import check_offset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from sparrow.broker.groups.assignor import Partition
+    from sparrow.broker.groups.classic_coordinator import ClassicDescription
+    from sparrow.broker.groups.classic_protocol import (
+        JoinAnswer,
+        JoinRequest,
+        Leaver,
+        SyncAnswer,
+        SyncRequest,
+    )
+    from sparrow.broker.groups.description import GroupInfo
+    from sparrow.broker.groups.family import Committer
+    from sparrow.broker.groups.groups import Groups
+    from sparrow.broker.groups.offsets import OffsetAndMetadata
+
+_TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
+
+
+class GroupVerbs:
+    """The verbs. Loop thread only."""
+
+    def __init__(self, groups: Groups, authorizer: Callable[[], Authorizer]) -> None:
+        self._groups = groups
+        self._authorizer = authorizer
+
+    # ── members of the classic protocol ───────────────────────────────────────────────────────────
+
+    async def join(self, request: JoinRequest, *, principal: Principal = ANONYMOUS) -> JoinAnswer:
+        """See `ClassicGroups.join`. Raises NotAuthorized too, as all of these do."""
+        self._require(principal, Operation.READ, _GROUP, request.group)
+        return await self._groups.classic.join(request)
+
+    async def sync(self, request: SyncRequest, *, principal: Principal = ANONYMOUS) -> SyncAnswer:
+        """See `ClassicGroups.sync`."""
+        self._require(principal, Operation.READ, _GROUP, request.group)
+        return await self._groups.classic.sync(request)
+
+    def heartbeat(
+        self,
+        group: str,
+        member_id: str,
+        generation: int,
+        instance_id: str | None = None,
+        *,
+        principal: Principal = ANONYMOUS,
+    ) -> None:
+        """See `ClassicGroups.heartbeat`."""
+        self._require(principal, Operation.READ, _GROUP, group)
+        self._groups.classic.heartbeat(group, member_id, generation, instance_id)
+
+    def leave(
+        self, group: str, leavers: Sequence[Leaver], *, principal: Principal = ANONYMOUS
+    ) -> list[SparrowError | None]:
+        """See `ClassicGroups.leave`."""
+        self._require(principal, Operation.READ, _GROUP, group)
+        return self._groups.classic.leave(group, leavers)
+
+    # ── groups ────────────────────────────────────────────────────────────────────────────────────
+
+    def list_groups(self, *, principal: Principal = ANONYMOUS) -> list[GroupInfo]:
+        """Groups of all kinds, by name: all for those who may describe the cluster, else those that one may describe."""
+        may_see_all = self._allows(principal, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        return [
+            info
+            for info in self._groups.list_groups()
+            if may_see_all or self._allows(principal, Operation.DESCRIBE, _GROUP, info.group)
+        ]
+
+    def describe_classic(self, group: str, *, principal: Principal = ANONYMOUS) -> ClassicDescription:
+        """A classic group with what its members say.
+
+        Raises:
+            UnknownGroup: there is none, or it is of another kind.
+            NotAuthorized
+        """
+        self._require(principal, Operation.DESCRIBE, _GROUP, group)
+        return self._groups.classic.describe_classic(group)
+
+    def check_coordinator(
+        self, resource_type: ResourceType, name: str, *, principal: Principal = ANONYMOUS
+    ) -> None:
+        """Whether a principal may know who coordinates a group or a transaction.
+
+        Raises:
+            NotAuthorized
+        """
+        self._require(principal, Operation.DESCRIBE, resource_type, name)
+
+    # ── offsets ───────────────────────────────────────────────────────────────────────────────────
+
+    async def commit(
+        self,
+        group: str,
+        offsets: Mapping[Partition, OffsetAndMetadata],
+        committer: Committer,
+        *,
+        principal: Principal = ANONYMOUS,
+    ) -> dict[Partition, SparrowError | None]:
+        """Commit what can be committed; durable when it returns. An error or None for each partition.
+
+        Raises:
+            NotAuthorized: not this group at all.
+            what `Groups.check_commit` raises
+            DiskFull, StorageFailed: nothing was committed.
+        """
+        self._require(principal, Operation.READ, _GROUP, group)
+        results = {
+            partition: self._commit_error(principal, partition, value) for partition, value in offsets.items()
+        }
+        good = {partition: value for partition, value in offsets.items() if results[partition] is None}
+        if good:
+            await self._groups.commit(group, good, committer)
+        return results
+
+    def _commit_error(
+        self, principal: Principal, partition: Partition, value: OffsetAndMetadata
+    ) -> SparrowError | None:
+        try:
+            self._require(principal, Operation.READ, _TOPIC, partition[0])
+            self._groups.check_partition(partition)
+            check_offset(partition, value)
+        except SparrowError as error:
+            return error
+        return None
+
+    def fetch(
+        self,
+        group: str,
+        partitions: Collection[Partition] | None,
+        *,
+        member_id: str | None = None,
+        member_epoch: int = -1,
+        require_stable: bool = False,
+        principal: Principal = ANONYMOUS,
+    ) -> dict[Partition, OffsetAndMetadata | SparrowError | None]:
+        """What a group committed: an offset, None or an error for each partition; for all that it has (None) without errors of
+        topics that the principal may not see.
+
+        Raises:
+            NotAuthorized, UnknownMember, StaleMemberEpoch
+        """
+        self._require(principal, Operation.DESCRIBE, _GROUP, group)
+        self._groups.check_fetch(group, member_id, member_epoch)
+        committed = self._groups.fetch_offsets(group)
+        pending = self._groups.pending(group) if require_stable else ()
+        wanted = sorted({*committed, *pending}) if partitions is None else partitions
+        denied = {
+            topic: error
+            for topic in {topic for topic, _ in wanted}
+            if (error := self._describe_error(principal, topic)) is not None
+        }
+        found: dict[Partition, OffsetAndMetadata | SparrowError | None] = {}
+        for partition in wanted:
+            if partition[0] in denied:
+                if partitions is not None:
+                    found[partition] = denied[partition[0]]
+            elif partition in pending:
+                found[partition] = UnstableOffset(
+                    f"A transaction that is not decided has committed offsets of {partition[0]!r}, partition {partition[1]}, "
+                    f"for group {group!r}; ask again."
+                )
+            else:
+                found[partition] = committed.get(partition)
+        return found
+
+    def _describe_error(self, principal: Principal, topic: str) -> NotAuthorized | None:
+        try:
+            self._require(principal, Operation.DESCRIBE, _TOPIC, topic)
+        except NotAuthorized as error:
+            return error
+        return None
+
+    async def delete_offsets(
+        self, group: str, partitions: Collection[Partition], *, principal: Principal = ANONYMOUS
+    ) -> dict[Partition, SparrowError | None]:
+        """Forget offsets of topics that no member reads; an error or None for each partition.
+
+        Raises:
+            UnknownGroup, GroupNotEmpty, NotAuthorized
+            DiskFull, StorageFailed
+        """
+        self._require(principal, Operation.DELETE, _GROUP, group)
+        read = self._groups.subscribed_topics(group, {topic for topic, _ in partitions})
+        results = {
+            partition: self._deletion_error(principal, group, partition, read) for partition in partitions
+        }
+        await self._groups.delete_offsets(group, [p for p in partitions if results[p] is None])
+        return results
+
+    def _deletion_error(
+        self, principal: Principal, group: str, partition: Partition, read: Collection[str]
+    ) -> SparrowError | None:
+        topic = partition[0]
+        try:
+            self._require(principal, Operation.READ, _TOPIC, topic)
+            self._groups.check_partition(partition)
+        except SparrowError as error:
+            return error
+        if topic in read:
+            return GroupSubscribedToTopic(
+                f"Members of group {group!r} read {topic!r}; stop them before its offsets are deleted."
+            )
+        return None
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────────
+
+    def _require(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> None:
+        require(self._authorizer(), principal, operation, kind, name)
+
+    def _allows(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> bool:
+        return self._authorizer().allows(principal, operation, kind, name)

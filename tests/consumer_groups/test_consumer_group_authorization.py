@@ -1,0 +1,86 @@
+"""Who may be in a consumer group, and what it is told of topics that it may not see."""
+
+import uuid
+
+import pytest
+
+from sparrow.base.clock import ManualClock
+from sparrow.base.errors import NotAuthorized
+from sparrow.broker.authz import Operation, Principal, ResourceType
+from sparrow.broker.config import BrokerConfig
+from sparrow.broker.groups.assembly import assemble
+from sparrow.broker.groups.consumer_topics import TopicView
+from sparrow.broker.groups.consumer_verbs import ConsumerGroupVerbs
+from sparrow.meta.memory import MemoryMetaStore
+from tests.consumer_groups.machine import joining
+
+READ_GROUP = (Operation.READ, ResourceType.GROUP, "g")
+DESCRIBE_GROUP = (Operation.DESCRIBE, ResourceType.GROUP, "g")
+SEE_A = (Operation.DESCRIBE, ResourceType.TOPIC, "a1")
+ME = Principal("me")
+TOPICS = {name: TopicView(name, uuid.uuid4(), 1) for name in ("a1", "a2")}
+
+
+class Granted:
+    """Allows what is listed."""
+
+    def __init__(self, *allowed: tuple[Operation, ResourceType, str]) -> None:
+        self.allowed = set(allowed)
+
+    def allows(
+        self, principal: Principal, operation: Operation, resource_type: ResourceType, resource: str
+    ) -> bool:
+        return (operation, resource_type, resource) in self.allowed
+
+
+@pytest.fixture
+def granted() -> Granted:
+    return Granted()
+
+
+@pytest.fixture
+async def verbs(granted: Granted) -> ConsumerGroupVerbs:
+    groups = assemble(MemoryMetaStore(), ManualClock(), BrokerConfig(), TOPICS.get)
+    await groups.load()
+    groups.topics_changed({"a1": 1, "a2": 1})
+    return ConsumerGroupVerbs(groups, lambda: granted)
+
+
+async def test_member_needs_to_read_the_group(verbs: ConsumerGroupVerbs, granted: Granted) -> None:
+    granted.allowed = {SEE_A}
+    with pytest.raises(NotAuthorized) as refused:
+        await verbs.heartbeat("g", joining("m", "a1"), principal=ME)
+    assert refused.value.resource_type == "Group"
+
+
+async def test_topic_that_may_not_be_described_fails_the_heartbeat(
+    verbs: ConsumerGroupVerbs, granted: Granted
+) -> None:
+    granted.allowed = {READ_GROUP, SEE_A}
+    with pytest.raises(NotAuthorized) as refused:
+        await verbs.heartbeat("g", joining("m", "a1", "a2"), principal=ME)
+    assert refused.value.resource_type == "Topic"
+    await verbs.heartbeat("g", joining("m", "a1"), principal=ME)
+
+
+async def test_regular_expression_matches_only_topics_that_may_be_described(
+    verbs: ConsumerGroupVerbs, granted: Granted
+) -> None:
+    granted.allowed = {READ_GROUP, SEE_A}
+    answer = await verbs.heartbeat("g", joining("m", regex="a.*"), principal=ME)
+    assert answer.assignment == {(TOPICS["a1"].topic_id, 0)}
+
+
+async def test_group_is_described_only_to_those_who_may_see_all_of_its_topics(
+    verbs: ConsumerGroupVerbs, granted: Granted
+) -> None:
+    granted.allowed = {READ_GROUP, DESCRIBE_GROUP, SEE_A}
+    await verbs.heartbeat("g", joining("m", "a1"), principal=ME)
+    assert len(verbs.describe("g", principal=ME).members) == 1
+    granted.allowed.remove(SEE_A)
+    with pytest.raises(NotAuthorized) as refused:
+        verbs.describe("g", principal=ME)
+    assert refused.value.resource_type == "Topic"
+    granted.allowed.clear()
+    with pytest.raises(NotAuthorized):
+        verbs.describe("g", principal=ME)

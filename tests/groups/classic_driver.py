@@ -1,0 +1,123 @@
+"""Drives a classic group as its members do: tickets are numbers, answers are kept by ticket."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from typing import Any
+
+from sparrow.broker.groups.classic import Answer, ClassicGroup, ClassicLimits, Effect, Store
+from sparrow.broker.groups.classic_protocol import JoinAnswer, JoinRequest, Leaver, SyncAnswer, SyncRequest
+
+
+def subscription(*topics: str) -> bytes:
+    """The metadata of a consumer (version 0)."""
+    names = b"".join(struct.pack(">h", len(t.encode())) + t.encode() for t in topics)
+    return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
+
+
+def request(member_id: str = "", **changes: Any) -> JoinRequest:
+    """A JoinGroup of an ordinary consumer."""
+    values: dict[str, Any] = {
+        "group": "g",
+        "member_id": member_id,
+        "protocol_type": "consumer",
+        "protocols": (("range", subscription("a")),),
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 60_000,
+        "client_id": "client",
+        **changes,
+    }
+    return JoinRequest(**values)
+
+
+class Driver:
+    """A group, a clock and all answers so far. What it asks to be stored is stored at once, unless `is_slow`."""
+
+    def __init__(self, **limits: int) -> None:
+        self.group = ClassicGroup("g", ClassicLimits(**limits))
+        self.now = 0.0
+        self.answers: dict[int, Any] = {}
+        self.stores = 0
+        self.is_slow = False
+        self.waiting: list[Effect] = []
+        self._tickets = itertools.count()
+        self._ids = itertools.count()
+
+    def join(self, member_id: str = "", **changes: Any) -> int:
+        ticket = next(self._tickets)
+        self._do(self.group.join(request(member_id, **changes), ticket, self.now, str(next(self._ids))))
+        return ticket
+
+    def sync(self, member_id: str, generation: int, **changes: Any) -> int:
+        ticket = next(self._tickets)
+        self._do(self.group.sync(SyncRequest("g", member_id, generation, **changes), ticket, self.now))
+        return ticket
+
+    def leave(self, *leavers: str | Leaver) -> list[Any]:
+        results, effects = self.group.leave(
+            [each if isinstance(each, Leaver) else Leaver(each) for each in leavers], self.now
+        )
+        self._do(effects)
+        return results
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and every deadline on the way be met."""
+        until = self.now + seconds
+        while (at := self.group.next_deadline) is not None and self.now < at <= until:
+            self.now = at
+            self._do(self.group.expire(self.now))
+        self.now = until
+        self._do(self.group.expire(self.now))
+
+    def heartbeat(self, member_id: str, generation: int, instance_id: str | None = None) -> None:
+        self.group.heartbeat(member_id, generation, instance_id, self.now)
+
+    def stored(self) -> None:
+        """What waits for the store is durable now."""
+        waiting, self.waiting = self.waiting, []
+        for effect in waiting:
+            self._store(effect)
+
+    def joined(self, ticket: int) -> JoinAnswer:
+        answer = self.answers[ticket]
+        assert isinstance(answer, JoinAnswer), answer
+        return answer
+
+    def assigned(self, ticket: int) -> bytes:
+        answer = self.answers[ticket]
+        assert isinstance(answer, SyncAnswer), answer
+        return answer.assignment
+
+    def stable(self, *instances: str | None, **changes: Any) -> list[str]:
+        """Make a stable group of so many members; their ids, the leader's first."""
+        tickets = [self.join(instance_id=instance, **changes) for instance in instances]
+        self.advance(1)
+        answers = [self.joined(ticket) for ticket in tickets]
+        ids = [answer.member_id for answer in answers]
+        self.all_sync(ids, answers[0].generation)
+        return ids
+
+    def all_sync(self, ids: list[str], generation: int) -> None:
+        """Everybody syncs; each is assigned its own id."""
+        leader = self.group.leader
+        for member_id in ids:
+            given = {m: m.encode() for m in self.group.members} if member_id == leader else {}
+            self.sync(member_id, generation, assignments=given)
+
+    def _do(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Answer):
+                assert effect.ticket not in self.answers, "a request was answered twice"
+                self.answers[effect.ticket] = effect.result  # type: ignore[index]
+            elif self.is_slow:
+                self.waiting.append(effect)
+            else:
+                self._store(effect)
+
+    def _store(self, effect: Effect) -> None:
+        self.stores += 1
+        if isinstance(effect, Store):
+            self._do(list(effect.answers))
+        elif not isinstance(effect, Answer):
+            self._do(self.group.assignment_stored(effect.generation, effect.assignments, self.now))
