@@ -101,6 +101,8 @@ def test_nothing_is_removed_unless_somebody_says_yes(run: Run) -> None:
         (["add", "alice", "read"], "name what it is about"),
         (["add", "alice", "read", "--topic", "a", "--group", "b"], "one resource"),
         (["remove", "--yes"], "say which rules"),
+        (["add", "*", "read", "--topic", "a", "--deny", "--host", "10.0.0.0/8"], "takes one address"),
+        (["add", "*", "read", "--topic", "a", "--deny", "--host", "example.org"], "takes one address"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_what_would(run: Run, arguments: list[str], told: str) -> None:

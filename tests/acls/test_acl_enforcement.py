@@ -494,6 +494,21 @@ def test_a_group_whose_members_read_what_one_may_not_see_is_not_described(place:
         assert SECRET not in str(answer)
 
 
+def test_who_has_only_the_id_of_a_topic_does_not_learn_its_name(place: Place) -> None:
+    for fields in (PRODUCED, PRODUCED_IN_TRANSACTION):
+        for _, answer in place.asks("alice", Row(0, TOPIC_DENIED, fields, first=13)):
+            assert codes(answer) == {TOPIC_DENIED}
+            assert SECRET not in str(answer)
+
+
+@pytest.mark.parametrize("wrong", [{"replication_factor": 7}, {"num_partitions": 20_000}])
+def test_who_may_not_make_a_topic_is_told_that_first(place: Place, wrong: dict[str, int]) -> None:
+    topic = {"name": "new", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    row = Row(19, TOPIC_DENIED, {"topics": [{**topic, **wrong}], "timeout": SECOND, "validate_only": False})
+    for version, answer in place.asks("nobody", row):
+        assert codes(answer) == {TOPIC_DENIED}, version
+
+
 @pytest.mark.slow
 def test_rules_and_quotas_survive_a_kill(tmp_path: Path) -> None:
     options: Any = {

@@ -18,6 +18,7 @@ from sparrow.server.config import load
         ("alice", {"User:alice"}),
         ("alice; User:CN=bob,O=org ;", {"User:alice", "User:CN=bob,O=org"}),
         (["alice", "Team:b"], {"User:alice", "Team:b"}),
+        ("CN=svc,OU=urn:x:y", {"User:CN=svc,OU=urn:x:y"}),
         ("", set()),
     ],
 )

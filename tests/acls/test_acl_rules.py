@@ -213,6 +213,22 @@ def test_a_rule_for_one_address_holds_for_that_address_alone() -> None:
     assert not authorizer.allows(Principal("alice"), Operation.READ, TOPIC, "a")
 
 
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("FE80::AB", "fe80::ab%eth0"),
+        ("10.0.0.1", "::ffff:10.0.0.1"),
+    ],
+)
+def test_an_address_is_the_same_however_it_is_written(written: str, seen: str) -> None:
+    """Else a denial that was taken over from Kafka would deny nothing."""
+    authorizer = StoredAuthorizer()
+    authorizer.change(added=[allow(Operation.READ), allow(Operation.READ, host=written, permission=DENY)])
+    assert not authorizer.allows(Principal("alice", host=seen), Operation.READ, TOPIC, "a")
+    assert authorizer.allows(Principal("alice", host="10.0.0.9"), Operation.READ, TOPIC, "a")
+
+
 def test_names_that_a_client_makes_up_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparrow.broker.acl_store.MAX_REMEMBERED", 100)
     authorizer = StoredAuthorizer(allow_unnamed=False)

@@ -14,6 +14,7 @@ from sparrow.broker.authz import CLUSTER_NAME, SYSTEM, Operation, Principal, Res
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.subscription import Selector
+from sparrow.broker.topics import Topic
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Put
 from tests.broker.batches import batch
@@ -213,6 +214,42 @@ async def test_a_group_that_may_not_be_read_any_more_loses_the_subscription(tmp_
         await heard.next()
         assert isinstance(heard.error, NotAuthorized)
         assert heard.error.resource_type == "Group"
+        await subscription.close()
+
+
+async def test_a_member_of_a_group_gets_no_record_that_came_after_a_denial(tmp_path: Path) -> None:
+    """Even if it never confirms that it is done with the partition."""
+    async with Broker(tmp_path / "d") as broker:
+        await broker.create_topic("o.open", 1)
+        await broker.create_topic("o.secret", 1)
+        heard = Heard()
+        subscription = await broker.subscribe(
+            [Selector("o.*", is_pattern=True)], listener=heard, group="g", principal=ALICE
+        )
+        while heard.reads != {"o.open", "o.secret"}:
+            await heard.next()
+        await broker.acls.create([rule(name="o.secret", permission=Permission.DENY)])
+        await broker.publish("o.secret", 0, batch(b"secret"), principal=SYSTEM)
+        await broker.publish("o.open", 0, batch(b"open"))
+        got = await subscription.read(1 << 20, max_wait_ms=10_000)
+        got += await subscription.read(1 << 20, max_wait_ms=50)
+        assert {delivery.topic for delivery in got} == {"o.open"}
+        await subscription.close()
+
+
+async def test_a_denial_that_comes_while_a_topic_is_added_counts(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "d") as broker:
+        await broker.create_topic("orders", 1)
+        subscription = await broker.subscribe([Selector("orders")], listener=Heard(), principal=ALICE)
+        ensure = broker.topics.ensure
+
+        async def slowly(name: str) -> Topic:
+            await broker.acls.create([rule(name="new", permission=Permission.DENY)])
+            return await ensure(name)
+
+        broker.topics.ensure = slowly  # type: ignore[method-assign]
+        with pytest.raises(NotAuthorized):
+            await subscription.update([Selector("new")], [])
         await subscription.close()
 
 

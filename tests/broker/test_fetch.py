@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+import weakref
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -129,3 +132,100 @@ async def test_a_topic_deleted_while_the_disk_is_read_is_an_answer_too(
     monkeypatch.setattr(type(log), "read", read)
     (result,) = await broker.fetch([FetchRequest("orders", 0, 0)])
     assert isinstance(result.error, UnknownTopic)
+
+
+def count_reads(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows with each read; says of which log."""
+    reads: list[str] = []
+    kind = type(broker.topics.get("orders").partition(0).log)
+    read_nowait = kind.read_nowait
+
+    def read(log: Any, offset: int, max_bytes: int) -> Chunk | None:
+        reads.append(str(log.id))
+        found: Chunk | None = read_nowait(log, offset, max_bytes)
+        return found
+
+    monkeypatch.setattr(kind, "read_nowait", read)
+    return reads
+
+
+async def test_a_long_poll_does_not_read_what_is_too_little_again_and_again(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create_topic("orders")
+    one = batch(b"x" * 100)
+    await broker.publish("orders", 0, one)
+    reads = count_reads(broker, monkeypatch)
+    waiting = asyncio.ensure_future(
+        broker.fetch([FetchRequest("orders", 0, 0)], min_bytes=50 * len(one), max_wait_ms=60_000)
+    )
+    for _ in range(49):
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await broker.publish("orders", 0, one)
+    (result,) = await asyncio.wait_for(waiting, 5)
+    assert (result.size_bytes, len(reads)) == (50 * len(one), 2)
+
+
+async def test_a_long_poll_over_many_partitions_reads_those_that_got_records(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create_topic("orders", 50)
+    reads = count_reads(broker, monkeypatch)
+    waiting = asyncio.ensure_future(
+        broker.fetch([FetchRequest("orders", n, 0) for n in range(50)], max_wait_ms=60_000)
+    )
+    while len(reads) < 50:
+        await asyncio.sleep(0)
+    await broker.publish("orders", 7, batch(b"a"))
+    results = await asyncio.wait_for(waiting, 5)
+    assert [number for number, result in enumerate(results) if result.size_bytes] == [7]
+    assert reads[50:] == ["orders-7"]
+
+
+async def test_a_long_poll_holds_no_records_while_it_waits(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create_topic("orders")
+    await broker.publish("orders", 0, batch(b"x" * 100))
+    held: list[weakref.ref[memoryview]] = []
+    kind = type(broker.topics.get("orders").partition(0).log)
+    read_nowait = kind.read_nowait
+
+    def read(log: Any, offset: int, max_bytes: int) -> Chunk:
+        chunk = read_nowait(log, offset, max_bytes)
+        assert chunk is not None
+        data = memoryview(bytes(chunk.data))
+        held.append(weakref.ref(data))
+        return replace(chunk, data=data)
+
+    monkeypatch.setattr(kind, "read_nowait", read)
+    waiting = asyncio.ensure_future(
+        broker.fetch([FetchRequest("orders", 0, 0)], min_bytes=1 << 20, max_wait_ms=60_000)
+    )
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert held
+    assert not any(each() is not None for each in held)
+    waiting.cancel()
+
+
+async def test_a_reader_that_is_behind_does_not_wait_at_the_end_of_a_segment(broker: Broker) -> None:
+    await broker.create_topic("orders", 1, {"segment.bytes": "1048576"})
+    big = batch(b"x" * 600_000)
+    for _ in range(3):
+        await broker.publish("orders", 0, big)
+    (result,) = await asyncio.wait_for(
+        broker.fetch(
+            [FetchRequest("orders", 0, 0, 10 << 20)],
+            max_bytes=10 << 20,
+            min_bytes=2 * len(big),
+            max_wait_ms=60_000,
+        ),
+        5,
+    )
+    assert result.size_bytes == len(big)
+
+
+async def test_a_fetch_of_nothing_does_not_wait(broker: Broker) -> None:
+    assert await asyncio.wait_for(broker.fetch([], max_wait_ms=60_000), 5) == []

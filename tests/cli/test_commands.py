@@ -276,7 +276,7 @@ def test_reader_that_goes_away_ends_consume_quietly(run, topic, tmp_path):
 def test_group_is_listed_described_reset_and_deleted(run, topic):
     run("publish", topic, *"abc")
     run("consume", topic, "--group", topic, "--max", 1)
-    assert [topic, "empty", "0"] in rows(run("group", "list"))
+    assert [topic, "sparrow", "empty", "0"] in rows(run("group", "list"))
     assert [topic, "0", "1", "3", "2"] in rows(run("group", "describe", topic))
     assert [topic, "0", "3"] in rows(run("group", "reset", topic, topic, "--to", "end"))
     assert run("consume", topic, "--group", topic).out == ""

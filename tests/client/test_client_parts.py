@@ -29,11 +29,15 @@ BEGINNING = Start("beginning")
         ("broker:1234", Address("broker", 1234)),
         ("sparrow://[::1]:9094", Address("::1", 9094)),
         ("sparrow://:s%2Fcret@broker", Address("broker", 9094, "s/cret")),
+        ("sparrow://ann:s%3Acret@broker", Address("broker", 9094, None, "ann", "s:cret")),
+        ("sparrow://ann@broker", Address("broker", 9094, None, "ann", None)),
+        ("sparrows://broker", Address("broker", 9094, has_tls=True)),
+        ("sparrows://ann:secret@broker:1", Address("broker", 1, None, "ann", "secret", has_tls=True)),
     ],
 )
-def test_a_url_names_host_port_and_token(url: str, address: Address) -> None:
-    parsed = parse_url(url)
-    assert (parsed.host, parsed.port, parsed.token) == (address.host, address.port, address.token)
+def test_a_url_names_host_port_and_who_logs_in(url: str, address: Address) -> None:
+    assert parse_url(url) == address
+    assert "cret" not in repr(parse_url(url))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +51,8 @@ def test_a_url_names_host_port_and_token(url: str, address: Address) -> None:
         ("sparrow://broker:abc", "port is not a number"),
         ("sparrow://broker/topic", "behind host and port"),
         ("sparrow://broker?x=1", "behind host and port"),
-        ("sparrow://user:secret@broker", "names a user"),
+        ("sparrow://user:secret@", "no host"),
+        ("sparrows://user:secret@broker/topic", "behind host and port"),
         ("sparrow://[::1", "Invalid IPv6"),
     ],
 )

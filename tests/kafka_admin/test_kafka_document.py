@@ -34,7 +34,8 @@ _TRANSACTIONS = (
 )
 _ACLS = ("acls/test_acl_apis.py",)
 _SASL = ("security/test_kafka_security.py", "security/test_sasl_door.py")
-_GROUPS = (f"{_ADMIN}of_groups.py",)
+_GROUPS = ("kafka_groups/test_kafka_group_requests.py", f"{_ADMIN}of_groups.py")
+_MEMBERS = (*_GROUPS[:1], "kafka_groups/test_kafka_groups_with_clients.py", *_GROUPS[1:])
 _NEW_GROUPS = (
     "consumer_groups/test_consumer_groups_with_librdkafka.py",
     "consumer_groups/test_consumer_group_requests.py",
@@ -45,7 +46,7 @@ COVERED: dict[int, tuple[str, ...]] = {
     1: (*_CLIENTS, "kafka_door/test_kafka_fetch.py"),
     2: (*_CLIENTS, "kafka_door/test_kafka_fetch.py"),
     3: (*_CLIENTS, "kafka_door/test_kafka_metadata.py"),
-    **dict.fromkeys((8, 9, 10, 11, 12, 13, 14), (*_GROUPS, _NEW_GROUPS[0])),
+    **dict.fromkeys((8, 9, 10, 11, 12, 13, 14), (*_MEMBERS, _NEW_GROUPS[0])),
     **dict.fromkeys((15, 16, 42, 47), _GROUPS),
     17: _SASL,
     18: (*_CLIENTS, "kafka_door/test_kafka_connection.py"),

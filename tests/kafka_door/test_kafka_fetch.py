@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -217,6 +218,31 @@ def test_a_session_is_closed_by_its_last_request(raw: RawClient, topic: str) -> 
         raw.call(session(topic_id, first.session_id, 1, [])).error_code
         is ErrorCode.fetch_session_id_not_found
     )
+
+
+def test_a_session_without_partitions_ends_at_once(raw: RawClient, topic: str) -> None:
+    topic_id = fill(raw, topic, 1)
+    first = raw.call(session(topic_id, 0, 0, [at(0)]))
+    asked = session(topic_id, first.session_id, 1, [], forgotten=(0,))
+    last = raw.call(replace(asked, max_wait=timedelta(hours=1), min_bytes=1))
+    assert (last.error_code, last.session_id, last.responses) == (ErrorCode.none, 0, ())
+    assert (
+        raw.call(session(topic_id, first.session_id, 2, [at(0)])).error_code
+        is ErrorCode.fetch_session_id_not_found
+    )
+
+
+def test_a_partition_that_is_wanted_and_forgotten_at_once_is_forgotten(raw: RawClient, topic: str) -> None:
+    topic_id = fill(raw, topic, 1)
+    first = raw.call(session(topic_id, 0, 0, [at(5), at(0, 1)]))
+    second = raw.call(session(topic_id, first.session_id, 1, [at(0)], forgotten=(0,)))
+    assert (second.session_id, second.responses) == (first.session_id, ())
+
+
+def test_a_fetch_of_nothing_is_answered_at_once(raw: RawClient, topic: str) -> None:
+    topic_id = fill(raw, topic, 1)
+    asked = fetch(17, topic_id, [], session_epoch=-1, max_wait=timedelta(hours=1), min_bytes=1)
+    assert raw.call(asked).responses == ()
 
 
 def test_errors_in_a_session_are_said_every_time(broker: RunningBroker, raw: RawClient, topic: str) -> None:

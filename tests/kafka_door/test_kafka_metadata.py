@@ -60,7 +60,16 @@ def test_topics_are_found_by_id(raw: RawClient, topic: str) -> None:
     topic_id = raw.call(asked(topic)).topics[0].topic_id
     assert raw.call(by_id(topic_id)).topics[0].name == topic
     (found,) = raw.call(by_id(uuid.uuid4())).topics
-    assert (found.error_code, found.partitions) == (ErrorCode.unknown_topic_id, ())
+    assert (found.error_code, found.name, found.partitions) == (ErrorCode.unknown_topic_id, None, ())
+
+
+def test_many_topics_are_made_at_once_and_answered_in_the_order_of_the_request(
+    raw: RawClient, topic: str
+) -> None:
+    names = [f"{topic}-{n % 150}" for n in range(300)]
+    found = raw.call(asked(*names, "a b", topic)).topics
+    assert [each.name for each in found] == [*names[:150], "a b", topic]
+    assert {len(each.partitions) for each in found if each.name != "a b"} == {4}
 
 
 @pytest.mark.parametrize("version", range(14))

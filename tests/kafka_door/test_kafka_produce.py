@@ -123,6 +123,14 @@ def test_bad_batches_are_refused_and_leave_nothing(
     assert read_all(raw, topic) == b""
 
 
+def test_a_partition_takes_one_batch_at_a_time(raw: RawClient, topic: str) -> None:
+    topic_id = make_topic(raw, topic)
+    found = outcome(raw.call(produce(9, topic, [(0, BATCH + BATCH)])))
+    assert (found.error_code, found.base_offset) == (ErrorCode.invalid_record, -1)
+    assert read_all(raw, topic) == b""
+    assert outcome(raw.call(produce(13, topic_id, [(0, BATCH)]))).base_offset == 0
+
+
 def test_a_batch_over_the_topics_limit_is_refused(broker: RunningBroker, raw: RawClient, topic: str) -> None:
     configure(broker, topic, max_message_bytes="100")
     found = outcome(raw.call(produce(9, topic, [(0, build_batch([b"x" * 200]))])))

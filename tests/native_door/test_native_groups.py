@@ -99,7 +99,9 @@ async def test_the_group_verbs(broker: Broker, door: Door, client: RawClient) ->
     assert await client.call("group.list") == {"groups": []}
     await client.call("group.commit", group="billing", offsets=[["orders", 0, 2], ["orders", 1, 0, "x"]])
     assert await client.call("group.list") == {
-        "groups": [{"group": "billing", "state": "empty", "members": 0}]
+        "groups": [
+            {"group": "billing", "state": "empty", "members": 0, "type": "classic", "protocol_type": ""}
+        ]
     }
     assert await client.call("group.offsets", group="billing", topics=["orders"]) == {
         "offsets": [["orders", 0, 2, ""], ["orders", 1, 0, "x"]]

@@ -14,12 +14,28 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 
 
-def soft_limit_after(soft: int, hard: int) -> int:
+CONNECTIONS_PROBE = """
+from sparrow.server.config import ServerConfig
+from sparrow.server.run import fit_connections
+print(fit_connections(ServerConfig(max_connections=100)).max_connections)
+"""
+
+
+def printed_with(soft: int, hard: int, probe: str) -> int:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
-    done = subprocess.run([sys.executable, "-c", PROBE], preexec_fn=limit, check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "-c", probe], preexec_fn=limit, check=True, capture_output=True)
     return int(done.stdout)
+
+
+def soft_limit_after(soft: int, hard: int) -> int:
+    return printed_with(soft, hard, PROBE)
+
+
+def test_connections_leave_open_files_for_the_records() -> None:
+    assert printed_with(256, 256, CONNECTIONS_PROBE) == 64
+    assert printed_with(256, 1300, CONNECTIONS_PROBE) == 100
 
 
 def test_a_low_soft_limit_is_raised_as_far_as_the_hard_limit_lets_us() -> None:

@@ -67,7 +67,7 @@ from sparrow.broker.users import Users
 from sparrow.meta.store import ABSENT, Put
 
 if TYPE_CHECKING:
-    from sparrow.broker.fetch import Fetched, FetchRequest
+    from sparrow.broker.fetch import Fetched, FetchRequest, ReadMemory
     from sparrow.broker.groups.coordinator import Membership
     from sparrow.broker.groups.description import GroupInfo
     from sparrow.broker.lag import GroupReport
@@ -507,11 +507,13 @@ class Broker:
         max_wait_ms: int = 0,
         committed: bool = False,
         stop: asyncio.Future[None] | None = None,
+        memory: ReadMemory | None = None,
         principal: Principal = ANONYMOUS,
     ) -> list[Fetched]:
         """Read several partitions at given offsets, with long poll; errors are per partition, in the answers.
 
         `committed`: only records before the last stable offset, and which of their transactions were aborted. `stop` ends the wait.
+        `memory` limits what is read at a time.
         """
         for topic in {request.topic for request in requests}:
             self._require(principal, Operation.READ, _TOPIC, topic)
@@ -523,6 +525,7 @@ class Broker:
             max_wait_ms=max_wait_ms,
             committed=committed,
             stop=stop,
+            memory=memory,
         )
 
     async def subscribe(

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrow.base.errors import SparrowError
 from sparrow.records.batch import parse_header
@@ -54,6 +54,18 @@ class Fetched:
     @property
     def size_bytes(self) -> int:
         return len(self.chunk.data) if self.chunk else 0
+
+
+class ReadMemory(Protocol):
+    """Memory for records, which many fetches share."""
+
+    def take(self, wanted_bytes: int) -> int:
+        """How many bytes may be read now; 0: the first batch alone."""
+        ...
+
+    def give_back(self, granted_bytes: int) -> None:
+        """What was granted has been read."""
+        ...
 
 
 class _Alarm:
@@ -139,17 +151,20 @@ async def fetch(
     max_wait_ms: int,
     committed: bool = False,
     stop: asyncio.Future[None] | None = None,
+    memory: ReadMemory | None = None,
 ) -> list[Fetched]:
     """Answers in the order of the requests. The first non-empty partition gives at least one batch, whatever its size.
 
-    `stop` ends the wait early.
+    `stop` ends the wait early. `memory` is asked before each read, and given back what it granted when that is done.
     """
     if not requests:
         return []
     deadline = asyncio.get_running_loop().time() + max_wait_ms / 1000
     alarm = _Alarm(_partitions(topics, requests)) if max_wait_ms > 0 and min_bytes > 0 else None
     try:
-        results = await _read(topics, requests, range(len(requests)), max_bytes, committed=committed)
+        results = await _read_within(
+            memory, topics, requests, range(len(requests)), max_bytes, committed=committed
+        )
         is_over = alarm is None
         while not is_over and not _is_enough(results.values(), min_bytes, committed=committed):
             assert alarm is not None
@@ -160,11 +175,11 @@ async def fetch(
                     alarm, min_bytes - got, deadline, stop, committed=committed
                 )
                 alarm.take()
-                again: Iterable[int] = range(len(requests))
+                again: Sequence[int] = range(len(requests))
             else:
                 is_over = not await _wait(alarm, deadline, stop)
                 again = sorted(alarm.take())
-            results |= await _read(topics, requests, again, max_bytes, committed=committed)
+            results |= await _read_within(memory, topics, requests, again, max_bytes, committed=committed)
         return [results[number] for number in range(len(requests))]
     finally:
         if alarm is not None:
@@ -223,6 +238,24 @@ def _is_enough(results: Iterable[Fetched], min_bytes: int, *, committed: bool) -
 
 def _size_of(results: Iterable[Fetched]) -> int:
     return sum(r.size_bytes for r in results)
+
+
+async def _read_within(
+    memory: ReadMemory | None,
+    topics: Topics,
+    requests: Sequence[FetchRequest],
+    numbers: Sequence[int],
+    max_bytes: int,
+    *,
+    committed: bool,
+) -> dict[int, Fetched]:
+    if memory is None:
+        return await _read(topics, requests, numbers, max_bytes, committed=committed)
+    granted = memory.take(min(max_bytes, sum(requests[number].max_bytes for number in numbers)))
+    try:
+        return await _read(topics, requests, numbers, granted, committed=committed)
+    finally:
+        memory.give_back(granted)
 
 
 async def _read(

@@ -183,7 +183,11 @@ class Subscription:
             check_start(selector.start)
             if selector.is_pattern:
                 compile_pattern(selector.topic)
-        await self._ensure([selector.topic for selector in selectors if not selector.is_pattern])
+        names = [selector.topic for selector in selectors if not selector.is_pattern]
+        await self._ensure(names)
+        refusal = self._refused(names)  # the rules may have changed while topics were made, and nobody looked at these then
+        if refusal is not None:
+            raise refusal
         for selector in selectors:
             self._selectors[selector.topic] = selector
         for name in self._matching_topics():

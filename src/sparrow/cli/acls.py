@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -78,6 +79,7 @@ def add(
     """
     from sparrow.client.results import AccessRule
 
+    _check_address(host)
     resource = _resource(topic, group, transactional_id, cluster=cluster)
     if resource is None:
         raise typer.BadParameter("name what it is about: --topic, --group, --transactional-id or --cluster")
@@ -125,10 +127,10 @@ def list_rules(
 def remove(
     context: typer.Context,
     principal: Annotated[
-        str | None, typer.Argument(metavar="[PRINCIPAL]", help=_WHO, show_default=False)
+        str | None, typer.Argument(metavar="PRINCIPAL", help=_WHO, show_default=False)
     ] = None,
     operations: Annotated[
-        str | None, typer.Argument(metavar="[OPERATIONS]", help=_WHAT, show_default=False)
+        str | None, typer.Argument(metavar="OPERATIONS", help=_WHAT, show_default=False)
     ] = None,
     *,
     topic: Topic = None,
@@ -208,7 +210,19 @@ def _selection(resource: tuple[str, str] | None, pattern_type: str) -> dict[str,
 
 
 def _principal(text: str) -> str:
-    return text if ":" in text else f"User:{text}"
+    # A type is one word; a colon further behind is part of a name, such as a certificate's "CN=a,OU=urn:b".
+    return text if text.partition(":")[0].isalnum() and ":" in text else f"User:{text}"
+
+
+def _check_address(host: str) -> None:
+    """A rule for a name or a network would hold for nobody, and one that forbids would forbid nothing."""
+    try:
+        if host != "*":
+            ip_address(host)
+    except ValueError:
+        raise typer.BadParameter(
+            f"--host takes one address, such as 10.0.0.7 or ::1, or '*' for all; not {host!r}"
+        ) from None
 
 
 def _operations(text: str) -> list[str]:

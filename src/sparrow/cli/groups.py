@@ -19,10 +19,13 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.",
 
 @app.command("list")
 def list_groups(context: typer.Context, url: Url = None, token: Token = None) -> int:
-    """List groups with their state and members."""
+    """List groups of all kinds, with their state and members."""
     found = with_client(target(context, url, token), lambda client: client.admin.list_groups())
-    rows = [(each.group, each.state, each.members) for each in sorted(found, key=lambda each: each.group)]
-    print_table(("GROUP", "STATE", "MEMBERS"), rows)
+    rows = [
+        (each.group, each.type, each.state, each.members)
+        for each in sorted(found, key=lambda each: each.group)
+    ]
+    print_table(("GROUP", "KIND", "STATE", "MEMBERS"), rows)
     return OK
 
 
@@ -30,7 +33,7 @@ def list_groups(context: typer.Context, url: Url = None, token: Token = None) ->
 def describe(context: typer.Context, group: Group, url: Url = None, token: Token = None) -> int:
     """Show a group's members and how far it has read."""
     found = with_client(target(context, url, token), lambda client: client.admin.describe_group(group))
-    print(f"group {found.group}: {found.state}, epoch {found.epoch}")
+    print(f"group {found.group} ({found.type}): {found.state}, epoch {found.epoch}")
     members = [(m.member_id, m.client_name, _assignment(m.partitions)) for m in found.members]
     if members:
         print_table(("MEMBER", "CLIENT", "PARTITIONS"), members)

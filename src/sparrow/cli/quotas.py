@@ -45,7 +45,7 @@ def set_quota(
     limits: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME=LIMIT...",
+            metavar="NAME=LIMIT",
             help="publish=1MiB, consume=500kB (bytes per second), requests=50 (percent of the broker's time).",
             show_default=False,
         ),
@@ -68,7 +68,7 @@ def set_quota(
 def remove(
     context: typer.Context,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME...]", help="Only these limits.", show_default=False)
+        list[str] | None, typer.Argument(metavar="NAME", help="Only these limits.", show_default=False)
     ] = None,
     *,
     user: User = None,

@@ -11,12 +11,19 @@ if TYPE_CHECKING:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "") -> None:
     """Print rows under their columns."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[_plain(str(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _print_rich(columns, cells, title)
         return
     for row in [list(columns), *cells]:
         print("\t".join(row))
+
+
+def _plain(text: str) -> str:
+    """Clients choose the names of themselves and of groups: what they name must not move the cursor or break the columns."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _print_rich(columns: Sequence[str], rows: list[list[str]], title: str) -> None:

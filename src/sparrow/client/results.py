@@ -57,11 +57,12 @@ class UserListing(Result, frozen=True):
 
 
 class GroupListing(Result, frozen=True):
-    """A group in a list."""
+    """A group in a list. `type`: how its members share: "sparrow", or Kafka's "classic" and "consumer"."""
 
     group: str
     state: str
     members: int
+    type: str = "sparrow"
 
 
 class MemberDescription(Result, frozen=True):
@@ -92,6 +93,7 @@ class GroupDescription(Result, frozen=True):
     epoch: int = -1
     members: list[MemberDescription] = []
     offsets: list[GroupPosition] = []
+    type: str = "sparrow"
 
 
 class CommittedOffset(Result, frozen=True, array_like=True):

@@ -111,6 +111,8 @@ class Database:
         self._failed: StorageFailed | None = None
         try:
             os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+            # It holds what passwords can be guessed against. SQLite gives its other files the same mode.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._sql = sqlite3.connect(
                 path, timeout=busy_timeout_ms / 1000, isolation_level=None, check_same_thread=False
             )

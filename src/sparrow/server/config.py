@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -117,10 +118,15 @@ def _read_users(given: object) -> dict[str, str]:
 
 
 def _read_principals(given: object) -> frozenset[str]:
-    """Names or "Type:name", from a list or from one text with semicolons between (a name may hold commas: CN=a,O=b)."""
+    """Names or "Type:name", from a list or from one text with semicolons between (a name may hold commas: CN=a,O=b).
+
+    A type is one word: a colon behind anything else is part of a name, such as CN=a,OU=urn:b.
+    """
     listed = given if isinstance(given, list | frozenset) else str(given).split(";")
     texts = [TEXT.read(each).strip() for each in listed]
-    principals = frozenset(text if ":" in text else f"User:{text}" for text in texts if text)
+    principals = frozenset(
+        f"User:{text}" if ":" not in text or re.match(r"\w*[^\w:]", text) else text for text in texts if text
+    )
     if any(not kind or not name for kind, _, name in (each.partition(":") for each in principals)):
         raise ValueError("principals, such as alice or User:alice")
     return principals
@@ -365,7 +371,7 @@ class ServerConfig:
         "max_frame", size(64 << 10, 1 << 30), 16 << 20, "Largest frame that a client may send.", show="16 MiB"
     )
     max_connections: int = option(
-        "max_connections", integer(1, 1_000_000), 10_000, "Connections at a time; more are refused."
+        "max_connections", integer(1, 1_000_000), 10_000, "Connections at a time at each door; more are refused."
     )
     receive_budget_bytes: int = option(
         "receive_budget",

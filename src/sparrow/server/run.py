@@ -14,8 +14,10 @@ import resource
 import signal
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sparrow.server.config import kafka_listeners
 from sparrow.server.server import Server
 
 if TYPE_CHECKING:
@@ -35,17 +37,45 @@ def run(config: ServerConfig) -> None:
     Raises:
         SparrowError: the start failed; see `Server.start`.
     """
-    allow_open_files(config.max_connections + OPEN_FILES_BESIDES)
+    config = fit_connections(config)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(config))
 
 
-def allow_open_files(wanted: int) -> None:
-    """Raise the soft limit of open files towards `wanted`, as far as the hard limit lets us; the default soft limit is often 1,024."""
+def fit_connections(config: ServerConfig) -> ServerConfig:
+    """The configuration with no more connections than the limit of open files leaves room for: those who connect, whoever they are, must
+    not take the files away that records are kept in."""
+    doors = 2 if kafka_listeners(config) else 1
+    limit = allow_open_files(doors * config.max_connections + OPEN_FILES_BESIDES)
+    room = (limit - min(OPEN_FILES_BESIDES, limit // 2)) // doors
+    if room >= config.max_connections:
+        return config
+    log.log(
+        logging.WARNING if room < config.max_connections // 2 else logging.DEBUG,
+        "the limit of open files (ulimit -n) is %d: %d connections at a time are possible at each door, not max_connections %d",
+        limit,
+        room,
+        config.max_connections,
+    )
+    return replace(config, max_connections=room)
+
+
+def allow_open_files(wanted: int) -> int:
+    """Raise the soft limit of open files towards `wanted`, as far as the hard limit lets us; the default soft limit is often 1,024.
+
+    Returns the limit that holds now.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     ceiling = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < ceiling:
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    if soft >= ceiling:
+        return soft
+    try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))
+    except (OSError, ValueError):  # the system has a limit of its own that it does not tell
+        return soft
+    return ceiling
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -31,6 +31,8 @@ def server_context(config: ServerConfig) -> ssl.SSLContext | None:
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     try:
         # An encrypted key would otherwise ask for its password on the terminal.
         context.load_cert_chain(certificate, key, password=lambda: "")

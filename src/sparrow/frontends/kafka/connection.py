@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("sparrow.kafka")
 
 _LAST_WORDS_S: Final = 5.0
+_RESERVED_FROM_BYTES: Final = 4 << 10
+"""Smaller frames need no reservation: so many bytes per connection are bounded by the number of connections."""
+_PROGRESS_SHARE: Final = 20
+"""An unfinished frame must grow by this part of its size within the stall time-out."""
 
 
 class _Answer:
@@ -62,10 +66,13 @@ class Connection(asyncio.BufferedProtocol):
         self.state: dict[str, Any] = {}
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._budget = frontend.budget if self.is_authenticated else frontend.login_budget
         self._frames: deque[bytes | memoryview] = deque()
-        self._receiver = FrameReceiver(frontend.scratch, self._frames.append)
-        self._unfinished_bytes = 0
+        self._waiting_bytes = 0
+        """Of `_frames`."""
+        self._receiver = FrameReceiver(frontend.scratch, self._take)
         self._reserved_bytes = 0
+        """Of the receive budget; negative: asked for, not granted yet."""
         self._answers: deque[_Answer] = deque()
         self._working: asyncio.Task[None] | None = None
         self._is_paused = False
@@ -73,7 +80,10 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ending = False
         self._muted_until = 0.0
         self._unmuting: asyncio.TimerHandle | None = None
-        self._last_received_at = self._loop.time()
+        self._opened_at = self._last_received_at = self._progress_at = self._loop.time()
+        self._received_bytes = self._progress_bytes = 0
+        self._unsent_before = 0
+        self._last_sent_at = self._opened_at
 
     @property
     def may_ask(self) -> bool:
@@ -85,7 +95,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=self.frontend.limits.write_high_water_bytes)
+        limits = self.frontend.limits
+        self._transport.set_write_buffer_limits(
+            high=limits.write_high_water_bytes
+            if self.is_authenticated
+            else limits.unauthenticated_write_high_water_bytes
+        )
         self.peer_host = _host(transport.get_extra_info("peername"))
         self.local_host = _host(transport.get_extra_info("sockname"))
         self.principal = replace(certificate_principal(transport) or ANONYMOUS, host=self.peer_host)
@@ -97,6 +112,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._last_received_at = self._loop.time()
+        self._received_bytes += nbytes
         if self._is_ending:
             self._receiver.forget()
             return
@@ -110,9 +126,6 @@ class Connection(asyncio.BufferedProtocol):
             self._run()
             self.fail(str(error))
             return
-        if self._receiver.unfinished_bytes != self._unfinished_bytes:
-            self._unfinished_bytes = self._receiver.unfinished_bytes
-            self._reserve(self._unfinished_bytes)
         self._run()
 
     def eof_received(self) -> bool:
@@ -122,7 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         self._is_ending = True
         self._reserve(0)
-        self._frames.clear()
+        self._forget_frames()
         self._answers.clear()
         if self._working is not None:
             self._working.cancel()
@@ -138,13 +151,38 @@ class Connection(asyncio.BufferedProtocol):
         self._can_write = True
         self._run()
 
+    def logged_in(self, principal: Principal, session_ends_at: float | None) -> None:
+        """Who speaks is proved; from now on it is trusted with more of the broker's memory."""
+        self.principal = replace(principal, host=self.peer_host)
+        self.session_ends_at = session_ends_at
+        if self.is_authenticated:
+            return
+        self.is_authenticated = True
+        self._reserve(0)
+        self._budget = self.frontend.budget
+        self._balance()
+        if self._transport is not None:
+            self._transport.set_write_buffer_limits(high=self.frontend.limits.write_high_water_bytes)
+
     # ── requests, one after the other ─────────────────────────────────────────────────────────────
+
+    def _take(self, frame: bytes | memoryview) -> None:
+        self._frames.append(frame)
+        self._waiting_bytes += len(frame)
+
+    def _forget_frames(self) -> None:
+        """The end: what still comes is read and dropped, as closing a socket with unread bytes takes the last answer away."""
+        self._frames.clear()
+        self._waiting_bytes = 0
+        self._balance()
 
     def _run(self) -> None:
         """Begin requests until one has to be waited for; send what is answered."""
         while True:
             while self._frames and self._may_begin():
-                self._begin(self._frames.popleft())
+                frame = self._frames.popleft()
+                self._waiting_bytes -= len(frame)
+                self._begin(frame)
             self._send_answers()
             if not self._frames or not self._may_begin():
                 break
@@ -182,11 +220,16 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     async def _work(self, coroutine: Coroutine[Any, Any, list[Piece] | None], answer: _Answer) -> None:
-        answer.pieces = await coroutine or []
+        try:
+            answer.pieces = await coroutine or []
+        except MalformedRequest:
+            answer.pieces = []
+            raise
 
     def _worked(self, task: asyncio.Task[None]) -> None:
         self._working = None
-        if task.cancelled():
+        if task.cancelled():  # by us, as the peer is gone; else it is nothing that could be answered
+            self.abort()
             return
         error = task.exception()
         if error is not None:
@@ -200,7 +243,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _settled(self, answer: _Answer, future: asyncio.Future[list[Piece]]) -> None:
         """A Produce has its answer. Its handler turns every failure into a code, so an exception is a bug."""
-        if future.cancelled() or self._transport is None:
+        if self._transport is None:
+            return
+        if future.cancelled():
+            self.abort()
             return
         error = future.exception()
         if error is not None:
@@ -241,25 +287,44 @@ class Connection(asyncio.BufferedProtocol):
         """Read, or do not."""
         if self._transport is None or self._transport.is_closing():
             return
-        has_enough = len(self._frames) >= self.frontend.limits.max_waiting_requests or (
-            bool(self._frames) and (not self._can_write or self._is_muted())
-        )
-        should_pause = has_enough or self._reserved_bytes < 0
+        should_wait = bool(self._frames) and self._has_enough()
+        unfinished_bytes = self._receiver.unfinished_bytes
+        if unfinished_bytes or self._reserved_bytes:
+            # Memory is reserved for a request whose turn has come: who has some must not wait for anything but its peer.
+            is_its_turn = self._may_begin()
+            self._reserve(unfinished_bytes if is_its_turn else 0)
+            if not is_its_turn and unfinished_bytes > self.frontend.limits.max_waiting_bytes:
+                should_wait = True
+        should_pause = not self._is_ending and (should_wait or self._reserved_bytes < 0)
         if should_pause and not self._is_paused:
             self._transport.pause_reading()
         elif self._is_paused and not should_pause:
+            self._last_received_at = self._progress_at = self._loop.time()
             self._transport.resume_reading()
         self._is_paused = should_pause
 
+    def _has_enough(self) -> bool:
+        """Whether the requests that wait are as many as may."""
+        limits = self.frontend.limits
+        return (
+            len(self._frames) >= limits.max_waiting_requests
+            or self._waiting_bytes >= limits.max_waiting_bytes
+            or not self._can_write
+            or self._is_muted()
+        )
+
     def _reserve(self, size_bytes: int) -> None:
-        """Exchange the reservation of the receive budget for one of the unfinished frame; without room, reading waits."""
-        budget = self.frontend.budget
+        """Exchange the reservation of the receive budget for one of the unfinished request; without room, reading waits."""
+        if size_bytes < _RESERVED_FROM_BYTES:
+            size_bytes = 0
+        if size_bytes == abs(self._reserved_bytes):
+            return
         if self._reserved_bytes < 0:
-            budget.withdraw(self._granted)
+            self._budget.withdraw(self._granted)
         elif self._reserved_bytes:
-            budget.release(self._reserved_bytes)
+            self._budget.release(self._reserved_bytes)
         self._reserved_bytes = 0
-        if size_bytes and not budget.reserve(size_bytes, self._granted):
+        if size_bytes and not self._budget.reserve(size_bytes, self._granted):
             self._reserved_bytes = -size_bytes
         elif size_bytes:
             self._reserved_bytes = size_bytes
@@ -275,28 +340,64 @@ class Connection(asyncio.BufferedProtocol):
         """Nothing is being worked on."""
         return self._working is None and not self._answers
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Of answers that the socket has not taken."""
+        if self._transport is None:
+            return 0
+        waiting = sum(len(piece) for answer in self._answers for piece in answer.pieces or ())
+        return waiting + self._transport.get_write_buffer_size()
+
     def sweep(self, now: float) -> None:
-        """Close a connection that is silent for too long; one that waits for us is not silent."""
+        """Close a connection that is silent for too long, too slow, or takes nothing of what it is sent. One that waits for us is not
+        silent."""
         limits = self.frontend.limits
-        if not self.is_settled or self._is_paused or self._frames:
+        if self._transport is None:
             return
-        silent_s = now - self._last_received_at
-        if silent_s * 1000 > (
-            limits.idle_timeout_ms if self._receiver.is_between_frames else limits.stall_timeout_ms
+        if (
+            self._is_stuck(now)
+            or (not self.is_authenticated and (now - self._opened_at) * 1000 > limits.login_timeout_ms)
+            or (not self._is_paused and self._is_late(now))
         ):
             self.abort()
+
+    def _is_late(self, now: float) -> bool:
+        """Whether the peer makes no progress with a request that it began, or has been silent for too long."""
+        limits = self.frontend.limits
+        if not self._receiver.is_between_frames:
+            wanted_bytes = max(1, self._receiver.unfinished_bytes // _PROGRESS_SHARE)
+            if self._received_bytes - self._progress_bytes >= wanted_bytes:
+                self._progress_bytes, self._progress_at = self._received_bytes, now
+            return (now - self._progress_at) * 1000 > limits.stall_timeout_ms
+        self._progress_bytes, self._progress_at = self._received_bytes, now
+        is_idle = self.is_settled and not self._frames
+        return is_idle and (now - self._last_received_at) * 1000 > limits.idle_timeout_ms
+
+    def _is_stuck(self, now: float) -> bool:
+        """Whether the peer has taken no byte for too long. There is less patience while others need the memory."""
+        assert self._transport is not None
+        unsent_bytes = self._transport.get_write_buffer_size()
+        if unsent_bytes != self._unsent_before or not unsent_bytes:
+            self._unsent_before, self._last_sent_at = unsent_bytes, now
+            return False
+        limits = self.frontend.limits
+        silent_ms = (now - self._last_sent_at) * 1000
+        return silent_ms > limits.idle_timeout_ms or (
+            silent_ms > limits.stall_timeout_ms and self.frontend.outbox.is_full
+        )
 
     def finish(self) -> None:
         """Take no more requests; close when the answers that are due have been sent."""
         self._is_ending = True
-        self._frames.clear()
+        self._forget_frames()
+        self._send_answers()
         if self.is_settled and self._transport is not None:
             self._transport.close()
 
     def close_after(self, seconds: float) -> None:
         """Take no more requests; close a little later, so that the last answer is read and guessing is slow."""
         self._is_ending = True
-        self._frames.clear()
+        self._forget_frames()
         self._loop.call_later(seconds, self.finish)
 
     def fail(self, why: str) -> None:

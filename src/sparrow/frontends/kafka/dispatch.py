@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sparrow.frontends.kafka.apis import APIS, Api, Route
-from sparrow.frontends.kafka.codec.requests import Header, lift, read_header, read_request
+from sparrow.frontends.kafka.codec.requests import PRODUCE, Header, lift, read_header, read_request
 from sparrow.frontends.kafka.codec.responses import write_response
 from sparrow.frontends.kafka.codec.schema import LOADING, request_class
 from sparrow.frontends.kafka.malformed import MalformedRequest
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Begun = list["Piece"] | asyncio.Future[list["Piece"]] | Coroutine[Any, Any, list["Piece"] | None] | None
 Handler = Callable[[Any, "Call"], Any]
 
+_LARGE_BYTES = 128 << 10
 NO_THROTTLE = timedelta()
 """For `throttle_time` of responses; `throttle.told` fills in what a quota asks for."""
 
@@ -96,9 +97,25 @@ def begin(connection: Connection, frame: bytes | memoryview) -> Begun:
     route = api.route(header.version)
     if route is None:
         return _unsupported(api, call)
+    if len(frame) > _LARGE_BYTES and header.api_key != PRODUCE:
+        return _begin_large(frame, route, call)
+    return _call(_read(frame, route, header), route, call)
+
+
+def _read(frame: bytes | memoryview, route: Route, header: Header) -> Any:
     request = read_request(frame, header)
     if route.schema >= 0 and route.schema != header.version:
         request = lift(request, request_class(header.api_key, route.schema))
+    return request
+
+
+async def _begin_large(frame: bytes | memoryview, route: Route, call: Call) -> list[Piece] | None:
+    """Reading a request of very many elements takes a while: in a thread, so that the loop goes on."""
+    begun = _call(await asyncio.to_thread(_read, frame, route, call.header), route, call)
+    return begun if begun is None or isinstance(begun, list) else await begun
+
+
+def _call(request: Any, route: Route, call: Call) -> Begun:
     handler = _handler(route)
     answer = timed(handler, request, call) if counts_requests(call.broker.quotas) else handler(request, call)
     if answer is None:

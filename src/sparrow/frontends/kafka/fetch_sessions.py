@@ -56,10 +56,11 @@ class Session:
 
 
 class FetchSessions:
-    """The sessions of one door, of which there are at most `slots`."""
+    """The sessions of one door, of which there are at most `slots`, with at most `max_partitions` together."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, max_partitions: int = _MAX_INT) -> None:
         self._slots = slots
+        self._max_partitions = max_partitions
         self._sessions: dict[int, Session] = {}
 
     def __len__(self) -> int:
@@ -69,11 +70,18 @@ class FetchSessions:
         """A new session; its id, or 0 when there is no room: the client goes on with full requests."""
         if len(self._sessions) >= self._slots and not self._evict(now):
             return NO_SESSION
+        while not self.has_room(len(partitions)):
+            if not self._evict(now):
+                return NO_SESSION
         session_id = secrets.randbelow(_MAX_INT - 1) + 1
         while session_id in self._sessions:
             session_id = secrets.randbelow(_MAX_INT - 1) + 1
         self._sessions[session_id] = Session(session_id, uses_ids, used_at=now, partitions=partitions)
         return session_id
+
+    def has_room(self, new: int) -> bool:
+        """Whether the sessions may have so many partitions more."""
+        return sum(len(each.partitions) for each in self._sessions.values()) + new <= self._max_partitions
 
     def find(self, session_id: int) -> Session | None:
         """The session, or None."""

@@ -43,6 +43,11 @@ class FrameReceiver:
         return len(self._frame) if self._frame is not None else 0
 
     @property
+    def received_bytes(self) -> int:
+        """How much of it is there."""
+        return self._filled if self._frame is not None else 0
+
+    @property
     def is_between_frames(self) -> bool:
         return self._frame is None and not self._rest
 

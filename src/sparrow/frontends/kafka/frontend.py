@@ -16,6 +16,7 @@ from sparrow.frontends.kafka.connection import Connection
 from sparrow.frontends.kafka.fetch_sessions import FetchSessions
 from sparrow.frontends.kafka.framing import SCRATCH_BYTES
 from sparrow.frontends.kafka.limits import KafkaLimits
+from sparrow.frontends.kafka.outbox import Outbox
 from sparrow.frontends.tls import tls_options
 
 if TYPE_CHECKING:
@@ -72,11 +73,15 @@ class KafkaFrontend:
         self.limits = limits or KafkaLimits()
         self.node_id = broker.config.node_id
         self.budget = ReceiveBudget(self.limits.receive_budget_bytes)
+        self.login_budget = ReceiveBudget(self.limits.login_budget_bytes)
+        self.outbox = Outbox(self.limits.send_budget_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         """What all connections read into before a frame is known."""
         self.draining: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the door closes; long polls end then."""
-        self.fetch_sessions = FetchSessions(self.limits.max_fetch_sessions)
+        self.fetch_sessions = FetchSessions(
+            self.limits.max_fetch_sessions, self.limits.max_fetch_session_partitions
+        )
         self._connections: set[Connection] = set()
         self._all_gone = asyncio.Event()
         self._numbers = itertools.count(1)
@@ -121,8 +126,7 @@ class KafkaFrontend:
                 )
                 continue
             self._servers.append(server)
-            port = server.sockets[0].getsockname()[1]
-        self._ports[listener.name] = port
+            port = self._ports[listener.name] = server.sockets[0].getsockname()[1]
         if self._sweeping is None:
             self._sweep_later()
             loop.run_in_executor(None, _preload)
@@ -179,6 +183,7 @@ class KafkaFrontend:
     def dismiss(self, connection: Connection) -> None:
         """Count a connection out."""
         self._connections.discard(connection)
+        self.outbox.forget(connection)
         if not self._connections:
             self._all_gone.set()
 

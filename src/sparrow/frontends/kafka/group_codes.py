@@ -1,27 +1,17 @@
-"""Groups' errors, states and kinds as Kafka's words."""
+"""Groups' errors and states as Kafka's words."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import DiskFull, StorageFailed
-from sparrow.broker.groups.description import GroupType
 from sparrow.frontends.kafka.errors import code_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from sparrow.base.errors import SparrowError
     from sparrow.broker.groups.description import GroupState
-
-_TYPE_WORDS: Final[Mapping[GroupType, str]] = {
-    GroupType.CLASSIC: "Classic",
-    GroupType.CONSUMER: "Consumer",
-    GroupType.SHARE: "Share",
-    GroupType.SPARROW: "Sparrow",
-}
 
 
 def group_code(error: SparrowError) -> ErrorCode:
@@ -34,8 +24,3 @@ def group_code(error: SparrowError) -> ErrorCode:
 def state_word(state: GroupState) -> str:
     """ "preparing-rebalance" is "PreparingRebalance"."""
     return "".join(part.capitalize() for part in state.value.split("-"))
-
-
-def type_word(kind: GroupType) -> str:
-    """The kind of a group; clients that do not know it call it unknown."""
-    return _TYPE_WORDS[kind]

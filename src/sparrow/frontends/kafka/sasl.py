@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrow.base.errors import NotAuthenticated
 from sparrow.broker.authz import Principal
-from sparrow.broker.scram import Mechanism, wrong_credentials
+from sparrow.broker.scram import MAX_MESSAGE_BYTES, Mechanism, wrong_credentials
 
 if TYPE_CHECKING:
     from sparrow.broker.scram import ScramServer
@@ -62,6 +62,8 @@ class Exchange:
 
 def _name_and_password(token: bytes) -> tuple[str, str]:
     """PLAIN's message (RFC 4616): authorization id, name, password, with NUL between."""
+    if len(token) > MAX_MESSAGE_BYTES:  # it is not worth waiting for its turn
+        raise wrong_credentials(PLAIN)
     try:
         authorization_id, name, password = token.decode().split("\0")
     except ValueError:

@@ -86,9 +86,13 @@ class NativeFrontend:
         """
         loop = asyncio.get_running_loop()
         if sock is not None:
-            self._server = await loop.create_server(self._connected, sock=sock, backlog=BACKLOG, **tls_options(tls))
+            self._server = await loop.create_server(
+                self._connected, sock=sock, backlog=BACKLOG, **tls_options(tls)
+            )
         else:
-            self._server = await loop.create_server(self._connected, host, port, backlog=BACKLOG, **tls_options(tls))
+            self._server = await loop.create_server(
+                self._connected, host, port, backlog=BACKLOG, **tls_options(tls)
+            )
         self._sweep_later()
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
@@ -145,11 +149,12 @@ class NativeFrontend:
         if not self._sessions:
             self._all_gone.set()
 
-    def spawn(self, doing: Coroutine[Any, Any, None]) -> None:
-        """Run something that belongs to no connection any more."""
+    def spawn(self, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run something that nobody waits for, such as what belongs to no connection any more."""
         task = asyncio.get_running_loop().create_task(doing)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
 

@@ -31,6 +31,8 @@ class NativeLimits:
     max_waiting_work: int = 256
     """Calls and commits of one connection that wait; above it the connection is not read from."""
     hello_timeout_ms: int = 10_000
+    failed_authentication_delay_ms: int = 100
+    """How long the answer to a wrong login waits."""
     idle_timeout_ms: int = 60_000
     """0: never."""
     stall_timeout_ms: int = 30_000

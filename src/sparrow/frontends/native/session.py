@@ -7,6 +7,7 @@ the channel, or, if it is a bug in this very module, the end of the connection; 
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -61,6 +62,7 @@ class Session:
         "_is_finishing",
         "_is_lost",
         "_liveness",
+        "_login",
         "_producers",
         "_pump",
         "_subscriptions",
@@ -89,6 +91,7 @@ class Session:
         self._certified: Principal | None = None
         """Who the certificate says it is, where TLS asked for one."""
         self._frontend = frontend
+        self._login: asyncio.Future[Any] | None = None
         self._pump = pump
         self._liveness = Liveness(frontend.broker.clock.monotonic())
         self._producers: dict[int, ProducerChannel] = {}
@@ -155,6 +158,8 @@ class Session:
 
     def lost(self) -> None:
         self._is_lost = True
+        if self._login is not None:  # a password that nobody waits for is not worth the work
+            self._login.cancel()
         self._throttle.close()
         if self._work is not None:
             self._work.cancel()
@@ -291,26 +296,35 @@ class Session:
         try:
             principal = self._frontend.authenticator.authenticate(head.credentials, self.peer)
         except Exception as error:  # noqa: BLE001 - the connection ends, not the broker
-            self._refuse(error)
+            self._login = self._frontend.spawn(self._refuse(error))
             return
         if isinstance(principal, Principal):
-            self._welcome(principal)
+            self._welcome(self._identity(principal))
         else:
-            self._frontend.spawn(self._await_principal(principal))
+            self._login = login = asyncio.ensure_future(principal)
+            login.add_done_callback(self._authenticated)
 
-    async def _await_principal(self, pending: Awaitable[Principal]) -> None:
-        try:
-            principal = await pending
-        except Exception as error:  # noqa: BLE001 - the connection ends, not the broker
-            self._refuse(error)
+    def _identity(self, principal: Principal) -> Principal:
+        """Who shows a certificate does not become nobody by showing credentials that say nothing."""
+        return self._certified if principal == ANONYMOUS and self._certified is not None else principal
+
+    def _authenticated(self, answer: asyncio.Future[Principal]) -> None:
+        if answer.cancelled():
             return
-        self._welcome(principal)
+        error = answer.exception()
+        if isinstance(error, Exception):
+            self._login = self._frontend.spawn(self._refuse(error))
+            return
+        self._welcome(self._identity(answer.result()))
         self._pump.flush()
 
-    def _refuse(self, error: Exception) -> None:
+    async def _refuse(self, error: Exception) -> None:
+        """Wait, so that guessing is slow, then say why, and end."""
         told = translate(error, "authentication", self.logger)
         self.logger.warning("%s is not let in: %s", self.peer, told)
+        await asyncio.sleep(self.limits.failed_authentication_delay_ms / 1000)
         self.end(told)
+        self._pump.flush()
 
     def _welcome(self, principal: Principal) -> None:
         self.principal = replace(principal, host=self._host)

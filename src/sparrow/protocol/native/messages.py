@@ -115,7 +115,7 @@ class Hello(Head, frozen=True):
     client_name: str = ""
     client_version: str = ""
     credentials: dict[str, str] = {}
-    """{} anonymous; {"token": …} a bearer token."""
+    """{} anonymous, or who the TLS certificate says; {"token": …} a bearer token; {"user": …, "password": …}."""
 
 
 class Welcome(Head, frozen=True):

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from sparrow.frontends.kafka.codec.varint import read_varint
 from sparrow.frontends.kafka.malformed import MalformedRequest
 
+MAX_ELEMENTS = 50_000
+"""Topics, partitions and tagged fields of one request; a partition that is meant has a batch of 61 bytes at least."""
 FIRST_FLEXIBLE = 9
 FIRST_WITH_IDS = 13
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
@@ -49,9 +51,10 @@ class ProduceRequest:
 class _Cursor:
     """A place in a frame. Every read checks that it stays inside."""
 
-    __slots__ = ("_at", "_frame", "_is_flexible")
+    __slots__ = ("_at", "_elements_left", "_frame", "_is_flexible")
 
     def __init__(self, frame: memoryview, at: int, *, is_flexible: bool) -> None:
+        self._elements_left = MAX_ELEMENTS
         self._frame = frame
         self._at = at
         self._is_flexible = is_flexible
@@ -98,7 +101,13 @@ class _Cursor:
             raise MalformedRequest(
                 f"{count} elements are announced, {len(self._frame) - self._at} bytes are left"
             )
+        self._take(count)
         return count
+
+    def _take(self, count: int) -> None:
+        self._elements_left -= count
+        if self._elements_left < 0:
+            raise MalformedRequest(f"a produce request has more than {MAX_ELEMENTS} elements")
 
     def maybe_bytes(self) -> memoryview | None:
         size = self.length(_INT32)
@@ -108,6 +117,8 @@ class _Cursor:
         if not self._is_flexible:
             return
         count, self._at = read_varint(self._frame, self._at)
+        if count:
+            self._take(count)
         for _ in range(count):
             _, self._at = read_varint(self._frame, self._at)
             size, self._at = read_varint(self._frame, self._at)

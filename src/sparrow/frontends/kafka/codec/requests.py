@@ -10,7 +10,7 @@ from kio.serial import entity_reader
 
 from sparrow.frontends.kafka.codec.produce import read_produce
 from sparrow.frontends.kafka.codec.schema import Class, request_class, wire_fields
-from sparrow.frontends.kafka.codec.skim import check_lengths
+from sparrow.frontends.kafka.codec.skim import MAX_ELEMENTS, check_lengths
 from sparrow.frontends.kafka.codec.varint import read_varint
 from sparrow.frontends.kafka.malformed import MalformedRequest
 
@@ -82,6 +82,8 @@ def _reader(kind: Class) -> Callable[[Any, int], tuple[Any, int]]:
 
 def _skip_tagged_fields(frame: bytes | memoryview, offset: int) -> int:
     count, offset = read_varint(frame, offset)
+    if count > MAX_ELEMENTS:
+        raise MalformedRequest(f"{count} tagged fields are announced")
     for _ in range(count):
         _, offset = read_varint(frame, offset)
         size, offset = read_varint(frame, offset)

@@ -2,11 +2,14 @@
 
 kio makes room for as many elements as a count announces before it reads the first (version 0.6.5), so that a request of sixty bytes can ask for
 a hundred gigabytes and end the process. It also reads null where the schema has none. The walk refuses both; it decodes nothing.
+
+It also refuses requests of more elements than anybody needs: each costs some microseconds and some hundred bytes, however few it has on the wire.
 """
 
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Final
@@ -18,6 +21,18 @@ from sparrow.frontends.kafka.malformed import MalformedRequest
 Buffer = bytes | memoryview
 Step = Callable[[Buffer, int], int]
 """Walks over one thing: (frame, where it begins) → where it ends, which may lie behind the frame's end."""
+
+MAX_ELEMENTS: Final = 250_000
+"""Elements of all arrays of a request together, tagged fields included."""
+
+
+class _Left(threading.local):
+    """How many elements the request that this thread walks over may still have."""
+
+    elements = 0
+
+
+_left: Final = _Left()
 
 _SIZES: Final = {
     "int8": 1,
@@ -45,14 +60,22 @@ def check_lengths(kind: Class, frame: Buffer, offset: int) -> None:
     """Walk over a message of class `kind` that begins at `offset`.
 
     Raises:
-        MalformedRequest: it does not fit into the frame, a count or length is negative, or null stands where it must not.
+        MalformedRequest: it does not fit into the frame, a count or length is negative, null stands where it must not, or there are too
+            many elements.
     """
+    _left.elements = MAX_ELEMENTS
     try:
         end = _message(kind)(frame, offset)
     except (struct.error, IndexError):
         end = len(frame) + 1
     if end > len(frame):
         raise MalformedRequest(f"{kind.__name__} version {kind.__version__} is cut short")
+
+
+def _take(count: int) -> None:
+    _left.elements -= count
+    if _left.elements < 0:
+        raise MalformedRequest(f"a request has more than {MAX_ELEMENTS} elements")
 
 
 @cache
@@ -144,6 +167,8 @@ def _array(one: Step, length: Length, field: WireField) -> Step:
             raise MalformedRequest(
                 f"{field.name} announces {count} elements, {max(0, len(frame) - offset)} bytes are left"
             )
+        if count > 0:
+            _take(count)
         if fixed:
             return offset + max(0, count) * fixed
         for _ in range(count):
@@ -163,6 +188,7 @@ def _tags(fields: list[WireField]) -> Step:
 
     def walk(frame: Buffer, offset: int) -> int:
         count, offset = read_varint(frame, offset)
+        _take(count)
         for _ in range(count):
             tag, offset = read_varint(frame, offset)
             size, offset = read_varint(frame, offset)

@@ -41,7 +41,7 @@ def handle(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
         name, version = request.client_software_name, request.client_software_version
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
             return _response(ErrorCode.invalid_request, call.version)
-        call.connection.software = f"{name} {version}"
+        call.connection.software = f"{name[:100]} {version[:100]}"
     return _response(ErrorCode.none, call.version)
 
 

@@ -65,11 +65,14 @@ async def handle(request: Any, call: Call) -> Any:
         max_wait_ms=round(request.max_wait.total_seconds() * 1000),
         committed=request.isolation_level == READ_COMMITTED,
         stop=call.frontend.draining,
+        memory=call.frontend.outbox,
         principal=call.principal,
     )
-    throttle_ms = after_fetch(call, sum(result.size_bytes for result in results))
+    size_bytes = sum(result.size_bytes for result in results)
+    throttle_ms = after_fetch(call, size_bytes)
     if throttle_ms:
         return _throttled(plan, call, throttle_ms)
+    call.frontend.outbox.add(call.connection, size_bytes)
     fetched = {key: result for (key, _), result in zip(wanted, results, strict=True)}
     return _answer(plan, call, fetched, committed=request.isolation_level == READ_COMMITTED)
 
@@ -101,14 +104,27 @@ def _plan(request: Any, call: Call) -> _Plan | ErrorCode:
     session = sessions.find(session_id)
     if session is None:
         return ErrorCode.fetch_session_id_not_found
-    if session.epoch != epoch:
+    return _resume(session, request, call)
+
+
+def _resume(session: Session, request: Any, call: Call) -> _Plan | ErrorCode:
+    """The next request of a session."""
+    sessions = call.frontend.fetch_sessions
+    if session.epoch != request.session_epoch:
         return ErrorCode.invalid_fetch_session_epoch
-    if session.uses_ids != uses_ids:
+    if session.uses_ids != (call.version >= FIRST_WITH_IDS):
         return ErrorCode.fetch_session_topic_id_error
-    sessions.advance(session, now)
+    sessions.advance(session, asyncio.get_running_loop().time())
+    before = len(session.partitions)
+    _update(session, _requested(request, call))
     for key in _forgotten(request, call):
         session.partitions.pop(key, None)
-    _update(session, _requested(request, call))
+    if not session.partitions:
+        sessions.close(session.id)
+        return _Plan({})
+    if len(session.partitions) > before and not sessions.has_room(0):
+        sessions.close(session.id)
+        return ErrorCode.fetch_session_id_not_found  # the client begins anew, and is told to go on without
     return _Plan(dict(session.partitions), session, session.id)
 
 

@@ -24,7 +24,7 @@ from sparrow.broker.groups.description import GroupState
 from sparrow.broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from sparrow.frontends.kafka.acl_codes import authorized_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
-from sparrow.frontends.kafka.group_codes import group_code, state_word, type_word
+from sparrow.frontends.kafka.group_codes import group_code, state_word
 
 if TYPE_CHECKING:
     from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
@@ -176,7 +176,7 @@ def list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
         _listed(info)
         for info in call.broker.group_verbs.list_groups(principal=call.principal)
         if (not states or state_word(info.state).lower() in states)
-        and (not types or type_word(info.type).lower() in types)
+        and (not types or info.type.value in types)
     )
     return ListGroupsResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=groups)
 
@@ -186,7 +186,7 @@ def _listed(info: GroupInfo) -> ListedGroup:
         group_id=GroupId(info.group),
         protocol_type=info.protocol_type,
         group_state=state_word(info.state),
-        group_type=type_word(info.type),
+        group_type=info.type.value,
     )
 
 

@@ -35,6 +35,8 @@ READ_COMMITTED = 1
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """The version that brought a special timestamp."""
 _NOT_FOUND = (-1, -1)
+_AT_ONCE = 256
+"""Partitions that are looked at before the loop may do something else."""
 
 
 async def handle(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
@@ -44,9 +46,13 @@ async def handle(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse
         (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
     )
     topics = []
+    done = 0
     for topic in request.topics:
         partitions = []
         for each in topic.partitions:
+            done += 1
+            if done % _AT_ONCE == 0:
+                await asyncio.sleep(0)
             if times[topic.name, each.partition_index] > 1:
                 partitions.append(_failed(each, ErrorCode.invalid_request))
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 NOT_ASKED = -(1 << 31)
 """`authorized_operations` of a response when they were not asked for (KIP-430)."""
 _ALL_TOPICS_VERSION_0 = 0
+_AT_ONCE = 100
+"""Topics that are looked up, and made, at the same time."""
 
 
 def handle(request: MetadataRequest, call: Call) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
@@ -52,13 +55,14 @@ async def _handle_some(
     request: MetadataRequest, call: Call, wanted: tuple[MetadataRequestTopic, ...]
 ) -> MetadataResponse:
     may_create = request.allow_auto_topic_creation or call.version < 4
-    seen: set[object] = set()
-    topics = []
-    for each in wanted:
-        key = each.name or each.topic_id or ""
-        if key not in seen:
-            seen.add(key)
-            topics.append(await _find(each, call, may_create=may_create))
+    different = list({each.name or each.topic_id or "": each for each in wanted}.values())
+    if len(different) == 1:
+        return _response(request, call, [await _find(different[0], call, may_create=may_create)])
+    topics: list[MetadataResponseTopic] = []
+    for first in range(0, len(different), _AT_ONCE):
+        some = different[first : first + _AT_ONCE]
+        # What has to be made shares a commit; what is there takes no time, and neither holds up the loop.
+        topics += await asyncio.gather(*(_find(each, call, may_create=may_create) for each in some))
     return _response(request, call, topics)
 
 
@@ -92,9 +96,7 @@ def _find_by_id(topic_id: uuid.UUID | None, call: Call) -> MetadataResponseTopic
 def _failed(
     code: ErrorCode, *, name: str | None = None, topic_id: uuid.UUID | None = None
 ) -> MetadataResponseTopic:
-    return MetadataResponseTopic(
-        error_code=code, name=name if name is not None else "", topic_id=topic_id, partitions=()
-    )
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=())
 
 
 def _topic(info: TopicInfo, call: Call) -> MetadataResponseTopic:

@@ -7,6 +7,7 @@ next request. Nothing here looks at a record.
 from __future__ import annotations
 
 import asyncio
+import struct
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.produce.v12 import response as named
 from kio.schema.produce.v13 import response as identified
 
-from sparrow.base.errors import InvalidRecord, SparrowError, UnsupportedCompression
+from sparrow.base.errors import InvalidRecord, NotAuthorized, SparrowError, UnsupportedCompression
 from sparrow.broker.partition import ACKS_NONE, refuse_transactional
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.handlers import transactional_produce
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 FIRST_WITH_IDS = 13
 FIRST_WITH_ZSTD = 7
 ACKS = (-1, 0, 1)
+_INT32 = struct.Struct(">i")
+_LENGTH_AT = 8
+_LOG_OVERHEAD = 12
+"""Base offset and length, which do not count in the length; Kafka ignores less than that behind a batch."""
 _MAGIC_AT = 16
 _CODEC_AT = 22
 _ZSTD = 4
@@ -95,6 +100,11 @@ def _publish(
         return call.broker.publish(
             name, each.index, data, acks=request.acks, admit=admit, principal=call.principal
         )
+    except NotAuthorized as error:
+        failure = _failure_of(error, call.version)
+        if not isinstance(topic, str):  # an id is no secret, the name is
+            failure.text = "Authorization failed."
+        return failure
     except SparrowError as error:
         return _failure_of(error, call.version)
 
@@ -113,6 +123,9 @@ def _checked(records: memoryview | None, version: int) -> memoryview:
         )
     if version < FIRST_WITH_ZSTD and records[_CODEC_AT] & 7 == _ZSTD:
         raise UnsupportedCompression("zstd needs produce requests of version 7 or later (KIP-110)")
+    (length,) = _INT32.unpack_from(records, _LENGTH_AT)
+    if 0 <= length < len(records) - 2 * _LOG_OVERHEAD:
+        raise InvalidRecord("a produce request carries exactly one record batch for each partition")
     return records
 
 

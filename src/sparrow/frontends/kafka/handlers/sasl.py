@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -99,9 +98,7 @@ async def _receive(connection: Connection, token: bytes) -> tuple[bytes, float]:
         return answer, 0.0
     now = asyncio.get_running_loop().time()
     principal, ends_at = session.complete(now)
-    connection.principal = replace(principal, host=connection.peer_host)
-    connection.is_authenticated = True
-    connection.session_ends_at = ends_at
+    connection.logged_in(principal, ends_at)
     log.info("connection %s of %s: %s logged in", connection.id, connection.peer_host, principal)
     return answer, 0.0 if ends_at is None else ends_at - now
 

@@ -75,6 +75,7 @@ def _partitions_asked_for(topic: CreatableTopic) -> int:
 
 
 async def _create(topic: CreatableTopic, call: Call, *, validate_only: bool, refused: bool) -> None:
+    call.broker.require_create(call.principal, topic.name)  # before anything else that is wrong is told
     if refused:
         raise Refusal(
             ErrorCode.policy_violation, f"A request may make {MAX_NEW_PARTITIONS} partitions, and no more."

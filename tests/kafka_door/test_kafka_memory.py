@@ -1,0 +1,168 @@
+"""What clients can make the broker keep in memory, and how long they may keep others waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+import sparrow.testing
+from sparrow.broker.broker import Broker
+from sparrow.frontends.kafka import KafkaFrontend, KafkaLimits, Listener
+from sparrow.frontends.kafka.fetch_sessions import NO_SESSION, FetchSessions, SessionPartition
+from sparrow.frontends.kafka.outbox import Outbox
+from sparrow.records.builder import build_batch
+from sparrow.testing.running import RunningBroker
+from tests.kafka_door.raw import RawClient, encode, request
+from tests.kafka_door.requests import fetch, make_topic, produce
+
+LARGE = build_batch([bytes(900_000)])
+SECONDS = 30
+
+
+def long_poll(topic: str) -> Any:
+    wanted = [{"partition": 0, "fetch_offset": 0}]
+    return fetch(12, topic, wanted, session_epoch=-1, max_wait=timedelta(hours=1), min_bytes=1)
+
+
+def offset_of(response: Any) -> int:
+    found = response.responses[0].partition_responses[0]
+    assert found.error_code is ErrorCode.none
+    offset: int = found.base_offset
+    return offset
+
+
+# ── what comes in ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_large_request_is_not_received_before_its_turn(
+    raw: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    make_topic(raw, topic)
+    raw.send(long_poll(topic))
+    raw.socket.settimeout(1)
+    sent = 0
+    with pytest.raises(TimeoutError):
+        while sent < 60 << 20:
+            sent += raw.socket.send(struct.pack(">i", 60 << 20) if sent == 0 else bytes(1 << 20))
+    assert sent < 60 << 20
+
+
+def test_a_large_request_behind_a_long_poll_is_answered_after_it(
+    raw: RawClient, broker: RunningBroker, topic: str
+) -> None:
+    make_topic(raw, topic)
+    raw.send(long_poll(topic))
+    sending = threading.Thread(target=raw.send, args=[produce(9, topic, [(1, LARGE)])])
+    sending.start()
+    with RawClient(broker.kafka) as other:
+        assert offset_of(other.call(produce(9, topic, [(0, build_batch([b"x"]))]))) == 0
+    assert raw.receive(1, 12).responses[0].partitions[0].error_code is ErrorCode.none
+    assert offset_of(raw.receive(0, 9)) == 0
+    sending.join()
+
+
+def test_who_waits_for_records_takes_no_memory_from_who_brings_some(topic: str) -> None:
+    with sparrow.testing.broker(receive_budget_bytes=1 << 20) as broker, RawClient(broker.kafka) as raw:
+        make_topic(raw, topic)
+        with RawClient(broker.kafka) as waiting:
+            waiting.send(long_poll(topic))
+            waiting.send_bytes(struct.pack(">i", 1 << 20) + bytes(200_000))
+            for offset in range(3):
+                assert offset_of(raw.call(produce(9, topic, [(1, LARGE)]))) == offset
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(struct.pack(">hhihi", 3, 1, 1, -1, 300_000) + bytes(600_000), id="topics"),
+        pytest.param(struct.pack(">hhihhhi", 0, 3, 1, -1, -1, 1, 1000) + struct.pack(">i", 60_000) + bytes(360_000), id="produce"),
+        pytest.param(struct.pack(">hhih", 3, 12, 1, -1) + b"\xff\xff\xff\x0f" + bytes(600_000), id="tagged fields"),
+    ],
+)  # fmt: skip
+def test_a_request_of_absurdly_many_elements_ends_the_connection(
+    raw: RawClient, broker: RunningBroker, body: bytes
+) -> None:
+    raw.send_bytes(struct.pack(">i", len(body)) + body)
+    assert raw.is_closed()
+    with RawClient(broker.kafka) as other:
+        assert other.call(request(18, 0)).error_code is ErrorCode.none
+
+
+def test_a_request_of_very_many_elements_is_answered_as_any(raw: RawClient) -> None:
+    body = struct.pack(">hhihi", 3, 1, 1, -1, 200_000) + bytes(400_000)
+    raw.send_bytes(struct.pack(">i", len(body)) + body)
+    assert len(raw.receive_frame()) > 4
+
+
+# ── what goes out ─────────────────────────────────────────────────────────────────────────────────
+
+
+class Debtor:
+    unsent_bytes = 0
+
+
+def test_fetches_get_less_when_much_is_unsent_and_more_when_it_was_taken() -> None:
+    outbox, debtor = Outbox(1000), Debtor()
+    assert outbox.take(100) == 100
+    outbox.give_back(100)
+    assert outbox.take(1000) == 250
+    outbox.give_back(250)
+    debtor.unsent_bytes = 1200
+    outbox.add(debtor, 1200)  # type: ignore[arg-type]
+    assert outbox.is_full
+    assert outbox.take(100) == 0
+    debtor.unsent_bytes = 0
+    outbox.look()
+    assert outbox.take(100) == 100
+
+
+@pytest.fixture
+async def door(tmp_path: Any) -> AsyncIterator[tuple[KafkaFrontend, int]]:
+    limits = KafkaLimits(sweep_interval_ms=20, idle_timeout_ms=500, write_high_water_bytes=64 << 10)
+    async with Broker(tmp_path / "data") as broker:
+        frontend = KafkaFrontend(broker, limits=limits)
+        port = await frontend.start(Listener("kafka", "127.0.0.1", 0))
+        yield frontend, port
+        await frontend.drain(1)
+
+
+async def test_a_client_that_takes_nothing_of_its_answers_is_put_out(door: tuple[KafkaFrontend, int]) -> None:
+    frontend, port = door
+    loop = asyncio.get_running_loop()
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        await loop.sock_connect(client, ("127.0.0.1", port))
+        asked = encode(request(18, 0), 1) * 100
+        with pytest.raises(ConnectionError):
+            async with asyncio.timeout(SECONDS):
+                while True:
+                    await loop.sock_sendall(client, asked)
+    async with asyncio.timeout(SECONDS):
+        while frontend.connections:
+            await asyncio.sleep(0.01)
+
+
+# ── sessions ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_sessions_have_so_many_partitions_and_no_more() -> None:
+    def partitions(count: int) -> Any:
+        return {("topic", n): SessionPartition(0, 1) for n in range(count)}
+
+    sessions = FetchSessions(10, max_partitions=100)
+    first = sessions.create(partitions(60), 0.0, uses_ids=False)
+    assert first != NO_SESSION
+    assert sessions.create(partitions(60), 1.0, uses_ids=False) == NO_SESSION
+    assert sessions.create(partitions(40), 1.0, uses_ids=False) != NO_SESSION
+    # Once the first has not been used for long, its room is another's.
+    assert sessions.create(partitions(60), 500.0, uses_ids=False) != NO_SESSION
+    assert sessions.find(first) is None
