@@ -7,7 +7,7 @@ ROUNDS ?= 100
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports pytest bench bench-quick crash fuzz clean
+.PHONY: help setup demo test lint types imports pytest bench bench-quick crash fuzz compat clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -45,6 +45,9 @@ crash: setup  ## kill -9 under load, many rounds (ROUNDS=100)
 fuzz: setup  ## raw bytes into the Kafka door, coverage-guided (FUZZ_SECONDS=60; Linux on x86-64)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python 'atheris>=3.0'
 	$(BIN)/python -m fuzz.kafka_requests -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 -artifact_prefix=fuzz/found-
+
+compat: setup  ## Kafka's Java clients and tools, and franz-go; needs Java, Go, Maven Central and Go's proxy
+	@$(BIN)/python -m tests.compat
 
 clean:  ## remove what the targets made
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -501,6 +501,22 @@ def test_who_has_only_the_id_of_a_topic_does_not_learn_its_name(place: Place) ->
             assert SECRET not in str(answer)
 
 
+def test_a_fetch_session_is_that_of_who_began_it(place: Place) -> None:
+    def fetch(session_id: int, epoch: int, topics: list[dict[str, Any]]) -> Row:
+        fields = {"max_wait": SECOND, "min_bytes": 0, "session_id": session_id, "session_epoch": epoch}
+        return Row(1, None, {**fields, "topics": topics}, first=12, last=12)
+
+    wanted = [{"topic": SECRET, "partitions": [PARTITION]}]
+    ((_, begun),) = place.asks("root", fetch(0, 0, wanted))
+    for epoch in (1, -1):
+        for _, answer in place.asks("nobody", fetch(begun.session_id, epoch, [])):
+            assert SECRET not in str(answer)
+            assert answer.session_id == 0
+    for _, answer in place.asks("root", fetch(begun.session_id, 1, [])):
+        assert not codes(answer)
+        assert answer.session_id == begun.session_id
+
+
 @pytest.mark.parametrize("wrong", [{"replication_factor": 7}, {"num_partitions": 20_000}])
 def test_who_may_not_make_a_topic_is_told_that_first(place: Place, wrong: dict[str, int]) -> None:
     topic = {"name": "new", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}

@@ -96,7 +96,7 @@ class Partition:
         self._loop = loop
         self._log: PartitionLog | None = None
         self._producers = ProducerStates()
-        self._waiters: list[Waiter] = []
+        self._waiters: dict[Waiter, None] = {}
         self._is_deleted = False
 
     # ── the log behind it ─────────────────────────────────────────────────────────────────────────
@@ -193,16 +193,15 @@ class Partition:
 
     def wait(self, waiter: Waiter) -> None:
         """Wake `waiter` once, at the next append."""
-        self._waiters.append(waiter)
+        self._waiters[waiter] = None
 
     def stop_waiting(self, waiter: Waiter) -> None:
         """Forget a waiter; one that does not wait is no error."""
-        if waiter in self._waiters:
-            self._waiters.remove(waiter)
+        self._waiters.pop(waiter, None)
 
     def wake_waiters(self) -> None:
         """Wake everybody who waits: there is more, or the partition is gone."""
-        waiters, self._waiters = self._waiters, []
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             waiter.wake()
 
@@ -249,10 +248,10 @@ class Partition:
 
     def _known(self, batches: list[Batch]) -> AcceptedBatch | None:
         """The first answer to an idempotent batch that was sent again."""
+        if len(batches) > 1 and any(header.producer_id >= 0 for header, _ in batches):
+            raise InvalidRecord("an idempotent producer sends one batch for a partition at a time")
         if batches[0][0].producer_id < 0:
             return None
-        if len(batches) != 1:
-            raise InvalidRecord("an idempotent producer sends one batch for a partition at a time")
         return self._producers.check(batches[0][0])
 
     def _append(

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparrow.broker.authz import ANONYMOUS
@@ -31,6 +33,8 @@ log = logging.getLogger("sparrow.kafka")
 _LAST_WORDS_S: Final = 5.0
 _RESERVED_FROM_BYTES: Final = 4 << 10
 """Smaller frames need no reservation: so many bytes per connection are bounded by the number of connections."""
+_TURN_S: Final = 0.01
+"""How long a connection's requests are worked on before the loop does something else."""
 _PROGRESS_SHARE: Final = 20
 """An unfinished frame must grow by this part of its size within the stall time-out."""
 
@@ -129,6 +133,7 @@ class Connection(asyncio.BufferedProtocol):
         self._run()
 
     def eof_received(self) -> bool:
+        self._run(math.inf)  # what was sent before is done, as far as it has to wait for nothing
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
@@ -176,16 +181,21 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting_bytes = 0
         self._balance()
 
-    def _run(self) -> None:
-        """Begin requests until one has to be waited for; send what is answered."""
-        while True:
-            while self._frames and self._may_begin():
+    def _run(self, turn_s: float = _TURN_S) -> None:
+        """Begin requests until one has to be waited for, or others want their turn; send what is answered."""
+        turn_ends_at = monotonic() + turn_s
+        is_over = False
+        while not is_over:
+            while self._frames and self._may_begin() and not is_over:
                 frame = self._frames.popleft()
                 self._waiting_bytes -= len(frame)
                 self._begin(frame)
+                is_over = monotonic() > turn_ends_at
             self._send_answers()
             if not self._frames or not self._may_begin():
                 break
+        else:
+            self._loop.call_soon(self._run)
         self._balance()
 
     def _begin(self, frame: bytes | memoryview) -> None:

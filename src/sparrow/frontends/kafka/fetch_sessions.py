@@ -13,8 +13,12 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from sparrow.broker.authz import ANONYMOUS
+
 if TYPE_CHECKING:
     import uuid
+
+    from sparrow.broker.authz import Principal
 
 NO_SESSION: Final = 0
 FINAL_EPOCH: Final = -1
@@ -49,6 +53,8 @@ class Session:
     epoch: int = 1
     used_at: float = 0.0
     partitions: dict[Key, SessionPartition] = field(default_factory=dict)
+    owner: Principal = ANONYMOUS
+    """To others it does not exist: numbers can be guessed, and a session names topics."""
 
     def moved_back(self, key: Key) -> None:
         """A partition gave records: others go first next time."""
@@ -66,7 +72,14 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def create(self, partitions: dict[Key, SessionPartition], now: float, *, uses_ids: bool) -> int:
+    def create(
+        self,
+        partitions: dict[Key, SessionPartition],
+        now: float,
+        *,
+        uses_ids: bool,
+        owner: Principal = ANONYMOUS,
+    ) -> int:
         """A new session; its id, or 0 when there is no room: the client goes on with full requests."""
         if len(self._sessions) >= self._slots and not self._evict(now):
             return NO_SESSION
@@ -76,7 +89,9 @@ class FetchSessions:
         session_id = secrets.randbelow(_MAX_INT - 1) + 1
         while session_id in self._sessions:
             session_id = secrets.randbelow(_MAX_INT - 1) + 1
-        self._sessions[session_id] = Session(session_id, uses_ids, used_at=now, partitions=partitions)
+        self._sessions[session_id] = Session(
+            session_id, uses_ids, used_at=now, partitions=partitions, owner=owner
+        )
         return session_id
 
     def has_room(self, new: int) -> bool:

@@ -94,14 +94,17 @@ def _plan(request: Any, call: Call) -> _Plan | ErrorCode:
     uses_ids = call.version >= FIRST_WITH_IDS
     session_id = getattr(request, "session_id", NO_SESSION)
     epoch = getattr(request, "session_epoch", FINAL_EPOCH)
+    session = sessions.find(session_id)
+    if session is not None and session.owner != call.principal:
+        session = None
     if epoch in {FINAL_EPOCH, FIRST_EPOCH}:
-        sessions.close(session_id)
+        if session is not None:
+            sessions.close(session_id)
         partitions = dict(_requested(request, call))
         created = NO_SESSION
         if epoch == FIRST_EPOCH and partitions:
-            created = sessions.create(partitions, now, uses_ids=uses_ids)
+            created = sessions.create(partitions, now, uses_ids=uses_ids, owner=call.principal)
         return _Plan(dict(partitions), None, created)
-    session = sessions.find(session_id)
     if session is None:
         return ErrorCode.fetch_session_id_not_found
     return _resume(session, request, call)

@@ -1,0 +1,139 @@
+"""`make compat`: clients and tools that cannot come from PyPI, against a real broker.
+
+It needs Java 17 and Maven Central (Kafka's own jars), and Go and its module proxy (franz-go); that is why it is no part of
+`make test`. What cannot run says so in one line and counts as skipped.
+
+Exit codes: 0, all that could run passed; 1, something failed; 3, nothing could run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from sparrow.testing import broker
+from tests.compat.jars import CannotRun, classpath
+
+HERE = Path(__file__).parent
+TIMEOUT_S = 300
+DUMP = "kafka.tools.DumpLogSegments"
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise CannotRun(f"{name} is not installed")
+    return found
+
+
+def _run(*command: str, directory: Path = HERE) -> str:
+    """Standard output of a command that must succeed."""
+    ended = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    if ended.returncode:
+        raise AssertionError(f"{command[0]} ended with {ended.returncode}:\n{ended.stdout}{ended.stderr}")
+    return ended.stdout
+
+
+def java(work: Path) -> str:
+    """Kafka's Java clients, and then its dump tool on the segments that they made Sparrow write."""
+    executable, compiler, jars = _tool("java"), _tool("javac"), classpath()
+    _run(compiler, "-cp", jars, "-d", str(work), str(HERE / "java" / "Compat.java"))
+    data = work / "data"
+    with broker(data_dir=str(data)) as running:
+        said = _run(executable, "-cp", f"{work}:{jars}", "Compat", running.kafka)
+    return said + _dump(executable, jars, data)
+
+
+def _dump(executable: str, jars: str, data: Path) -> str:
+    """Have Kafka read every segment record by record and compare its indexes."""
+    segments = sorted(str(each) for each in data.rglob("*.log") if each.stat().st_size)
+    if not segments:
+        raise AssertionError(f"no segments under {data}")
+    indexes = [index for each in segments for index in _indexes(each)]
+    files = ",".join(segments + indexes)
+    said = _run(executable, "-cp", jars, DUMP, "--deep-iteration", "--print-data-log", "--files", files)
+    wrong = [line for line in said.splitlines() if "isvalid: false" in line or "ismatch" in line.lower()]
+    records = sum(line.startswith("| offset:") for line in said.splitlines())
+    if wrong or not records:
+        raise AssertionError(f"Kafka's dump tool found {records} records and:\n" + "\n".join(wrong[:20]))
+    return f"dump: Kafka's tool read {records} records in {len(segments)} segments\n"
+
+
+def _indexes(segment: str) -> list[str]:
+    beside = [segment.removesuffix(".log") + suffix for suffix in (".index", ".timeindex")]
+    return [each for each in beside if Path(each).exists()]
+
+
+def kafka_writes(work: Path) -> str:
+    """Segments that Kafka's own broker wrote, read by Sparrow."""
+    from tests.compat.kafka_node import kafka_node
+
+    executable, jars = _tool("java"), classpath()
+    with kafka_node(executable, jars, work) as node:
+        _produce(node.bootstrap, 300)
+    segment = node.partition("compat", 0) / "00000000000000000000.log"
+    said = _run(sys.executable, "-m", "sparrow", "log", "dump", "--records", "--json", str(segment))
+    records = said.count('"value"')
+    if records != 300:
+        raise AssertionError(
+            f"sparrow log dump found {records} of 300 records that Kafka wrote:\n{said[:2000]}"
+        )
+    return f"kafka: Sparrow read {records} records that Kafka wrote\n"
+
+
+def _produce(bootstrap: str, count: int) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    for number in range(count):
+        producer.produce("compat", f"value {number}".encode(), partition=0)
+    left = producer.flush(60)
+    if left:
+        raise AssertionError(f"Kafka did not take {left} records")
+
+
+def go(work: Path) -> str:
+    """franz-go: groups of both protocols and transactions."""
+    compiler = _tool("go")
+    program = work / "compat"
+    try:
+        _run(compiler, "build", "-o", str(program), ".", directory=HERE / "go")
+    except AssertionError as error:
+        if "proxy.golang.org" in str(error) or "dial tcp" in str(error):
+            raise CannotRun("Go's module proxy cannot be reached") from error
+        raise
+    with broker(data_dir=str(work / "data")) as running:
+        return _run(str(program), running.kafka)
+
+
+PARTS: dict[str, Callable[[Path], str]] = {"java": java, "kafka": kafka_writes, "go": go}
+
+
+def main(wanted: list[str]) -> int:
+    """Run the parts that are named, or all."""
+    passed = failed = 0
+    for name, part in PARTS.items():
+        if wanted and name not in wanted:
+            continue
+        with tempfile.TemporaryDirectory() as directory:
+            try:
+                print(part(Path(directory)), end="", flush=True)
+                passed += 1
+            except CannotRun as error:
+                print(f"{name}: skipped: {error}", flush=True)
+            except (AssertionError, subprocess.TimeoutExpired) as error:
+                print(f"{name}: FAILED: {error}", flush=True)
+                failed += 1
+    if failed:
+        return 1
+    return 0 if passed else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
