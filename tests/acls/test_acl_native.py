@@ -116,6 +116,24 @@ async def test_offsets_of_topics_that_may_not_be_described_are_not_shown(door: D
         await alice.call("group.offsets", group="secret-group", topics=["secret"])
 
 
+async def test_topics_of_members_that_may_not_be_described_are_not_shown(door: Door) -> None:
+    root = await door.client(credentials={"name": "root"})
+    await root.call("topic.create", name="open")
+    rules = [
+        {"resource_type": "Group", "name": "*", "principal": "User:alice", "operation": "Describe"},
+        {"resource_type": "Topic", "name": "open", "principal": "User:alice", "operation": "Describe"},
+    ]
+    await root.call("acl.create", rules=rules)
+    selectors = [m.Selector("secret"), m.Selector("open")]
+    root.send(m.Subscribe(selectors, group="watchers"), channel=1)
+    await root.expect(m.Subscribed, channel=1)
+    await root.expect(m.Assigned, channel=1)
+    alice = await door.client(credentials={"name": "alice"})
+    (member,) = (await alice.call("group.describe", group="watchers"))["members"]
+    assert member["topics"] == ["open"]
+    assert {topic for topic, _ in member["partitions"]} == {"open"}
+
+
 async def test_configuration_is_shown_to_who_may_describe_it(door: Door) -> None:
     root = await door.client(credentials={"name": "root"})
     alice = await door.client(credentials={"name": "alice"})

@@ -123,6 +123,15 @@ def test_bad_batches_are_refused_and_leave_nothing(
     assert read_all(raw, topic) == b""
 
 
+@pytest.mark.parametrize("records", [None, b"", BATCH + BATCH])
+def test_an_unknown_partition_is_named_before_a_bad_batch(
+    raw: RawClient, topic: str, records: bytes | None
+) -> None:
+    make_topic(raw, topic)
+    found = outcome(raw.call(produce(9, topic, [(99, records)])))
+    assert found.error_code is ErrorCode.unknown_topic_or_partition
+
+
 def test_a_partition_takes_one_batch_at_a_time(raw: RawClient, topic: str) -> None:
     topic_id = make_topic(raw, topic)
     found = outcome(raw.call(produce(9, topic, [(0, BATCH + BATCH)])))

@@ -654,13 +654,19 @@ class Broker:
         return self.group_verbs.list_groups(principal=principal)
 
     def describe_group(self, group: str, *, principal: Principal = ANONYMOUS) -> GroupReport:
-        """Members, committed offsets and lag.
+        """Members, committed offsets and lag; nothing of topics that the principal may not describe.
 
         Raises:
             UnknownGroup, NotAuthorized
         """
         self._require(principal, Operation.DESCRIBE, _GROUP, group)
-        return report(self.groups.describe(group), self._visible_offsets(principal, group), self.topics)
+        described = self.groups.describe(group)
+        members = tuple(
+            member.only(lambda topic: self._allows(principal, Operation.DESCRIBE, _TOPIC, topic))
+            for member in described.members
+        )
+        committed = self._visible_offsets(principal, group)
+        return report(replace(described, members=members), committed, self.topics)
 
     def _visible_offsets(self, principal: Principal, group: str) -> dict[Key, OffsetAndMetadata]:
         """What a group committed for topics that the principal may describe."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sparrow.broker.groups.assignor import Partition
 
 
@@ -59,6 +61,15 @@ class MemberDescription:
     releasing: tuple[Partition, ...]
     instance_id: str | None = None
     client_host: str = ""
+
+    def only(self, shows: Callable[[str], bool]) -> MemberDescription:
+        """The same without topics that are not to be shown."""
+        return replace(
+            self,
+            topics=tuple(topic for topic in self.topics if shows(topic)),
+            partitions=tuple(each for each in self.partitions if shows(each[0])),
+            releasing=tuple(each for each in self.releasing if shows(each[0])),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from sparrow.frontends.kafka.fetch_sessions import (
     SessionPartition,
 )
 from sparrow.frontends.kafka.handlers.leader_epochs import epoch_error
+from sparrow.frontends.kafka.large import ENTRIES_ON_LOOP, written
 from sparrow.frontends.kafka.throttle import after_fetch, max_fetch_bytes, told
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ async def handle(request: Any, call: Call) -> Any:
     plan = _plan(request, call)
     if isinstance(plan, ErrorCode):
         return _response(call, plan, NO_SESSION, ())
-    wanted = _wanted(plan, call)
+    wanted = await _wanted(plan, call)
     min_bytes = 0 if plan.errors else request.min_bytes
     max_bytes = max_fetch_bytes(call, min(max(request.max_bytes, 0), call.frontend.limits.max_fetch_bytes))
     results = await call.broker.fetch(
@@ -74,7 +75,8 @@ async def handle(request: Any, call: Call) -> Any:
         return _throttled(plan, call, throttle_ms)
     call.frontend.outbox.add(call.connection, size_bytes)
     fetched = {key: result for (key, _), result in zip(wanted, results, strict=True)}
-    return _answer(plan, call, fetched, committed=request.isolation_level == READ_COMMITTED)
+    answer = _answer(plan, call, fetched, committed=request.isolation_level == READ_COMMITTED)
+    return await written(lambda: answer, len(plan.partitions), call)
 
 
 def _throttled(plan: _Plan, call: Call, throttle_ms: int) -> Any:
@@ -164,10 +166,12 @@ def _forgotten(request: Any, call: Call) -> Iterator[Key]:
 # ── what to read ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _wanted(plan: _Plan, call: Call) -> list[tuple[Key, FetchRequest]]:
+async def _wanted(plan: _Plan, call: Call) -> list[tuple[Key, FetchRequest]]:
     """What to ask the broker for; what is wrong already goes to `plan.errors`."""
     wanted = []
-    for key, each in plan.partitions.items():
+    for count, (key, each) in enumerate(plan.partitions.items(), 1):
+        if count % ENTRIES_ON_LOOP == 0:
+            await asyncio.sleep(0)
         code, name = _check(key, each, call)
         if code is ErrorCode.none:
             wanted.append((key, FetchRequest(name, key[1], each.offset, max(each.max_bytes, 0))))

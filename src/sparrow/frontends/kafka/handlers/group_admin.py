@@ -49,15 +49,15 @@ _REPORTS_UNKNOWN_SINCE: Final = 6
 
 async def find_coordinators(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     """This broker coordinates everything (from version 4, KIP-699)."""
-    await _ensure_internal_topic(request.key_type, call)
     found = tuple(_coordinator(request.key_type, key, call) for key in request.coordinator_keys)
+    await _ensure_internal_topic(request.key_type, found, call)
     return FindCoordinatorResponse(throttle_time=NO_THROTTLE, coordinators=found)
 
 
 async def find_coordinator(request: FindOneRequest, call: Call) -> FindOneResponse:
     """The same for one key (up to version 3)."""
-    await _ensure_internal_topic(request.key_type, call)
     found = _coordinator(request.key_type, request.key, call)
+    await _ensure_internal_topic(request.key_type, (found,), call)
     return FindOneResponse(
         throttle_time=NO_THROTTLE,
         error_code=found.error_code,
@@ -68,10 +68,10 @@ async def find_coordinator(request: FindOneRequest, call: Call) -> FindOneRespon
     )
 
 
-async def _ensure_internal_topic(key_type: int, call: Call) -> None:
-    """As in Kafka, the coordinator's topic is there once somebody asked for it."""
+async def _ensure_internal_topic(key_type: int, found: tuple[Coordinator, ...], call: Call) -> None:
+    """As in Kafka, the coordinator's topic is there once somebody found it."""
     name = _INTERNAL_TOPICS.get(key_type)
-    if name is not None:
+    if name is not None and any(each.error_code is ErrorCode.none for each in found):
         with suppress(SparrowError):  # it is for show: a full disk does not hinder a group
             await call.broker.ensure_internal_topic(name)
 

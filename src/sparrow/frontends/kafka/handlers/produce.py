@@ -17,6 +17,7 @@ from kio.schema.produce.v12 import response as named
 from kio.schema.produce.v13 import response as identified
 
 from sparrow.base.errors import InvalidRecord, NotAuthorized, SparrowError, UnsupportedCompression
+from sparrow.broker.authz import Operation
 from sparrow.broker.partition import ACKS_NONE, refuse_transactional
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.handlers import transactional_produce
@@ -96,7 +97,7 @@ def _publish(
     if name is None:
         return _Failure(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
     try:
-        data = _checked(each.records, call.version)
+        data = _records(name, each, call)
         return call.broker.publish(
             name, each.index, data, acks=request.acks, admit=admit, principal=call.principal
         )
@@ -107,6 +108,15 @@ def _publish(
         return failure
     except SparrowError as error:
         return _failure_of(error, call.version)
+
+
+def _records(name: str, each: Any, call: Call) -> memoryview:
+    """The batch. That the partition is unknown or forbidden is said before what is wrong with the batch, as in Kafka."""
+    try:
+        return _checked(each.records, call.version)
+    except SparrowError:
+        call.broker.partition(name, each.index, operation=Operation.WRITE, principal=call.principal)
+        raise
 
 
 def _checked(records: memoryview | None, version: int) -> memoryview:
