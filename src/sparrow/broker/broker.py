@@ -197,7 +197,7 @@ class Broker:
                 self.config.transaction_max_timeout_ms, self.config.transactional_id_expiration_ms
             ),
         )
-        self.groups.pending = coordinator.pending.of_group
+        self.groups.follow(coordinator.pending)
         await coordinator.load()
         return Transactions(coordinator, self.topics, self.groups, self.clock, lambda: self.authorizer)
 

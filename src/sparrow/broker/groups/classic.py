@@ -25,6 +25,7 @@ Times are monotonic seconds. Not thread-safe.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +39,7 @@ from sparrow.base.errors import (
     StaleMember,
     UnknownMember,
 )
-from sparrow.broker.groups.classic_member import ClassicMember, common_protocols, elect_protocol
+from sparrow.broker.groups.classic_member import ClassicMember, elect_protocol
 from sparrow.broker.groups.classic_protocol import JoinAnswer, JoinedMember, SyncAnswer
 from sparrow.broker.groups.consumer_protocol import PROTOCOL_TYPE, subscribed_topics
 from sparrow.broker.groups.description import GroupState
@@ -111,6 +112,8 @@ class ClassicGroup:
         """Topics that consumers of this generation read; None: not known."""
         self._limits = limits or ClassicLimits()
         self._instances: dict[str, str] = {}
+        self._support: Counter[str] = Counter()
+        """How many members know each protocol."""
         self._pending: dict[str, float] = {}
         """Ids handed out to members that have not come back with them, and until when that may take."""
         self._unsynced: set[str] = set()
@@ -156,8 +159,15 @@ class ClassicGroup:
 
     @property
     def next_deadline(self) -> float | None:
-        """When `expire` has to look at the rebalance again. Sessions may be looked at now and then."""
+        """When `expire` has to look at the rebalance again."""
         return min((at for at in (self._join_by, self._sync_by) if at is not None), default=None)
+
+    @property
+    def next_session_end(self) -> float | None:
+        """When a session may be over. It is later if the member is heard of until then."""
+        return min(
+            (at for each in self.members.values() if (at := each.overdue_at) is not None), default=None
+        )
 
     # ── joining ───────────────────────────────────────────────────────────────────────────────────
 
@@ -179,6 +189,10 @@ class ClassicGroup:
                 self._join_again(request, ticket, now)
             else:
                 self._join_new(request, ticket, now, unique)
+        except GroupFull as error:
+            self._answer(ticket, error)
+            if self._pending.pop(request.member_id, None) is not None:
+                self._after_loss(now)  # it has its answer: the others need not wait for it
         except SparrowError as error:
             self._answer(ticket, error)
         return self._drain()
@@ -221,6 +235,8 @@ class ClassicGroup:
         return is_leader_of_stable or member.protocols != request.protocols
 
     def _check_room(self, member_id: str) -> None:
+        if len(self.members) < self._limits.max_members:
+            return
         if self.state is _PREPARING:
             member = self.members.get(member_id)
             is_counted = member is not None and member.join_ticket is not None
@@ -236,9 +252,9 @@ class ClassicGroup:
         if not self.members:
             is_fit = bool(request.protocol_type and offered)
         else:
-            is_fit = request.protocol_type == self.protocol_type and not offered.isdisjoint(
-                common_protocols(self.members.values())
-            )
+            known = self._support
+            is_common = any(known[name] == len(self.members) for name in offered)
+            is_fit = request.protocol_type == self.protocol_type and is_common
         if not is_fit:
             raise InconsistentGroupProtocol(
                 f"Group {self.name!r} cannot take a member with protocol type {request.protocol_type!r} and protocols "
@@ -266,15 +282,24 @@ class ClassicGroup:
 
     def _insert(self, member: ClassicMember) -> None:
         self.members[member.member_id] = member
+        self._support.update(member.protocol_names)
         if member.instance_id is not None:
             self._instances[member.instance_id] = member.member_id
         self.leader = self.leader or member.member_id
+
+    def _withdraw_support(self, member: ClassicMember) -> None:
+        for name in member.protocol_names:
+            self._support[name] -= 1
+            if not self._support[name]:
+                del self._support[name]
 
     def _wait(self, member: ClassicMember, request: JoinRequest, ticket: object) -> None:
         """The member waits for the new generation; an older request of its own, on a lost connection perhaps, is over."""
         if member.join_ticket is not None:
             self._answer(member.join_ticket, self._rebalancing())
+        self._withdraw_support(member)
         member.take(request)
+        self._support.update(member.protocol_names)
         member.join_ticket = ticket
 
     def _replace_static(
@@ -583,6 +608,7 @@ class ClassicGroup:
             if ticket is not None:
                 self._answer(ticket, _unknown(self.name, member.member_id))
         del self.members[member.member_id]
+        self._withdraw_support(member)
         self._unsynced.discard(member.member_id)
         if member.instance_id is not None:
             del self._instances[member.instance_id]

@@ -39,6 +39,8 @@ from sparrow.broker.groups.description import (
     MemberDescription,
 )
 from sparrow.broker.groups.family import ClassicMembers
+from sparrow.broker.groups.offsets import encode_key
+from sparrow.meta.checks import MAX_NAME_BYTES
 from sparrow.meta.store import Delete
 
 if TYPE_CHECKING:
@@ -53,7 +55,10 @@ if TYPE_CHECKING:
     from sparrow.meta.store import Put, Write
 
 Result = TypeVar("Result", JoinAnswer, SyncAnswer)
-MAX_GROUP_ID_CHARACTERS: Final = 32_767
+_SHORT_ENOUGH: Final = 255
+"""A name of so many characters can be kept, whatever they are."""
+_LONGEST_PLACE: Final = ("x" * 249, 0x7FFF_FFFF)
+"""A topic and a partition with the longest names that there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,8 +361,13 @@ class ClassicGroups:
             self._roof.became_empty(group.name, self.type)
 
     def _arm(self, group: ClassicGroup) -> None:
-        """Have `_deadline_came` called when the group has to look at its rebalance."""
-        deadline = group.next_deadline
+        """Have `_deadline_came` called when the group has to look at its rebalance, or a session may be over.
+
+        A heartbeat does not move the timer: it finds nothing then, and is armed again. So sessions end on time (who deletes a group
+        of static members waits for just that), at one timer for each group.
+        """
+        deadlines = (group.next_deadline, group.next_session_end)
+        deadline = min((at for at in deadlines if at is not None), default=None)
         armed = self._timers.get(group.name)
         if armed is not None and armed[0] == deadline:
             return
@@ -421,8 +431,11 @@ def _settle(answer: Answer) -> None:
 
 
 def _check_group_id(group: str) -> None:
-    if not 0 < len(group) <= MAX_GROUP_ID_CHARACTERS:
+    """Raise InvalidGroupId for a name that is empty, or so long that the store could keep nothing of the group."""
+    if not group:
         raise InvalidGroupId("A group must have a name; set group.id.")
+    if len(group) > _SHORT_ENOUGH and len(encode_key(group, _LONGEST_PLACE).encode()) > MAX_NAME_BYTES:
+        raise InvalidGroupId(f"The name of group {group[:40]!r}... is too long; set a shorter group.id.")
 
 
 def _unknown_member(group: str, member_id: str) -> UnknownMember:

@@ -40,6 +40,11 @@ class ClassicMember:
         """What it says under a protocol; nothing if it does not know it."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
+    @property
+    def protocol_names(self) -> set[str]:
+        """The protocols it knows."""
+        return {name for name, _ in self.protocols}
+
     def take(self, request: JoinRequest) -> None:
         """Be as the member's newest request says."""
         self.protocols = request.protocols
@@ -52,15 +57,21 @@ class ClassicMember:
         """Something was heard of it, or it was told something."""
         self.session_ends_at = now + self.session_timeout_ms / 1000
 
-    def is_overdue(self, now: float) -> bool:
-        """Whether its session is over. Whoever waits for an answer need not heartbeat."""
+    @property
+    def overdue_at(self) -> float | None:
+        """When its session is over, unless it is heard of before. Whoever waits for an answer need not heartbeat: None."""
         is_waiting = self.join_ticket is not None or self.sync_ticket is not None
-        return self.session_ends_at <= now and (self.is_new or not is_waiting)
+        return None if is_waiting and not self.is_new else self.session_ends_at
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether its session is over."""
+        at = self.overdue_at
+        return at is not None and at <= now
 
 
 def common_protocols(members: Collection[ClassicMember]) -> set[str]:
     """Names of protocols that all members know."""
-    known = [{name for name, _ in member.protocols} for member in members]
+    known = [member.protocol_names for member in members]
     return set.intersection(*known) if known else set()
 
 

@@ -25,7 +25,8 @@ The seam between both, in full:
   satisfies `ClassicMembers`: so doors call `groups.classic` for the classic protocol always.
 
 Transactions: `check_commit` with `Committer.is_transactional`, then `offset_writes` gives the facts and what to do when they are
-durable, so that offsets are committed in one batch with the decision; `pending` names the partitions with undecided offsets.
+durable, so that offsets are committed in one batch with the decision; `pending` names the partitions with undecided offsets. A plain
+commit and a deletion take these along (`follow`).
 
 Loop thread only, all of it.
 """
@@ -62,11 +63,13 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.consumer_coordinator import ConsumerGroups
     from sparrow.broker.groups.coordinator import GroupCoordinator
     from sparrow.broker.groups.family import GroupFamily
+    from sparrow.broker.groups.offsets import Undecided
     from sparrow.meta.store import MetaStore, Put, Write
 
 MAX_NAME_CHARACTERS: Final = 255
 MAX_METADATA_BYTES: Final = 4096  # Kafka: offset.metadata.max.bytes
 _EXPIRY_INTERVAL_S: Final = 60.0
+_DROPS_PER_WRITE: Final = 500
 
 
 class Groups:
@@ -87,12 +90,17 @@ class Groups:
         self.partition_counts: dict[str, int] = {}
         """The broker's live table of partitions by topic."""
         self.pending: Callable[[str], Collection[Partition]] = lambda _group: ()
-        """Partitions of a group with offsets in transactions that are not decided; set by the transactions."""
+        """Partitions of a group with offsets in transactions that are not decided."""
         self._families: dict[GroupType, GroupFamily] = {}
         self._offsets = Offsets(meta)
         self._retention = GroupRetention(meta, clock, offsets_retention_ms)
         self._writing: set[asyncio.Task[None]] = set()
         self._expired_at = clock.monotonic()
+
+    def follow(self, undecided: Undecided) -> None:
+        """Know the offsets of transactions that are not decided; before anything is committed."""
+        self.pending = undecided.of_group
+        self._offsets.undecided = undecided
 
     def register(self, family: GroupFamily) -> None:
         """Add a kind of groups; before `load`."""
@@ -401,13 +409,24 @@ class Groups:
             if expired:
                 await self._offsets.delete(group, expired)
                 self._forget_unused(group)
-        for group in self._all_names():
-            family = self.owner(group)
-            is_unused = family is not None and not family.member_count(group) and not self.pending(group)
-            if is_unused and group not in self._offsets.groups():
-                assert family is not None
-                await self.meta.write(family.drop(group))
-            self._forget_unused(group)
+            else:
+                await asyncio.sleep(0)  # there may be many, with many partitions each
+        await self._drop_unused()
+
+    async def _drop_unused(self) -> None:
+        """Drop groups without members and offsets, many in one write."""
+        names = self._all_names()
+        for start in range(0, len(names), _DROPS_PER_WRITE):
+            writes: list[Write] = []
+            for group in names[start : start + _DROPS_PER_WRITE]:
+                family = self.owner(group)
+                is_unused = family is not None and not family.member_count(group) and not self.pending(group)
+                if is_unused and group not in self._offsets.groups():
+                    assert family is not None
+                    writes += family.drop(group)
+                self._forget_unused(group)
+            await self.meta.write(writes)
+            await asyncio.sleep(0)
 
     def _expired_offsets(self, group: str) -> list[Partition]:
         family = self.owner(group)

@@ -3,12 +3,16 @@
 A fact of kind "offset" has as key the JSON array [group, topic, partition] (no name can imitate another, and all facts
 of a group share a prefix) and as value the msgpack array [offset, metadata, leader epoch, commit time, kept until]. New fields
 are appended, with a default. What is read is what is durable: memory follows the store, in the order of the commits.
+
+What a transaction has pending for a partition is older than a commit, or a deletion, that comes before its end: it goes with that, in
+the same write (`Undecided`). Else the end would bring back what was replaced or deleted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -23,6 +27,26 @@ if TYPE_CHECKING:
 
 KIND: Final = "offset"
 _WRITES_PER_BATCH: Final = 5_000
+_GROUPS_PER_TURN: Final = 100
+"""How many groups are looked at before the loop's other work has its turn."""
+
+
+class Undecided(Protocol):
+    """The offsets that transactions have pending."""
+
+    def groups(self) -> Collection[str]:
+        """Groups that have some."""
+        ...
+
+    def of_group(self, group: str) -> Collection[Partition]:
+        """Partitions of a group that have some."""
+        ...
+
+    def supersede(
+        self, group: str, partitions: Iterable[Partition]
+    ) -> tuple[Sequence[Write], Callable[[], None]]:
+        """What deletes those of some partitions, and what to call when that is durable."""
+        ...
 
 
 class OffsetAndMetadata(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -54,6 +78,8 @@ class Offsets:
         self._meta = meta
         self._by_group: dict[str, dict[Partition, OffsetAndMetadata]] = {}
         self._writing: set[asyncio.Task[None]] = set()
+        self.undecided: Undecided | None = None
+        """Set by the transactions."""
 
     async def load(self) -> None:
         """Read what earlier runs committed.
@@ -88,7 +114,13 @@ class Offsets:
             DiskFull, StorageFailed: nothing was committed.
         """
         kept = dict(offsets)
-        await self._write(self.writes(group, kept), lambda: self.apply(group, kept))
+        superseding, forget = self._supersede(group, kept)
+
+        def apply() -> None:
+            self.apply(group, kept)
+            forget()
+
+        await self._write([*self.writes(group, kept), *superseding], apply)
 
     @staticmethod
     def writes(group: str, offsets: Mapping[Partition, OffsetAndMetadata]) -> list[Put]:
@@ -102,22 +134,58 @@ class Offsets:
 
     async def delete(self, group: str, partitions: Iterable[Partition] | None = None) -> None:
         """Forget offsets of a group; None: all of them."""
-        present = self._by_group.get(group, {})
-        doomed = [p for p in (present if partitions is None else partitions) if p in present]
-        for start in range(0, len(doomed), _WRITES_PER_BATCH):
-            await self._delete(group, doomed[start : start + _WRITES_PER_BATCH])
+        present = self._present(group)
+        wanted = present if partitions is None else present.intersection(partitions)
+        await self._delete_all([(group, partition) for partition in wanted])
 
     async def delete_topics(self, is_doomed: Callable[[str], bool]) -> None:
-        """Forget what all groups committed for some topics."""
-        for group, offsets in list(self._by_group.items()):
-            doomed = [partition for partition in offsets if is_doomed(partition[0])]
-            if doomed:
-                await self.delete(group, doomed)
+        """Forget what all groups committed for some topics, also what is just being committed."""
+        if self._writing:
+            await asyncio.wait(set(self._writing))
+        await self._meta.get(
+            KIND, ""
+        )  # an answer comes after those to all writes before it: the transactions' too
+        doomed: list[tuple[str, Partition]] = []
+        groups = {*self._by_group, *(self.undecided.groups() if self.undecided is not None else ())}
+        for number, group in enumerate(groups, 1):
+            doomed += ((group, partition) for partition in self._present(group) if is_doomed(partition[0]))
+            if number % _GROUPS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        await self._delete_all(doomed)
 
-    async def _delete(self, group: str, partitions: Sequence[Partition]) -> None:
-        await self._write(
-            [Delete(KIND, encode_key(group, p)) for p in partitions], lambda: self._forget(group, partitions)
-        )
+    async def _delete_all(self, doomed: Sequence[tuple[str, Partition]]) -> None:
+        for start in range(0, len(doomed), _WRITES_PER_BATCH):
+            await self._delete(doomed[start : start + _WRITES_PER_BATCH])
+
+    async def _delete(self, doomed: Iterable[tuple[str, Partition]]) -> None:
+        by_group: dict[str, list[Partition]] = {}
+        for group, partition in doomed:
+            by_group.setdefault(group, []).append(partition)
+        writes: list[Write] = []
+        forgets: list[Callable[[], None]] = []
+        for group, partitions in by_group.items():
+            superseding, forget = self._supersede(group, partitions)
+            writes += [Delete(KIND, encode_key(group, p)) for p in partitions]
+            writes += superseding
+            forgets += [partial(self._forget, group, partitions), forget]
+
+        def forget_all() -> None:
+            for each in forgets:
+                each()
+
+        await self._write(writes, forget_all)
+
+    def _present(self, group: str) -> set[Partition]:
+        """Partitions with a committed offset, or one that is not decided."""
+        pending = self.undecided.of_group(group) if self.undecided is not None else ()
+        return {*self._by_group.get(group, ()), *pending}
+
+    def _supersede(
+        self, group: str, partitions: Iterable[Partition]
+    ) -> tuple[Sequence[Write], Callable[[], None]]:
+        if self.undecided is None or not self.undecided.of_group(group):
+            return (), _nothing
+        return self.undecided.supersede(group, partitions)
 
     def _forget(self, group: str, partitions: Sequence[Partition]) -> None:
         offsets = self._by_group.get(group, {})
@@ -140,6 +208,10 @@ class Offsets:
         self._writing.discard(task)
         if not task.cancelled():
             task.exception()  # its caller may be gone; then nobody else looks at it
+
+
+def _nothing() -> None:
+    """Nothing was pending."""
 
 
 def encode_key(group: str, partition: Partition) -> str:

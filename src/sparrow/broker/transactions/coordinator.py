@@ -109,6 +109,11 @@ class TransactionCoordinator:
         for transactional_id in orphans:
             await self._meta.write(self.pending.deletes(transactional_id))
             self.pending.forget(transactional_id)
+        for group in list(self.pending.groups()):
+            gone = [key for key in self.pending.of_group(group) if self._find(key) is None]
+            writes, forget = self.pending.supersede(group, gone)
+            await self._meta.write(writes)
+            forget()
         self._attempted = {each.transactional_id for each in self._table.active() if each.state in PREPARED}
 
     async def resume(self) -> None:
@@ -245,19 +250,24 @@ class TransactionCoordinator:
         offsets: Mapping[Key, OffsetAndMetadata],
         *,
         adds_group: bool,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Keep offsets that the producer's transaction commits when it does; durable when it returns.
 
         Args:
             adds_group: the group takes part from now on (KIP-890); else it must have been added.
+            check: raises if the group refuses; asked at the moment of writing, because members change while others have their turn.
 
         Raises:
+            what `check` raises
             ProducerMismatch, ProducerFenced, ConcurrentTransactions, DiskFull, StorageFailed
             NotInTransaction: the group was not added.
         """
         await self._turns.run(
             transactional_id,
-            lambda: self._commit_offsets(transactional_id, producer, group, offsets, adds_group=adds_group),
+            lambda: self._commit_offsets(
+                transactional_id, producer, group, offsets, adds_group=adds_group, check=check
+            ),
         )
 
     async def _commit_offsets(
@@ -268,6 +278,7 @@ class TransactionCoordinator:
         offsets: Mapping[Key, OffsetAndMetadata],
         *,
         adds_group: bool,
+        check: Callable[[], None],
     ) -> None:
         found = then = self._table.of_producer(transactional_id)
         if adds_group:
@@ -275,12 +286,15 @@ class TransactionCoordinator:
             then = state.add(found, producer.producer_id, producer.epoch, groups=(group,), now_ms=now_ms)
         else:
             state.check_group(found, producer.producer_id, producer.epoch, group)
-        writes = self.pending.writes(transactional_id, group, offsets)
-        if then is found:
-            await self._meta.write(writes)
-        else:
-            await self._table.keep(then, writes)
-        self.pending.apply(transactional_id, group, offsets)
+        check()
+        left = {key: value for key, value in offsets.items() if self._find(key) is not None}
+        writes = self.pending.writes(transactional_id, group, left)
+        with self.pending.announced(group, left):
+            if then is found:
+                await self._meta.write(writes)
+            else:
+                await self._table.keep(then, writes)
+            self.pending.apply(transactional_id, group, left)
 
     async def end(
         self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, bumps_epoch: bool

@@ -1,12 +1,14 @@
 """Offsets that transactions will commit, or not: in memory for asking, in the meta store for good.
 
 A fact of kind "pending-offset" has as key the JSON array [transactional id, group, topic, partition] and as value what a committed
-offset has. The decision to commit takes them over and deletes them in one write (`coordinator`).
+offset has. The decision to commit takes them over and deletes them in one write (`coordinator`); a commit or a deletion that comes
+before that supersedes them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -16,7 +18,7 @@ from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from sparrow.broker.transactions.state import Key
     from sparrow.meta.store import MetaStore
@@ -54,6 +56,10 @@ class PendingOffsets:
                 ) from error
             self.apply(transactional_id, group, {(topic, partition): value})
 
+    def groups(self) -> Collection[str]:
+        """Groups that have pending offsets."""
+        return self._by_group.keys()
+
     def transactions(self) -> Collection[str]:
         """Transactional ids that have pending offsets."""
         return self._by_transaction.keys()
@@ -74,10 +80,18 @@ class PendingOffsets:
     def apply(self, transactional_id: str, group: str, offsets: Mapping[Key, OffsetAndMetadata]) -> None:
         """Take over offsets whose facts are durable."""
         known = self._by_transaction.setdefault(transactional_id, {}).setdefault(group, {})
-        counts = self._by_group.setdefault(group, Counter())
-        for partition, value in offsets.items():
-            counts[partition] += partition not in known
-            known[partition] = value
+        self._count(group, [partition for partition in offsets if partition not in known])
+        known.update(offsets)
+
+    @contextmanager
+    def announced(self, group: str, partitions: Collection[Key]) -> Iterator[None]:
+        """Have partitions count as undecided while their offsets are on the way to the store: whoever takes a partition over must
+        not read from the offset before them (KIP-447)."""
+        self._count(group, partitions)
+        try:
+            yield
+        finally:
+            self._discount(group, partitions)
 
     def deletes(self, transactional_id: str) -> list[Delete]:
         """What deletes the facts of a transaction."""
@@ -90,13 +104,55 @@ class PendingOffsets:
     def forget(self, transactional_id: str) -> None:
         """The transaction is decided."""
         for group, offsets in self._by_transaction.pop(transactional_id, {}).items():
-            counts = self._by_group[group]
-            counts.subtract(offsets.keys())
-            for partition in offsets:
-                if counts[partition] <= 0:
-                    del counts[partition]
-            if not counts:
-                del self._by_group[group]
+            self._discount(group, offsets)
+
+    def supersede(self, group: str, partitions: Iterable[Key]) -> tuple[list[Delete], Callable[[], None]]:
+        """A commit or a deletion that is no transaction's came after what is pending for these partitions.
+
+        Returns:
+            What deletes the facts, and what to call when that is durable.
+        """
+        wanted = set(partitions).intersection(self.of_group(group))
+        found: list[tuple[str, dict[Key, OffsetAndMetadata]]] = []
+        if wanted:
+            for transactional_id, groups in self._by_transaction.items():
+                offsets = groups.get(group, {})
+                if not wanted.isdisjoint(offsets):
+                    found.append((transactional_id, {key: offsets[key] for key in wanted if key in offsets}))
+
+        def forget() -> None:
+            for transactional_id, offsets in found:
+                self._forget(transactional_id, group, offsets)
+
+        return [Delete(KIND, _key(each, group, key)) for each, offsets in found for key in offsets], forget
+
+    def _forget(self, transactional_id: str, group: str, offsets: Mapping[Key, OffsetAndMetadata]) -> None:
+        """Forget these, unless the transaction is decided, or brought newer ones."""
+        groups = self._by_transaction.get(transactional_id, {})
+        known = groups.get(group, {})
+        gone = [key for key, value in offsets.items() if known.get(key) is value]
+        for key in gone:
+            del known[key]
+        self._discount(group, gone)
+        if group in groups and not known:
+            del groups[group]
+        if transactional_id in self._by_transaction and not groups:
+            del self._by_transaction[transactional_id]
+
+    def _count(self, group: str, partitions: Collection[Key]) -> None:
+        if partitions:
+            self._by_group.setdefault(group, Counter()).update(list(partitions))
+
+    def _discount(self, group: str, partitions: Collection[Key]) -> None:
+        counts = self._by_group.get(group)
+        if counts is None:
+            return
+        counts.subtract(list(partitions))
+        for partition in partitions:
+            if counts[partition] <= 0:
+                del counts[partition]
+        if not counts:
+            del self._by_group[group]
 
 
 def _key(transactional_id: str, group: str, partition: Key) -> str:

@@ -154,9 +154,13 @@ class Transactions:
                     refused[key] = error
         kept = {key: value for key, value in offsets.items() if key not in refused}
         if kept:
-            self._groups.check_commit(group, committer, kept)
             await self.coordinator.commit_offsets(
-                transactional_id, producer, group, kept, adds_group=adds_group
+                transactional_id,
+                producer,
+                group,
+                kept,
+                adds_group=adds_group,
+                check=lambda: self._groups.check_commit(group, committer, kept),
             )
         return refused
 

@@ -169,6 +169,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.set_write_buffer_limits(high=self.frontend.limits.write_high_water_bytes)
 
+    def resume(self) -> None:
+        """Go on with requests that had to wait for the door."""
+        self._run()
+
     # ── requests, one after the other ─────────────────────────────────────────────────────────────
 
     def _take(self, frame: bytes | memoryview) -> None:
@@ -227,6 +231,7 @@ class Connection(asyncio.BufferedProtocol):
             and not self._is_ending
             and len(self._answers) < self.frontend.limits.max_unanswered_produces
             and not self._is_muted()
+            and self.frontend.is_loaded
         )
 
     async def _work(self, coroutine: Coroutine[Any, Any, list[Piece] | None], answer: _Answer) -> None:

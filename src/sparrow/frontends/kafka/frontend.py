@@ -77,6 +77,8 @@ class KafkaFrontend:
         self.outbox = Outbox(self.limits.send_budget_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         """What all connections read into before a frame is known."""
+        self.is_loaded = True
+        """False while the codec is being loaded, in a thread: requests wait for that without holding up the loop."""
         self.draining: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the door closes; long polls end then."""
         self.fetch_sessions = FetchSessions(
@@ -129,7 +131,8 @@ class KafkaFrontend:
             port = self._ports[listener.name] = server.sockets[0].getsockname()[1]
         if self._sweeping is None:
             self._sweep_later()
-            loop.run_in_executor(None, _preload)
+            self.is_loaded = False
+            loop.run_in_executor(None, _preload).add_done_callback(self._loaded)
         return port
 
     def advertised(self, connection: Connection) -> tuple[str, int]:
@@ -186,6 +189,14 @@ class KafkaFrontend:
         self.outbox.forget(connection)
         if not self._connections:
             self._all_gone.set()
+
+    def _loaded(self, loading: asyncio.Future[None]) -> None:
+        """The codec is there: begin what was asked meanwhile."""
+        self.is_loaded = True
+        if not loading.cancelled() and (error := loading.exception()) is not None:
+            log.error("the codec could not be loaded beforehand", exc_info=error)
+        for connection in list(self._connections):
+            connection.resume()
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
 
