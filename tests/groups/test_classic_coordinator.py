@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from sparrow.base.clock import ManualClock
@@ -46,6 +47,10 @@ ASSIGNMENT = (
     b"\x00\x00\x00\x00\x00\x01\x00\x01a\x00\x00\x00\x02\x00\x00\x00\x01\x00\x00\x00\x00\xff\xff\xff\xff"
 )
 """Partitions 1 and 0 of topic a."""
+
+
+NOBODY_LEFT = msgspec.msgpack.encode((1, "consumer", "", "", ()))
+"""A classic group after its first generation."""
 
 
 class Silent:
@@ -427,6 +432,35 @@ async def test_offsets_of_transactions_that_are_not_decided_keep_the_others(
     clock.advance(8 * DAY_S)
     await groups.tick()
     assert groups.fetch_offsets("g").keys() == {A}
+
+
+async def test_a_name_that_the_store_cannot_keep_is_refused_and_does_not_stop_others_from_being_kept(
+    groups: Groups, meta: MemoryMetaStore
+) -> None:
+    for name in ("x" * 5_000, "\0" * 1_000, "ä" * 2_000):
+        with pytest.raises(InvalidGroupId):
+            await groups.classic.join(request(group=name))
+    long = "x" * 3_000
+    joining_ = [asyncio.create_task(groups.classic.join(request(group=name))) for name in (long, "g")]
+    await asyncio.sleep(0.05)
+    assert all(isinstance(each.result(), JoinAnswer) for each in joining_)
+    await groups.tick()
+    assert {key for kind, key in meta.facts if kind == "group"} == {long, "g"}
+
+
+async def test_many_groups_that_nobody_uses_are_forgotten_in_few_writes(
+    meta: MemoryMetaStore, clock: ManualClock
+) -> None:
+    for number in range(1_200):
+        await meta.write([Put("classic-group", f"g{number}", NOBODY_LEFT)])
+    groups = await started(meta, clock)
+    assert len(groups.list_groups()) == 1_200
+    clock.advance(GRACE_MS / 1000 + 61)
+    commits = meta.commits
+    await groups.tick()
+    assert not groups.list_groups()
+    assert not [key for kind, key in meta.facts if kind == "classic-group"]
+    assert meta.commits - commits < 10
 
 
 def test_metadata_of_consumers_is_understood() -> None:

@@ -415,3 +415,52 @@ def test_a_group_knows_what_its_consumers_read(d: Driver) -> None:
 def test_metadata_of_another_kind_says_nothing_about_topics(d: Driver) -> None:
     d.stable(None, protocols=(("range", b"\x00\x00\x7f\xff\xff\xff"),))
     assert d.group.subscribed is None
+
+
+# ── pending members ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pending_member_that_never_comes_back_does_not_disturb_a_stable_group(d: Driver) -> None:
+    ids = d.stable(None, None)
+    refused = d.answers[d.join(requires_member_id=True)]
+    assert isinstance(refused, MemberIdRequired)
+    for _ in range(20):
+        d.advance(1)
+        for member_id in ids:
+            d.heartbeat(member_id, 1)
+    assert d.group.state is GroupState.STABLE
+
+
+def test_a_pending_member_that_leaves_does_not_disturb_a_stable_group(d: Driver) -> None:
+    ids = d.stable(None, None)
+    refused = d.answers[d.join(requires_member_id=True)]
+    assert isinstance(refused, MemberIdRequired)
+    assert d.leave(refused.member_id) == [None]
+    d.heartbeat(ids[0], 1)
+
+
+def test_a_rebalance_does_not_wait_for_a_pending_member_that_the_group_has_no_room_for() -> None:
+    d = Driver(max_members=2)
+    (first,) = d.stable(None)
+    refused = d.answers[d.join(requires_member_id=True)]
+    assert isinstance(refused, MemberIdRequired)
+    second = d.join()
+    again = d.join(first)
+    assert again not in d.answers  # it waits for who has only an id
+    third = d.join(refused.member_id)
+    assert isinstance(d.answers[third], GroupFull)
+    assert d.joined(again).generation == d.joined(second).generation == 2
+
+
+def test_what_all_members_know_follows_members_that_change_their_minds(d: Driver) -> None:
+    data = subscription("a")
+    first, second = d.stable(None, None, protocols=(("x", data), ("y", data)))
+    d.join(first, protocols=(("y", data),))
+    assert isinstance(d.answers[d.join(protocols=(("x", data),))], InconsistentGroupProtocol)
+    late = d.join(second, protocols=(("y", data), ("z", data)))
+    assert d.joined(late).protocol == "y"
+    d.leave(first, second)
+    d.advance(1)
+    alone = d.join(protocols=(("x", data),))
+    d.advance(1)
+    assert d.joined(alone).protocol == "x"

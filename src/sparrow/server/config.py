@@ -367,6 +367,27 @@ class ServerConfig:
         "How long committed offsets are kept once their group has no members.",
         show="7d",
     )
+    transaction_max_timeout_ms: int = option(
+        "transactions.max_timeout",
+        duration(1_000, _DAY_MS),
+        900_000,
+        "The longest that a transactional producer may let a transaction stay open.",
+        show="15m",
+    )
+    transactional_id_expiration_ms: int = option(
+        "transactions.id_expiration",
+        duration(1_000, 365 * _DAY_MS),
+        7 * _DAY_MS,
+        "A transactional id that nobody uses is forgotten after this.",
+        show="7d",
+    )
+    producer_expiration_ms: int = option(
+        "producers.expiration",
+        duration(1_000, 365 * _DAY_MS),
+        _DAY_MS,
+        "A partition forgets the sequence numbers of an idempotent producer that was silent for so long.",
+        show="1d",
+    )
     max_frame_bytes: int = option(
         "max_frame", size(64 << 10, 1 << 30), 16 << 20, "Largest frame that a client may send.", show="16 MiB"
     )

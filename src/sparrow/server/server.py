@@ -157,6 +157,9 @@ async def _start_broker(config: ServerConfig) -> Broker:
         consumer_group_session_timeout_ms=config.group_session_timeout_ms,
         group_migration_policy=config.group_migration,
         offsets_retention_ms=config.offsets_retention_ms,
+        transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+        transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+        producer_expiration_ms=config.producer_expiration_ms,
         super_users=config.super_users,
         allow_unnamed_resources=config.acl_default == "allow",
     )

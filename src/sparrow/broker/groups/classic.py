@@ -191,8 +191,9 @@ class ClassicGroup:
                 self._join_new(request, ticket, now, unique)
         except GroupFull as error:
             self._answer(ticket, error)
-            if self._pending.pop(request.member_id, None) is not None:
-                self._after_loss(now)  # it has its answer: the others need not wait for it
+            before = len(self.members), len(self._pending)
+            self._pending.pop(request.member_id, None)
+            self._after_loss(before, now)  # it has its answer: a rebalance need not wait for it
         except SparrowError as error:
             self._answer(ticket, error)
         return self._drain()
@@ -558,10 +559,9 @@ class ClassicGroup:
 
     def leave(self, leavers: Sequence[Leaver], now: float) -> tuple[list[SparrowError | None], list[Effect]]:
         """Members go for good, or an administrator removes static ones; (an error or None for each, effects)."""
-        count = len(self.members) + len(self._pending)
+        before = len(self.members), len(self._pending)
         results = [self._leave(leaver) for leaver in leavers]
-        if len(self.members) + len(self._pending) < count:
-            self._after_loss(now)
+        self._after_loss(before, now)
         return results, self._drain()
 
     def _leave(self, leaver: Leaver) -> SparrowError | None:
@@ -579,13 +579,12 @@ class ClassicGroup:
 
     def expire(self, now: float) -> list[Effect]:
         """Remove whose time is over; go on with a rebalance that has waited long enough."""
-        count = len(self.members) + len(self._pending)
+        before = len(self.members), len(self._pending)
         for member_id in [m for m, until in self._pending.items() if until <= now]:
             del self._pending[member_id]
         for member in [m for m in self.members.values() if m.is_overdue(now)]:
             self._remove(member)
-        if len(self.members) + len(self._pending) < count:
-            self._after_loss(now)
+        self._after_loss(before, now)
         if self._join_by is not None and self._join_by <= now:
             self._join_time_is_up(now)
         if self._sync_by is not None and self._sync_by <= now:
@@ -598,9 +597,14 @@ class ClassicGroup:
             self._remove(self.members[member_id])
         self._rebalance_or_complete(now)
 
-    def _after_loss(self, now: float) -> None:
-        """Members are gone: the rest shares what they had. While nobody had joined there is nothing to share."""
-        if self.state is not _EMPTY:
+    def _after_loss(self, before: tuple[int, int], now: float) -> None:
+        """If members are gone, the rest shares what they had. Pending ones had nothing: only a rebalance may wait for them.
+
+        Args:
+            before: how many members and pending members there were.
+        """
+        members, pending = len(self.members) < before[0], len(self._pending) < before[1]
+        if (members and self.state is not _EMPTY) or (pending and self.state is _PREPARING):
             self._rebalance_or_complete(now)
 
     def _remove(self, member: ClassicMember) -> None:

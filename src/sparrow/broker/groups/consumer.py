@@ -109,8 +109,8 @@ class ConsumerGroup:
     def subscribed_topics(self) -> frozenset[str]:
         """Names that members subscribed to, or that match their regular expressions; also of topics that do not exist."""
         names: set[str] = set()
-        for member in self.members.values():
-            names.update(self.topics_of(member))
+        for topics, regex in {(member.topics, member.regex) for member in self.members.values()}:
+            names.update(topics, self.regexes.get(regex, ()) if regex else ())
         return frozenset(names)
 
     def topics_of(self, member: ConsumerMember) -> set[str]:
@@ -385,9 +385,16 @@ class ConsumerGroup:
         self.digest = digest
 
     def _make_target(self) -> None:
+        # Most members of a group say the same: what that means is looked up once, and shared.
+        existing: dict[tuple[tuple[str, ...], str | None], list[TopicView]] = {}
+        for member in self.members.values():
+            if (member.topics, member.regex) not in existing:
+                existing[member.topics, member.regex] = self._existing(member)
         wishes = {
             member.member_id: Wish(
-                self._existing(member), member.instance_id, self.targets.get(member.member_id, NOTHING)
+                existing[member.topics, member.regex],
+                member.instance_id,
+                self.targets.get(member.member_id, NOTHING),
             )
             for member in self.members.values()
         }

@@ -35,11 +35,14 @@ Assignor = Callable[[Mapping[str, Wish]], dict[str, Assignment]]
 
 def uniform(wishes: Mapping[str, Wish]) -> dict[str, Assignment]:
     """Balanced and sticky."""
-    ids = {topic.name: topic.topic_id for wish in wishes.values() for topic in wish.topics}
+    shared = {id(wish.topics): wish.topics for wish in wishes.values()}  # members may share one collection
+    subscriptions = {key: frozenset(topic.name for topic in topics) for key, topics in shared.items()}
+    known = {topic.name: topic for topics in shared.values() for topic in topics}
+    ids = {name: topic.topic_id for name, topic in known.items()}
     names = {topic_id: name for name, topic_id in ids.items()}
     assigned = assign(
-        {member: frozenset(topic.name for topic in wish.topics) for member, wish in wishes.items()},
-        {topic.name: topic.partitions for wish in wishes.values() for topic in wish.topics},
+        {member: subscriptions[id(wish.topics)] for member, wish in wishes.items()},
+        {name: topic.partitions for name, topic in known.items()},
         {
             member: [(names[topic_id], number) for topic_id, number in wish.previous if topic_id in names]
             for member, wish in wishes.items()

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 KIND: Final = "offset"
 _WRITES_PER_BATCH: Final = 5_000
-_GROUPS_PER_TURN: Final = 100
-"""How many groups are looked at before the loop's other work has its turn."""
+_PARTITIONS_PER_TURN: Final = 10_000
+"""How many offsets are looked at before the loop's other work has its turn."""
 
 
 class Undecided(Protocol):
@@ -147,9 +147,13 @@ class Offsets:
         )  # an answer comes after those to all writes before it: the transactions' too
         doomed: list[tuple[str, Partition]] = []
         groups = {*self._by_group, *(self.undecided.groups() if self.undecided is not None else ())}
-        for number, group in enumerate(groups, 1):
-            doomed += ((group, partition) for partition in self._present(group) if is_doomed(partition[0]))
-            if number % _GROUPS_PER_TURN == 0:
+        seen = 0
+        for group in groups:
+            present = self._present(group)
+            doomed += ((group, partition) for partition in present if is_doomed(partition[0]))
+            seen += len(present)
+            if seen >= _PARTITIONS_PER_TURN:
+                seen = 0
                 await asyncio.sleep(0)
         await self._delete_all(doomed)
 
