@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 
 import pytest
 
@@ -29,12 +30,12 @@ from sparrow.broker.groups.consumer_member import Heartbeat
 from sparrow.broker.groups.consumer_protocol import read_assignment, write_assignment
 from sparrow.broker.groups.consumer_topics import TopicView
 from sparrow.broker.groups.description import GroupState, GroupType
-from sparrow.broker.groups.family import Committer
+from sparrow.broker.groups.family import GROUPS_PER_TURN, Committer
 from sparrow.broker.groups.groups import Groups
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.groups.retention import GRACE_MS
 from sparrow.meta.memory import MemoryMetaStore
-from sparrow.meta.store import Put
+from sparrow.meta.store import Put, Write
 from tests.consumer_groups.machine import joining
 from tests.groups.classic_driver import request, subscription
 
@@ -387,3 +388,45 @@ async def test_static_member_of_the_classic_protocol_is_replaced_by_one_of_the_n
     answer = await groups.consumer.heartbeat("g", joining("m", "a", instance_id="i"))
     assert stand.named(answer.assignment) == {("a", n) for n in range(4)}
     assert [m.member_id for m in groups.describe("g").members] == ["m"]
+
+
+# ── beside each other ──
+
+
+async def test_what_an_earlier_write_could_not_keep_is_kept_before_a_later_heartbeat_is_answered(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = await stand.start()
+    await groups.consumer.heartbeat("g", joining("one"))
+    write, calls = stand.meta.write, 0
+
+    async def first_fails(writes: Sequence[Write]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            await asyncio.sleep(0)
+            raise DiskFull("no room for a moment")
+        await write(writes)
+
+    monkeypatch.setattr(stand.meta, "write", first_fails)
+    two = asyncio.create_task(groups.consumer.heartbeat("g", joining("two")))
+    three = asyncio.create_task(groups.consumer.heartbeat("g", joining("three")))
+    with pytest.raises(DiskFull):
+        await two
+    await three
+    known = await stand.restart()
+    assert {each.member_id for each in known.describe("g").members} == {"one", "two", "three"}
+
+
+async def test_a_tick_leaves_groups_alone_that_went_while_others_had_their_turn(stand: Stand) -> None:
+    groups = await stand.start()
+    for number in range(GROUPS_PER_TURN + 1):
+        await groups.consumer.heartbeat(f"g{number}", joining("m"))
+    last = f"g{GROUPS_PER_TURN}"
+    stand.clock.advance(3_600)
+    tick = asyncio.create_task(groups.consumer.tick())
+    await asyncio.sleep(0)
+    await stand.meta.write(groups.consumer.drop(last))
+    await tick
+    assert (GROUP_KIND, last) not in stand.meta.facts
+    assert not any(groups.consumer.member_count(name) for name in groups.consumer.names())

@@ -457,12 +457,9 @@ class ClassicGroup:
 
     def _subscribed_topics(self) -> frozenset[str] | None:
         topics: set[str] = set()
-        for member in self.members.values():
-            read = (
-                subscribed_topics(member.metadata(self.protocol))
-                if self.protocol_type == PROTOCOL_TYPE
-                else None
-            )
+        is_known = self.protocol_type == PROTOCOL_TYPE
+        for metadata in {member.metadata(self.protocol) for member in self.members.values()}:
+            read = subscribed_topics(metadata) if is_known else None
             if read is None:
                 return None
             topics |= read

@@ -38,7 +38,7 @@ from sparrow.broker.groups.description import (
     GroupType,
     MemberDescription,
 )
-from sparrow.broker.groups.family import ClassicMembers
+from sparrow.broker.groups.family import GROUPS_PER_TURN, ClassicMembers
 from sparrow.broker.groups.offsets import encode_key
 from sparrow.meta.checks import MAX_NAME_BYTES
 from sparrow.meta.store import Delete
@@ -295,8 +295,11 @@ class ClassicGroups:
     async def tick(self) -> None:
         """Remove members whose session is over."""
         now = self._clock.monotonic()
-        for group in list(self._groups.values()):
-            self._carry_out(group, group.expire(now))
+        for number, group in enumerate(list(self._groups.values()), 1):
+            if self._groups.get(group.name) is group:  # it may have gone while others had their turn
+                self._carry_out(group, group.expire(now))
+            if number % GROUPS_PER_TURN == 0:
+                await asyncio.sleep(0)
 
     def close(self) -> None:
         """No timer fires any more; requests that wait are given up."""

@@ -10,6 +10,7 @@ one again when the last leaves (`consumer_conversion`, `consumer_classic`).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ from sparrow.broker.groups.consumer_protocol import PROTOCOL_TYPE
 from sparrow.broker.groups.consumer_topics import TopicCatalog, TopicView
 from sparrow.broker.groups.consumer_writes import ConsumerWrites
 from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType
+from sparrow.broker.groups.family import GROUPS_PER_TURN
 from sparrow.broker.groups.topic_regexes import TopicRegexes
 
 if TYPE_CHECKING:
@@ -256,7 +258,11 @@ class ConsumerGroups:
         """
         now = self._clock.monotonic()
         error: SparrowError | None = None
-        for group in list(self._groups.values()):
+        for number, group in enumerate(list(self._groups.values()), 1):
+            if number % GROUPS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if self._groups.get(group.name) is not group:
+                continue  # it became a classic one while others had their turn: its facts are not ours any more
             for member_id, reason in group.expire(now):
                 log.info("group %s: member %s is out: %s", group.name, member_id, reason.value)
             self._after(group)

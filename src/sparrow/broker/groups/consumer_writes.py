@@ -51,6 +51,11 @@ class ConsumerWrites:
         Raises:
             DiskFull, StorageFailed
         """
+        await self._begun(group)
+        if self.has_any(group):  # an earlier write failed, whose changes the answer may tell of
+            await self._begun(group)
+
+    async def _begun(self, group: ConsumerGroup) -> None:
         self.begin(group)
         last = self._last.get(group.name)
         if last is not None:

@@ -41,6 +41,8 @@ class Committer:
 
 
 NOBODY: Final = Committer()
+GROUPS_PER_TURN: Final = 500
+"""How many groups are looked at, at a tick, before the loop's other work has its turn."""
 
 
 class GroupFamily(Protocol):
