@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from sparrow.base.errors import NotAuthorized
-from sparrow.broker.acls import AclBinding, PatternType, Permission
-from sparrow.broker.authz import SYSTEM, Operation, Principal, ResourceType
+from sparrow.broker.access.acls import AclBinding, PatternType, Permission
+from sparrow.broker.access.authz import SYSTEM, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.frontends.native.calls import VERBS

@@ -11,8 +11,8 @@ from confluent_kafka.admin import AclOperation, AdminClient
 
 import sparrow.sync
 import sparrow.testing
-from sparrow.broker.acls import PatternType, Permission
-from sparrow.broker.authz import OPERATIONS_OF, Operation, ResourceType
+from sparrow.broker.access.acls import PatternType, Permission
+from sparrow.broker.access.authz import OPERATIONS_OF, Operation, ResourceType
 from sparrow.client.results import AccessRule
 from sparrow.frontends.kafka.acl_codes import CODES, bits
 from sparrow.testing.running import RunningBroker

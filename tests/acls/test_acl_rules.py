@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.broker.acl_store import StoredAuthorizer
-from sparrow.broker.acls import AclBinding, AclFilter, AclTable, PatternType, Permission, check_rule
-from sparrow.broker.authz import (
+from sparrow.broker.access.acl_store import StoredAuthorizer
+from sparrow.broker.access.acls import AclBinding, AclFilter, AclTable, PatternType, Permission, check_rule
+from sparrow.broker.access.authz import (
     ANONYMOUS,
     OPERATIONS_OF,
     SYSTEM,
@@ -230,7 +230,7 @@ def test_an_address_is_the_same_however_it_is_written(written: str, seen: str) -
 
 
 def test_names_that_a_client_makes_up_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparrow.broker.acl_store.MAX_REMEMBERED", 100)
+    monkeypatch.setattr("sparrow.broker.access.acl_store.MAX_REMEMBERED", 100)
     authorizer = StoredAuthorizer(allow_unnamed=False)
     for number in range(1000):
         assert not authorizer.allows(ALICE, Operation.READ, TOPIC, f"made-up-{number}")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from sparrow.base.errors import DirectoryUnreadable, DiskFull, InvalidArgument, NewerFormat, NotAuthorized
-from sparrow.broker.acl_store import KIND, Acls, StoredAuthorizer, encode_key
-from sparrow.broker.acls import AclBinding, AclFilter, PatternType, Permission
-from sparrow.broker.authz import CLUSTER_NAME, SYSTEM, Operation, Principal, ResourceType
+from sparrow.broker.access.acl_store import KIND, Acls, StoredAuthorizer, encode_key
+from sparrow.broker.access.acls import AclBinding, AclFilter, PatternType, Permission
+from sparrow.broker.access.authz import CLUSTER_NAME, SYSTEM, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.subscription import Selector

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidArgument, InvalidConfig
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.config_changes import ConfigChange, ConfigOperation, changed, check_changes, replacing
-from sparrow.broker.config_values import (
+from sparrow.broker.configs.changes import ConfigChange, ConfigOperation, changed, check_changes, replacing
+from sparrow.broker.configs.node import NODE_CONFIGS, as_topic_defaults, static_values, synonyms_of_topic
+from sparrow.broker.configs.topic import DECLARATIONS
+from sparrow.broker.configs.values import (
     BOOLEAN,
     LIST,
     ONLY_FALSE,
@@ -19,8 +21,6 @@ from sparrow.broker.config_values import (
     integer,
     items,
 )
-from sparrow.broker.node_config import NODE_CONFIGS, as_topic_defaults, static_values, synonyms_of_topic
-from sparrow.broker.topic_config import DECLARATIONS
 
 LISTS, WORDS = ("l1", "l2"), ("w1", "w2")
 DEFAULTS = {"l1": "a,b", "l2": "", "w1": "x", "w2": "y"}

@@ -20,7 +20,7 @@ from sparrow.base.errors import (
     UnknownProducer,
     UnsupportedCompression,
 )
-from sparrow.broker.authz import ANONYMOUS, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.fetch import FetchRequest

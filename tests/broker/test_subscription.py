@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparrow.base.errors import InvalidArgument, InvalidTopicName, NotAuthorized, SparrowError
-from sparrow.broker.authz import CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.positions import Start
 from sparrow.broker.subscription import Selector, Subscription

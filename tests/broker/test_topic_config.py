@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.broker.topic_config import DECLARATIONS, TopicConfig, check_config
+from sparrow.broker.configs.topic import DECLARATIONS, TopicConfig, check_config
 
 
 def test_every_default_passes_its_own_check() -> None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from sparrow.base.errors import NotAuthenticated
-from sparrow.broker.authz import ANONYMOUS, Principal
+from sparrow.broker.access.authz import ANONYMOUS, Principal
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.client.client import Client

@@ -2,10 +2,10 @@
 
 import uuid
 
-from sparrow.broker.groups.consumer import ConsumerGroup
-from sparrow.broker.groups.consumer_checks import check_heartbeat, is_leave
-from sparrow.broker.groups.consumer_member import NOTHING, Heartbeat, HeartbeatAnswer
-from sparrow.broker.groups.consumer_topics import TopicCatalog, TopicView
+from sparrow.broker.groups.consumer.checks import check_heartbeat, is_leave
+from sparrow.broker.groups.consumer.group import ConsumerGroup
+from sparrow.broker.groups.consumer.member import NOTHING, Heartbeat, HeartbeatAnswer
+from sparrow.broker.groups.consumer.topics import TopicCatalog, TopicView
 from sparrow.broker.groups.topic_regexes import TopicRegexes
 
 SESSION_TIMEOUT_S = 45.0

@@ -24,11 +24,11 @@ from sparrow.base.errors import (
 )
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.groups.assembly import assemble
-from sparrow.broker.groups.classic_protocol import JoinAnswer, Leaver, SyncRequest
-from sparrow.broker.groups.consumer_facts import GROUP_KIND
-from sparrow.broker.groups.consumer_member import Heartbeat
-from sparrow.broker.groups.consumer_protocol import read_assignment, write_assignment
-from sparrow.broker.groups.consumer_topics import TopicView
+from sparrow.broker.groups.classic.protocol import JoinAnswer, Leaver, SyncRequest
+from sparrow.broker.groups.consumer.facts import GROUP_KIND
+from sparrow.broker.groups.consumer.member import Heartbeat
+from sparrow.broker.groups.consumer.protocol import read_assignment, write_assignment
+from sparrow.broker.groups.consumer.topics import TopicView
 from sparrow.broker.groups.description import GroupState, GroupType
 from sparrow.broker.groups.family import GROUPS_PER_TURN, Committer
 from sparrow.broker.groups.groups import Groups

@@ -6,11 +6,11 @@ import pytest
 
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import NotAuthorized
-from sparrow.broker.authz import Operation, Principal, ResourceType
+from sparrow.broker.access.authz import Operation, Principal, ResourceType
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.groups.assembly import assemble
-from sparrow.broker.groups.consumer_topics import TopicView
-from sparrow.broker.groups.consumer_verbs import ConsumerGroupVerbs
+from sparrow.broker.groups.consumer.topics import TopicView
+from sparrow.broker.groups.consumer.verbs import ConsumerGroupVerbs
 from sparrow.meta.memory import MemoryMetaStore
 from tests.consumer_groups.machine import joining
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sparrow.base.errors import FencedInstance, FencedMemberEpoch, UnknownMember, UnreleasedInstanceId
-from sparrow.broker.groups.consumer import ConsumerGroup
-from sparrow.broker.groups.consumer_facts import load, writes
-from sparrow.broker.groups.consumer_member import NOTHING, Assignment, Heartbeat
+from sparrow.broker.groups.consumer.facts import load, writes
+from sparrow.broker.groups.consumer.group import ConsumerGroup
+from sparrow.broker.groups.consumer.member import NOTHING, Assignment, Heartbeat
 from sparrow.broker.groups.description import GroupState
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Fact, Put

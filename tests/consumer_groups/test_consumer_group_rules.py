@@ -16,8 +16,8 @@ from sparrow.base.errors import (
     UnreleasedInstanceId,
     UnsupportedAssignor,
 )
-from sparrow.broker.groups.consumer import Fenced
-from sparrow.broker.groups.consumer_member import NOTHING, Heartbeat, MemberState
+from sparrow.broker.groups.consumer.group import Fenced
+from sparrow.broker.groups.consumer.member import NOTHING, Heartbeat, MemberState
 from sparrow.broker.groups.description import GroupState
 from tests.consumer_groups.machine import SESSION_TIMEOUT_S, Machine, joining
 

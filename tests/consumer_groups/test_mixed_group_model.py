@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from sparrow.base.errors import RebalanceInProgress, StaleMember, UnknownMember
-from sparrow.broker.groups import consumer_classic
-from sparrow.broker.groups.classic_protocol import JoinRequest, SyncRequest
-from sparrow.broker.groups.consumer_member import NOTHING
-from sparrow.broker.groups.consumer_protocol import read_assignment
+from sparrow.broker.groups.classic.protocol import JoinRequest, SyncRequest
+from sparrow.broker.groups.consumer import classic_members as consumer_classic
+from sparrow.broker.groups.consumer.member import NOTHING
+from sparrow.broker.groups.consumer.protocol import read_assignment
 from tests.consumer_groups.machine import Machine
 from tests.consumer_groups.test_consumer_group_model import PHASES, Client, ConsumerGroupModel
 

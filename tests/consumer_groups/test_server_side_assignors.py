@@ -5,9 +5,9 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrow.broker.groups.consumer_assignors import ASSIGNORS, Wish, ranges, uniform
-from sparrow.broker.groups.consumer_member import Assignment
-from sparrow.broker.groups.consumer_topics import TopicView
+from sparrow.broker.groups.consumer.assignors import ASSIGNORS, Wish, ranges, uniform
+from sparrow.broker.groups.consumer.member import Assignment
+from sparrow.broker.groups.consumer.topics import TopicView
 
 topics_lists = st.lists(st.integers(1, 9), min_size=1, max_size=5).map(
     lambda counts: [TopicView(f"t{i}", uuid.UUID(int=i + 1), n) for i, n in enumerate(counts)]

@@ -6,8 +6,8 @@ import itertools
 import struct
 from typing import Any
 
-from sparrow.broker.groups.classic import Answer, ClassicGroup, ClassicLimits, Effect, Store
-from sparrow.broker.groups.classic_protocol import JoinAnswer, JoinRequest, Leaver, SyncAnswer, SyncRequest
+from sparrow.broker.groups.classic.group import Answer, ClassicGroup, ClassicLimits, Effect, Store
+from sparrow.broker.groups.classic.protocol import JoinAnswer, JoinRequest, Leaver, SyncAnswer, SyncRequest
 
 
 def subscription(*topics: str) -> bytes:

@@ -24,7 +24,7 @@ from sparrow.base.errors import (
 )
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.groups.assembly import assemble
-from sparrow.broker.groups.classic_protocol import JoinAnswer, Leaver, SyncRequest
+from sparrow.broker.groups.classic.protocol import JoinAnswer, Leaver, SyncRequest
 from sparrow.broker.groups.description import GroupState, GroupType
 from sparrow.broker.groups.family import Committer
 from sparrow.broker.groups.offsets import OffsetAndMetadata
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparrow.base.errors import SparrowError
-    from sparrow.broker.groups.assignor import Partition
     from sparrow.broker.groups.groups import Groups
+    from sparrow.broker.groups.native.assignor import Partition
 
 A = ("a", 0)
 DAY_S = 86_400.0
@@ -464,7 +464,7 @@ async def test_many_groups_that_nobody_uses_are_forgotten_in_few_writes(
 
 
 def test_metadata_of_consumers_is_understood() -> None:
-    from sparrow.broker.groups.consumer_protocol import assigned_partitions, subscribed_topics
+    from sparrow.broker.groups.consumer.protocol import assigned_partitions, subscribed_topics
 
     assert subscribed_topics(subscription("a", "ä")) == {"a", "ä"}
     assert assigned_partitions(ASSIGNMENT) == (("a", 0), ("a", 1))

@@ -15,7 +15,7 @@ from sparrow.base.errors import (
     StaleMember,
     UnknownMember,
 )
-from sparrow.broker.groups.classic_protocol import Leaver
+from sparrow.broker.groups.classic.protocol import Leaver
 from sparrow.broker.groups.description import GroupState
 from tests.groups.classic_driver import Driver, subscription
 

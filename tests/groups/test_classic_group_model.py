@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sparrow.base.errors import FencedInstance, MemberIdRequired, RebalanceInProgress, SparrowError
-from sparrow.broker.groups.classic_protocol import JoinAnswer, SyncAnswer
+from sparrow.broker.groups.classic.protocol import JoinAnswer, SyncAnswer
 from sparrow.broker.groups.description import GroupState
 from tests.groups.classic_driver import Driver, subscription
 

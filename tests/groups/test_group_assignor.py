@@ -8,7 +8,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparrow.broker.groups.assignor import Partition, assign
+from sparrow.broker.groups.native.assignor import Partition, assign
 
 TOPICS = ["a", "b", "c", "d"]
 COUNTS = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 9))

@@ -6,10 +6,10 @@ import pytest
 
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import NotAuthorized
-from sparrow.broker.authz import CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.groups.assembly import assemble
-from sparrow.broker.groups.classic_protocol import Leaver, SyncRequest
+from sparrow.broker.groups.classic.protocol import Leaver, SyncRequest
 from sparrow.broker.groups.family import NOBODY
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.groups.verbs import GroupVerbs

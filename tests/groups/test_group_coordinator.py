@@ -23,9 +23,9 @@ from sparrow.base.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from sparrow.broker.groups.coordinator import GroupCoordinator, Membership
 from sparrow.broker.groups.description import GroupInfo, GroupState, GroupType
 from sparrow.broker.groups.groups import Groups
+from sparrow.broker.groups.native.coordinator import GroupCoordinator, Membership
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.groups.retention import GRACE_MS
 from sparrow.meta.memory import MemoryMetaStore
@@ -33,7 +33,7 @@ from sparrow.meta.memory import MemoryMetaStore
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.broker.groups.assignor import Partition
+    from sparrow.broker.groups.native.assignor import Partition
 
 A = [("a", n) for n in range(4)]
 DAY_S = 86_400.0

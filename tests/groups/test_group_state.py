@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sparrow.base.errors import StaleMember, UnknownMember
-from sparrow.broker.groups.state import Assign, Effect, Fence, FenceReason, Group, GroupState, Revoke
+from sparrow.broker.groups.native.state import Assign, Effect, Fence, FenceReason, Group, GroupState, Revoke
 
 if TYPE_CHECKING:
-    from sparrow.broker.groups.assignor import Partition
+    from sparrow.broker.groups.native.assignor import Partition
 
 SESSION_S = 30.0
 REBALANCE_S = 60.0

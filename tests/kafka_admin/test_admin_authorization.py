@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from kio.schema.errors import ErrorCode
 
-from sparrow.broker.authz import CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener
 from tests.kafka_admin.messages import (

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import sparrow.testing
-from sparrow.broker.node_config import NODE_CONFIGS
+from sparrow.broker.configs.node import NODE_CONFIGS
 from sparrow.frontends.kafka.apis import APIS
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import itertools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparrow.base.errors import from_code
-from sparrow.broker.authz import ANONYMOUS, Principal
+from sparrow.broker.access.authz import ANONYMOUS, Principal
 from sparrow.frontends.native import NativeFrontend, NativeLimits
 from sparrow.protocol.native import messages as m
 from sparrow.protocol.native.connection import Connection, Received, Role

@@ -17,7 +17,7 @@ from sparrow.base.errors import (
     TopicExists,
     UnknownTopic,
 )
-from sparrow.broker.authz import Principal
+from sparrow.broker.access.authz import Principal
 from sparrow.protocol.native import messages as m
 from tests.native_door.raw import OpenDoor, RawClient, batch_of
 

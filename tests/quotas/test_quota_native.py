@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.quota_rules import QuotaChange
+from sparrow.broker.quotas.rules import QuotaChange
 from sparrow.frontends.native.session import Session
 from sparrow.protocol.native import messages as m
 from tests.native_door.raw import Door, OpenDoor, values_of

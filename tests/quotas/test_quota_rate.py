@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrow.broker.quota_rate import MAX_THROTTLE_MS, MIN_WINDOW_SAMPLES, SAMPLE_MS, SAMPLES, WindowedRate
+from sparrow.broker.quotas.rate import MAX_THROTTLE_MS, MIN_WINDOW_SAMPLES, SAMPLE_MS, SAMPLES, WindowedRate
 
 MIN_WINDOW_MS = MIN_WINDOW_SAMPLES * SAMPLE_MS
 events = st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 100_000)), min_size=1, max_size=60)

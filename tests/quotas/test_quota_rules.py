@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidArgument, UnsupportedVersion
-from sparrow.broker.quota_rules import (
+from sparrow.broker.quotas.rules import (
     Component,
     Entity,
     Match,

@@ -6,10 +6,10 @@ import pytest
 
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import DirectoryUnreadable, DiskFull, InvalidArgument, NotAuthorized
-from sparrow.broker.acl_store import StoredAuthorizer
-from sparrow.broker.authz import Principal
-from sparrow.broker.quota_rules import Component, Match, QuotaChange, QuotaKind
-from sparrow.broker.quotas import KIND, Quotas
+from sparrow.broker.access.acl_store import StoredAuthorizer
+from sparrow.broker.access.authz import Principal
+from sparrow.broker.quotas.quotas import KIND, Quotas
+from sparrow.broker.quotas.rules import Component, Match, QuotaChange, QuotaKind
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Put
 
@@ -134,7 +134,7 @@ async def test_nobody_is_held_back_for_his_requests_for_longer_than_a_second_at_
 async def test_client_ids_that_somebody_makes_up_do_not_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sparrow.broker.quotas.MAX_RATES", 50)
+    monkeypatch.setattr("sparrow.broker.quotas.quotas.MAX_RATES", 50)
     clock = ManualClock()
     quotas = await loaded(MemoryMetaStore(), clock)
     await quotas.alter([change(("client-id", None), producer_byte_rate=KB)])

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from sparrow.base.errors import NotAuthenticated
-from sparrow.broker.authz import Principal
+from sparrow.broker.access.authz import Principal
+from sparrow.broker.access.scram import Mechanism, ScramServer
 from sparrow.broker.broker import Broker
-from sparrow.broker.scram import Mechanism, ScramServer
 from sparrow.frontends.kafka import KafkaFrontend, KafkaLimits
 from tests.security.scram_client import plain
 from tests.security.test_sasl_door import API_VERSIONS, AUTHENTICATE, HANDSHAKE, METADATA, Door

@@ -7,10 +7,10 @@ import inspect
 import pytest
 
 from sparrow.base.errors import NotAuthenticated
-from sparrow.broker.authz import ANONYMOUS, Principal
-from sparrow.broker.credentials import upsertions_of
-from sparrow.broker.scram import Mechanism
-from sparrow.broker.users import Users
+from sparrow.broker.access.authz import ANONYMOUS, Principal
+from sparrow.broker.access.credentials import upsertions_of
+from sparrow.broker.access.scram import Mechanism
+from sparrow.broker.access.users import Users
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.server.logins import Logins
 from sparrow.server.tokens import Tokens

@@ -12,7 +12,7 @@ import pytest
 import sparrow.sync
 import sparrow.testing
 from sparrow.base.errors import NotAuthenticated
-from sparrow.broker.authz import Principal
+from sparrow.broker.access.authz import Principal
 from sparrow.broker.broker import Broker
 from sparrow.protocol.native import messages as m
 from tests.native_door.raw import OpenDoor

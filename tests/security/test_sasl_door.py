@@ -11,8 +11,8 @@ import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
+from sparrow.broker.access.credentials import upsertions_of
 from sparrow.broker.broker import Broker
-from sparrow.broker.credentials import upsertions_of
 from sparrow.frontends.kafka import KafkaFrontend, KafkaLimits, Listener
 from tests.security.scram_client import ScramClient, plain
 

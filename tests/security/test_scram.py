@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparrow.base.errors import NotAuthenticated
-from sparrow.broker.scram import (
+from sparrow.broker.access.scram import (
     Credential,
     Mechanism,
     ScramServer,

@@ -19,10 +19,10 @@ from sparrow.base.errors import (
     UnsupportedMechanism,
     UserExists,
 )
-from sparrow.broker.authz import Principal
-from sparrow.broker.credentials import Deletion, Upsertion, upsertions_of
-from sparrow.broker.scram import Mechanism
-from sparrow.broker.users import CONCURRENT_HASHES, MAX_REMEMBERED, Users
+from sparrow.broker.access.authz import Principal
+from sparrow.broker.access.credentials import Deletion, Upsertion, upsertions_of
+from sparrow.broker.access.scram import Mechanism
+from sparrow.broker.access.users import CONCURRENT_HASHES, MAX_REMEMBERED, Users
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Put
 from tests.security.scram_client import ScramClient
@@ -134,7 +134,7 @@ async def test_clients_that_do_not_wait_for_the_answer_do_not_keep_more_threads_
             busy -= 1
         return True
 
-    monkeypatch.setattr("sparrow.broker.users.is_password_of", check)
+    monkeypatch.setattr("sparrow.broker.access.users.is_password_of", check)
     for _ in range(3 * CONCURRENT_HASHES):
         impatient = asyncio.create_task(users.check_password("ann", "guess"))
         await asyncio.sleep(0.01)
@@ -295,15 +295,15 @@ async def test_every_verb_asks_for_permission(meta):
 async def test_right_passwords_are_remembered_within_bounds(users, monkeypatch):
     await users.create(passwords("ann", "pencil"))
     await users.check_password("ann", "pencil")
-    monkeypatch.setattr("sparrow.broker.users.is_password_of", lambda *_: False)
+    monkeypatch.setattr("sparrow.broker.access.users.is_password_of", lambda *_: False)
     assert await users.check_password("ann", "pencil") == Principal("ann")
     with pytest.raises(NotAuthenticated):
         await users.check_password("ann", "pen")
-    monkeypatch.setattr("sparrow.broker.users.is_password_of", lambda *_: True)
+    monkeypatch.setattr("sparrow.broker.access.users.is_password_of", lambda *_: True)
     await users.alter([upsertion(f"u{n}") for n in range(MAX_REMEMBERED)])
     for n in range(MAX_REMEMBERED):
         await users.check_password(f"u{n}", "x")
-    monkeypatch.setattr("sparrow.broker.users.is_password_of", lambda *_: False)
+    monkeypatch.setattr("sparrow.broker.access.users.is_password_of", lambda *_: False)
     with pytest.raises(NotAuthenticated):
         await users.check_password("ann", "pencil")
 

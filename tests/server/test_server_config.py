@@ -143,7 +143,7 @@ def test_loopback_needs_no_authentication(host):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.1.2.3", "no-such-name.invalid"])
 def test_public_address_without_authentication_is_refused_unless_said_in_words(host):
-    with pytest.raises(InvalidConfig, match="Set users, users_file, tokens, .*, or listen on 127"):
+    with pytest.raises(InvalidConfig, match=r"Set users, users_file, tokens, .*, or listen on 127"):
         check_exposure(ServerConfig(native_host=host), authenticated=False)
     check_exposure(ServerConfig(native_host=host), authenticated=True)
     check_exposure(ServerConfig(native_host=host, insecure_public_listen=IN_WORDS), authenticated=False)

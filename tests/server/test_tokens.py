@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.broker.authz import Principal
+from sparrow.broker.access.authz import Principal
 from sparrow.server.tokens import Tokens, read_tokens_file, read_users_file
 
 

@@ -25,7 +25,7 @@ from sparrow.base.errors import (
     UnknownTopic,
     UnknownTransaction,
 )
-from sparrow.broker.authz import ANONYMOUS, AllowAll, Operation, Principal, ResourceType
+from sparrow.broker.access.authz import ANONYMOUS, AllowAll, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.fetch import FetchRequest
 from sparrow.broker.groups.family import NOBODY, Committer

@@ -30,8 +30,8 @@ from sparrow.base.errors import (
     TopicExists,
 )
 from sparrow.broker import fetch as fetching
-from sparrow.broker.acl_store import Acls, StoredAuthorizer
-from sparrow.broker.authz import (
+from sparrow.broker.access.acl_store import Acls, StoredAuthorizer
+from sparrow.broker.access.authz import (
     ANONYMOUS,
     CLUSTER_NAME,
     Authorizer,
@@ -42,11 +42,13 @@ from sparrow.broker.authz import (
     refusal,
     require,
 )
+from sparrow.broker.access.users import Users
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.configs import Configs
+from sparrow.broker.configs.configs import Configs
+from sparrow.broker.configs.topic import check_config
 from sparrow.broker.groups.assembly import assemble
-from sparrow.broker.groups.consumer_topics import TopicView
-from sparrow.broker.groups.consumer_verbs import ConsumerGroupVerbs
+from sparrow.broker.groups.consumer.topics import TopicView
+from sparrow.broker.groups.consumer.verbs import ConsumerGroupVerbs
 from sparrow.broker.groups.groups import check_group_name
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.groups.verbs import GroupVerbs
@@ -57,19 +59,17 @@ from sparrow.broker.log_dirs import LogDirectory, describe_log_directory
 from sparrow.broker.partition import ACKS_ALL, Admit, Partition, Published, refuse_transactional
 from sparrow.broker.positions import TIMESTAMP, Start, check_start, locate
 from sparrow.broker.producer_ids import ProducerIdentity, ProducerIds
-from sparrow.broker.quotas import Quotas
+from sparrow.broker.quotas.quotas import Quotas
 from sparrow.broker.subscription import Selector, Subscription, SubscriptionListener
-from sparrow.broker.topic_config import check_config
 from sparrow.broker.topics import NO_TOPIC_ID, Topic, TopicInfo, Topics
 from sparrow.broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
 from sparrow.broker.transactions.verbs import Transactions
-from sparrow.broker.users import Users
 from sparrow.meta.store import ABSENT, Put
 
 if TYPE_CHECKING:
     from sparrow.broker.fetch import Fetched, FetchRequest, ReadMemory
-    from sparrow.broker.groups.coordinator import Membership
     from sparrow.broker.groups.description import GroupInfo
+    from sparrow.broker.groups.native.coordinator import Membership
     from sparrow.broker.lag import GroupReport
     from sparrow.broker.reader import Key
     from sparrow.meta.store import MetaStore

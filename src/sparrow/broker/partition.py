@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from sparrow.base.clock import Clock
-    from sparrow.broker.topic_config import TopicConfig
+    from sparrow.broker.configs.topic import TopicConfig
     from sparrow.broker.transactions.index import AbortedRange, AbortedTransaction
     from sparrow.storage.store import LogId, LogStore, PartitionLog
 

@@ -23,7 +23,7 @@ from sparrow.broker.reader import Delivery, Key, Problem, Reader
 from sparrow.broker.topic_names import compile_pattern
 
 if TYPE_CHECKING:
-    from sparrow.broker.groups.coordinator import Membership
+    from sparrow.broker.groups.native.coordinator import Membership
     from sparrow.broker.topics import Topic, Topics
 
 DROPPED = "DROPPED"
@@ -185,7 +185,9 @@ class Subscription:
                 compile_pattern(selector.topic)
         names = [selector.topic for selector in selectors if not selector.is_pattern]
         await self._ensure(names)
-        refusal = self._refused(names)  # the rules may have changed while topics were made, and nobody looked at these then
+        refusal = self._refused(
+            names
+        )  # the rules may have changed while topics were made, and nobody looked at these then
         if refusal is not None:
             raise refusal
         for selector in selectors:

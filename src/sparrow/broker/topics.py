@@ -29,9 +29,9 @@ from sparrow.base.errors import (
     UnknownTopic,
 )
 from sparrow.base.ids import uuid7
+from sparrow.broker.configs.topic import ConfigEntry, TopicConfig, check_config, check_name
 from sparrow.broker.internal_topics import INTERNAL_TOPICS
 from sparrow.broker.partition import Partition
-from sparrow.broker.topic_config import ConfigEntry, TopicConfig, check_config, check_name
 from sparrow.broker.topic_names import check_topic_name, compile_pattern, plain_name
 from sparrow.meta.store import ABSENT, Delete, Put
 from sparrow.storage.store import LogId

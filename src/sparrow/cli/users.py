@@ -19,7 +19,7 @@ from sparrow.client.salting import MECHANISMS
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sparrow.broker.users import Users
+    from sparrow.broker.access.users import Users
     from sparrow.client.admin import Admin
 
 T = TypeVar("T")
@@ -174,13 +174,13 @@ async def _in_data_dir(path: str, act: Callable[[Users], Awaitable[T]]) -> T:
 
 
 def _system() -> Any:
-    from sparrow.broker.authz import SYSTEM
+    from sparrow.broker.access.authz import SYSTEM
 
     return SYSTEM
 
 
 def _upsertions(name: str, password: str, mechanisms: list[str]) -> Any:
-    from sparrow.broker import credentials, scram
+    from sparrow.broker.access import credentials, scram
 
     return credentials.upsertions_of(name, password, [scram.Mechanism(each) for each in mechanisms])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrow.broker.authz import Principal
+from sparrow.broker.access.authz import Principal
 
 if TYPE_CHECKING:
     import asyncio

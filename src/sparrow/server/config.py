@@ -392,7 +392,10 @@ class ServerConfig:
         "max_frame", size(64 << 10, 1 << 30), 16 << 20, "Largest frame that a client may send.", show="16 MiB"
     )
     max_connections: int = option(
-        "max_connections", integer(1, 1_000_000), 10_000, "Connections at a time at each door; more are refused."
+        "max_connections",
+        integer(1, 1_000_000),
+        10_000,
+        "Connections at a time at each door; more are refused.",
     )
     receive_budget_bytes: int = option(
         "receive_budget",

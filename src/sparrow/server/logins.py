@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import NotAuthenticated
-from sparrow.broker.authz import ANONYMOUS, Principal
+from sparrow.broker.access.authz import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
-    from sparrow.broker.scram import Mechanism, ScramServer
-    from sparrow.broker.users import Users
+    from sparrow.broker.access.scram import Mechanism, ScramServer
+    from sparrow.broker.access.users import Users
     from sparrow.server.tokens import Tokens
 
 

@@ -15,8 +15,8 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import BadInput, InvalidConfig, TopicExists
-from sparrow.broker.acls import AclFilter
-from sparrow.broker.authz import SYSTEM
+from sparrow.broker.access.acls import AclFilter
+from sparrow.broker.access.authz import SYSTEM
 from sparrow.server.access import Access
 from sparrow.server.config import kafka_listeners
 from sparrow.server.ready import Ready, banner, bootstrap_of, remove_ready_file, url_of, write_ready_file

@@ -11,7 +11,7 @@ import hmac
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.broker.authz import Principal
+from sparrow.broker.access.authz import Principal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -106,7 +106,13 @@ def _config(given: Mapping[str, object]) -> ServerConfig:
 def running(*, process: bool, data_dir: str | None, options: Mapping[str, Any]) -> Iterator[RunningBroker]:
     """See `sparrow.testing.broker`."""
     work_dir = tempfile.mkdtemp(prefix="sparrow-test-")
-    chosen = {"native_port": 0, "kafka_port": 0, "reserve_bytes": 0, **options, "data_dir": data_dir or f"{work_dir}/data"}
+    chosen = {
+        "native_port": 0,
+        "kafka_port": 0,
+        "reserve_bytes": 0,
+        **options,
+        "data_dir": data_dir or f"{work_dir}/data",
+    }
     host = _host(process, work_dir)
     try:
         yield RunningBroker(host, chosen)

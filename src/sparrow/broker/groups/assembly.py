@@ -6,17 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparrow.broker.group_config import GROUP_CONFIGS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
-from sparrow.broker.groups.classic import ClassicLimits
-from sparrow.broker.groups.classic_coordinator import ClassicGroups, SessionLimits
-from sparrow.broker.groups.consumer_coordinator import ConsumerGroups, ConsumerLimits
-from sparrow.broker.groups.coordinator import GroupCoordinator
+from sparrow.broker.configs.group import GROUP_CONFIGS, HEARTBEAT_INTERVAL, SESSION_TIMEOUT
+from sparrow.broker.groups.classic.coordinator import ClassicGroups, SessionLimits
+from sparrow.broker.groups.classic.group import ClassicLimits
+from sparrow.broker.groups.consumer.coordinator import ConsumerGroups, ConsumerLimits
 from sparrow.broker.groups.groups import Groups
+from sparrow.broker.groups.native.coordinator import GroupCoordinator
 
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock
     from sparrow.broker.config import BrokerConfig
-    from sparrow.broker.groups.consumer_coordinator import FindTopic
+    from sparrow.broker.groups.consumer.coordinator import FindTopic
     from sparrow.meta.store import MetaStore
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparrow.broker.groups.assignor import Partition
+    from sparrow.broker.groups.native.assignor import Partition
 
 
 class GroupType(StrEnum):

@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from sparrow.base.errors import SparrowError
-    from sparrow.broker.groups.assignor import Partition
-    from sparrow.broker.groups.classic_protocol import (
+    from sparrow.broker.groups.classic.protocol import (
         JoinAnswer,
         JoinRequest,
         Leaver,
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
         SyncRequest,
     )
     from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType
+    from sparrow.broker.groups.native.assignor import Partition
     from sparrow.meta.store import Write
 
 

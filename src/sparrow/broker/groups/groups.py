@@ -58,11 +58,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from sparrow.base.clock import Clock
-    from sparrow.broker.groups.assignor import Partition
-    from sparrow.broker.groups.classic_coordinator import ClassicGroups
-    from sparrow.broker.groups.consumer_coordinator import ConsumerGroups
-    from sparrow.broker.groups.coordinator import GroupCoordinator
+    from sparrow.broker.groups.classic.coordinator import ClassicGroups
+    from sparrow.broker.groups.consumer.coordinator import ConsumerGroups
     from sparrow.broker.groups.family import GroupFamily
+    from sparrow.broker.groups.native.assignor import Partition
+    from sparrow.broker.groups.native.coordinator import GroupCoordinator
     from sparrow.broker.groups.offsets import Undecided
     from sparrow.meta.store import MetaStore, Put, Write
 

@@ -22,7 +22,7 @@ from sparrow.meta.store import Delete, Put
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from sparrow.broker.groups.assignor import Partition
+    from sparrow.broker.groups.native.assignor import Partition
     from sparrow.meta.store import Fact, MetaStore, Write
 
 KIND: Final = "offset"

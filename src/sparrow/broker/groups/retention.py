@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from sparrow.base.clock import Clock
-    from sparrow.broker.groups.assignor import Partition
+    from sparrow.broker.groups.native.assignor import Partition
     from sparrow.broker.groups.offsets import OffsetAndMetadata
     from sparrow.meta.store import Fact, MetaStore
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import GroupSubscribedToTopic, NotAuthorized, SparrowError, UnstableOffset
-from sparrow.broker.authz import (
+from sparrow.broker.access.authz import (
     ANONYMOUS,
     CLUSTER_NAME,
     Authorizer,
@@ -22,9 +22,8 @@ from sparrow.broker.groups.groups import check_offset
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from sparrow.broker.groups.assignor import Partition
-    from sparrow.broker.groups.classic_coordinator import ClassicDescription
-    from sparrow.broker.groups.classic_protocol import (
+    from sparrow.broker.groups.classic.coordinator import ClassicDescription
+    from sparrow.broker.groups.classic.protocol import (
         JoinAnswer,
         JoinRequest,
         Leaver,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.description import GroupInfo
     from sparrow.broker.groups.family import Committer
     from sparrow.broker.groups.groups import Groups
+    from sparrow.broker.groups.native.assignor import Partition
     from sparrow.broker.groups.offsets import OffsetAndMetadata
 
 _TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP

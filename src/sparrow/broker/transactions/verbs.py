@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.broker.authz import ANONYMOUS, Authorizer, Operation, Principal, ResourceType, require
+from sparrow.broker.access.authz import ANONYMOUS, Authorizer, Operation, Principal, ResourceType, require
 from sparrow.broker.groups.groups import check_offset
 from sparrow.broker.groups.topic_regexes import compile_regex
 from sparrow.broker.producer_ids import ProducerIdentity

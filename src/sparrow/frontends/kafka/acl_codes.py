@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from kio.static.primitive import i8, i32
 
-from sparrow.broker.acls import PatternType, Permission
-from sparrow.broker.authz import CLUSTER_NAME, Operation, ResourceType
+from sparrow.broker.access.acls import PatternType, Permission
+from sparrow.broker.access.authz import CLUSTER_NAME, Operation, ResourceType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparrow.broker.config_changes import ConfigOperation
-from sparrow.broker.config_description import ConfigSource
-from sparrow.broker.config_values import ConfigType
-from sparrow.broker.configs import ConfigResourceType
+from sparrow.broker.configs.changes import ConfigOperation
+from sparrow.broker.configs.configs import ConfigResourceType
+from sparrow.broker.configs.description import ConfigSource
+from sparrow.broker.configs.values import ConfigType
 
 RESOURCE_TYPES: Final = {
     2: ConfigResourceType.TOPIC,

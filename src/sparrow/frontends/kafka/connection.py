@@ -16,7 +16,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from sparrow.broker.authz import ANONYMOUS
+from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.frontends.kafka.framing import FrameReceiver
 from sparrow.frontends.kafka.malformed import MalformedRequest
 from sparrow.frontends.tls import certificate_principal
@@ -24,7 +24,7 @@ from sparrow.frontends.tls import certificate_principal
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from sparrow.broker.authz import Principal
+    from sparrow.broker.access.authz import Principal
     from sparrow.frontends.kafka.codec.responses import Piece
     from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener
 

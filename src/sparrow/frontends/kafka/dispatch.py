@@ -22,7 +22,7 @@ from sparrow.frontends.kafka.malformed import MalformedRequest
 from sparrow.frontends.kafka.throttle import counts_requests, timed
 
 if TYPE_CHECKING:
-    from sparrow.broker.authz import Principal
+    from sparrow.broker.access.authz import Principal
     from sparrow.broker.broker import Broker
     from sparrow.frontends.kafka.codec.responses import Piece
     from sparrow.frontends.kafka.connection import Connection

@@ -13,12 +13,12 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from sparrow.broker.authz import ANONYMOUS
+from sparrow.broker.access.authz import ANONYMOUS
 
 if TYPE_CHECKING:
     import uuid
 
-    from sparrow.broker.authz import Principal
+    from sparrow.broker.access.authz import Principal
 
 NO_SESSION: Final = 0
 FINAL_EPOCH: Final = -1

@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrow.base.errors import NotAuthenticated
-from sparrow.broker.authz import Principal
-from sparrow.broker.scram import MAX_MESSAGE_BYTES, Mechanism, wrong_credentials
+from sparrow.broker.access.authz import Principal
+from sparrow.broker.access.scram import MAX_MESSAGE_BYTES, Mechanism, wrong_credentials
 
 if TYPE_CHECKING:
-    from sparrow.broker.scram import ScramServer
+    from sparrow.broker.access.scram import ScramServer
 
 PLAIN: Final = "PLAIN"
 MECHANISMS: Final = (PLAIN, *(each.value for each in Mechanism))

@@ -17,10 +17,10 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from sparrow.broker.quota_rules import QuotaKind
+from sparrow.broker.quotas.rules import QuotaKind
 
 if TYPE_CHECKING:
-    from sparrow.broker.quotas import Quotas
+    from sparrow.broker.quotas.quotas import Quotas
     from sparrow.frontends.kafka.dispatch import Call
 
 

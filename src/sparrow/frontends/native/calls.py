@@ -12,15 +12,15 @@ import msgspec
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.base.version import version
-from sparrow.broker.acls import ANY_HOST, AclBinding, AclFilter, PatternType, Permission, check_rule
-from sparrow.broker.authz import Operation, ResourceType
-from sparrow.broker.credentials import Upsertion
-from sparrow.broker.quota_rules import QuotaChange
+from sparrow.broker.access.acls import ANY_HOST, AclBinding, AclFilter, PatternType, Permission, check_rule
+from sparrow.broker.access.authz import Operation, ResourceType
+from sparrow.broker.access.credentials import Upsertion
+from sparrow.broker.quotas.rules import QuotaChange
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sparrow.broker.authz import Principal
+    from sparrow.broker.access.authz import Principal
     from sparrow.broker.broker import Broker
     from sparrow.broker.topics import TopicInfo
     from sparrow.frontends.native.frontend import NativeFrontend

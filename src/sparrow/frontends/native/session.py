@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparrow.base.errors import Draining, FrameTooLarge, Overloaded, SparrowError, TimedOut
 from sparrow.base.version import version
-from sparrow.broker.authz import ANONYMOUS, Principal
+from sparrow.broker.access.authz import ANONYMOUS, Principal
 from sparrow.frontends.native import calls
 from sparrow.frontends.native.failures import error_of, failure_of, translate
 from sparrow.frontends.native.listener import Hold, Pump

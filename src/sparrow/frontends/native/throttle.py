@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sparrow.broker.quota_rules import QuotaKind
+from sparrow.broker.quotas.rules import QuotaKind
 
 if TYPE_CHECKING:
-    from sparrow.broker.authz import Principal
-    from sparrow.broker.quotas import Quotas
+    from sparrow.broker.access.authz import Principal
+    from sparrow.broker.quotas.quotas import Quotas
 
 SIGNS_OF_LIFE_PER_IDLE_TIMEOUT = 6
 DEFAULT_SIGN_S = 10.0

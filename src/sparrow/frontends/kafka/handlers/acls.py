@@ -15,7 +15,7 @@ from kio.schema.describe_acls.v3.response import AclDescription, DescribeAclsRes
 from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.broker.acls import AclBinding, AclFilter
+from sparrow.broker.access.acls import AclBinding, AclFilter
 from sparrow.frontends.kafka.acl_codes import CODES, OPERATIONS, PATTERN_TYPES, PERMISSIONS, RESOURCE_TYPES
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of

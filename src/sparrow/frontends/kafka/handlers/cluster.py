@@ -16,7 +16,7 @@ from kio.schema.describe_quorum.v2.response import (
 from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.authz import Operation
+from sparrow.broker.access.authz import Operation
 from sparrow.frontends.kafka.acl_codes import cluster_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.refusals import outcome_of

@@ -22,8 +22,8 @@ from kio.schema.list_config_resources.v1.response import ConfigResource as Liste
 from kio.schema.list_config_resources.v1.response import ListConfigResourcesResponse
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.config_changes import ConfigChange
-from sparrow.broker.configs import ConfigResource, ConfigResourceType
+from sparrow.broker.configs.changes import ConfigChange
+from sparrow.broker.configs.configs import ConfigResource, ConfigResourceType
 from sparrow.frontends.kafka.config_codes import (
     OPERATIONS,
     RESOURCE_CODES,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
     from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
 
-    from sparrow.broker.config_description import DescribedConfig
+    from sparrow.broker.configs.description import DescribedConfig
     from sparrow.frontends.kafka.dispatch import Call
 
 MAX_CONFIGS: Final = 500_000

@@ -15,8 +15,8 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
 from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import SparrowError, Unavailable
-from sparrow.broker.authz import ResourceType
-from sparrow.broker.groups.consumer_member import Heartbeat, by_topic
+from sparrow.broker.access.authz import ResourceType
+from sparrow.broker.groups.consumer.member import Heartbeat, by_topic
 from sparrow.frontends.kafka.acl_codes import authorized_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
     from kio.schema.consumer_group_heartbeat.v1.request import ConsumerGroupHeartbeatRequest
 
-    from sparrow.broker.groups.consumer_description import (
+    from sparrow.broker.groups.consumer.description import (
         ConsumerDescription,
         ConsumerMemberDescription,
     )
-    from sparrow.broker.groups.consumer_description import TopicPartitions as NamedPartitions
-    from sparrow.broker.groups.consumer_member import Assignment as Partitions
-    from sparrow.broker.groups.consumer_member import HeartbeatAnswer
+    from sparrow.broker.groups.consumer.description import TopicPartitions as NamedPartitions
+    from sparrow.broker.groups.consumer.member import Assignment as Partitions
+    from sparrow.broker.groups.consumer.member import HeartbeatAnswer
     from sparrow.frontends.kafka.dispatch import Call
 
 _NO_ID: Final = uuid.UUID(int=0)

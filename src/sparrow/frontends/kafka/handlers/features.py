@@ -13,7 +13,7 @@ from kio.schema.update_features.v1.response import UpdateFeaturesResponse as Upd
 from kio.schema.update_features.v2.response import UpdateFeaturesResponse
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.authz import Operation
+from sparrow.broker.access.authz import Operation
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.handlers.api_versions import FEATURES
 from sparrow.frontends.kafka.refusals import DONE, Outcome, outcome_of

@@ -14,7 +14,7 @@ from kio.schema.fetch.v12 import response as named
 from kio.schema.fetch.v18 import response as identified
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.authz import Operation
+from sparrow.broker.access.authz import Operation
 from sparrow.broker.fetch import Fetched, FetchRequest
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of

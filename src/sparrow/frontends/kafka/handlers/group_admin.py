@@ -19,7 +19,7 @@ from kio.schema.types import BrokerId, GroupId
 from kio.static.primitive import i32
 
 from sparrow.base.errors import SparrowError, UnknownGroup
-from sparrow.broker.authz import ResourceType
+from sparrow.broker.access.authz import ResourceType
 from sparrow.broker.groups.description import GroupState
 from sparrow.broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from sparrow.frontends.kafka.acl_codes import authorized_operations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
     from kio.schema.list_groups.v5.request import ListGroupsRequest
 
-    from sparrow.broker.groups.classic_coordinator import ClassicDescription
+    from sparrow.broker.groups.classic.coordinator import ClassicDescription
     from sparrow.broker.groups.description import GroupInfo
     from sparrow.frontends.kafka.dispatch import Call
 

@@ -13,7 +13,7 @@ from kio.schema.sync_group.v5.response import SyncGroupResponse
 from kio.static.primitive import i32
 
 from sparrow.base.errors import GroupFull, MemberIdRequired, SparrowError
-from sparrow.broker.groups.classic_protocol import JoinRequest, Leaver, SyncRequest
+from sparrow.broker.groups.classic.protocol import JoinRequest, Leaver, SyncRequest
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.group_codes import group_code
 

@@ -19,7 +19,7 @@ from kio.schema.describe_log_dirs.v5.response import (
 from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.authz import Operation
+from sparrow.broker.access.authz import Operation
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.large import written

@@ -17,7 +17,7 @@ from kio.schema.metadata.v13.response import (
 )
 
 from sparrow.base.errors import NotAuthorized, SparrowError, TopicExists
-from sparrow.broker.authz import ResourceType
+from sparrow.broker.access.authz import ResourceType
 from sparrow.broker.partition import LEADER_EPOCH
 from sparrow.frontends.kafka.acl_codes import authorized_operations, cluster_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequest as Fetch10
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequestGroup as FetchGroup10
 
-    from sparrow.broker.groups.assignor import Partition
+    from sparrow.broker.groups.native.assignor import Partition
     from sparrow.frontends.kafka.dispatch import Call
 
 _KNOWS_MEMBER_EPOCHS_SINCE: Final = 9

@@ -17,7 +17,7 @@ from kio.schema.produce.v12 import response as named
 from kio.schema.produce.v13 import response as identified
 
 from sparrow.base.errors import InvalidRecord, NotAuthorized, SparrowError, UnsupportedCompression
-from sparrow.broker.authz import Operation
+from sparrow.broker.access.authz import Operation
 from sparrow.broker.partition import ACKS_NONE, refuse_transactional
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.handlers import transactional_produce

@@ -10,7 +10,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.primitive import f64
 
 from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.broker.quota_rules import Component, Match, QuotaChange
+from sparrow.broker.quotas.rules import Component, Match, QuotaChange
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kio.schema.alter_client_quotas.v1.request import EntryData as Change
     from kio.schema.describe_client_quotas.v1.request import ComponentData, DescribeClientQuotasRequest
 
-    from sparrow.broker.quota_rules import Entity
+    from sparrow.broker.quotas.rules import Entity
     from sparrow.frontends.kafka.dispatch import Call
 
 _MATCHES = {each.value: each for each in Match}

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.list_partition_reassignments.v0.response import ListPartitionReassignmentsResponse
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.authz import Operation
+from sparrow.broker.access.authz import Operation
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.refusals import DONE, Outcome, Refusal, outcome_of
 from sparrow.frontends.kafka.replicas import check_assignment

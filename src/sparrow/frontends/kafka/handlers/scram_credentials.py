@@ -16,8 +16,8 @@ from kio.schema.describe_user_scram_credentials.v0.response import (
 from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.credentials import Deletion, Upsertion
-from sparrow.broker.scram import Mechanism
+from sparrow.broker.access.credentials import Deletion, Upsertion
+from sparrow.broker.access.scram import Mechanism
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kio.schema.alter_user_scram_credentials.v0.request import AlterUserScramCredentialsRequest
     from kio.schema.describe_user_scram_credentials.v0.request import DescribeUserScramCredentialsRequest
 
-    from sparrow.broker.users import UserInfo
+    from sparrow.broker.access.users import UserInfo
     from sparrow.frontends.kafka.dispatch import Call
 
 _NUMBER_OF: Final = {Mechanism.SHA_256.value: 1, Mechanism.SHA_512.value: 2}

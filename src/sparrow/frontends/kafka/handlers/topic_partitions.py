@@ -13,7 +13,7 @@ from kio.schema.describe_topic_partitions.v0.response import (
 from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.authz import ResourceType
+from sparrow.broker.access.authz import ResourceType
 from sparrow.broker.partition import LEADER_EPOCH
 from sparrow.frontends.kafka.acl_codes import authorized_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE

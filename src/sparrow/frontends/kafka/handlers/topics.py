@@ -16,7 +16,7 @@ from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTop
 from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import InvalidConfig, NotAuthorized, SparrowError
-from sparrow.broker.authz import Operation, ResourceType
+from sparrow.broker.access.authz import Operation, ResourceType
 from sparrow.frontends.kafka.config_codes import SOURCE_CODES
 from sparrow.frontends.kafka.deadlines import outcomes
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE

@@ -1,0 +1,1 @@
+"""Who may do what: users and their credentials, access rules, and the hook that every verb asks."""

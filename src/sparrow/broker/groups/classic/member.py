@@ -1,0 +1,90 @@
+"""A member of a classic group, and how members choose a protocol. Pure: no I/O, no time of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from sparrow.broker.groups.classic.protocol import JoinRequest
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""(name, metadata), the favourite first."""
+
+
+@dataclass(slots=True)
+class ClassicMember:
+    """A member. Tickets name requests that wait for an answer; times are monotonic seconds.
+
+    `is_new`: its first JoinGroup is not answered yet; it is forgotten when that takes too long, lest retries of an impatient
+    client pile up members (KAFKA-7610).
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    is_new: bool = False
+    join_ticket: object | None = None
+    sync_ticket: object | None = None
+    session_ends_at: float = 0.0
+
+    def metadata(self, protocol: str) -> bytes:
+        """What it says under a protocol; nothing if it does not know it."""
+        return next((data for name, data in self.protocols if name == protocol), b"")
+
+    @property
+    def protocol_names(self) -> set[str]:
+        """The protocols it knows."""
+        return {name for name, _ in self.protocols}
+
+    def take(self, request: JoinRequest) -> None:
+        """Be as the member's newest request says."""
+        self.protocols = request.protocols
+        self.session_timeout_ms = request.session_timeout_ms
+        self.rebalance_timeout_ms = request.rebalance_timeout_ms
+        self.client_id = request.client_id
+        self.client_host = request.client_host
+
+    def renew_session(self, now: float) -> None:
+        """Something was heard of it, or it was told something."""
+        self.session_ends_at = now + self.session_timeout_ms / 1000
+
+    @property
+    def overdue_at(self) -> float | None:
+        """When its session is over, unless it is heard of before. Whoever waits for an answer need not heartbeat: None."""
+        is_waiting = self.join_ticket is not None or self.sync_ticket is not None
+        return None if is_waiting and not self.is_new else self.session_ends_at
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether its session is over."""
+        at = self.overdue_at
+        return at is not None and at <= now
+
+
+def common_protocols(members: Collection[ClassicMember]) -> set[str]:
+    """Names of protocols that all members know."""
+    known = [member.protocol_names for member in members]
+    return set.intersection(*known) if known else set()
+
+
+def elect_protocol(members: Collection[ClassicMember], leader: ClassicMember) -> str:
+    """The protocol with most votes: each member votes for its favourite among those that all know. The leader decides a tie.
+
+    At least one protocol must be common to all.
+    """
+    candidates = common_protocols(members)
+    votes = Counter(_favourite(member.protocols, candidates) for member in members)
+    ranked = (name for name, _ in leader.protocols if name in candidates)
+    return max(ranked, key=lambda name: votes[name])
+
+
+def _favourite(protocols: Iterable[tuple[str, bytes]], candidates: set[str]) -> str:
+    return next(name for name, _ in protocols if name in candidates)

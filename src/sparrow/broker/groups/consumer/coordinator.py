@@ -1,0 +1,408 @@
+"""The coordinator of consumer groups (KIP-848): gives the pure groups (`consumer`) a clock, the topics and a store.
+
+Nothing waits here: a heartbeat is answered when what it changed is durable. Answers to other heartbeats of the group that
+come meanwhile wait for that write, too, since they may tell of it. So after a restart the broker knows all that any member was told,
+and members go on with a heartbeat. An empty group is kept until its offsets are forgotten.
+
+A classic group whose members read topics becomes a consumer group when the first member of the new protocol joins it, and a classic
+one again when the last leaves (`consumer_conversion`, `consumer_classic`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from sparrow.base.errors import (
+    GroupTypeMismatch,
+    InvalidArgument,
+    SparrowError,
+    StaleMember,
+    StaleMemberEpoch,
+    UnknownGroup,
+    UnsupportedVersion,
+)
+from sparrow.broker.groups.classic.facts import fact_of
+from sparrow.broker.groups.classic.group import ClassicLimits
+from sparrow.broker.groups.consumer import classic_members as consumer_classic
+from sparrow.broker.groups.consumer import facts
+from sparrow.broker.groups.consumer.checks import check_heartbeat, is_leave
+from sparrow.broker.groups.consumer.classic_members import is_all_classic
+from sparrow.broker.groups.consumer.conversion import downgrade, upgrade
+from sparrow.broker.groups.consumer.description import ConsumerDescription, describe, describe_consumer
+from sparrow.broker.groups.consumer.group import ConsumerGroup
+from sparrow.broker.groups.consumer.member import JOIN_EPOCH, HeartbeatAnswer
+from sparrow.broker.groups.consumer.protocol import PROTOCOL_TYPE
+from sparrow.broker.groups.consumer.topics import TopicCatalog, TopicView
+from sparrow.broker.groups.consumer.writes import ConsumerWrites
+from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType
+from sparrow.broker.groups.family import GROUPS_PER_TURN
+from sparrow.broker.groups.topic_regexes import TopicRegexes
+
+if TYPE_CHECKING:
+    from sparrow.broker.groups.classic.group import ClassicGroup
+    from sparrow.broker.groups.classic.protocol import (
+        JoinAnswer,
+        JoinRequest,
+        Leaver,
+        SyncAnswer,
+        SyncRequest,
+    )
+    from sparrow.broker.groups.consumer.member import Heartbeat
+    from sparrow.broker.groups.family import Committer
+    from sparrow.broker.groups.groups import Groups
+    from sparrow.broker.groups.native.assignor import Partition as NamedPartition
+    from sparrow.meta.store import Write
+
+FindTopic = Callable[[str], TopicView | None]
+_MAX_PREFIX_CHARACTERS: Final = 200
+"""Of a client's name in the id of a member that the broker makes."""
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerLimits:
+    """How consumer groups behave. Kafka's names in brackets."""
+
+    session_timeout_ms: int = 45_000
+    """(group.consumer.session.timeout.ms)"""
+    heartbeat_interval_ms: int = 5_000
+    """(group.consumer.heartbeat.interval.ms)"""
+    max_members: int = 10_000
+    """(group.consumer.max.size)"""
+    can_upgrade: bool = True
+    """Whether classic groups with members become consumer groups (group.consumer.migration.policy)."""
+    can_downgrade: bool = True
+
+
+LimitsOf = Callable[[str], ConsumerLimits]
+"""The limits of a group: those of the broker, but for what the group sets itself."""
+
+
+class ConsumerGroups:
+    """All consumer groups of a broker. Loop thread only.
+
+    Args:
+        find_topic: the topics of the broker, live.
+        classic_limits: for groups that become classic ones.
+    """
+
+    type = GroupType.CONSUMER
+
+    def __init__(
+        self,
+        roof: Groups,
+        find_topic: FindTopic,
+        limits_of: LimitsOf = lambda _group: ConsumerLimits(),
+        classic_limits: ClassicLimits | None = None,
+    ) -> None:
+        self.topics = TopicCatalog()
+        self._roof = roof
+        self._clock = roof.clock
+        self._find_topic = find_topic
+        self._limits_of = limits_of
+        self._classic_limits = classic_limits or ClassicLimits()
+        self._regexes = TopicRegexes(self.topics)
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._populated: set[str] = set()
+        """Groups of which the roof knows that they have members."""
+        self._writes = ConsumerWrites(roof.meta)
+
+    async def load(self) -> None:
+        """Read the groups of earlier runs. Sessions of their members begin now.
+
+        Raises:
+            DirectoryUnreadable, NewerFormat: a fact is no group, or one of a later Sparrow.
+        """
+        now = self._clock.monotonic()
+        for group in await facts.load(self._roof.meta, self._empty_group):
+            group.start_clocks(now, self._limits_of(group.name).session_timeout_ms / 1000)
+            self._groups[group.name] = group
+            self._note_population(group)
+
+    # ── the protocol ──────────────────────────────────────────────────────────────────────────────
+
+    async def heartbeat(
+        self, name: str, beat: Heartbeat, may_see: Callable[[str], bool] = lambda _topic: True
+    ) -> HeartbeatAnswer:
+        """Join, go on or leave. What it tells is durable.
+
+        Args:
+            may_see: whether whoever speaks may see a topic; regular expressions match no others.
+
+        Raises:
+            InvalidArgument, UnsupportedAssignor, InvalidRegularExpression: the heartbeat is wrong in itself.
+            UnknownGroup: there is none, or it is of another kind and has members that keep it so.
+            GroupFull, UnknownMember, FencedMemberEpoch, FencedInstance, UnreleasedInstanceId
+            DiskFull, StorageFailed: could not be kept; the same heartbeat may be sent again.
+        """
+        if not name:
+            raise InvalidArgument("A group needs a name.")
+        check_heartbeat(beat)
+        if is_leave(beat.member_epoch):
+            group = self.get(name)
+            group.leave(beat)
+            answer = HeartbeatAnswer(beat.member_id, beat.member_epoch)
+        else:
+            group, answer = self._beat(name, beat, may_see)
+        self._after(group)
+        await self._writes.flush(group)
+        return answer
+
+    def heartbeat_interval_ms(self, name: str) -> int:
+        """How long members of a group wait between heartbeats."""
+        return self._limits_of(name).heartbeat_interval_ms
+
+    def describe_consumer(self, name: str) -> ConsumerDescription:
+        """A group as Kafka describes it.
+
+        Raises:
+            UnknownGroup: there is none, or it is of another kind.
+        """
+        return describe_consumer(self.get(name), self.topics)
+
+    # ── members that speak the classic protocol; see `ClassicGroups` for errors ───────────────────
+
+    async def classic_join(self, request: JoinRequest) -> JoinAnswer:
+        group = self.get(request.group)
+        prefix = (request.instance_id or request.client_id)[:_MAX_PREFIX_CHARACTERS]
+        member_id = request.member_id or f"{prefix}-{uuid.uuid4()}"
+        facts.check_storable(request.group, member_id, *(metadata for _, metadata in request.protocols))
+        answer = consumer_classic.join(group, self.topics, request, self._clock.monotonic(), member_id)
+        self._after(group)
+        await self._writes.flush(group)
+        return answer
+
+    async def classic_sync(self, request: SyncRequest) -> SyncAnswer:
+        group = self.get(request.group)
+        return consumer_classic.sync(group, self.topics, request, self._clock.monotonic())
+
+    def classic_heartbeat(self, group: str, member_id: str, generation: int, instance_id: str | None) -> None:
+        consumer_classic.heartbeat(
+            self.get(group), member_id, generation, instance_id, self._clock.monotonic()
+        )
+
+    def classic_leave(self, group: str, leavers: Sequence[Leaver]) -> list[SparrowError | None]:
+        state = self.get(group)
+        results = consumer_classic.leave(state, leavers)
+        self._after(state)
+        self._writes.begin(state)
+        return results
+
+    # ── what the roof asks ────────────────────────────────────────────────────────────────────────
+
+    def names(self) -> Collection[str]:
+        return self._groups.keys()
+
+    def owns(self, group: str) -> bool:
+        return group in self._groups
+
+    def member_count(self, group: str) -> int:
+        return len(self._groups[group].members)
+
+    def info(self, group: str) -> GroupInfo:
+        state = self._groups[group]
+        return GroupInfo(group, state.state, len(state.members), self.type, "consumer")
+
+    def describe(self, group: str) -> GroupDescription:
+        return describe(self._groups[group], self.topics)
+
+    def check_commit(self, group: str, committer: Committer, partitions: Iterable[NamedPartition]) -> None:  # noqa: ARG002
+        """Members at their epoch commit whatever they want; others while the group is empty.
+
+        Raises:
+            UnknownMember, StaleMemberEpoch
+            StaleMember: the same in a transaction, or of a member that speaks the classic protocol.
+            UnsupportedVersion: the client does not know member epochs.
+        """
+        state = self._groups[group]
+        if committer.epoch < 0 and not state.members:
+            return
+        if committer.is_transactional and committer.is_nobody:
+            return
+        member = state.get(committer.member_id)
+        if member.classic is None and not committer.is_transactional and not committer.knows_member_epochs:
+            raise UnsupportedVersion(
+                "Members of a consumer group commit offsets with OffsetCommit 9 or later."
+            )
+        _check_epoch(state, committer.member_id, committer.epoch, has_generations=committer.is_transactional)
+
+    def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
+        """Raises UnknownMember, StaleMemberEpoch, StaleMember."""
+        if not (member_id is None and epoch < 0):
+            _check_epoch(self._groups[group], member_id or "", epoch)
+
+    def subscribed(self, group: str) -> Collection[str]:
+        return self._groups[group].subscribed_topics()
+
+    def drop(self, group: str) -> Sequence[Write]:
+        state = self._forget(group)
+        return facts.deletes(group, [*state.members, *state.changes.members])
+
+    def topics_changed(self, partition_counts: Mapping[str, int]) -> None:
+        for name in partition_counts:
+            self._follow_topic(name)
+        for group in self._groups.values():
+            group.topics_changed(partition_counts)
+
+    async def tick(self) -> None:
+        """Put out members whose time is over.
+
+        Raises:
+            DiskFull, StorageFailed: something could not be written; it is tried again.
+        """
+        now = self._clock.monotonic()
+        error: SparrowError | None = None
+        for number, group in enumerate(list(self._groups.values()), 1):
+            if number % GROUPS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if self._groups.get(group.name) is not group:
+                continue  # it became a classic one while others had their turn: its facts are not ours any more
+            for member_id, reason in group.expire(now):
+                log.info("group %s: member %s is out: %s", group.name, member_id, reason.value)
+            self._after(group)
+            if self._writes.has_any(group):
+                try:
+                    await self._writes.flush(group)
+                except SparrowError as failure:
+                    error = failure
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Nothing happens here by itself."""
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────────
+
+    def get(self, name: str) -> ConsumerGroup:
+        """A group.
+
+        Raises:
+            UnknownGroup
+        """
+        group = self._groups.get(name)
+        if group is None:
+            raise UnknownGroup(f"There is no consumer group {name!r}.")
+        return group
+
+    def _beat(
+        self, name: str, beat: Heartbeat, may_see: Callable[[str], bool]
+    ) -> tuple[ConsumerGroup, HeartbeatAnswer]:
+        if beat.member_epoch > JOIN_EPOCH:
+            self.get(name)
+        if not beat.member_id:
+            beat = replace(beat, member_id=str(uuid.uuid4()))
+        said = (beat.instance_id or "", beat.rack_id or "", beat.regex or "", *(beat.topics or ()))
+        facts.check_storable(name, beat.member_id, *said)
+
+        def resolve(regex: str) -> frozenset[str]:
+            return frozenset(topic for topic in self._regexes.matching(regex) if may_see(topic))
+
+        with self._group_for(name) as group:
+            session_timeout_s = self._limits_of(name).session_timeout_ms / 1000
+            answer = group.heartbeat(beat, self._clock.monotonic(), session_timeout_s, resolve)
+        return group, answer
+
+    # ── groups come, change their kind, and go ────────────────────────────────────────────────────
+
+    @contextmanager
+    def _group_for(self, name: str) -> Iterator[ConsumerGroup]:
+        """The group; one that is new, or was a classic group, is kept if the body succeeds."""
+        known = self._groups.get(name)
+        if known is not None:
+            yield known
+            return
+        group = self._empty_group(name)
+        classic = self._release_classic(name)
+        try:
+            if classic is not None:
+                for member in classic.members.values():
+                    facts.check_storable(name, member.member_id)
+                upgrade(classic, group, self.topics)
+                group.start_clocks(self._clock.monotonic(), 0)
+            yield group
+            self._claim(name)
+        except BaseException:
+            if classic is not None:
+                self._roof.classic.adopt(classic)
+            raise
+        if classic is not None:
+            self._writes.also(name, [self._roof.classic.forget(name)])
+            log.info("classic group %s with %d members is a consumer group now", name, len(classic.members))
+        self._groups[name] = group
+
+    def _release_classic(self, name: str) -> ClassicGroup | None:
+        owner = self._roof.owner(name)
+        if owner is None or owner.type is not GroupType.CLASSIC or not owner.member_count(name):
+            return None
+        is_convertible = owner.info(name).protocol_type == PROTOCOL_TYPE
+        limits = self._limits_of(name)
+        if not (limits.can_upgrade and is_convertible and owner.member_count(name) <= limits.max_members):
+            return None
+        return self._roof.classic.release(name)
+
+    def _claim(self, name: str) -> None:
+        try:
+            self._roof.claim(name, self.type)
+        except GroupTypeMismatch as error:
+            raise UnknownGroup(f"Group {name!r} is no consumer group: {error.text}") from error
+
+    def _after(self, group: ConsumerGroup) -> None:
+        """Members may have come or gone: tell the roof, give a group of classic members back."""
+        if self._groups.get(group.name) is not group:
+            return
+        if is_all_classic(group) and self._limits_of(group.name).can_downgrade:
+            self._downgrade(group)
+        else:
+            self._note_population(group)
+
+    def _downgrade(self, group: ConsumerGroup) -> None:
+        classic = downgrade(group, self.topics, self._classic_limits, self._clock.monotonic())
+        gone = [*group.members, *group.take_changes().members]
+        self._writes.also(group.name, [*facts.deletes(group.name, set(gone)), fact_of(classic)])
+        self._writes.begin(group)
+        self._forget(group.name)
+        self._roof.classic.adopt(classic)
+        log.info("consumer group %s with %d members is a classic group now", group.name, len(classic.members))
+
+    def _forget(self, name: str) -> ConsumerGroup:
+        self._populated.discard(name)
+        return self._groups.pop(name)
+
+    def _empty_group(self, name: str) -> ConsumerGroup:
+        return ConsumerGroup(name, self.topics, self._limits_of(name).max_members)
+
+    def _follow_topic(self, name: str) -> None:
+        before, after = self.topics.find(name), self._find_topic(name)
+        if before is not None and (after is None or after.topic_id != before.topic_id):
+            self.topics.remove(name)
+            self._regexes.topic_went(name)
+        if after is not None:
+            self.topics.put(after)
+            if before is None or before.topic_id != after.topic_id:
+                self._regexes.topic_came(name)
+
+    def _note_population(self, group: ConsumerGroup) -> None:
+        if bool(group.members) == (group.name in self._populated):
+            return
+        if group.members:
+            self._populated.add(group.name)
+            self._roof.has_members(group.name, self.type)
+        else:
+            self._populated.discard(group.name)
+            self._roof.became_empty(group.name, self.type)
+
+
+def _check_epoch(group: ConsumerGroup, member_id: str, epoch: int, *, has_generations: bool = False) -> None:
+    """As `ConsumerGroup.check_member_epoch`, in the words that the caller understands."""
+    try:
+        group.check_member_epoch(member_id, epoch)
+    except StaleMemberEpoch as error:
+        if has_generations or group.get(member_id).classic is not None:
+            raise StaleMember(error.text) from error
+        raise

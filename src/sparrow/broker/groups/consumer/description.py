@@ -1,0 +1,107 @@
+"""What is told of a consumer group from outside (ConsumerGroupDescribe), and in the common form of all kinds of groups."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparrow.broker.groups.consumer.member import NOTHING, Assignment, ConsumerMember, by_topic
+from sparrow.broker.groups.description import (
+    GroupDescription,
+    GroupState,
+    GroupType,
+    MemberDescription,
+)
+
+if TYPE_CHECKING:
+    from sparrow.broker.groups.consumer.group import ConsumerGroup
+    from sparrow.broker.groups.consumer.topics import TopicCatalog
+    from sparrow.broker.groups.native.assignor import Partition as NamedPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartitions:
+    """Partitions of a topic that exists."""
+
+    topic_id: uuid.UUID
+    name: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMemberDescription:
+    """A member with what it has and what it should have."""
+
+    member: ConsumerMember
+    assigned: tuple[TopicPartitions, ...]
+    target: tuple[TopicPartitions, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerDescription:
+    """A consumer group as Kafka describes it. `topics`: names that its members subscribed to or have partitions of."""
+
+    group: str
+    state: GroupState
+    epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: tuple[ConsumerMemberDescription, ...]
+    topics: frozenset[str]
+
+
+def describe_consumer(group: ConsumerGroup, topics: TopicCatalog) -> ConsumerDescription:
+    """Everything that is known."""
+    members = tuple(
+        ConsumerMemberDescription(
+            member,
+            _named(member.assigned, topics),
+            _named(group.targets.get(member.member_id, NOTHING), topics),
+        )
+        for _, member in sorted(group.members.items())
+    )
+    shown = {part.name for each in members for part in (*each.assigned, *each.target)}
+    subscribed = {name for each in members for name in each.member.topics}
+    return ConsumerDescription(
+        group.name,
+        group.state,
+        group.epoch,
+        group.assignment_epoch,
+        group.assignor,
+        members,
+        frozenset(shown | subscribed),
+    )
+
+
+def describe(group: ConsumerGroup, topics: TopicCatalog) -> GroupDescription:
+    """In the common form."""
+    members = tuple(_describe_member(group, member, topics) for _, member in sorted(group.members.items()))
+    return GroupDescription(group.name, group.state, group.epoch, members, GroupType.CONSUMER)
+
+
+def _describe_member(group: ConsumerGroup, member: ConsumerMember, topics: TopicCatalog) -> MemberDescription:
+    return MemberDescription(
+        member.member_id,
+        member.client_id,
+        tuple(sorted(group.topics_of(member))),
+        member.epoch,
+        not member.is_away,
+        _flat(member.assigned, topics),
+        _flat(member.pending_revocation, topics),
+        member.instance_id,
+        member.client_host,
+    )
+
+
+def _named(partitions: Assignment, topics: TopicCatalog) -> tuple[TopicPartitions, ...]:
+    found = ((topics.find_id(topic_id), numbers) for topic_id, numbers in by_topic(partitions).items())
+    return tuple(
+        TopicPartitions(topic.topic_id, topic.name, tuple(numbers))
+        for topic, numbers in found
+        if topic is not None
+    )
+
+
+def _flat(partitions: Assignment, topics: TopicCatalog) -> tuple[NamedPartition, ...]:
+    return tuple((part.name, number) for part in _named(partitions, topics) for number in part.partitions)

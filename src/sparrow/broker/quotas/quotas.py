@@ -1,0 +1,216 @@
+"""Quotas of clients: stored, changed by administrators, and measured for every batch in and out.
+
+A fact of kind "quota" has as key the JSON array of the entity's (type, name) pairs, null for a default, and as value a JSON object of
+setting and number. Measuring is `quota_rate`'s matter, which quota applies that of `quota_rules`. Without any quota of a kind, a client is
+not looked at.
+
+Who exceeds a limit gets his answer at once and is then not read from for the time that brings his rate down again (KIP-219); the
+doors see to that with the milliseconds that `record` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from sparrow.base.errors import BadInput, DirectoryUnreadable, InvalidArgument, SparrowError
+from sparrow.broker.access.authz import (
+    ANONYMOUS,
+    CLUSTER_NAME,
+    Authorizer,
+    Operation,
+    Principal,
+    ResourceType,
+    require,
+)
+from sparrow.broker.changes import Changes
+from sparrow.broker.quotas.rate import MIN_WINDOW_SAMPLES, SAMPLE_MS, WindowedRate
+from sparrow.broker.quotas.rules import (
+    Component,
+    Entity,
+    QuotaChange,
+    QuotaKind,
+    QuotaTable,
+    Scope,
+    check_filter,
+    check_values,
+    entity_of,
+)
+from sparrow.meta.store import Delete, Put
+
+if TYPE_CHECKING:
+    from sparrow.base.clock import Clock
+    from sparrow.meta.store import Fact, MetaStore, Write
+
+KIND: Final = "quota"
+MAX_KEY_BYTES: Final = 4096
+MAX_RATES: Final = 20_000
+"""Clients that are measured at a time; client ids that somebody makes up must not fill the memory."""
+MAX_REQUEST_THROTTLE_MS: Final = SAMPLE_MS
+"""A request's time is charged in small change, so nobody is held back for it longer than this at a time."""
+
+
+class Quotas:
+    """The verbs for quotas, their store, and the rates of the clients. Loop thread only.
+
+    Args:
+        authorizer: who is asked whether somebody may look at quotas and change them.
+    """
+
+    def __init__(self, meta: MetaStore, clock: Clock, authorizer: Callable[[], Authorizer]) -> None:
+        self._meta = meta
+        self._clock = clock
+        self._authorizer = authorizer
+        self._changes = Changes(meta)
+        self._table = QuotaTable()
+        self._rates: dict[tuple[QuotaKind, Scope], WindowedRate] = {}
+
+    async def load(self) -> None:
+        """Read the quotas that earlier runs stored.
+
+        Raises:
+            DirectoryUnreadable: a fact is no quota.
+        """
+        for fact in await self._meta.scan(KIND):
+            self._table.replace(*_decode(fact))
+
+    # ── measuring ─────────────────────────────────────────────────────────────────────────────────
+
+    def is_limited(self, kind: QuotaKind) -> bool:
+        """Whether anybody has a limit of this kind; without, there is nothing to count."""
+        return self._table.is_limited(kind)
+
+    def record(self, kind: QuotaKind, principal: Principal, client_id: str, amount: float) -> int:
+        """Count bytes (or percent of a second) of a client; for how many milliseconds it is to be held back, 0 if not."""
+        if not self._table.is_limited(kind):
+            return 0
+        found = self._table.limit(kind, principal.name, client_id)
+        if found is None:
+            return 0
+        limit, scope = found
+        now_ms = self._clock.monotonic() * 1000
+        rate = self._rate(kind, scope, now_ms)
+        rate.record(amount, now_ms)
+        throttle_ms = rate.throttle_ms(limit, now_ms)
+        return min(throttle_ms, MAX_REQUEST_THROTTLE_MS) if kind is QuotaKind.REQUEST else throttle_ms
+
+    def unrecord(self, kind: QuotaKind, principal: Principal, client_id: str, amount: float) -> None:
+        """Take back what was counted and then not sent, because the client was held back."""
+        self.record(kind, principal, client_id, -amount)
+
+    def max_in_window(self, kind: QuotaKind, principal: Principal, client_id: str) -> int | None:
+        """The most that a client could get within its window; None if nothing limits it. Asking for more at a time would never do."""
+        if not self._table.is_limited(kind):
+            return None
+        found = self._table.limit(kind, principal.name, client_id)
+        return None if found is None else max(1, int(found[0] * MIN_WINDOW_SAMPLES * SAMPLE_MS / 1000))
+
+    def _rate(self, kind: QuotaKind, scope: Scope, now_ms: float) -> WindowedRate:
+        """The rate of whoever shares a limit; the one that was used last stands last."""
+        key = (kind, scope)
+        rate = self._rates.pop(key, None)
+        if rate is None:
+            rate = WindowedRate()
+            self._forget_idle(now_ms)
+        self._rates[key] = rate
+        return rate
+
+    def _forget_idle(self, now_ms: float) -> None:
+        """Drop rates from the front that have nothing to tell, and the longest unused if there are too many."""
+        while self._rates:
+            key = next(iter(self._rates))
+            if len(self._rates) < MAX_RATES and not self._rates[key].is_idle(now_ms):
+                return
+            del self._rates[key]
+
+    # ── verbs ─────────────────────────────────────────────────────────────────────────────────────
+
+    def describe(
+        self, components: Sequence[Component], *, strict: bool = False, principal: Principal = ANONYMOUS
+    ) -> list[tuple[Entity, dict[str, float]]]:
+        """Entities that have the parts asked for (strict: and no others), with their limits.
+
+        Raises:
+            InvalidArgument, UnsupportedVersion: the components make no filter.
+            NotAuthorized: it takes DESCRIBE_CONFIGS on the cluster.
+        """
+        self._require(principal, Operation.DESCRIBE_CONFIGS)
+        found = self._table.selected(check_filter(components), strict=strict)
+        return [(entity, dict(sorted(values.items()))) for entity, values in found]
+
+    async def alter(
+        self, changes: Sequence[QuotaChange], *, validate_only: bool = False, principal: Principal = ANONYMOUS
+    ) -> list[SparrowError | None]:
+        """Change limits; for each change None or why it was not made. Durable when it returns, and in force.
+
+        Raises:
+            NotAuthorized: it takes ALTER_CONFIGS on the cluster.
+            DiskFull, StorageFailed: no change was made.
+        """
+        self._require(principal, Operation.ALTER_CONFIGS)
+        return await self._changes.carry_out(lambda: self._alter(changes, validate_only))
+
+    async def _alter(self, changes: Sequence[QuotaChange], validate_only: bool) -> list[SparrowError | None]:
+        outcomes: list[SparrowError | None] = []
+        altered: dict[Entity, dict[str, float]] = {}
+        for change in changes:
+            try:
+                entity, values = _checked(change)
+            except BadInput as error:
+                outcomes.append(error)
+                continue
+            limits = altered.setdefault(entity, dict(self._table.get(entity)))
+            limits.update({key: value for key, value in values.items() if value is not None})
+            for key in [key for key, value in values.items() if value is None]:
+                limits.pop(key, None)
+            outcomes.append(None)
+        if not validate_only:
+            writes = [_write(entity, limits) for entity, limits in altered.items()]
+            await self._changes.write(writes, lambda: self._replace(altered))
+        return outcomes
+
+    def _replace(self, altered: dict[Entity, dict[str, float]]) -> None:
+        for entity, limits in altered.items():
+            self._table.replace(entity, limits)
+
+    async def settle(self) -> None:
+        """Wait for changes whose callers went away."""
+        await self._changes.settle()
+
+    def _require(self, principal: Principal, operation: Operation) -> None:
+        require(self._authorizer(), principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _checked(change: QuotaChange) -> tuple[Entity, dict[str, float | None]]:
+    entity = entity_of(change.entity)
+    if len(encode_key(entity).encode()) > MAX_KEY_BYTES:
+        raise InvalidArgument(
+            f"The name of a quota entity is longer than {MAX_KEY_BYTES} bytes; use a shorter one."
+        )
+    return entity, check_values(entity, change.values)
+
+
+_decode_key = msgspec.json.Decoder(tuple[tuple[str, str | None], ...]).decode
+_decode_value = msgspec.json.Decoder(dict[str, float]).decode
+
+
+def encode_key(entity: Entity) -> str:
+    """The key of a quota's fact."""
+    return msgspec.json.encode(entity).decode()
+
+
+def _write(entity: Entity, limits: dict[str, float]) -> Write:
+    key = encode_key(entity)
+    return Put(KIND, key, msgspec.json.encode(limits)) if limits else Delete(KIND, key)
+
+
+def _decode(fact: Fact) -> tuple[Entity, dict[str, float]]:
+    try:
+        return entity_of(_decode_key(fact.key)), _decode_value(fact.value)
+    except (msgspec.DecodeError, BadInput) as error:
+        raise DirectoryUnreadable(
+            f"The meta store holds a quota that cannot be read, {fact.key!r}: {error}. Put back a backup of the data directory, or"
+            " delete this fact."
+        ) from error
