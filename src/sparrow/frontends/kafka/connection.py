@@ -143,7 +143,8 @@ class Connection(asyncio.BufferedProtocol):
         self._forget_frames()
         self._answers.clear()
         if self._working is not None:
-            self._working.cancel()
+            # Not before its first step: a coroutine that never ran leaves warnings behind.
+            self._loop.call_soon(self._working.cancel)
         if self._unmuting is not None:
             self._unmuting.cancel()
         self.frontend.dismiss(self)
