@@ -64,7 +64,7 @@ async def test_a_cancelled_commit_leaves_memory_and_store_alike() -> None:
     commit.cancel()
     with pytest.raises(asyncio.CancelledError):
         await commit
-    await asyncio.gather(*offsets._writing)
+    await offsets._writing.settle()
     assert offsets.of_group("g") == (await loaded(meta)).of_group("g") == {A0: TEN}
 
 

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sparrow.broker.detached import Detached
+
 if TYPE_CHECKING:
     from sparrow.meta.store import MetaStore, Write
 
@@ -22,7 +24,7 @@ class Changes:
     def __init__(self, meta: MetaStore) -> None:
         self._meta = meta
         self._turn = asyncio.Lock()
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running = Detached()
 
     async def write(self, writes: Sequence[Write], then: Callable[[], object]) -> None:
         """Write facts, durably, then let memory follow.
@@ -41,17 +43,8 @@ class Changes:
             async with self._turn:
                 return await change()
 
-        task = asyncio.get_running_loop().create_task(in_turn())
-        self._running.add(task)
-        task.add_done_callback(self._over)
-        return await asyncio.shield(task)
+        return await self._running.run(in_turn())
 
     async def settle(self) -> None:
         """Wait for changes whose callers went away."""
-        while self._running:
-            await asyncio.wait(set(self._running))
-
-    def _over(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # its caller may be gone; then nobody else looks at it
+        await self._running.settle()

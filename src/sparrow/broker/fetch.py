@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrow.base.errors import SparrowError
-from sparrow.records.batch import parse_header
-from sparrow.storage.store import Chunk
+from sparrow.broker.transactions.committed import stable as stable_part
 
 if TYPE_CHECKING:
     from sparrow.broker.partition import Partition
     from sparrow.broker.topics import Topics
     from sparrow.broker.transactions.index import AbortedTransaction
+    from sparrow.storage.store import Chunk
 
 _READ_AT_ONCE: Final = 256
 """Partitions that are read before the loop may do something else."""
@@ -300,31 +300,13 @@ async def _read_one(
         return Fetched(request.topic, request.partition, error=error)
     aborted: Sequence[AbortedTransaction] = ()
     if committed and chunk is not None:
-        chunk, aborted = _committed(partition, chunk, request.offset, stable)
+        chunk, aborted = _committed(partition, chunk, request.offset)
     return Fetched(request.topic, request.partition, chunk, None, end, start, stable, aborted)
 
 
-def _committed(
-    partition: Partition, chunk: Chunk, offset: int, stable: int
-) -> tuple[Chunk, Sequence[AbortedTransaction]]:
+def _committed(partition: Partition, chunk: Chunk, offset: int) -> tuple[Chunk, Sequence[AbortedTransaction]]:
     """The batches before the last stable offset, and the aborted transactions that reach into them."""
-    if chunk.next_offset > stable:
-        chunk = _before(chunk, offset, stable)
+    chunk = stable_part(partition, chunk, offset)
     if not chunk.data:
         return chunk, ()
     return chunk, partition.aborted_transactions(offset, chunk.next_offset)
-
-
-def _before(chunk: Chunk, offset: int, stable: int) -> Chunk:
-    """The leading batches whose records all lie before `stable`."""
-    position, next_offset = 0, offset
-    size = len(chunk.data)
-    while position < size:
-        header = parse_header(chunk.data, position)
-        if header.next_offset > stable:
-            break
-        position += header.size_bytes
-        next_offset = header.next_offset
-    return Chunk(
-        chunk.data[:position], chunk.base_offset, next_offset, max(0, next_offset - chunk.base_offset)
-    )

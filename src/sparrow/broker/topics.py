@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ from sparrow.base.errors import (
 )
 from sparrow.base.ids import uuid7
 from sparrow.broker.configs.topic import ConfigEntry, TopicConfig, check_config, check_name
+from sparrow.broker.detached import Detached
 from sparrow.broker.internal_topics import INTERNAL_TOPICS
 from sparrow.broker.partition import Partition
 from sparrow.broker.topic_names import check_topic_name, compile_pattern, plain_name
@@ -158,7 +159,7 @@ class Topics:
         self._creating: dict[str, asyncio.Future[Topic]] = {}
         self._deleting: dict[str, asyncio.Future[None]] = {}
         self._changing = asyncio.Lock()
-        self._changes: set[asyncio.Task[Any]] = set()
+        self._changes = Detached()
         self._watchers: list[Callable[[Topic], None]] = []
 
     def __len__(self) -> int:
@@ -265,7 +266,7 @@ class Topics:
         self._creating[name] = asyncio.get_running_loop().create_future()
         self._plain_names[plain_name(name)] = name
         self.partition_count += count
-        return await self._to_the_end(self._create(topic))
+        return await self._changes.run(self._create(topic))
 
     def check_new(self, name: str, partitions: int, config: Mapping[str, str]) -> tuple[int, TopicConfig]:
         """Whether such a topic could be made; returns what it would have.
@@ -329,7 +330,7 @@ class Topics:
 
     async def delete(self, name: str, forget: Callable[[str], Awaitable[None]]) -> None:
         """Delete a topic and its logs; `forget` is to drop what others keep under its name, before the name is free."""
-        await self._to_the_end(self._delete(name, forget))
+        await self._changes.run(self._delete(name, forget))
 
     async def _delete(self, name: str, forget: Callable[[str], Awaitable[None]]) -> None:
         async with self._changing:
@@ -364,7 +365,7 @@ class Topics:
 
     async def configure(self, name: str, set_: Mapping[str, str], unset: Sequence[str]) -> Topic:
         """Set and unset configuration values of a topic."""
-        return await self._to_the_end(self._configure(name, set_, unset))
+        return await self._changes.run(self._configure(name, set_, unset))
 
     async def _configure(self, name: str, set_: Mapping[str, str], unset: Sequence[str]) -> Topic:
         async with self._changing:
@@ -385,7 +386,7 @@ class Topics:
 
     async def add_partitions(self, name: str, total: int) -> Topic:
         """Grow a topic to `total` partitions."""
-        return await self._to_the_end(self._add_partitions(name, total))
+        return await self._changes.run(self._add_partitions(name, total))
 
     async def _add_partitions(self, name: str, total: int) -> Topic:
         async with self._changing:
@@ -426,20 +427,7 @@ class Topics:
 
     async def settle(self) -> None:
         """Wait for changes whose callers went away."""
-        while self._changes:
-            await asyncio.wait(set(self._changes))
-
-    async def _to_the_end(self, change: Coroutine[Any, Any, T]) -> T:
-        """Carry out a change; a caller that is cancelled stops waiting, the change goes on."""
-        task = asyncio.get_running_loop().create_task(change)
-        self._changes.add(task)
-        task.add_done_callback(self._changed)
-        return await asyncio.shield(task)
-
-    def _changed(self, task: asyncio.Task[Any]) -> None:
-        self._changes.discard(task)
-        if not task.cancelled():
-            task.exception()  # its caller may be gone; then nobody else looks at it
+        await self._changes.settle()
 
     def _check_count(self, count: int, new: int) -> None:
         limit = self._config.max_partitions_per_topic

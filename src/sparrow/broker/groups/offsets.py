@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from sparrow.base.errors import DirectoryUnreadable
+from sparrow.broker.detached import Detached
 from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Offsets:
     def __init__(self, meta: MetaStore) -> None:
         self._meta = meta
         self._by_group: dict[str, dict[Partition, OffsetAndMetadata]] = {}
-        self._writing: set[asyncio.Task[None]] = set()
+        self._writing = Detached()
         self.undecided: Undecided | None = None
         """Set by the transactions."""
 
@@ -140,8 +141,7 @@ class Offsets:
 
     async def delete_topics(self, is_doomed: Callable[[str], bool]) -> None:
         """Forget what all groups committed for some topics, also what is just being committed."""
-        if self._writing:
-            await asyncio.wait(set(self._writing))
+        await self._writing.settle_begun()
         await self._meta.get(
             KIND, ""
         )  # an answer comes after those to all writes before it: the transactions' too
@@ -203,15 +203,7 @@ class Offsets:
             await self._meta.write(writes)
             then()
 
-        task = asyncio.get_running_loop().create_task(write())
-        self._writing.add(task)
-        task.add_done_callback(self._written)
-        await asyncio.shield(task)
-
-    def _written(self, task: asyncio.Task[None]) -> None:
-        self._writing.discard(task)
-        if not task.cancelled():
-            task.exception()  # its caller may be gone; then nobody else looks at it
+        await self._writing.run(write())
 
 
 def _nothing() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sparrow.broker.detached import Detached
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
@@ -30,7 +32,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._turns: dict[str, _Turn] = {}
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running = Detached()
 
     def is_busy(self, name: str) -> bool:
         """Somebody works on the name, or waits for that."""
@@ -50,17 +52,8 @@ class Turns:
                 if not turn.wanted:
                     del self._turns[name]
 
-        task = asyncio.get_running_loop().create_task(in_turn())
-        self._running.add(task)
-        task.add_done_callback(self._over)
-        return await asyncio.shield(task)
+        return await self._running.run(in_turn())
 
     async def settle(self) -> None:
         """Wait for all that has begun."""
-        while self._running:
-            await asyncio.wait(set(self._running))
-
-    def _over(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # its caller may be gone; then nobody else looks at it
+        await self._running.settle()
