@@ -30,9 +30,14 @@ storage, meta store, sockets. A message is a sentence for a person: what failed,
     │   ├── UnknownPartition      UNKNOWN_PARTITION
     │   ├── UnknownUser           UNKNOWN_USER
     │   ├── UnknownTransaction    UNKNOWN_TRANSACTION
+    │   ├── UnknownQueue          UNKNOWN_QUEUE
     │   └── UnknownGroup          UNKNOWN_GROUP
     ├── Conflict                  the state of the broker says no
     │   ├── TopicExists           TOPIC_EXISTS
+    │   ├── QueueExists           QUEUE_EXISTS
+    │   ├── NotLeased             NOT_LEASED
+    │   │   ├── LeaseExpired      LEASE_EXPIRED
+    │   │   └── LeasedByAnother   LEASED_BY_ANOTHER
     │   ├── PolicyViolation       POLICY_VIOLATION
     │   ├── UserExists            USER_EXISTS
     │   ├── GroupNotEmpty         GROUP_NOT_EMPTY
@@ -229,6 +234,12 @@ class UnknownTransaction(NotFound):
     code = "UNKNOWN_TRANSACTION"
 
 
+class UnknownQueue(NotFound):
+    """There is no queue of that name."""
+
+    code = "UNKNOWN_QUEUE"
+
+
 class UnknownGroup(NotFound):
     code = "UNKNOWN_GROUP"
 
@@ -244,6 +255,30 @@ class Conflict(SparrowError):
 
 class TopicExists(Conflict):
     code = "TOPIC_EXISTS"
+
+
+class QueueExists(Conflict):
+    """A queue of that name exists, with other topics or another policy than asked for."""
+
+    code = "QUEUE_EXISTS"
+
+
+class NotLeased(Conflict):
+    """A record was settled that is not leased: it was settled before, or never delivered. Nothing was changed."""
+
+    code = "NOT_LEASED"
+
+
+class LeaseExpired(NotLeased):
+    """The lease ended before the record was settled; somebody else may have the record, or will. Nothing was changed."""
+
+    code = "LEASE_EXPIRED"
+
+
+class LeasedByAnother(NotLeased):
+    """The record is leased by another consumer. Nothing was changed."""
+
+    code = "LEASED_BY_ANOTHER"
 
 
 class UserExists(Conflict):

@@ -63,6 +63,21 @@ def format_size(size_bytes: int) -> str:
     return f"{value:.1f} TiB"
 
 
+_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
+
+
+def format_duration(duration_ms: int) -> str:
+    """A duration for people, and exactly, as `parse_duration_ms` reads it: "1h30m", "2s500ms", "0s"."""
+    parts = []
+    for unit, unit_ms in _UNITS_MS:
+        number, duration_ms = divmod(duration_ms, unit_ms)
+        if number:
+            parts.append(f"{number}{unit}")
+    if duration_ms:
+        parts.append(f"{duration_ms}ms")
+    return "".join(parts) or "0s"
+
+
 _PARSERS: dict[str, Callable[[str], int]] = {".ms": parse_duration_ms, ".bytes": parse_size_bytes}
 _NUMBER = re.compile(r"\s*-?\d+\s*")
 

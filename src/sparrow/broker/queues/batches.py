@@ -1,0 +1,153 @@
+"""The batches of a chunk of the log, and which of them a queue must look into.
+
+A batch is plain, so that nothing of its records need be known, if none of the well-known header names (`records/wellknown.py`) occurs in it. Three ways to find out:
+
+- no record has any header, which `records/headerless.py` proves quickly where it can;
+- else the names are searched in the bytes. One that occurs within a payload costs the look, no more;
+- a compressed batch is decompressed first.
+
+A batch with gaps (compaction took records) is looked into, whatever its headers, to know which offsets are left.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sparrow.base.errors import BadInput
+from sparrow.records.batch import HEADER_BYTES, OVERHEAD_BYTES
+from sparrow.records.compression import decompress
+from sparrow.records.headerless import is_headerless
+from sparrow.records.wellknown import QUEUE_HEADERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_HEADER: Final = struct.Struct(">qi4xb4xhiqq14xi")
+_COMPRESSION: Final = 0x07
+_LOG_APPEND_TIME: Final = 0x08
+_CONTROL: Final = 0x20
+_MAGIC: Final = 2
+_BATCH_WORK_BYTES: Final = 1024
+_MIN_PROOF_BYTES: Final = 2048
+"""In smaller batches the names are searched at once."""
+_SEARCHED_BYTES: Final = 192
+"""Searching so many bytes for the names costs as much as reading a record."""
+_TRIED_RECORDS: Final = 32
+"""Where records are smaller than that, so many are read to find out whether they are all of one size."""
+
+
+class Batch(NamedTuple):
+    """Where a batch lies in the data, and what of its header matters. Times in ms."""
+
+    start: int
+    end: int
+    base_offset: int
+    next_offset: int
+    attributes: int
+    base_timestamp: int
+    max_timestamp: int
+    record_count: int
+
+    @property
+    def has_records(self) -> bool:
+        """Whether it holds any: a control batch does not, nor one that compaction has emptied."""
+        return self.record_count > 0 and not self.attributes & _CONTROL
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some of its offsets have no record."""
+        return self.record_count < self.next_offset - self.base_offset
+
+    @property
+    def timestamp(self) -> int | None:
+        """The time of all its records, if they have it in common because the log set it."""
+        return self.max_timestamp if self.attributes & _LOG_APPEND_TIME else None
+
+
+class Batches:
+    """Batches back to back, and which of them must be looked into.
+
+    Args:
+        max_bytes: a batch that becomes larger when it is decompressed counts as plain.
+        looks_always: no batch is plain but those that cannot be read.
+    """
+
+    def __init__(self, data: bytes | memoryview, max_bytes: int, *, looks_always: bool) -> None:
+        self.is_broken = False
+        """Whether something in the data is no batch, so that what follows cannot be told apart."""
+        self.work_bytes = 0
+        """What was decompressed, and something for each batch; the caller sets it back when it made a pause."""
+        self._raw = data if isinstance(data, bytes) else bytes(data)
+        self._max_bytes = max_bytes
+        self._looks_always = looks_always
+        self._names = _Names(self._raw)
+
+    def before(self, next_offset: int) -> Iterator[Batch]:
+        """Those that begin before this offset, in their order."""
+        position = due = 0
+        while position < len(self._raw) and due < next_offset:
+            batch = self._maybe_batch(position, due)
+            if batch is None:
+                self.is_broken = True
+                return
+            self.work_bytes += _BATCH_WORK_BYTES
+            yield batch
+            position, due = batch.end, batch.next_offset
+
+    def _maybe_batch(self, position: int, due: int) -> Batch | None:
+        """The batch at `position`, whose base offset is `due` or more; None if there is no such batch."""
+        raw = self._raw
+        if position + HEADER_BYTES > len(raw):
+            return None
+        base, length, magic, attributes, last_delta, first_time, last_time, count = _HEADER.unpack_from(
+            raw, position
+        )
+        end = position + OVERHEAD_BYTES + length
+        fits = position + HEADER_BYTES <= end <= len(raw)
+        if magic != _MAGIC or not fits or not 0 <= count <= last_delta + 1 or base < due:
+            return None
+        return Batch(position, end, base, base + last_delta + 1, attributes, first_time, last_time, count)
+
+    def maybe_body(self, batch: Batch) -> bytes | None:
+        """The records of a batch that must be looked into, not compressed; None of a plain one."""
+        must_look = self._looks_always or batch.has_gaps
+        codec = batch.attributes & _COMPRESSION
+        start = batch.start + HEADER_BYTES
+        if not codec:
+            return self._raw[start : batch.end] if must_look or self._may_have_names(batch, start) else None
+        try:
+            body = decompress(codec, memoryview(self._raw)[start : batch.end], self._max_bytes)
+        except BadInput:
+            return None
+        self.work_bytes += len(body)
+        return body if must_look or any(name in body for name in QUEUE_HEADERS) else None
+
+    def _may_have_names(self, batch: Batch, start: int) -> bool:
+        size_bytes, count = batch.end - start, batch.record_count
+        if size_bytes >= _MIN_PROOF_BYTES:
+            max_single = count if size_bytes >= _SEARCHED_BYTES * count else _TRIED_RECORDS
+            if is_headerless(self._raw, start, batch.end, count, max_single):
+                return False
+        return self._names.occur(batch.start, batch.end)
+
+
+class _Names:
+    """Where the well-known names occur next in the data. Asked from its beginning to its end, so each byte is searched once for each name."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._places = dict.fromkeys(QUEUE_HEADERS, -1)
+        self._nearest = -1
+
+    def occur(self, start: int, end: int) -> bool:
+        """Whether one of them begins in [start, end)."""
+        if self._nearest < start:
+            for name, place in self._places.items():
+                if place < start:
+                    found = self._raw.find(name, start)
+                    self._places[name] = found if found >= 0 else len(self._raw)
+            self._nearest = min(self._places.values())
+        return self._nearest < end

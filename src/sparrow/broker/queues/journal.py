@@ -1,0 +1,131 @@
+"""Keeps what changed of a queue: one write for everybody who waits.
+
+Changes gather while the store is busy with the last write, and go out together with the next one. Nothing is delayed for that: with
+nothing under way a write begins at the end of this turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import InternalError, SparrowError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sparrow.meta.store import MetaStore, Write
+
+_LOG = logging.getLogger(__name__)
+RETRY_S = 1.0
+"""How long after a failed write the next is tried, when nobody asks for one earlier."""
+
+
+class Journal:
+    """Of one queue. Loop thread only.
+
+    Args:
+        collect: takes what must be written now; the changes count as written from then on.
+    """
+
+    def __init__(
+        self,
+        meta: MetaStore,
+        collect: Callable[[], Sequence[Write]],
+    ) -> None:
+        self._meta = meta
+        self._collect = collect
+        self._waiting: list[asyncio.Future[None]] = []
+        self._pending: dict[tuple[str, str], Write] = {}
+        """Facts of others, and what could not be written last time."""
+        self._writing: asyncio.Task[None] | None = None
+        self._is_due = False
+        self._is_closed = False
+
+    def add(self, writes: Sequence[Write]) -> None:
+        """Facts of others that are to be written together with the next changes."""
+        self._pending.update(((write.kind, write.key), write) for write in writes)
+
+    def changed(self) -> None:
+        """There is something to keep, which nobody waits for."""
+        self._is_due = not self._is_closed
+        if self._writing is None and self._is_due:
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+
+    def flushed(self) -> asyncio.Future[None]:
+        """Done when everything that has changed by now is on stable storage.
+
+        It fails with DiskFull, StorageFailed or Overloaded when that could not be; the changes hold in memory, and are written with the next.
+        """
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._is_closed:
+            future.cancel()
+            return future
+        self._waiting.append(future)
+        self.changed()
+        return future
+
+    async def close(self) -> None:
+        """Write what is left.
+
+        Raises:
+            DiskFull, StorageFailed: it could not be written.
+        """
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        self._is_closed = True
+        self.add(self._collect())
+        if self._pending:
+            await self._meta.write(list(self._pending.values()))
+
+    async def drop(self) -> None:
+        """Write nothing any more: what it is about is being deleted."""
+        self._is_closed = True
+        self._is_due = False
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        self._collect()
+        self._pending.clear()
+        for future in self._waiting:
+            if not future.done():
+                future.cancel()
+
+    async def _write(self) -> None:
+        try:
+            while self._is_due:
+                self._is_due = False
+                waiting, self._waiting = self._waiting, []
+                error = await self._write_once()
+                for future in waiting:
+                    if future.done():  # cancelled: whoever waited is gone
+                        continue
+                    if error is None:
+                        future.set_result(None)
+                    else:
+                        future.set_exception(error)
+                        future.exception()  # nobody may look any more
+                if error is not None:
+                    asyncio.get_running_loop().call_later(RETRY_S, self._retry)
+        finally:
+            self._writing = None
+
+    def _retry(self) -> None:
+        if not self._is_closed and self._pending:
+            self.changed()
+
+    async def _write_once(self) -> SparrowError | None:
+        self.add(self._collect())
+        pending, self._pending = self._pending, {}
+        try:
+            if pending:
+                await self._meta.write(list(pending.values()))
+        except SparrowError as error:
+            self._pending = pending | self._pending
+            _LOG.warning("the state of a queue could not be kept: %s", error.text)
+            return error
+        except Exception:  # noqa: BLE001 - a bug must not leave consumers waiting for ever
+            self._pending = pending | self._pending
+            _LOG.exception("the state of a queue could not be kept")
+            return InternalError("The state of the queue could not be kept; the broker's log has the reason.")
+        return None

@@ -1,0 +1,93 @@
+"""Pairs of integers in order of their keys: 16 bytes each, and none of a million is far away.
+
+The pairs lie in chunks of at most 512, two columns each; a third column knows where each chunk begins:
+
+    starts   min     1700   9000
+    keys     3 5 9   1700 … 9000 9000 …
+    values   7 8 1   …      …
+
+A pair is found by two binary searches, and to enter or drop it moves no more than its chunk. Rejected: a heap of tuples (130 bytes
+per entry), one array (a pair in front of a million moves 16 MB), a tree (its nodes are objects).
+
+Pure. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final
+
+_CHUNK: Final = 512
+_LOWEST: Final = -(1 << 63)
+
+
+class SortedPairs:
+    """Pairs (key, value) of signed 64-bit integers, ascending by key; those of equal keys in the order in which they were added."""
+
+    __slots__ = ("_keys", "_starts", "_values")
+
+    def __init__(self) -> None:
+        self._keys: list[array[int]] = [array("q")]
+        """Per chunk. There is always one; it alone may be empty."""
+        self._values: list[array[int]] = [array("q")]
+        self._starts: array[int] = array("q", (_LOWEST,))
+        """The lowest key of each chunk. That of the first does not matter: what is lower than all goes there, too."""
+
+    def __bool__(self) -> bool:
+        return bool(self._keys[0])
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """The pairs in order. They may not be changed meanwhile."""
+        for keys, values in zip(self._keys, self._values, strict=True):
+            yield from zip(keys, values, strict=True)
+
+    def first_key(self) -> int | None:
+        """The lowest key; None when there is no pair."""
+        keys = self._keys[0]
+        return keys[0] if keys else None
+
+    def add(self, key: int, value: int) -> None:
+        """Enter a pair, behind those of the same key."""
+        chunk = bisect_right(self._starts, key) - 1
+        keys = self._keys[chunk]
+        self._insert(chunk, bisect_right(keys, key), key, value)
+
+    def pop_until(self, key: int, limit: int) -> list[tuple[int, int]]:
+        """Take out the pairs whose keys are at most `key`, in order, at most `limit` of them."""
+        popped: list[tuple[int, int]] = []
+        while limit > 0:
+            keys, values = self._keys[0], self._values[0]
+            count = min(bisect_right(keys, key), limit)
+            if not count:
+                break
+            popped += zip(keys[:count], values[:count], strict=True)
+            self._drop_first(count)
+            limit -= count
+        return popped
+
+    def _insert(self, chunk: int, at: int, key: int, value: int) -> None:
+        """Enter a pair at its place, and divide the chunk when it is too full."""
+        keys, values = self._keys[chunk], self._values[chunk]
+        keys.insert(at, key)
+        values.insert(at, value)
+        if len(keys) > _CHUNK:
+            # Keys that mostly ascend are to leave full chunks behind them.
+            cut = _CHUNK if at == _CHUNK else _CHUNK >> 1
+            self._starts.insert(chunk + 1, keys[cut])
+            self._keys[chunk : chunk + 1] = keys[:cut], keys[cut:]
+            self._values[chunk : chunk + 1] = values[:cut], values[cut:]
+
+    def _drop_first(self, count: int) -> None:
+        """Drop the first pairs of the first chunk."""
+        keys, values = self._keys[0], self._values[0]
+        if count < len(keys) or len(self._keys) == 1:
+            del keys[:count]
+            del values[:count]
+            return
+        del self._keys[0]
+        del self._values[0]
+        del self._starts[0]
+        # What is lower than the first chunk belongs into it.
+        self._starts[0] = _LOWEST

@@ -1,0 +1,451 @@
+"""The queues of a broker by name: made, loaded, configured, deleted; and their sources as topics come, grow and go.
+
+Changes are durable when a method returns, and run one after the other. Who may do what is asked in `verbs.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from sparrow.base.errors import InvalidArgument, QueueExists, SparrowError, UnknownQueue
+from sparrow.base.ids import uuid7
+from sparrow.broker.changes import Changes
+from sparrow.broker.groups.groups import check_group_name
+from sparrow.broker.positions import BEGINNING, TIMESTAMP, Start, locate
+from sparrow.broker.queues import definition as definitions
+from sparrow.broker.queues import pages
+from sparrow.broker.queues.definition import DEAD, QUEUE, SHARE, Definition
+from sparrow.broker.queues.policy import TIMESTAMP_PREFIX, QueuePolicy
+from sparrow.broker.queues.queue import Queue
+from sparrow.broker.queues.stored import StoredSource, StoredStates
+from sparrow.broker.topic_names import compile_pattern
+from sparrow.meta.store import ABSENT, Delete, Put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from sparrow.base.clock import Clock
+    from sparrow.broker.partition import Partition
+    from sparrow.broker.queues.source import Source
+    from sparrow.broker.topics import Topic, Topics
+    from sparrow.meta.store import MetaStore, Write
+
+_LOG = logging.getLogger(__name__)
+
+_REBUILT_FOR: Final = ("order", "subscribers", "expiry_ms", "parent_failed", "isolation")
+"""Settings on which the state of records depends: a change of them reads the state anew."""
+_DELETED: Final = "queue-deleted"
+"""Ids of queues whose facts are still to be removed."""
+
+
+class Queues:
+    """The registry. Loop thread only."""
+
+    def __init__(self, meta: MetaStore, clock: Clock, topics: Topics) -> None:
+        self._meta = meta
+        self._clock = clock
+        self._topics = topics
+        self._queues: dict[str, Queue] = {}
+        self._changes = Changes(meta)
+        self._growing: set[asyncio.Task[None]] = set()
+        self.made: list[Callable[[Queue], None]] = []
+        """Called with each queue that begins to run: what else belongs to it is attached there."""
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(self._queues.values())
+
+    # ── finding ───────────────────────────────────────────────────────────────────────────────────
+
+    def find(self, name: str) -> Queue | None:
+        """The queue, or None."""
+        return self._queues.get(name)
+
+    def get(self, name: str) -> Queue:
+        """The queue.
+
+        Raises:
+            UnknownQueue
+        """
+        queue = self._queues.get(name)
+        if queue is None:
+            raise UnknownQueue(f"there is no queue {name[:200]!r}; `sparrow queue create` makes one")
+        return queue
+
+    def matching(self, pattern: str) -> list[Queue]:
+        """Queues whose name matches a pattern (`*` and `?`), by name."""
+        matches = compile_pattern(pattern).match
+        return [self._queues[name] for name in sorted(self._queues) if pattern == "*" or matches(name)]
+
+    def of_topic(self, topic: str) -> list[Queue]:
+        """The queues that have this topic."""
+        return [queue for queue in self._queues.values() if topic in queue.definition.topics]
+
+    # ── at start and stop ─────────────────────────────────────────────────────────────────────────
+
+    async def load(self) -> None:
+        """Read all queues from the meta store; call `begin` when the logs are recovered.
+
+        Raises:
+            DirectoryUnreadable, NewerFormat
+        """
+        await self._finish_deletions()
+        facts = await self._meta.scan(definitions.KIND)
+        if not facts:
+            return
+        states = await StoredStates.read(self._meta, self._now())
+        for fact in facts:
+            queue = self._new(definitions.decode(fact))
+            self._queues[queue.name] = queue
+            self._restore(queue, states)
+
+    async def _finish_deletions(self) -> None:
+        for fact in await self._meta.scan(_DELETED):
+            await self._remove_facts(fact.key)
+
+    async def _remove_facts(self, queue_id: str) -> None:
+        writes: list[Write] = [
+            Delete(kind, found.key)
+            for kind in (pages.START, pages.PAGE, pages.FAILED)
+            for found in await self._meta.scan(kind, f"{queue_id}/")
+        ]
+        for index in range(0, len(writes), 1000):
+            await self._meta.write(writes[index : index + 1000])
+        await self._meta.write([Delete(_DELETED, queue_id)])
+
+    def _now(self) -> tuple[int, int]:
+        return round(self._clock.monotonic() * 1000), self._clock.wall_ms()
+
+    def _new(self, definition: Definition) -> Queue:
+        return Queue(definition, self._meta, self._clock)
+
+    def _restore(self, queue: Queue, states: StoredStates) -> None:
+        """Give a queue the sources that it had, and what is known of their records."""
+        for name in queue.definition.topics:
+            topic = self._topics.find(name)
+            for partition in topic.partitions if topic is not None else ():
+                stored = states.take(queue.definition.id, partition.id, tuple(queue.state.lanes))
+                if stored is not None:
+                    _restore_source(queue, partition, stored)
+
+    def begin(self) -> None:
+        """Let all queues run; partitions that came while the broker was down become sources."""
+        self._unwatch = self._topics.watch(self._topic_changed)
+        for queue in self._queues.values():
+            self._run(queue)
+
+    def _run(self, queue: Queue) -> None:
+        for attach in self.made:
+            attach(queue)
+        for source in queue.sources:
+            queue.begin(source)
+        self._grow(queue)
+        queue.changed()
+
+    async def close(self) -> None:
+        """Stop all queues and keep what they know."""
+        self._is_closed = True
+        self._unwatch()
+        for task in self._growing:
+            task.cancel()
+        await self._changes.settle()
+        for queue in self._queues.values():
+            queue.stop()
+        for queue in self._queues.values():
+            try:
+                await queue.close()
+            except SparrowError as error:
+                _LOG.warning("the state of queue %r could not be kept: %s", queue.name, error.text)
+
+    def housekeep(self) -> None:
+        """Now and then, for rates and retention."""
+        for queue in list(self._queues.values()):
+            queue.housekeep()
+
+    # ── making ────────────────────────────────────────────────────────────────────────────────────
+
+    async def create(
+        self,
+        name: str,
+        topics: Sequence[str] = (),
+        settings: Mapping[str, object] | None = None,
+        *,
+        kind: str = QUEUE,
+        starts: Callable[[Partition], int] | None = None,
+    ) -> Queue:
+        """Make a queue on topics that exist.
+
+        Args:
+            starts: where each partition begins; default: by the policy's `start`.
+
+        Raises:
+            QueueExists, UnknownTopic, InvalidConfig, InvalidArgument
+        """
+        check_group_name(name)
+        if len(set(topics)) < len(topics):
+            raise InvalidArgument(f"queue {name!r} names a topic twice: {', '.join(topics)}")
+        policy = QueuePolicy().changed(settings or {})
+        now_ms = self._clock.wall_ms()
+        definition = Definition(name, uuid7(now_ms), kind, tuple(topics), policy, created_ms=now_ms)
+        self._check_dead_letters(definition)
+        return await self._changes.carry_out(lambda: self._create(definition, starts))
+
+    def _check_dead_letters(self, definition: Definition) -> None:
+        dead = definition.policy.dead_letters_of(definition.name)
+        if definition.kind == QUEUE and dead is not None and dead in definition.topics:
+            raise InvalidArgument(
+                f"the dead letters of queue {definition.name!r} would go to {dead!r}, which is one of its own topics"
+            )
+
+    async def _create(self, definition: Definition, starts: Callable[[Partition], int] | None) -> Queue:
+        if definition.name in self._queues:
+            raise QueueExists(f"queue {definition.name!r} exists already")
+        queue = self._new(definition)
+        for name in definition.topics:
+            for partition in self._topics.get(name).partitions:
+                first = starts(partition) if starts else await _first_offset(partition, definition.policy)
+                self._add(queue, partition, first)
+        fact = definition.fact()
+        writes: list[Write] = [Put(fact.kind, fact.key, fact.value, ABSENT)]
+        for source in queue.sources:
+            writes += queue.starts_to_keep(source)
+        await self._meta.write(writes)
+        self._queues[queue.name] = queue
+        self._run(queue)
+        return queue
+
+    @staticmethod
+    def _add(queue: Queue, partition: Partition, first: int) -> Source:
+        return queue.add_source(
+            partition, dict.fromkeys(queue.state.lanes, first), min(partition.start_offset, first)
+        )
+
+    async def share(self, group: str) -> Queue:
+        """The queue that a Kafka share group is; made, without sources, if there is none of that name.
+
+        Raises:
+            InvalidArgument: no such name is possible.
+        """
+        queue = self._queues.get(group)
+        if queue is None:
+            try:
+                queue = await self.create(group, (), {"dead_letter_topic": None}, kind=SHARE)
+            except QueueExists:
+                queue = self.get(group)
+        return queue
+
+    async def of_dead_letters(self, topic: str) -> Queue:
+        """The queue on a dead-letter topic, which exists; made if there is none.
+
+        Raises:
+            UnknownTopic
+        """
+        queue = self._queues.get(topic)
+        if queue is None:
+            settings = {"dead_letter_topic": None, "delivery_limit": 0, "start": BEGINNING}
+            try:
+                queue = await self.create(topic, (topic,), settings, kind=DEAD)
+            except QueueExists:
+                queue = self.get(topic)
+        return queue
+
+    # ── changing ──────────────────────────────────────────────────────────────────────────────────
+
+    async def configure(self, name: str, settings: Mapping[str, object], unset: Sequence[str] = ()) -> Queue:
+        """Change the policy of a queue; it holds from now on.
+
+        Raises:
+            UnknownQueue, InvalidConfig
+        """
+        policy = self.get(name).definition.policy.changed(settings, unset)
+        if "start" in settings:
+            raise InvalidArgument("a queue begins only once: `start` cannot be changed any more")
+
+        async def change() -> Queue:
+            queue = self.get(name)
+            definition = replace(queue.definition, policy=queue.definition.policy.changed(settings, unset))
+            self._check_dead_letters(definition)
+            await self._meta.write([definition.fact()])
+            if any(getattr(policy, each) != getattr(queue.definition.policy, each) for each in _REBUILT_FOR):
+                return await self._rebuild(queue, definition)
+            queue.redefine(definition)
+            return queue
+
+        return await self._changes.carry_out(change)
+
+    async def set_paused(self, name: str, *, is_paused: bool) -> None:
+        """Hand out nothing, or go on.
+
+        Raises:
+            UnknownQueue
+        """
+
+        async def change() -> None:
+            queue = self.get(name)
+            definition = replace(queue.definition, is_paused=is_paused)
+            await self._meta.write([definition.fact()])
+            queue.redefine(definition)
+
+        await self._changes.carry_out(change)
+
+    async def _rebuild(self, queue: Queue, definition: Definition) -> Queue:
+        """The same queue with another kind of state, made from what is kept. Consumers go on with the new one."""
+        scanned = {source.partition.id: queue.state.scanned[source.number] for source in queue.sources}
+        queue.successor = asyncio.get_running_loop().create_future()
+        try:
+            await queue.close()
+            states = await StoredStates.read(self._meta, self._now(), queue.definition.id)
+            new = self._new(definition)
+            states.default_starts = scanned
+            self._queues[queue.name] = new
+            self._restore(new, states)
+            writes: list[Write] = [write for source in new.sources for write in new.starts_to_keep(source)]
+            await self._meta.write(writes)
+        except BaseException as error:
+            self._queues.pop(queue.name, None)
+            queue.successor.set_exception(
+                UnknownQueue(f"queue {queue.name!r} could not be changed ({error}); restart the broker")
+            )
+            queue.successor.exception()
+            raise
+        new.adopt(queue)
+        queue.successor.set_result(new)
+        self._run(new)
+        return new
+
+    async def delete(self, name: str) -> None:
+        """Forget a queue and the state of its records; the records stay in their topics.
+
+        Raises:
+            UnknownQueue
+        """
+
+        async def change() -> None:
+            queue = self.get(name)
+            queue_id = queue.definition.id.hex
+            await self._meta.write([Delete(definitions.KIND, name), Put(_DELETED, queue_id, b"")])
+            del self._queues[name]
+            queue.stop()
+            queue.end_consumers(UnknownQueue(f"queue {name!r} was deleted"))
+            queue.end_consumers(UnknownQueue(f"queue {name!r} was deleted"))
+            await queue.journal.drop()
+            await self._remove_facts(queue_id)
+
+        await self._changes.carry_out(change)
+
+    async def add_topics(self, name: str, topics: Sequence[str], starts: Callable[[Partition], int]) -> None:
+        """Topics that a share group subscribes to become sources; those it has already are left alone.
+
+        Raises:
+            UnknownQueue, UnknownTopic
+        """
+
+        async def change() -> None:
+            queue = self.get(name)
+            new = [topic for topic in topics if topic not in queue.definition.topics]
+            if not new:
+                return
+            definition = replace(queue.definition, topics=(*queue.definition.topics, *new))
+            partitions = [each for topic in new for each in self._topics.get(topic).partitions]
+            firsts = {each.id: starts(each) for each in partitions}
+            writes: list[Write] = [definition.fact()]
+            added = [self._add(queue, each, firsts[each.id]) for each in partitions]
+            for source in added:
+                writes += queue.starts_to_keep(source)
+            queue.definition = definition
+            await self._meta.write(writes)
+            for source in added:
+                queue.begin(source)
+
+        await self._changes.carry_out(change)
+
+    async def drop_topic(self, name: str, topic: str) -> None:
+        """A share group does not have this topic any more.
+
+        Raises:
+            UnknownQueue
+        """
+
+        async def change() -> None:
+            queue = self.get(name)
+            kept = tuple(each for each in queue.definition.topics if each != topic)
+            definition = replace(queue.definition, topics=kept)
+            await self._meta.write([definition.fact()])
+            queue.definition = definition
+            queue.topic_deleted(topic)
+
+        await self._changes.carry_out(change)
+
+    async def restart_sources(self, name: str, starts: Mapping[tuple[str, int], int]) -> None:
+        """Begin at other offsets; nothing may be leased there.
+
+        Raises:
+            UnknownQueue
+        """
+
+        async def change() -> None:
+            queue = self.get(name)
+            for key, start in starts.items():
+                source = queue.source(key)
+                if source is not None:
+                    queue.restart_source(source, start)
+            await queue.journal.flushed()
+
+        await self._changes.carry_out(change)
+
+    # ── topics come, grow and go ──────────────────────────────────────────────────────────────────
+
+    def _topic_changed(self, topic: Topic) -> None:
+        for queue in self.of_topic(topic.name):
+            if topic.is_deleted:
+                queue.topic_deleted(topic.name)
+            else:
+                self._grow(queue)
+
+    def _grow(self, queue: Queue) -> None:
+        """Partitions that are new become sources, from their beginning."""
+        new = [
+            partition
+            for name in queue.definition.topics
+            if (topic := self._topics.find(name)) is not None
+            for partition in topic.partitions
+            if queue.source((name, partition.id.partition)) is None
+        ]
+        if new and not self._is_closed:
+            writes: list[Write] = []
+            for partition in new:
+                source = self._add(queue, partition, partition.start_offset)
+                writes += queue.starts_to_keep(source)
+                queue.begin(source)
+            queue.journal.add(writes)
+            queue.journal.changed()
+
+
+def _restore_source(queue: Queue, partition: Partition, stored: StoredSource) -> None:
+    end = partition.visible_end  # the log may have lost its tail with the machine's power
+    starts = {name: min(start, end) for name, start in stored.starts.items()}
+    source = queue.add_source(partition, starts, partition.start_offset)
+    for key in stored.keys:
+        queue.kept(key)
+    for name, lane in queue.state.lanes.items():
+        runs = [
+            (first, min(stop, end), value, mark)
+            for first, stop, value, mark in stored.runs.get(name, ())
+            if first < end
+        ]
+        lane.restore(source.number, runs)
+    for first, stop in stored.failed:
+        queue.state.failed[source.number].set(first, min(stop, end), 1)
+
+
+async def _first_offset(partition: Partition, policy: QueuePolicy) -> int:
+    start = Start(policy.start)
+    if policy.start.startswith(TIMESTAMP_PREFIX):
+        start = Start(TIMESTAMP, int(policy.start.removeprefix(TIMESTAMP_PREFIX)))
+    return (await locate(partition, start))[0]

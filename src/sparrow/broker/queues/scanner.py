@@ -1,0 +1,180 @@
+"""Looks at what was published, in order, and tells the queue's state what is there.
+
+It runs in short turns of the loop, whenever a source has something new and the consumers are not too far behind. While there is nothing
+to look at it costs nothing: no task, one entry at each partition that waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from sparrow.base.errors import OffsetOutOfRange, SparrowError, UnknownTopic
+from sparrow.broker.queues.facts import Interest, look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sparrow.base.clock import Clock
+    from sparrow.broker.queues.source import Source
+    from sparrow.broker.queues.state import QueueState
+    from sparrow.storage.store import Chunk
+
+_LOG = logging.getLogger(__name__)
+
+SCAN_AHEAD: Final = 1_000_000
+"""So many ready records are known ahead of the consumers; the rest of a backlog is looked at when they get there."""
+_PLAIN_BYTES: Final = 1 << 20
+_LOOKED_INTO_BYTES: Final = 256 << 10
+_PIECES_PER_TURN: Final = 4
+_RETRY_S: Final = 1.0
+
+
+class Scanner:
+    """Of one queue. Loop thread only.
+
+    Args:
+        found: called after each turn in which something was found.
+    """
+
+    def __init__(
+        self, state: QueueState, clock: Clock, *, committed: bool, found: Callable[[], None]
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self._committed = committed
+        self._found = found
+        policy = state.policy
+        self._interest = Interest(
+            keys=policy.order == "key", ids=policy.order == "parented", ages=bool(policy.expiry_ms)
+        )
+        self._read_bytes = _LOOKED_INTO_BYTES if any(self._interest) else _PLAIN_BYTES
+        self._queue: deque[Source] = deque()
+        self._is_scheduled = False
+        self._is_closed = False
+        self._is_behind = False
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that is visible was looked at (or the consumers are far behind)."""
+        return not self._queue
+
+    def add(self, source: Source) -> None:
+        """There may be something to look at in this source."""
+        if source not in self._queue and not self._is_closed:
+            self._queue.append(source)
+            self._schedule()
+
+    def drop(self, source: Source) -> None:
+        """The source is gone."""
+        source.stop_waiting()
+        source.pieces = None
+        if source in self._queue:
+            self._queue.remove(source)
+
+    def consumed(self) -> None:
+        """Consumers took records: there may be room to look further."""
+        if self._is_behind and self._state.ready < SCAN_AHEAD:
+            self._is_behind = False
+            self._schedule()
+
+    def close(self) -> None:
+        """Look at nothing more."""
+        self._is_closed = True
+        for source in self._queue:
+            source.stop_waiting()
+        self._queue.clear()
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled and not self._is_closed and self._reading is None:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Look at a little of the source at the head, then let others have the loop."""
+        self._is_scheduled = False
+        if self._is_closed or not self._queue:
+            return
+        if self._state.ready >= SCAN_AHEAD:
+            self._is_behind = True
+            return
+        source = self._queue[0]
+        try:
+            self._look_at(source)
+        except OffsetOutOfRange:
+            self._state.lost(source.number, source.partition.start_offset)
+            self._found()
+        except UnknownTopic:  # deleted; the queue is told by the topics
+            self._queue.popleft()
+        except SparrowError as error:
+            _LOG.warning("a queue cannot read %s: %s", source.partition.id, error.text)
+            self._rest(source)
+        except Exception:  # noqa: BLE001 - a bug with one source must not stop the others
+            _LOG.exception("a queue cannot look at %s", source.partition.id)
+            self._rest(source)
+        if self._queue:
+            self._schedule()
+
+    def _rest(self, source: Source) -> None:
+        """Try a source again later."""
+        source.pieces = None
+        self._queue.popleft()
+        asyncio.get_running_loop().call_later(_RETRY_S, self.add, source)
+
+    def _look_at(self, source: Source) -> None:
+        if source.pieces is None and not self._read(source):
+            return
+        assert source.pieces is not None  # else `_read` said no
+        now_ms, wall_ms = round(self._clock.monotonic() * 1000), self._clock.wall_ms()
+        for _ in range(_PIECES_PER_TURN):
+            piece = next(source.pieces, None)
+            if piece is None:
+                source.pieces = None
+                self._queue.rotate(-1)
+                break
+            self._state.found(source.number, *piece, now_ms=now_ms, wall_ms=wall_ms)
+        self._found()
+
+    def _read(self, source: Source) -> bool:
+        """Take the next chunk; False if there is none now."""
+        end = source.visible_end(committed=self._committed)
+        offset = self._state.next_unscanned(source.number, end)
+        if offset >= end:
+            self._queue.popleft()
+            source.wait()
+            return False
+        chunk = source.partition.log.read_nowait(offset, self._read_bytes)
+        if chunk is None:
+            self._reading = asyncio.get_running_loop().create_task(self._read_cold(source, offset))
+            return False
+        self._take(source, offset, chunk)
+        return source.pieces is not None
+
+    def _take(self, source: Source, offset: int, chunk: Chunk) -> None:
+        readable = source.readable(chunk, offset, committed=self._committed)
+        if readable.next_offset <= offset:  # what is there belongs to an open transaction
+            self._queue.popleft()
+            source.wait()
+            return
+        source.measured(len(readable.data), readable.records)
+        source.pieces = look(readable.data, offset, readable.next_offset, self._interest)
+
+    async def _read_cold(self, source: Source, offset: int) -> None:
+        try:
+            chunk = await source.partition.log.read(offset, self._read_bytes)
+            if self._queue and self._queue[0] is source and self._state.scanned[source.number] == offset:
+                self._take(source, offset, chunk)
+        except OffsetOutOfRange:
+            pass  # the next turn finds it, too, and deals with it
+        except SparrowError as error:
+            _LOG.warning("a queue cannot read %s: %s", source.partition.id, error.text)
+            if self._queue and self._queue[0] is source:
+                self._rest(source)
+        finally:
+            self._reading = None
+            self._schedule()

@@ -1,0 +1,137 @@
+"""One partition of a queue: where its records come from, and reading those that were leased."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sparrow.base.errors import SparrowError
+from sparrow.broker.transactions.committed import stable, without_aborted
+from sparrow.records.batch import parse_header
+from sparrow.records.excerpt import Excerpter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sparrow.broker.partition import Partition
+    from sparrow.broker.queues.facts import Piece
+    from sparrow.storage.store import Chunk
+
+_LEAST_READ_BYTES: Final = 16 << 10
+
+
+class Source:
+    """A partition, and what is known of it besides the state of its records. Loop thread only.
+
+    Args:
+        number: in the queue's state.
+        woken: called when there is more to scan.
+    """
+
+    def __init__(self, number: int, partition: Partition, woken: Callable[[Source], None]) -> None:
+        self.number = number
+        self.partition = partition
+        self.topic = partition.id.topic
+        self.index = partition.id.partition
+        self.key = (self.topic, self.index)
+        self._woken = woken
+        self.pieces: Iterator[Piece] | None = None
+        """What is left of the chunk that is being scanned."""
+        self.is_gone = False
+        """Its topic was deleted."""
+        self.mean_bytes = 256.0
+        """Of a record, about."""
+        self._excerpter = Excerpter()
+
+    # ── the end of the log ────────────────────────────────────────────────────────────────────────
+
+    def wake(self) -> None:
+        """Something was appended (a partition's `Waiter`)."""
+        self._woken(self)
+
+    def wait(self) -> None:
+        """Wake at the next append."""
+        self.partition.wait(self)
+
+    def stop_waiting(self) -> None:
+        self.partition.stop_waiting(self)
+
+    def visible_end(self, *, committed: bool) -> int:
+        """Records before it may be delivered."""
+        return self.partition.last_stable_offset if committed else self.partition.visible_end
+
+    def readable(self, chunk: Chunk, offset: int, *, committed: bool) -> Chunk:
+        """What may be delivered of a chunk that was read at `offset`."""
+        if not committed:
+            return chunk
+        return without_aborted(self.partition, stable(self.partition, chunk, offset), offset)
+
+    def measured(self, size_bytes: int, records: int) -> None:
+        """Records were seen: their size is remembered."""
+        if records > 0:
+            self.mean_bytes += (max(size_bytes / records, 1.0) - self.mean_bytes) * 0.2
+
+    def timestamp_at(self, offset: int) -> int:
+        """The time (ms) of the batch that holds a record; -1 if the disk would have to be read for it."""
+        try:
+            chunk = self.partition.log.read_nowait(offset, 1)
+        except SparrowError:
+            return -1
+        if chunk is None or not chunk.data:
+            return -1
+        header = parse_header(chunk.data)
+        return header.max_timestamp if header.base_timestamp < 0 else header.base_timestamp
+
+    # ── reading what was leased ───────────────────────────────────────────────────────────────────
+
+    async def read(
+        self, ranges: Sequence[tuple[int, int]], max_bytes: int
+    ) -> tuple[list[bytes | memoryview], int]:
+        """Batches that hold the records of the ranges [first, end), which are in order.
+
+        Returns:
+            The batches, and how many of the records from the first on they hold: fewer when `max_bytes` is reached, but at least one.
+
+        Raises:
+            UnknownTopic, OffsetOutOfRange, CorruptBatch, StorageFailed: from the log.
+        """
+        parts: list[bytes | memoryview] = []
+        room, index, position = max_bytes, 0, ranges[0][0]
+        while index < len(ranges):
+            chunk = await self._chunk(position, ranges, index, max(room, 1))
+            wanted: list[tuple[int, int]] = []
+            while index < len(ranges):
+                first, end = ranges[index]
+                if first >= chunk.next_offset:
+                    break
+                wanted.append((max(first, position), min(end, chunk.next_offset)))
+                if end > chunk.next_offset:
+                    break
+                index += 1
+            data = self._excerpter.excerpts(chunk.data, wanted)
+            parts.append(data)
+            room -= len(data)
+            if index == len(ranges):
+                break
+            position = max(ranges[index][0], chunk.next_offset)
+            if room <= 0:
+                break
+        return parts, _records_before(ranges, index, position)
+
+    async def _chunk(self, position: int, ranges: Sequence[tuple[int, int]], index: int, room: int) -> Chunk:
+        """A chunk that begins at `position`, about as large as the records that are wanted around there."""
+        end = ranges[index][1]
+        for first, stop in ranges[index + 1 : index + 64]:
+            if first - end > 64:
+                break
+            end = stop
+        size = min(room, max(_LEAST_READ_BYTES, int((end - position) * self.mean_bytes * 1.25)))
+        log = self.partition.log
+        chunk = log.read_nowait(position, size)
+        return await log.read(position, size) if chunk is None else chunk
+
+
+def _records_before(ranges: Sequence[tuple[int, int]], index: int, position: int) -> int:
+    count = sum(end - first for first, end in ranges[:index])
+    if index < len(ranges):
+        count += max(0, position - ranges[index][0])
+    return count

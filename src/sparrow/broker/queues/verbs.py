@@ -1,0 +1,293 @@
+"""What doors may ask of queues, with the question who may do it.
+
+A queue is a resource of type GROUP by its name, as a share group is in Kafka: to take from it one needs READ on it, and READ on its topics.
+
+    lease, settle, peek            READ on the queue and on its topics
+    describe, list                 DESCRIBE on the queue
+    create, configure, pause       ALTER_CONFIGS on the queue; create also READ on the topics (and CREATE for those that are missing)
+    purge, delete                  DELETE on the queue
+    redrive                        READ on the queue and on its dead-letter topic, WRITE on its topics
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import InvalidArgument, NotAuthorized, QueueExists, StaleMember
+from sparrow.base.ids import uuid7
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType, require
+from sparrow.broker.queues import peeking
+from sparrow.broker.queues.consumer import QueueConsumer
+from sparrow.broker.queues.description import Peeked, QueueInfo, describe
+from sparrow.broker.queues.policy import QueuePolicy
+from sparrow.broker.queues.state import ONE_OF
+
+if TYPE_CHECKING:
+    from sparrow.broker.access.authz import Authorizer
+    from sparrow.broker.queues.queue import Queue
+    from sparrow.broker.queues.queues import Queues
+
+_GROUP, _TOPIC = ResourceType.GROUP, ResourceType.TOPIC
+EnsureTopic = Callable[[str, int, Principal], Awaitable[None]]
+"""Make a topic with so many partitions (-1: the default) if it is missing, and the principal may."""
+_MAX_ID = 200
+
+
+class QueueVerbs:
+    """`broker.queues`. Loop thread only."""
+
+    def __init__(
+        self,
+        registry: Queues,
+        authorizer: Callable[[], Authorizer],
+        ensure_topic: EnsureTopic,
+        *,
+        watch_rules: Callable[[Callable[[], None]], object] = lambda _: None,
+    ) -> None:
+        self.registry = registry
+        self._authorizer = authorizer
+        self._ensure_topic = ensure_topic
+        watch_rules(self._rules_changed)
+
+    def _require(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> None:
+        require(self._authorizer(), principal, operation, kind, name)
+
+    def _require_reading(self, principal: Principal, queue: Queue) -> None:
+        self._require(principal, Operation.READ, _GROUP, queue.name)
+        for topic in queue.definition.topics:
+            self._require(principal, Operation.READ, _TOPIC, topic)
+
+    def _rules_changed(self) -> None:
+        """Who may not take from a queue any more does not go on with what it opened before."""
+        for queue in self.registry:
+            for consumer in list(queue.consumers.values()):
+                if consumer.principal is not None:
+                    try:
+                        self._require_reading(consumer.principal, queue)
+                    except NotAuthorized as refusal:
+                        consumer.end(refusal)
+
+    # ── making and changing ───────────────────────────────────────────────────────────────────────
+
+    async def create(
+        self,
+        name: str,
+        topics: Sequence[str] = (),
+        policy: Mapping[str, object] | None = None,
+        *,
+        partitions: int = -1,
+        principal: Principal = ANONYMOUS,
+    ) -> QueueInfo:
+        """Make a queue on topics (default: the one of its name; those that are missing are made with so many `partitions`).
+
+        To make one again with the same topics and policy is no error. Durable when it returns.
+
+        Raises:
+            QueueExists: there is another queue of this name.
+            InvalidConfig, InvalidTopicName, InvalidArgument, NotAuthorized
+        """
+        self._require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
+        wanted = tuple(topics) or (name,)
+        for topic in wanted:
+            self._require(principal, Operation.READ, _TOPIC, topic)
+        checked = QueuePolicy().changed(policy or {})
+        existing = self.registry.find(name)
+        if existing is None:
+            for topic in wanted:
+                await self._ensure_topic(topic, partitions, principal)
+            try:
+                return self._info(await self.registry.create(name, wanted, policy))
+            except QueueExists:
+                existing = self.registry.get(name)
+        if existing.definition.topics != wanted or existing.definition.policy != checked:
+            raise QueueExists(
+                f"queue {name!r} exists with other topics or another policy; `sparrow queue describe` shows them,"
+                " `configure` changes them"
+            )
+        return self._info(existing)
+
+    async def configure(
+        self,
+        name: str,
+        set: Mapping[str, object] | None = None,  # noqa: A002 - the verb's own word
+        unset: Sequence[str] = (),
+        *,
+        principal: Principal = ANONYMOUS,
+    ) -> QueueInfo:
+        """Change settings of the policy; they hold for what happens from now on.
+
+        Raises:
+            UnknownQueue, InvalidConfig, InvalidArgument, NotAuthorized
+        """
+        self._require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
+        return self._info(await self.registry.configure(name, set or {}, unset))
+
+    async def delete(self, name: str, *, principal: Principal = ANONYMOUS) -> None:
+        """Forget a queue; the records stay in their topics.
+
+        Raises:
+            UnknownQueue, NotAuthorized
+        """
+        self._require(principal, Operation.DELETE, _GROUP, name)
+        await self.registry.delete(name)
+
+    async def pause(self, name: str, *, principal: Principal = ANONYMOUS) -> None:
+        """Hand out nothing until `resume`; what is leased can be settled.
+
+        Raises:
+            UnknownQueue, NotAuthorized
+        """
+        self._require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
+        await self.registry.set_paused(name, is_paused=True)
+
+    async def resume(self, name: str, *, principal: Principal = ANONYMOUS) -> None:
+        """Go on after `pause`.
+
+        Raises:
+            UnknownQueue, NotAuthorized
+        """
+        self._require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
+        await self.registry.set_paused(name, is_paused=False)
+
+    async def purge(self, name: str, *, principal: Principal = ANONYMOUS) -> int:
+        """Finish all records that are there and not leased; returns how many.
+
+        Raises:
+            UnknownQueue, NotAuthorized
+        """
+        self._require(principal, Operation.DELETE, _GROUP, name)
+        return await self.registry.get(name).purge()
+
+    # ── looking ───────────────────────────────────────────────────────────────────────────────────
+
+    def describe(self, name: str, *, principal: Principal = ANONYMOUS) -> QueueInfo:
+        """What is known of a queue.
+
+        Raises:
+            UnknownQueue, NotAuthorized
+        """
+        self._require(principal, Operation.DESCRIBE, _GROUP, name)
+        return self._info(self.registry.get(name))
+
+    def listing(self, pattern: str = "*", *, principal: Principal = ANONYMOUS) -> list[QueueInfo]:
+        """The queues that the principal may describe, by name."""
+        allows = self._authorizer().allows
+        return [
+            self._info(queue)
+            for queue in self.registry.matching(pattern)
+            if allows(principal, Operation.DESCRIBE, _GROUP, queue.name)
+        ]
+
+    def _info(self, queue: Queue) -> QueueInfo:
+        topic = queue.definition.policy.dead_letters_of(queue.name)
+        dead = self.registry.find(topic) if topic is not None else None
+        return describe(queue, dead.unfinished if dead is not None else 0)
+
+    async def peek(
+        self,
+        name: str,
+        max_records: int = 10,
+        *,
+        states: Sequence[str] = ("ready", "leased", "delayed", "blocked"),
+        subscriber: str = "",
+        skip: int = 0,
+        principal: Principal = ANONYMOUS,
+    ) -> list[Peeked]:
+        """Records of a queue as they stand; nothing changes.
+
+        Raises:
+            UnknownQueue, InvalidArgument, NotAuthorized
+        """
+        queue = self.registry.get(name)
+        self._require_reading(principal, queue)
+        return await peeking.peek(queue, max_records, states, subscriber, skip)
+
+    # ── consuming ─────────────────────────────────────────────────────────────────────────────────
+
+    async def open_consumer(
+        self,
+        name: str,
+        *,
+        consumer_id: str = "",
+        client_name: str = "",
+        subscriber: str = "",
+        prefetch: int = 0,
+        create: bool = False,
+        principal: Principal = ANONYMOUS,
+    ) -> QueueConsumer:
+        """A consumer of the queue, or of one of its subscribers.
+
+        Args:
+            consumer_id: who comes back gives its own and keeps what it has leased; "" asks for a new one.
+            prefetch: how many records it may hold leased; 0: as the policy says.
+            create: make the queue, with the default policy, on the topic of its name, if it is missing.
+
+        Raises:
+            UnknownQueue, InvalidArgument, NotAuthorized
+        """
+        if create and self.registry.find(name) is None:
+            try:
+                await self.create(name, principal=principal)
+            except QueueExists:
+                pass  # made by another at the same time
+        queue = self.registry.get(name)
+        self._require_reading(principal, queue)
+        if subscriber not in queue.state.lanes:
+            raise InvalidArgument(_no_subscriber(queue, subscriber))
+        if prefetch < 0 or len(consumer_id) > _MAX_ID or not consumer_id.isprintable():
+            raise InvalidArgument(
+                f"a consumer with id {consumer_id[:40]!r} and prefetch {prefetch}: ids have at most {_MAX_ID} printable"
+                " characters, a prefetch is not negative"
+            )
+        consumer = attach(queue, consumer_id or str(uuid7(queue.now()[1])), client_name, subscriber, prefetch)
+        consumer.principal = principal
+        return consumer
+
+    def open_member(
+        self, group: str, member_id: str, *, client_name: str = "", principal: Principal = ANONYMOUS
+    ) -> QueueConsumer:
+        """A member of a share group, as a consumer of the queue that the group is.
+
+        Members subscribe to different topics of one group, so whoever leases for one names the sources, and asks for READ on each topic.
+
+        Raises:
+            UnknownQueue, InvalidArgument, NotAuthorized
+        """
+        self._require(principal, Operation.READ, _GROUP, group)
+        queue = self.registry.get(group)
+        if ONE_OF not in queue.state.lanes:
+            raise InvalidArgument(_no_subscriber(queue, ONE_OF))
+        return attach(queue, member_id, client_name)
+
+    def refusal(self, name: str, *, principal: Principal = ANONYMOUS) -> NotAuthorized | None:
+        """Why the principal may not take from the queue (any more), or None."""
+        queue = self.registry.find(name)
+        try:
+            if queue is not None:
+                self._require_reading(principal, queue)
+        except NotAuthorized as refusal:
+            return refusal
+        return None
+
+
+def attach(
+    queue: Queue, consumer_id: str, client_name: str, subscriber: str = "", prefetch: int = 0
+) -> QueueConsumer:
+    """A consumer of that id; one that has it already is put out, its leases go over."""
+    old = queue.consumers.get(consumer_id)
+    if old is not None:
+        old.end(StaleMember(f"consumer {consumer_id!r} of queue {queue.name!r} was opened elsewhere"))
+    consumer = queue.consumers[consumer_id] = QueueConsumer(
+        queue, consumer_id, client_name, subscriber, prefetch
+    )
+    return consumer
+
+
+def _no_subscriber(queue: Queue, subscriber: str) -> str:
+    names = ", ".join(name for name in queue.state.lanes if name)
+    if not names:
+        return f"queue {queue.name!r} has no subscribers: leave {subscriber!r} out"
+    if not subscriber:
+        return f"queue {queue.name!r} has subscribers; say which one takes: {names}"
+    return f"queue {queue.name!r} has no subscriber {subscriber!r}; there are {names}"

@@ -1,0 +1,244 @@
+"""Who waits for whom: a graph of records in flat arrays, as parented queues need it.
+
+A *node* is a record that is not finished, or one that others name and nobody has seen ("awaited"). An *edge* says that one node
+waits for another, its parent. The edges of one child lie side by side, and each is also a link in the list of its parent's children,
+so that both ends find it and it can be taken out of the middle:
+
+    node   ref  id  waits  children ──▶ first edge of the list     edges ──▶ first of its own edges
+    edge   parent (0: finished)   child (complement: the last of the child's edges)
+           next in the parent's list (0: none)   previous there (complement of the parent: it is the first)
+
+28 bytes per node, 16 per edge, and about 5 for finding a node by its ref. Number 0 means "none" for nodes and edges. Freed nodes and
+blocks of edges are chained for the next ones. Rejected: objects (500 bytes), lists of children per parent (as much again for the many
+that have one child), singly linked lists (a child that gives up could leave its parent's list only by walking it).
+
+Pure. Not thread-safe.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from sparrow.broker.queues.refmap import RefMap
+
+AWAITED: Final = -1
+"""The ref of a node whose record nobody has seen."""
+_EXACT_BLOCK: Final = 4
+_FEW: Final = 512
+_MANY: Final = 16 * _FEW
+
+
+class WaitGraph:
+    """Nodes, found by ref, and the edges between them.
+
+    The columns are open to the modules beside this one, which follow edges by themselves; only methods change them.
+    """
+
+    def __init__(self) -> None:
+        self.by_ref = RefMap()
+        self.refs = array("q", [AWAITED])
+        self.ids = array("q", [0])
+        self.waits = array("i", [0])
+        self.children = array("i", [0])
+        self.edges = array("i", [0])
+        self.parent = array("i", [0])
+        self.child = array("i", [0])
+        self.next = array("i", [0])
+        self._previous = array("i", [0])
+        self.waiting = 0
+        """Nodes that wait for at least one other."""
+        self._free_node = 0
+        self._free_blocks: dict[int, int] = {}
+        """By size of block: the first free one; `next` leads on."""
+        self._used_nodes = 0
+        self._used_edges = 0
+
+    @property
+    def memory(self) -> int:
+        """Bytes, about."""
+        return (len(self.refs) * 28 + len(self.parent) * 16) * 17 // 16 + self.by_ref.memory
+
+    # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def next_node(self) -> int:
+        """The number that the next node gets."""
+        return self._free_node or len(self.refs)
+
+    def add(self, ref: int, id_hash: int) -> int:
+        """A new node. `ref` may be AWAITED, `id_hash` 0."""
+        node = self._free_node
+        if node:
+            self._free_node = self.children[node]
+            self.refs[node] = ref
+            self.ids[node] = id_hash
+            self.children[node] = 0
+        else:
+            node = len(self.refs)
+            self.refs.append(ref)
+            self.ids.append(id_hash)
+            self.waits.append(0)
+            self.children.append(0)
+            self.edges.append(0)
+        if ref >= 0:
+            self.by_ref.put(ref, node)
+        self._used_nodes += 1
+        return node
+
+    def appear(self, node: int, ref: int) -> None:
+        """The record of an awaited node is there."""
+        self.refs[node] = ref
+        self.by_ref.put(ref, node)
+
+    def remove(self, node: int) -> None:
+        """Take out a node that waits for nothing, that nothing waits for and that no ref leads to any more."""
+        self.children[node] = self._free_node
+        self._free_node = node
+        self._used_nodes -= 1
+
+    # ── edges ─────────────────────────────────────────────────────────────────────────────────────
+
+    def link(self, node: int, parents: Sequence[int]) -> None:
+        """A node that waits for nothing begins to wait for these, all different."""
+        edge = self._block(len(parents))
+        self.edges[node] = edge
+        self.waits[node] = len(parents)
+        self.waiting += 1
+        children, parent, child = self.children, self.parent, self.child
+        following, previous = self.next, self._previous
+        for each in parents:
+            first = children[each]
+            if first:
+                previous[first] = edge
+            children[each] = edge
+            parent[edge] = each
+            child[edge] = node
+            following[edge] = first
+            previous[edge] = ~each
+            edge += 1
+        child[edge - 1] = ~node
+
+    def unlink(self, node: int) -> list[int]:
+        """A waiting node waits no more, whatever its parents do. Returns the awaited ones that nothing waits for now."""
+        orphans = []
+        start = edge = self.edges[node]
+        while True:
+            parent = self.parent[edge]
+            if parent:
+                self._leave(edge)
+                if not self.children[parent] and self.refs[parent] == AWAITED:
+                    orphans.append(parent)
+            if self.child[edge] < 0:
+                break
+            edge += 1
+        self._stop_waiting(node, start, edge + 1 - start)
+        return orphans
+
+    def _leave(self, edge: int) -> None:
+        """Take an edge out of the list of its parent's children."""
+        following, previous = self.next[edge], self._previous[edge]
+        if previous < 0:
+            self.children[~previous] = following
+        else:
+            self.next[previous] = following
+        if following:
+            self._previous[following] = previous
+
+    def release(self, node: int) -> list[int]:
+        """A node is finished: its children wait for it no more. Returns those that wait for nothing now."""
+        free: list[int] = []
+        edge = self.children[node]
+        self.children[node] = 0
+        parent, child, waits, following = self.parent, self.child, self.waits, self.next
+        while edge:
+            after = following[edge]
+            parent[edge] = 0
+            each = child[edge]
+            if each < 0:
+                each = ~each
+            left = waits[each] - 1
+            if left:
+                waits[each] = left
+            else:
+                self._stop_waiting(each, self.edges[each])
+                free.append(each)
+            edge = after
+        free.reverse()
+        return free
+
+    def a_child(self, node: int) -> int:
+        """One of those that wait for a node, 0 if none does."""
+        child = self.child[self.children[node]]
+        return ~child if child < 0 else child
+
+    def parents_of(self, node: int) -> Iterator[int]:
+        """What a node still waits for."""
+        edge = self.edges[node]
+        while edge:
+            if self.parent[edge]:
+                yield self.parent[edge]
+            edge = edge + 1 if self.child[edge] >= 0 else 0
+
+    # ── room ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _stop_waiting(self, node: int, block: int, count: int = 0) -> None:
+        """Give back a node's block of `count` edges (0: count them), none of which is in a list."""
+        if not count:
+            last = block
+            while self.child[last] >= 0:
+                last += 1
+            count = last + 1 - block
+        size = count if count <= _EXACT_BLOCK else _room_for(count)
+        self.next[block] = self._free_blocks.get(size, 0)
+        self._free_blocks[size] = block
+        self._used_edges -= size
+        self.edges[node] = 0
+        self.waits[node] = 0
+        self.waiting -= 1
+
+    def _block(self, count: int) -> int:
+        """Room for `count` edges side by side."""
+        size = count if count <= _EXACT_BLOCK else _room_for(count)
+        self._used_edges += size
+        block = self._free_blocks.get(size, 0)
+        if block:
+            self._free_blocks[size] = self.next[block]
+            return block
+        block = len(self.parent)
+        room = bytes(4 * size)
+        self.parent.frombytes(room)
+        self.child.frombytes(room)
+        self.next.frombytes(room)
+        self._previous.frombytes(room)
+        return block
+
+    @property
+    def is_wasteful(self) -> bool:
+        """Whether a copy would be much smaller, and takes at most some milliseconds."""
+        if not self._used_nodes:
+            return len(self.refs) > _FEW
+        return len(self.refs) > _MANY and self._used_nodes <= _FEW and self._used_edges <= _MANY
+
+    def copy(self) -> WaitGraph:
+        """The same nodes and edges, without what was freed. Nodes get other numbers."""
+        new = WaitGraph()
+        numbers: dict[int, int] = {}
+
+        def number_of(node: int) -> int:
+            if node not in numbers:
+                numbers[node] = new.add(self.refs[node], self.ids[node])
+            return numbers[node]
+
+        for node in self.by_ref.values():
+            number = number_of(node)
+            parents = [number_of(each) for each in self.parents_of(node)]
+            if parents:
+                new.link(number, parents)
+        return new
+
+
+def _room_for(count: int) -> int:
+    """The size of a block for more than a few edges: a power of two, so that a freed block fits many others."""
+    return 1 << (count - 1).bit_length()

@@ -1,0 +1,24 @@
+"""A broker in this process with a clock that the test turns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.queues.work import Work
+
+from sparrow.base.clock import ManualClock
+from sparrow.broker.broker import Broker
+from sparrow.broker.config import BrokerConfig
+
+
+@pytest.fixture
+async def work(tmp_path) -> AsyncIterator[Work]:
+    clock = ManualClock()
+    work = Work(str(tmp_path / "data"), clock, BrokerConfig(default_partitions=1))
+    await work.start()
+    yield work
+    await work.stop()
+
+
+__all__ = ["Broker"]

@@ -1,0 +1,146 @@
+"""A queue over real logs and a real meta store: leases, acknowledgements, returns, restarts."""
+
+import pytest
+from tests.queues.work import Work, ack, settle, take, values
+
+from sparrow.base.errors import LeasedByAnother, LeaseExpired, NotLeased
+from sparrow.broker.queues.settlement import Settlement, Verb
+
+
+async def test_each_message_goes_to_one_consumer(work: Work) -> None:
+    await work.create("jobs")
+    await work.publish("jobs", [b"%d" % n for n in range(10)])
+    one, two = await work.consumer("jobs"), await work.consumer("jobs")
+    first, second = await take(one, 4), await take(two, 100)
+    assert [r.value for r in first + second] == [b"%d" % n for n in range(10)]
+    assert len(first) == 4
+
+
+async def test_acknowledged_messages_never_come_back(work: Work) -> None:
+    await work.create("jobs", lease_ms=1000)
+    await work.publish("jobs", [b"a", b"b", b"c"])
+    one = await work.consumer("jobs")
+    taken = await take(one)
+    await ack(one, taken[1:2])
+    work.pass_time(1.1)
+    assert [r.value for r in await take(one)] == [b"a", b"c"]
+
+
+async def test_state_survives_a_restart(work: Work) -> None:
+    await work.create("jobs", lease_ms=10_000)
+    await work.publish("jobs", [b"a", b"b", b"c", b"d"])
+    one = await work.consumer("jobs", "one")
+    taken = await take(one, 3)
+    await ack(one, taken[:1])
+    await settle(one, Verb.NACK, taken[1:2], text="no luck")
+    await work.restart()
+    one = await work.consumer("jobs", "one")
+    again = await one.lease(100, wait_ms=500)
+    assert values(again) == [b"b", b"d"]
+    assert again[0].ranges == [(1, 1, 2), (3, 3, 1)]
+    await ack(one, taken[2:3])  # still its own
+    work.pass_time(10.1)
+    assert [r.value for r in await take(one)] == [b"b", b"d"]
+
+
+async def test_settling_what_is_not_leased_is_refused_without_effect(work: Work) -> None:
+    await work.create("jobs", lease_ms=1000)
+    await work.publish("jobs", [b"a", b"b"])
+    one, two = await work.consumer("jobs"), await work.consumer("jobs")
+    taken = await take(one, 1)
+    (error,) = await settle(two, Verb.ACK, taken)
+    assert isinstance(error, LeasedByAnother)
+    (error,) = await two.settle([Settlement(Verb.ACK, "jobs", 0, 0, 1)])
+    assert isinstance(error, NotLeased)
+    work.pass_time(1.1)
+    (error,) = await settle(one, Verb.ACK, taken)
+    assert isinstance(error, LeaseExpired)
+    assert [r.value for r in await take(two)] == [b"a", b"b"]
+
+
+async def test_a_waiting_lease_gets_what_is_published(work: Work) -> None:
+    import asyncio
+
+    await work.create("jobs")
+    one = await work.consumer("jobs")
+    waiting = asyncio.create_task(take(one, wait_ms=20_000))
+    await asyncio.sleep(0)
+    await work.publish("jobs", [b"late"])
+    assert [r.value for r in await waiting] == [b"late"]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_delayed_messages_wait_for_their_time(work: Work, restart: bool) -> None:
+    await work.create("jobs")
+    at = work.clock.wall_ms() + 5000
+    await work.publish("jobs", [b"later"], headers=[("deliver-at", b"%d" % at)])
+    await work.publish("jobs", [b"now"])
+    if restart:
+        await work.restart()
+    one = await work.consumer("jobs")
+    assert [r.value for r in await take(one)] == [b"now"]
+    assert work.statistics("jobs").delayed == 1
+    work.pass_time(5)
+    assert [r.value for r in await take(one)] == [b"later"]
+
+
+async def test_higher_priorities_come_first(work: Work) -> None:
+    await work.create("jobs")
+    for priority in (1, 9, 5):
+        await work.publish("jobs", [b"p%d" % priority], headers=[("priority", b"%d" % priority)])
+    await work.publish("jobs", [b"none"])
+    one = await work.consumer("jobs")
+    taken = [record.value for _ in range(4) for record in await take(one, 1)]
+    assert taken == [b"p9", b"p5", b"none", b"p1"]
+
+
+async def test_one_message_of_a_key_at_a_time(work: Work) -> None:
+    await work.create("jobs", order="key")
+    await work.publish("jobs", [b"a1", b"a2", b"b1", b"-"], keys=[b"a", b"a", b"b", None])
+    one = await work.consumer("jobs")
+    taken = await take(one)
+    assert [r.value for r in taken] == [b"a1", b"b1", b"-"]
+    await ack(one, taken[:1])
+    assert [r.value for r in await take(one)] == [b"a2"]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_children_wait_for_their_parents(work: Work, restart: bool) -> None:
+    await work.create("jobs", order="parented")
+    await work.publish("jobs", [b"child"], headers=[("message-id", b"c"), ("parent-id", b"p")])
+    await work.publish("jobs", [b"parent"], headers=[("message-id", b"p")])
+    one = await work.consumer("jobs")
+    taken = await take(one)
+    assert [r.value for r in taken] == [b"parent"]
+    await ack(one, taken)
+    if restart:
+        await work.restart()
+        one = await work.consumer("jobs")
+    assert [r.value for r in await take(one)] == [b"child"]
+
+
+async def test_all_subscribers_must_accept(work: Work) -> None:
+    await work.create("jobs", subscribers=["a", "b"], order="parented")
+    await work.publish("jobs", [b"p"], headers=[("message-id", b"p")])
+    await work.publish("jobs", [b"c"], headers=[("message-id", b"c"), ("parent-id", b"p")])
+    a, b = await work.consumer("jobs", subscriber="a"), await work.consumer("jobs", subscriber="b")
+    taken = await take(a)
+    await ack(a, taken)
+    assert await take(a, wait_ms=0) == []
+    await ack(b, await take(b))
+    assert [r.value for r in await take(a)] == [b"c"]
+    assert [r.value for r in await take(b)] == [b"c"]
+
+
+async def test_purge_and_pause(work: Work) -> None:
+    await work.create("jobs")
+    await work.publish("jobs", [b"a", b"b", b"c"])
+    one = await work.consumer("jobs")
+    taken = await take(one, 1)
+    await work.broker.queues.pause("jobs")
+    assert await take(one, wait_ms=0) == []
+    assert await work.broker.queues.purge("jobs") == 2
+    await work.broker.queues.resume("jobs")
+    assert await take(one, wait_ms=0) == []
+    await ack(one, taken)
+    assert work.statistics("jobs").unfinished == 0

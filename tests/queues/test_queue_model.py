@@ -1,0 +1,430 @@
+"""The engine's state machine against a simple model: all verbs, time that passes and jumps, crashes in between."""
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+)
+from tests.queues.model import Message, Model
+
+from sparrow.base.errors import NotLeased
+from sparrow.broker.queues import pages
+from sparrow.broker.queues.facts import Facts
+from sparrow.broker.queues.policy import QueuePolicy
+from sparrow.broker.queues.state import QueueState
+from sparrow.broker.queues.values import STATE_MASK, STATES, count_of, level_of
+from sparrow.meta.store import Fact
+
+SOURCES = 2
+CONSUMERS = ("ann", "bob", "cyd")
+WALL_MS = 1_700_000_000_000
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """One queue of competing consumers over two sources."""
+
+    @initialize(
+        order=st.sampled_from(["none", "key", "parented"]),
+        limit=st.sampled_from([0, 1, 2, 3]),
+        backoff_ms=st.sampled_from([0, 500]),
+        has_dead_letters=st.booleans(),
+        prefetch=st.sampled_from([0, 3]),
+    )
+    def begin(self, order, limit, backoff_ms, has_dead_letters, prefetch) -> None:
+        self.policy = QueuePolicy(
+            order=order,
+            delivery_limit=limit,
+            backoff="exponential",
+            backoff_ms=backoff_ms,
+            lease_ms=1000,
+            prefetch=prefetch,
+            parent_wait_ms=3_600_000,
+            parent_failed="release",
+        )
+        self.has_dead_letters = has_dead_letters
+        self.now_ms, self.wall_ms = 1000, WALL_MS
+        self.model = Model(self.policy)
+        self.published: list[list[Message]] = [[] for _ in range(SOURCES)]
+        self.log_starts = [0] * SOURCES
+        self.scanned = [0] * SOURCES
+        self.facts: dict[str, dict[str, bytes]] = {"page": {}, "failed": {}}
+        self.starts = [0] * SOURCES
+        self.delivered_after_ack = 0
+        self.ids = 0
+        self.state = self.make()
+        for _ in range(SOURCES):
+            self.state.add_source(0, {"": 0})
+
+    def make(self) -> QueueState:
+        return QueueState("q", self.policy, has_dead_letters=self.has_dead_letters, jitter=lambda: 0.0)
+
+    @property
+    def lane(self):
+        return self.state.lanes[""]
+
+    # ── what happens ──────────────────────────────────────────────────────────────────────────────
+
+    @rule(
+        source=st.integers(0, SOURCES - 1),
+        records=st.lists(
+            st.tuples(
+                st.sampled_from([4, 4, 4, 0, 9]),
+                st.integers(0, 3),
+                st.sampled_from([0, 0, 0, 300, 2500]),
+                st.sampled_from([0, 0, 0, 1500]),
+                st.booleans(),
+                st.lists(st.integers(1, 30), max_size=2),
+            ),
+            min_size=1,
+            max_size=6,
+        ),
+    )
+    def publish(self, source, records) -> None:
+        for level, key, delay, ttl, has_id, parents in records:
+            self.ids += has_id
+            self.published[source].append(
+                Message(
+                    source,
+                    len(self.published[source]),
+                    level,
+                    key if self.policy.order == "key" else 0,
+                    self.wall_ms + delay if delay else 0,
+                    self.wall_ms + ttl if ttl else 0,
+                    self.ids if has_id else 0,
+                    # Only earlier ids and later ones of others: a cycle would wait for ever, as it should.
+                    tuple(
+                        sorted(
+                            {p for p in parents if p < self.ids} if self.policy.order == "parented" else ()
+                        )
+                    ),
+                )
+            )
+
+    @rule(source=st.integers(0, SOURCES - 1), most=st.integers(1, 8))
+    def scan(self, source, most) -> None:
+        first = self.scanned[source]
+        batch = self.published[source][first : first + most]
+        if not batch:
+            return
+        self.tick()
+        end = first + len(batch)
+        plain = self.policy.order == "none" and all(
+            (m.level, m.key, m.deliver_at_ms, m.expires_at_ms) == (4, 0, 0, 0) for m in batch
+        )
+        facts = (
+            None
+            if plain
+            else [
+                Facts(
+                    m.offset, self.wall_ms, m.key, m.deliver_at_ms, m.level, m.expires_at_ms, m.id, m.parents
+                )
+                for m in batch
+            ]
+        )
+        self.state.found(source, first, end, facts, now_ms=self.now_ms, wall_ms=self.wall_ms)
+        self.scanned[source] = end
+        for message in batch:
+            self.model.messages[message.place] = message
+            if message.state == "unseen":
+                self.model.find(message, self.now_ms, self.wall_ms)
+        self.release_children()
+        self.tick()
+
+    @rule(consumer=st.sampled_from(CONSUMERS), limit=st.integers(1, 5))
+    def lease(self, consumer, limit) -> None:
+        self.tick()
+        room = self.lane.room(consumer, 0)
+        limit = max(0, min(limit, room))
+        if self.policy.prefetch:
+            assert room <= self.policy.prefetch - len(self.model.holding(consumer))
+        grants = self.lane.grant(consumer, limit, now_ms=self.now_ms, wall_ms=self.wall_ms, lease_ms=1000)
+        got = [(g.source, offset) for g in grants for offset in range(g.first, g.end)]
+        counts = {(g.source, offset): g.deliveries for g in grants for offset in range(g.first, g.end)}
+        assert len(set(got)) == len(got)
+        ready = self.model.ready()
+        assert len(got) == min(limit, len(ready))
+        levels = sorted((m.level for m in ready), reverse=True)[: len(got)]
+        assert [self.model.messages[place].level for place in got] == levels
+        for place in got:
+            message = self.model.messages[place]
+            assert message.state == "ready", (message, "was leased")
+            earlier = [
+                m
+                for m in ready
+                if m.source == message.source
+                and m.level == message.level
+                and m.offset < message.offset
+                and m.state == "ready"
+            ]
+            assert not earlier, (message, "before", earlier)
+            message.state, message.consumer = "leased", consumer
+            message.count += 1
+            message.due_ms = self.now_ms + 1000
+            assert counts[place] == message.count
+
+    def pick(self, data, consumer):
+        held = self.model.holding(consumer)
+        return data.draw(st.sampled_from(held)) if held else None
+
+    def settle(self, consumer, message, act) -> None:
+        runs = self.lane.leased_runs(consumer, message.source, message.offset, message.offset + 1)
+        act(message.source, runs)
+        self.state.settled()
+
+    @rule(consumer=st.sampled_from(CONSUMERS), data=st.data())
+    def acknowledge(self, consumer, data) -> None:
+        self.tick()
+        message = self.pick(data, consumer)
+        if message is not None:
+            self.settle(consumer, message, self.lane.acknowledge)
+            self.model.over(message, "done", "acknowledged")
+            self.release_children()
+
+    @rule(consumer=st.sampled_from(CONSUMERS), data=st.data(), delay=st.sampled_from([-1, 0, 700]))
+    def nack(self, consumer, data, delay) -> None:
+        self.tick()
+        message = self.pick(data, consumer)
+        if message is not None:
+            self.settle(consumer, message, lambda s, r: self.lane.back(s, r, self.now_ms, delay, "no"))
+            self.model.back(message, self.now_ms, delay)
+            self.after_dooms()
+
+    @rule(consumer=st.sampled_from(CONSUMERS), data=st.data())
+    def reject(self, consumer, data) -> None:
+        self.tick()
+        message = self.pick(data, consumer)
+        if message is not None:
+            self.settle(consumer, message, lambda s, r: self.lane.reject(s, r, "bad"))
+            self.model.over(message, "moving", "dead")
+            self.after_dooms()
+
+    @rule(consumer=st.sampled_from(CONSUMERS), data=st.data(), by=st.sampled_from([400, 3000]))
+    def extend(self, consumer, data, by) -> None:
+        self.tick()
+        message = self.pick(data, consumer)
+        if message is not None:
+            self.settle(consumer, message, lambda s, r: self.lane.extend(s, r, self.now_ms + by))
+            message.due_ms = self.now_ms + by
+
+    @rule(consumer=st.sampled_from(CONSUMERS), data=st.data())
+    def give_back(self, consumer, data) -> None:
+        self.tick()
+        message = self.pick(data, consumer)
+        if message is not None:
+            self.settle(consumer, message, self.lane.take_back)
+            message.count -= 1
+            message.state = "ready"
+
+    @rule(consumer=st.sampled_from(CONSUMERS), data=st.data())
+    def settle_what_is_not_leased(self, consumer, data) -> None:
+        self.tick()
+        others = [m for m in self.model.messages.values() if m.state != "leased" or m.consumer != consumer]
+        if not others:
+            return
+        message = data.draw(st.sampled_from(others))
+        before = self.lane.value_at(message.source, message.offset)
+        try:
+            self.lane.leased_runs(consumer, message.source, message.offset, message.offset + 1)
+        except NotLeased:
+            assert self.lane.value_at(message.source, message.offset) == before
+        else:
+            raise AssertionError(f"{message} was not {consumer}'s to settle")
+
+    @rule()
+    def dead_letters_are_written(self) -> None:
+        for _, doomed in self.state.take_doomed():
+            self.lane.moved(doomed.source, doomed.first, doomed.end)
+            for offset in range(doomed.first, doomed.end):
+                message = self.model.messages[doomed.source, offset]
+                assert message.state == "moving"
+                message.state = "done"
+
+    @rule(by=st.sampled_from([100, 600, 1000, 2600]))
+    def time_passes(self, by) -> None:
+        self.now_ms += by
+        self.wall_ms += by
+        self.tick()
+
+    @rule(by=st.sampled_from([-5000, -400, 400, 5000]))
+    def wall_clock_jumps(self, by) -> None:
+        self.wall_ms += by
+        self.tick()
+
+    @rule()
+    def purge(self) -> None:
+        self.tick()
+        self.state.purge(list(self.scanned))
+        for message in self.model.messages.values():
+            if message.state in {"ready", "delayed", "blocked"}:
+                self.model.over(message, "done", "purged")
+        self.release_children()
+
+    @rule(down_ms=st.sampled_from([0, 300, 2000]))
+    def crash(self, down_ms) -> None:
+        """Everything that was kept is there again, nothing else; the records are scanned anew."""
+        self.keep()
+        self.now_ms += down_ms
+        self.wall_ms += down_ms
+        self.state = self.make()
+        self.scanned = []
+        for source in range(SOURCES):
+            self.state.add_source(0, {"": self.starts[source]})
+            runs = [
+                run
+                for key, value in sorted(
+                    self.facts["page"].items(), key=lambda item: int(item[0].split("/")[1])
+                )
+                if int(key.split("/")[0]) == source
+                for run in pages.decode_page(
+                    Fact("p", key, value, 1), int(key.split("/")[1]), self.now_ms, self.wall_ms
+                )
+            ]
+            self.lane.restore(source, runs)
+            for key, value in self.facts["failed"].items():
+                if int(key.split("/")[0]) == source:
+                    for first, end in pages.decode_failed(Fact("f", key, value, 1), int(key.split("/")[1])):
+                        self.state.failed[source].set(first, end, 1)
+            self.scanned.append(self.state.scanned[source])
+        self.model.lines.clear()
+        seen = list(self.model.messages.values())
+        self.model.messages.clear()
+        for message in sorted(seen, key=lambda m: m.place):
+            if message.state == "leased" or (message.state == "delayed" and message.count):
+                # The wall clock may have jumped while nobody looked; a lease gets no longer than it was by that.
+                due_ms = self.lane.marks[self.lane.value_at(*message.place) >> 15].due_ms
+                assert due_ms <= max(message.due_ms, self.now_ms + 3000)
+                message.due_ms = due_ms
+            if message.state == "moving" and not self.has_dead_letters:
+                message.state = "done"
+        # Scan up to where it was before: what was found stays found.
+        for message in seen:
+            if not message.is_over and message.state != "leased" and not message.count:
+                message.state = "unseen"
+        self.rescan(seen)
+
+    def rescan(self, seen: list[Message]) -> None:
+        order = sorted(seen, key=lambda m: m.place)
+        for message in order:
+            self.model.messages[message.place] = message
+        for message in order:
+            if message.offset < self.scanned[message.source]:
+                continue
+            facts = Facts(
+                message.offset,
+                self.wall_ms,
+                message.key,
+                message.deliver_at_ms,
+                message.level,
+                message.expires_at_ms,
+                message.id,
+                message.parents,
+            )
+            self.state.found(
+                message.source,
+                message.offset,
+                message.offset + 1,
+                [facts],
+                now_ms=self.now_ms,
+                wall_ms=self.wall_ms,
+            )
+            self.scanned[message.source] = message.offset + 1
+            if message.state == "unseen":
+                self.model.find(message, self.now_ms, self.wall_ms)
+            elif not message.is_over and message.key and self.policy.order == "key":
+                self.model.lines.setdefault(message.key, []).append(message)
+        self.release_children()
+        self.tick()
+
+    # ── upkeep ────────────────────────────────────────────────────────────────────────────────────
+
+    def keep(self) -> None:
+        """What the journal does."""
+        for source, page in self.lane.dirty:
+            value = pages.encode_page(
+                self.lane.maps[source].columns(page), self.lane.marks, self.now_ms, self.wall_ms
+            )
+            self.put("page", f"{source}/{page}", value)
+        for source, page in self.state.dirty_failed:
+            value = pages.encode_failed(self.state.failed[source].page_runs(page), page)
+            self.put("failed", f"{source}/{page}", value)
+        self.lane.dirty.clear()
+        self.state.dirty_failed.clear()
+        self.starts = list(self.lane.starts)
+
+    def put(self, kind, key, value) -> None:
+        if value is None:
+            self.facts[kind].pop(key, None)
+        else:
+            self.facts[kind][key] = value
+
+    def tick(self) -> None:
+        self.state.tick(self.now_ms, self.wall_ms)
+        self.tick_model()
+        self.after_dooms()
+
+    def tick_model(self) -> None:
+        self.model.tick(self.now_ms, self.wall_ms)
+        self.release_children()
+
+    def after_dooms(self) -> None:
+        if not self.has_dead_letters:
+            for message in self.model.messages.values():
+                if message.state == "moving":
+                    message.state = "done"
+        self.release_children()
+
+    def release_children(self) -> None:
+        if self.policy.order == "parented":
+            for message in self.model.seen():
+                if message.state == "blocked":
+                    self.model.hold_back(message)
+
+    # ── what must hold ────────────────────────────────────────────────────────────────────────────
+
+    @invariant()
+    def engine_and_model_agree(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        for message in self.model.messages.values():
+            value = self.lane.value_at(message.source, message.offset)
+            state = STATES[value & STATE_MASK]
+            assert state == message.state, (message, state)
+            if state not in {"done", "gap"}:
+                assert count_of(value) == message.count, message
+                assert level_of(value) == message.level, message
+            if self.policy.delivery_limit:
+                assert message.count <= self.policy.delivery_limit
+
+    @invariant()
+    def counts_are_right(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        for index, state in enumerate(STATES):
+            if state in {"ready", "leased", "delayed", "blocked", "moving"}:
+                assert self.lane.counts[index] == sum(
+                    m.state == state for m in self.model.messages.values()
+                ), state
+        for consumer in CONSUMERS:
+            assert self.lane.holders.get(consumer, 0) == len(self.model.holding(consumer))
+        marked = {
+            value >> 15
+            for runs in self.lane.maps
+            for page in runs.pages()
+            for *_, value in runs.page_runs(page)
+        }
+        # Marks of nothing are gone. (A finished range keeps none.)
+        assert set(self.lane.marks) == marked - {0}
+
+    @invariant()
+    def a_key_is_in_flight_once(self) -> None:
+        if hasattr(self, "model") and self.policy.order == "key":
+            for key in {m.key for m in self.model.messages.values() if m.key}:
+                flying = [m for m in self.model.messages.values() if m.key == key and m.state == "leased"]
+                assert len(flying) <= 1
+
+
+TestQueueModel = QueueMachine.TestCase
+TestQueueModel.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
