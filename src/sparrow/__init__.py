@@ -21,11 +21,15 @@ if TYPE_CHECKING:
         ConnectionLost,
         DiskFull,
         InvalidArgument,
+        LeasedByAnother,
+        LeaseExpired,
         NotAuthenticated,
         NotAuthorized,
         NotFound,
+        NotLeased,
         Overloaded,
         ProducerFenced,
+        QueueExists,
         RecordTooLarge,
         Refused,
         SparrowError,
@@ -35,13 +39,18 @@ if TYPE_CHECKING:
         Unavailable,
         UnknownGroup,
         UnknownPartition,
+        UnknownQueue,
         UnknownTopic,
     )
     from sparrow.broker.broker import Broker
     from sparrow.client.client import Client, connect
     from sparrow.client.delivery import Delivery, RecordMetadata
+    from sparrow.client.job import Job
+    from sparrow.client.job_batch import JobBatch
     from sparrow.client.producer import Producer
+    from sparrow.client.queue import Queue
     from sparrow.client.subscription import Subscription
+    from sparrow.client.worker import Reject, Retry
     from sparrow.records.record import Record as Message
 
 __all__ = [
@@ -53,16 +62,25 @@ __all__ = [
     "Delivery",
     "DiskFull",
     "InvalidArgument",
+    "Job",
+    "JobBatch",
+    "LeaseExpired",
+    "LeasedByAnother",
     "Message",
     "NotAuthenticated",
     "NotAuthorized",
     "NotFound",
+    "NotLeased",
     "Overloaded",
     "Producer",
     "ProducerFenced",
+    "Queue",
+    "QueueExists",
     "RecordMetadata",
     "RecordTooLarge",
     "Refused",
+    "Reject",
+    "Retry",
     "SparrowError",
     "StaleMember",
     "Subscription",
@@ -71,6 +89,7 @@ __all__ = [
     "Unavailable",
     "UnknownGroup",
     "UnknownPartition",
+    "UnknownQueue",
     "UnknownTopic",
     "connect",
     "sync",
@@ -81,9 +100,14 @@ _PLACES = {
     "Broker": ("sparrow.broker.broker", "Broker"),
     "Client": ("sparrow.client.client", "Client"),
     "Delivery": ("sparrow.client.delivery", "Delivery"),
+    "Job": ("sparrow.client.job", "Job"),
+    "JobBatch": ("sparrow.client.job_batch", "JobBatch"),
     "Message": ("sparrow.records.record", "Record"),
     "Producer": ("sparrow.client.producer", "Producer"),
+    "Queue": ("sparrow.client.queue", "Queue"),
     "RecordMetadata": ("sparrow.client.delivery", "RecordMetadata"),
+    "Reject": ("sparrow.client.worker", "Reject"),
+    "Retry": ("sparrow.client.worker", "Retry"),
     "Subscription": ("sparrow.client.subscription", "Subscription"),
     "connect": ("sparrow.client.client", "connect"),
 }

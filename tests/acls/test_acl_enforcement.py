@@ -111,6 +111,28 @@ HEARTBEAT = {
     "subscribed_topic_names": [SECRET],
     "topic_partitions": [],
 }
+SHARE_GROUP = "share-group"
+SHARE_HEARTBEAT = {
+    "group_id": SHARE_GROUP,
+    "member_id": "m",
+    "member_epoch": 0,
+    "rack_id": None,
+    "subscribed_topic_names": [SECRET],
+}
+SHARED = {"topic_name": SECRET, "partitions": [0]}
+SHARE_STARTS = {
+    "group_id": SHARE_GROUP,
+    "topics": [{"topic_name": SECRET, "partitions": [{"partition_index": 0, "start_offset": 0}]}],
+}
+SHARE_FETCH = {
+    "group_id": GROUP,
+    "member_id": "m",
+    "share_session_epoch": 0,
+    "max_wait": 0 * SECOND,
+    "min_bytes": 1,
+    "max_records": 10,
+    "topics": [{"topic_id": ID, "partitions": [{"partition_index": 0}]}],
+}
 STARTED = {"producer_id": -1, "producer_epoch": -1, "transaction_timeout": SECOND}
 PRODUCER = {"producer_id": 1, "producer_epoch": 0}
 IN_TRANSACTION = {"transactional_id": TRANSACTION, **PRODUCER}
@@ -233,6 +255,13 @@ ROWS = [
         {"key": TRANSACTION, "key_type": 1, "coordinator_keys": [TRANSACTION]},
         "of a transaction",
         first=1,
+    ),
+    Row(
+        10,
+        CLUSTER_DENIED,
+        {"key_type": 2, "coordinator_keys": [f"{GROUP}:{'A' * 22}:0"]},
+        "of a share partition",
+        first=6,
     ),
     Row(11, GROUP_DENIED, JOINING, also_by_root=False),
     Row(12, GROUP_DENIED, MEMBER),
@@ -376,6 +405,27 @@ ROWS = [
     Row(74, CLUSTER_DENIED, {"resource_types": []}),
     Row(75, TOPIC_DENIED, {"topics": [{"name": SECRET}], "response_partition_limit": 10, "cursor": None}),
     Row(75, None, {"topics": [], "response_partition_limit": 10, "cursor": None}, "of all"),
+    Row(78, GROUP_DENIED, SHARE_FETCH),
+    Row(78, TOPIC_DENIED, SHARE_FETCH, user="alice"),
+    Row(78, GROUP_DENIED, SHARE_FETCH, user="seer"),
+    Row(79, GROUP_DENIED, {**SHARE_FETCH, "share_session_epoch": 1}),
+    Row(76, GROUP_DENIED, SHARE_HEARTBEAT, also_by_root=False),
+    Row(76, TOPIC_DENIED, SHARE_HEARTBEAT, "with a topic", "alice", also_by_root=False),
+    Row(77, GROUP_DENIED, {"group_ids": [SHARE_GROUP]}),
+    Row(90, GROUP_DENIED, {"groups": [{"group_id": SHARE_GROUP, "topics": [SHARED]}]}),
+    Row(90, TOPIC_DENIED, {"groups": [{"group_id": SHARE_GROUP, "topics": [SHARED]}]}, "of a topic", "alice"),
+    Row(90, None, {"groups": [{"group_id": SHARE_GROUP, "topics": None}]}, "of all topics", "alice"),
+    Row(91, GROUP_DENIED, SHARE_STARTS),
+    Row(91, TOPIC_DENIED, SHARE_STARTS, "of a topic", "alice"),
+    Row(92, GROUP_DENIED, {"group_id": SHARE_GROUP, "topics": [SHARED]}, also_by_root=False),
+    Row(
+        92,
+        TOPIC_DENIED,
+        {"group_id": SHARE_GROUP, "topics": [SHARED]},
+        "of a topic",
+        "alice",
+        also_by_root=False,
+    ),
 ]
 
 
@@ -400,6 +450,9 @@ ROWS += [
     Row(47, GROUP_DENIED, again(47), user="seer"),
     Row(61, TOPIC_DENIED, again(61), user="seer"),
     Row(68, GROUP_DENIED, again(68), user="seer", also_by_root=False),
+    Row(76, GROUP_DENIED, SHARE_HEARTBEAT, user="seer", also_by_root=False),
+    Row(91, GROUP_DENIED, SHARE_STARTS, user="seer"),
+    Row(92, GROUP_DENIED, again(92), user="seer", also_by_root=False),
 ]
 WITHOUT_A_LOGIN = {17, 18, 36}
 """Asked before anybody is known."""
@@ -461,6 +514,7 @@ def place() -> Iterator[Place]:
             )
         place = Place(broker, uuid.UUID(made.id))
         list(place.asks("root", Row(22, None, {**STARTED, "transactional_id": TRANSACTION}, first=5)))
+        list(place.asks("root", Row(91, None, SHARE_STARTS)))
         yield place
 
 
@@ -489,6 +543,15 @@ def test_a_group_whose_members_read_what_one_may_not_see_is_not_described(place:
     joining = Row(68, None, {**HEARTBEAT, "group_id": "watchers"})
     assert all(not codes(answer) for _, answer in place.asks("root", joining))
     described = Row(69, TOPIC_DENIED, {"group_ids": ["watchers"]}, user="alice")
+    for version, answer in place.asks("alice", described):
+        assert codes(answer) == {TOPIC_DENIED}, (version, answer)
+        assert SECRET not in str(answer)
+
+
+def test_share_group_whose_members_have_what_one_may_not_see_is_not_described(place: Place) -> None:
+    joining = Row(76, None, {**SHARE_HEARTBEAT, "group_id": "share-watchers"})
+    assert all(not codes(answer) for _, answer in place.asks("root", joining))
+    described = Row(77, TOPIC_DENIED, {"group_ids": ["share-watchers"]}, user="alice")
     for version, answer in place.asks("alice", described):
         assert codes(answer) == {TOPIC_DENIED}, (version, answer)
         assert SECRET not in str(answer)

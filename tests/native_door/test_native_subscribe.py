@@ -286,7 +286,7 @@ async def test_a_channel_that_ended_says_nothing_more(broker: Broker, door: Door
     await client.subscribe("orders", credit_bytes=1)
     await client.expect(m.Assigned, 2)
     (session,) = door.frontend._sessions
-    subscription = session._subscriptions[2]
+    subscription = session._channels.readers[2]
     session.end_channel(2, InvalidArgument("over"))
     subscription.assigned(9, [("orders", 0, 0)])  # in the same turn of the loop
     await client.expect(m.Error, 2)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sparrow.protocol.native import messages as m
 from sparrow.protocol.native.connection import Connection, Event, Received, Role, State, Violation
 from sparrow.protocol.native.frames import encode_frame
-from tests.protocol.wire import PRODUCER, SAMPLES, SUBSCRIPTION, raw, sent_by, split_at, with_channels
+from tests.protocol.wire import PRODUCER, QUEUE, SAMPLES, SUBSCRIPTION, raw, sent_by, split_at, with_channels
 
 _int = st.integers(-(2**63), 2**63 - 1)
 _offset = st.integers(-1, 2**63 - 1)
@@ -31,6 +31,9 @@ _json: st.SearchStrategy[Any] = st.recursive(
     max_leaves=6,
 )
 _partitions = st.lists(st.tuples(_text, _int), max_size=3)
+_settlement = st.builds(
+    m.Settlement, _int, _text, _int, st.lists(st.tuples(_int, _int), max_size=4), _int, _text
+)
 
 HEADS: dict[type[m.Head], st.SearchStrategy[m.Head]] = {
     m.Hello: st.builds(m.Hello, _text, _int, _int, _text, _text, st.dictionaries(_text, _text, max_size=3)),
@@ -69,6 +72,18 @@ HEADS: dict[type[m.Head], st.SearchStrategy[m.Head]] = {
     ),
     m.Close: st.just(m.Close()),
     m.Closed: st.just(m.Closed()),
+    m.OpenQueue: st.builds(m.OpenQueue, _text, _text, _text, _int, st.booleans(), _int, _int, st.booleans()),
+    m.QueueOpened: st.builds(m.QueueOpened, _text, _int, _int, _text),
+    m.Lease: st.builds(m.Lease, _int, _int, _int, _int),
+    m.Leased: st.builds(m.Leased, _int, _text, _int, _int, st.lists(st.tuples(_int, _int, _int), max_size=4)),
+    m.LeaseDone: st.builds(m.LeaseDone, _int, _int),
+    m.Settle: st.builds(m.Settle, _int, st.lists(_settlement, max_size=3)),
+    m.Settled: st.builds(
+        m.Settled,
+        _int,
+        st.lists(st.builds(m.SettleFailure, _int, _int, _text, _text, st.booleans()), max_size=3),
+    ),
+    m.QueueCredit: st.builds(m.QueueCredit, _int),
 }
 
 
@@ -92,17 +107,21 @@ _batches = st.binary(max_size=5000)
 _to_broker = st.one_of(
     *_on(0, m.Ping, m.Pong, m.Request),
     *_on(SUBSCRIPTION, m.Credit, m.Pull, m.Update, m.Revoked, m.Commit),
+    *_on(QUEUE, m.Lease, m.Settle, m.QueueCredit),
     st.builds(raw, HEADS[m.Publish], st.just(PRODUCER), _batches),
     st.builds(raw, HEADS[m.Subscribe], st.integers(5, 300)),
-    st.builds(raw, st.just(m.Close()), st.integers(1, 2)),
+    st.builds(raw, HEADS[m.OpenQueue], st.integers(5, 300)),
+    st.builds(raw, st.just(m.Close()), st.integers(1, 3)),
     st.binary(max_size=30),
 )
 _to_client = st.one_of(
     *_on(0, m.Ping, m.Pong, m.Response, m.Goodbye),
     *_on(SUBSCRIPTION, m.Pulled, m.Assigned, m.Revoke, m.Response),
+    *_on(QUEUE, m.LeaseDone, m.Settled),
     st.builds(raw, HEADS[m.Confirm], st.just(PRODUCER)),
     st.builds(raw, HEADS[m.Deliver], st.just(SUBSCRIPTION), _batches),
-    st.builds(raw, HEADS[m.Error], st.integers(0, 2)),
+    st.builds(raw, HEADS[m.Leased], st.just(QUEUE), _batches),
+    st.builds(raw, HEADS[m.Error], st.integers(0, 3)),
     st.binary(max_size=30),
 )
 _cuts = st.lists(st.integers(0, 1 << 16), max_size=20)
@@ -176,7 +195,7 @@ def test_garbage_raises_nothing(role: Role, data: bytes) -> None:
 @given(
     kind=st.sampled_from(m.FrameType),
     flags=st.integers(0, 3),
-    channel=st.integers(0, 4),
+    channel=st.integers(0, 5),
     payload=st.binary(max_size=120) | _json.map(msgspec.msgpack.encode),
 )
 def test_garbage_in_a_well_formed_frame_raises_nothing(

@@ -24,7 +24,17 @@ from sparrow.protocol.native.connection import (
     Violation,
 )
 from sparrow.protocol.native.messages import FrameType
-from tests.protocol.wire import PRODUCER, SAMPLES, SUBSCRIPTION, greeted, pump, raw, sent_by, with_channels
+from tests.protocol.wire import (
+    PRODUCER,
+    QUEUE,
+    SAMPLES,
+    SUBSCRIPTION,
+    greeted,
+    pump,
+    raw,
+    sent_by,
+    with_channels,
+)
 
 Pair = tuple[Connection, Connection]
 FREE = 9
@@ -46,6 +56,7 @@ def _opening() -> Pair:
     client, broker = greeted()
     client.send(m.OpenProducer(), PRODUCER)
     client.send(m.Subscribe([]), SUBSCRIPTION)
+    client.send(m.OpenQueue("emails"), QUEUE)
     pump(client, broker)
     return client, broker
 
@@ -54,6 +65,7 @@ def _closing_channels() -> Pair:
     client, broker = with_channels()
     client.send(m.Close(), PRODUCER)
     client.send(m.Close(), SUBSCRIPTION)
+    client.send(m.Close(), QUEUE)
     pump(client, broker)
     return client, broker
 
@@ -73,43 +85,51 @@ LEGAL: dict[tuple[Role, str, int], str] = {
     (Role.CLIENT, "fresh", CONTROL): "HELLO ERROR",
     (Role.CLIENT, "hello sent", CONTROL): "ERROR",
     (Role.CLIENT, "open", CONTROL): "PING PONG GOODBYE ERROR REQUEST",
-    (Role.CLIENT, "open", FREE): "OPEN_PRODUCER SUBSCRIBE",
+    (Role.CLIENT, "open", FREE): "OPEN_PRODUCER SUBSCRIBE OPEN_QUEUE",
     (Role.CLIENT, "open", PRODUCER): "PUBLISH CLOSE",
     (Role.CLIENT, "open", SUBSCRIPTION): "CREDIT PULL UPDATE REVOKED COMMIT CLOSE",
+    (Role.CLIENT, "open", QUEUE): "LEASE SETTLE QUEUE_CREDIT CLOSE",
     (Role.CLIENT, "opening", CONTROL): "PING PONG GOODBYE ERROR REQUEST",
-    (Role.CLIENT, "opening", FREE): "OPEN_PRODUCER SUBSCRIBE",
+    (Role.CLIENT, "opening", FREE): "OPEN_PRODUCER SUBSCRIBE OPEN_QUEUE",
     (Role.CLIENT, "opening", PRODUCER): "CLOSE",
     (Role.CLIENT, "opening", SUBSCRIPTION): "CLOSE",
+    (Role.CLIENT, "opening", QUEUE): "CLOSE",
     (Role.CLIENT, "closing channels", CONTROL): "PING PONG GOODBYE ERROR REQUEST",
-    (Role.CLIENT, "closing channels", FREE): "OPEN_PRODUCER SUBSCRIBE",
+    (Role.CLIENT, "closing channels", FREE): "OPEN_PRODUCER SUBSCRIBE OPEN_QUEUE",
     (Role.CLIENT, "client said goodbye", CONTROL): "PING PONG ERROR",
     (Role.CLIENT, "broker said goodbye", CONTROL): "PING PONG GOODBYE ERROR REQUEST",
-    (Role.CLIENT, "broker said goodbye", FREE): "OPEN_PRODUCER SUBSCRIBE",
+    (Role.CLIENT, "broker said goodbye", FREE): "OPEN_PRODUCER SUBSCRIBE OPEN_QUEUE",
     (Role.CLIENT, "broker said goodbye", PRODUCER): "PUBLISH CLOSE",
     (Role.CLIENT, "broker said goodbye", SUBSCRIPTION): "CREDIT PULL UPDATE REVOKED COMMIT CLOSE",
+    (Role.CLIENT, "broker said goodbye", QUEUE): "LEASE SETTLE QUEUE_CREDIT CLOSE",
     (Role.BROKER, "fresh", CONTROL): "ERROR GOODBYE",
     (Role.BROKER, "hello sent", CONTROL): "WELCOME ERROR GOODBYE",
     (Role.BROKER, "open", CONTROL): "PING PONG GOODBYE ERROR RESPONSE",
     (Role.BROKER, "open", PRODUCER): "CONFIRM ERROR",
     (Role.BROKER, "open", SUBSCRIPTION): "PULLED DELIVER ASSIGNED REVOKE RESPONSE ERROR",
+    (Role.BROKER, "open", QUEUE): "LEASED LEASE_DONE SETTLED ERROR",
     (Role.BROKER, "opening", CONTROL): "PING PONG GOODBYE ERROR RESPONSE",
     (Role.BROKER, "opening", PRODUCER): "PRODUCER_OPENED ERROR",
     (Role.BROKER, "opening", SUBSCRIPTION): "SUBSCRIBED ERROR",
+    (Role.BROKER, "opening", QUEUE): "QUEUE_OPENED ERROR",
     (Role.BROKER, "closing channels", CONTROL): "PING PONG GOODBYE ERROR RESPONSE",
     (Role.BROKER, "closing channels", PRODUCER): "PRODUCER_OPENED CONFIRM ERROR CLOSED",
     (Role.BROKER, "closing channels", SUBSCRIPTION): (
         "SUBSCRIBED PULLED DELIVER ASSIGNED REVOKE RESPONSE ERROR CLOSED"
     ),
+    (Role.BROKER, "closing channels", QUEUE): "QUEUE_OPENED LEASED LEASE_DONE SETTLED ERROR CLOSED",
     (Role.BROKER, "client said goodbye", CONTROL): "PING PONG GOODBYE ERROR RESPONSE",
     (Role.BROKER, "client said goodbye", PRODUCER): "CONFIRM ERROR",
     (Role.BROKER, "client said goodbye", SUBSCRIPTION): "PULLED DELIVER ASSIGNED REVOKE RESPONSE ERROR",
+    (Role.BROKER, "client said goodbye", QUEUE): "LEASED LEASE_DONE SETTLED ERROR",
     (Role.BROKER, "broker said goodbye", CONTROL): "PING PONG ERROR RESPONSE",
     (Role.BROKER, "broker said goodbye", PRODUCER): "CONFIRM ERROR",
     (Role.BROKER, "broker said goodbye", SUBSCRIPTION): "PULLED DELIVER ASSIGNED REVOKE RESPONSE ERROR",
+    (Role.BROKER, "broker said goodbye", QUEUE): "LEASED LEASE_DONE SETTLED ERROR",
 }
 # What binds the sender alone, because it may have been under way: the receiver takes it.
 SENDER_ONLY = {
-    (Role.CLIENT, "broker said goodbye", FREE): "OPEN_PRODUCER SUBSCRIBE",
+    (Role.CLIENT, "broker said goodbye", FREE): "OPEN_PRODUCER SUBSCRIBE OPEN_QUEUE",
     (Role.CLIENT, "broker said goodbye", PRODUCER): "PUBLISH",
 }
 SITUATIONS: dict[str, Callable[[], Pair]] = {
@@ -125,7 +145,7 @@ CASES = [
     (sender, situation, channel)
     for sender in Role
     for situation in SITUATIONS
-    for channel in (CONTROL, PRODUCER, SUBSCRIPTION, FREE)
+    for channel in (CONTROL, PRODUCER, SUBSCRIPTION, QUEUE, FREE)
 ]
 
 
@@ -209,10 +229,12 @@ def test_publish_without_batches_is_a_violation() -> None:
     assert isinstance(broker.events()[0], Violation)
 
 
-def test_batches_are_sent_with_publish_and_deliver_and_nothing_else() -> None:
-    client, _ = with_channels()
+def test_batches_are_sent_with_publish_deliver_and_leased_and_nothing_else() -> None:
+    client, broker = with_channels()
     with pytest.raises(InternalError, match="without batches"):
         client.send(m.Publish(1, "orders", 0), PRODUCER)
+    with pytest.raises(InternalError, match="without batches"):
+        broker.send(SAMPLES[FrameType.LEASED], QUEUE)
     with pytest.raises(InternalError, match="with batches"):
         client.send(m.Ping(1), 0, b"batch")
     assert client.data_to_send() == []
@@ -237,6 +259,28 @@ def test_missing_trailing_fields_have_their_defaults() -> None:
     broker.events()
     broker.receive_data(bytes([0, 0, 0, 7, 0x20, 0, 0, 0, 0, 5, 0x90]))
     assert broker.events() == [Received(5, m.OpenProducer())]
+
+
+# ── limits of a type ──────────────────────────────────────────────────────────────────────────────
+
+
+def _settle_of(size_bytes: int) -> m.Settle:
+    return m.Settle(1, [m.Settlement(m.SettleVerb.NACK, "emails", 0, [(0, 0)], -1, "x" * size_bytes)])
+
+
+def test_a_settle_has_at_most_256_kib_in_both_directions() -> None:
+    client, broker = with_channels()
+    small, large = _settle_of(250_000), _settle_of(256 << 10)
+    client.send(small, QUEUE)
+    pump(client, broker)
+    assert broker.events() == [Received(QUEUE, small)]
+    with pytest.raises(FrameTooLarge, match=r"SETTLE has 262.*send several"):
+        client.send(large, QUEUE)
+    assert client.data_to_send() == []
+    broker.receive_data(raw(large, QUEUE))
+    (event,) = broker.events()
+    assert isinstance(event, Violation)
+    assert isinstance(event.error, FrameTooLarge)
 
 
 # ── hello ─────────────────────────────────────────────────────────────────────────────────────────
@@ -375,12 +419,12 @@ def test_all_channels_ended_at_once_are_remembered_and_no_more() -> None:
 
 
 def test_one_channel_too_many_is_refused_and_the_others_live() -> None:
-    _, broker = with_channels(max_channels=2)
-    broker.receive_data(raw(m.OpenProducer(), 3))
+    _, broker = with_channels(max_channels=3)
+    broker.receive_data(raw(m.OpenProducer(), 4))
     assert broker.events() == []
     assert b"OVERLOADED" in sent_by(broker)
     assert broker.state is State.OPEN
-    broker.receive_data(raw(m.Publish(1, "orders", 0), 3))
+    broker.receive_data(raw(m.Publish(1, "orders", 0), 4))
     broker.receive_data(raw(m.Publish(1, "orders", 0), PRODUCER))
     assert broker.events() == [Received(PRODUCER, m.Publish(1, "orders", 0), memoryview(b"batch"))]
 

@@ -12,6 +12,7 @@ from sparrow.protocol.native.frames import encode_frame
 
 PRODUCER = 1
 SUBSCRIPTION = 2
+QUEUE = 3
 
 SAMPLES: dict[m.FrameType, m.Head] = {
     m.FrameType.HELLO: m.Hello("sparrow", 1, 1, "test", "0.1", {"token": "t"}),
@@ -48,6 +49,20 @@ SAMPLES: dict[m.FrameType, m.Head] = {
     m.FrameType.COMMIT: m.Commit(6, [m.OffsetCommit("orders", 0, 43, "note")]),
     m.FrameType.CLOSE: m.Close(),
     m.FrameType.CLOSED: m.Closed(),
+    m.FrameType.OPEN_QUEUE: m.OpenQueue("emails", "worker-1", "audit", 100, True, 50, 1 << 16, True),
+    m.FrameType.QUEUE_OPENED: m.QueueOpened("worker-1", 30_000, 100, "audit"),
+    m.FrameType.LEASE: m.Lease(7, 100, 1 << 20, 250),
+    m.FrameType.LEASED: m.Leased(-1, "emails", 0, 29_990, [(5, 9, 1), (12, 12, 3)]),
+    m.FrameType.LEASE_DONE: m.LeaseDone(7, 6),
+    m.FrameType.SETTLE: m.Settle(
+        8,
+        [
+            m.Settlement(m.SettleVerb.ACK, "emails", 0, [(5, 7), (9, 9)]),
+            m.Settlement(m.SettleVerb.NACK, "emails", 0, [(8, 8)], 500, "smtp: 451"),
+        ],
+    ),
+    m.FrameType.SETTLED: m.Settled(8, [m.SettleFailure(1, 0, "LEASE_EXPIRED", "too late")]),
+    m.FrameType.QUEUE_CREDIT: m.QueueCredit(20),
 }
 
 _encode = msgspec.msgpack.encode
@@ -88,13 +103,15 @@ def greeted(**limits: int) -> tuple[Connection, Connection]:
 
 
 def with_channels(**limits: int) -> tuple[Connection, Connection]:
-    """Client and broker with a producer (1) and a subscription (2) open; no events waiting."""
+    """Client and broker with a producer (1), a subscription (2) and a queue (3) open; no events waiting."""
     client, broker = greeted(**limits)
     client.send(m.OpenProducer(), PRODUCER)
     client.send(m.Subscribe([m.Selector("orders")]), SUBSCRIPTION)
+    client.send(m.OpenQueue("emails"), QUEUE)
     pump(client, broker)
     broker.send(m.ProducerOpened(7, 0, 8 << 20), PRODUCER)
     broker.send(m.Subscribed(), SUBSCRIPTION)
+    broker.send(m.QueueOpened("worker-1", 30_000), QUEUE)
     pump(client, broker)
     client.events()
     broker.events()

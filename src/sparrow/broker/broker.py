@@ -45,20 +45,27 @@ from sparrow.broker.access.authz import (
 from sparrow.broker.access.users import Users
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.configs.configs import Configs
-from sparrow.broker.configs.topic import check_config
+from sparrow.broker.configs.node import DEAD_LETTER_AUTO_CREATE, DEAD_LETTER_PREFIX
+from sparrow.broker.configs.topic import DEAD_LETTERS_ENABLE, check_config
 from sparrow.broker.groups.assembly import assemble
 from sparrow.broker.groups.consumer.topics import TopicView
 from sparrow.broker.groups.consumer.verbs import ConsumerGroupVerbs
+from sparrow.broker.groups.description import GroupType
 from sparrow.broker.groups.groups import check_group_name
 from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.share.queues import ShareQueues
+from sparrow.broker.groups.share.settings import why_no_dead_letters
+from sparrow.broker.groups.share.verbs import ShareGroupVerbs
 from sparrow.broker.groups.verbs import GroupVerbs
 from sparrow.broker.housekeeping import Housekeeping
 from sparrow.broker.internal_topics import INTERNAL_CONFIG, INTERNAL_TOPICS
-from sparrow.broker.lag import report
+from sparrow.broker.lag import lags_of_share, report
 from sparrow.broker.log_dirs import LogDirectory, describe_log_directory
 from sparrow.broker.partition import ACKS_ALL, Admit, Partition, Published, refuse_transactional
 from sparrow.broker.positions import TIMESTAMP, Start, check_start, locate
 from sparrow.broker.producer_ids import ProducerIdentity, ProducerIds
+from sparrow.broker.queues.queues import Queues
+from sparrow.broker.queues.verbs import QueueVerbs
 from sparrow.broker.quotas.quotas import Quotas
 from sparrow.broker.subscription import Selector, Subscription, SubscriptionListener
 from sparrow.broker.topics import NO_TOPIC_ID, Topic, TopicInfo, Topics
@@ -146,8 +153,10 @@ class Broker:
             self.topics,
             self.groups,
             transactions=self.transactions.coordinator,
+            queues=self.queues.registry,
             written=written,
         )
+        self.queues.registry.begin()
         self._housekeeping.start()
         self.started_at_ms = self.clock.wall_ms()
         self._is_open = True
@@ -163,6 +172,7 @@ class Broker:
             lambda group, name: self.configs.of_group(group).get(name),
         )
         self.consumer_group_verbs = ConsumerGroupVerbs(self.groups, lambda: self.authorizer)
+        self.share_group_verbs = ShareGroupVerbs(self.groups, lambda: self.authorizer)
         self.group_verbs = GroupVerbs(self.groups, lambda: self.authorizer)
         self._producer_ids = ProducerIds(self._meta)
         self.users = Users(self._meta, lambda who, operation: self._require(who, operation, _CLUSTER))
@@ -184,6 +194,13 @@ class Broker:
         if not self._logs.clean_start:
             await self._recover(p for t in self.topics for p in t.partitions if p.id in written)
         await self.transactions.coordinator.resume()
+        registry = Queues(self._meta, self.clock, self.topics)
+        await registry.load()
+        self.queues = QueueVerbs(
+            registry, lambda: self.authorizer, self._ensure_topic_with, watch_rules=self._rules.watch
+        )
+        self.groups.share.queues = ShareQueues(registry, self.topics, self.clock)
+        self.configs.group_changed = self.groups.share.settings_changed
         return written
 
     async def _load_transactions(self) -> Transactions:
@@ -245,6 +262,7 @@ class Broker:
             closing.push_async_callback(self._meta.close)
             closing.push_async_callback(self._logs.close)
             await self._housekeeping.stop()
+            await self.queues.registry.close()
             self.groups.close()
             await self.transactions.coordinator.close()
             await self.topics.settle()
@@ -320,6 +338,13 @@ class Broker:
         if self.topics.find(name) is None and self.config.auto_create_topics:
             self.require_create(principal, name)
         return await self.topics.ensure(name)
+
+    async def _ensure_topic_with(self, name: str, partitions: int, principal: Principal) -> None:
+        """A topic with so many partitions, if it is missing."""
+        if self.topics.find(name) is None:
+            self.require_create(principal, name)
+            with suppress(TopicExists):
+                await self.topics.create(name, partitions, {})
 
     async def _ensure_readable(self, principal: Principal, names: Sequence[str]) -> None:
         for name in names:
@@ -668,6 +693,18 @@ class Broker:
         committed = self._visible_offsets(principal, group)
         return report(replace(described, members=members), committed, self.topics)
 
+    async def report_group(self, group: str, *, principal: Principal = ANONYMOUS) -> GroupReport:
+        """As `describe_group`; of a share group with how far it is instead of committed offsets.
+
+        Raises:
+            UnknownGroup, NotAuthorized
+        """
+        found = self.describe_group(group, principal=principal)
+        if found.type is not GroupType.SHARE:
+            return found
+        progress = await self.share_group_verbs.progress(group, principal=principal)
+        return replace(found, offsets=lags_of_share(progress))
+
     def _visible_offsets(self, principal: Principal, group: str) -> dict[Key, OffsetAndMetadata]:
         """What a group committed for topics that the principal may describe."""
         committed = self.groups.fetch_offsets(group)
@@ -737,8 +774,27 @@ class Broker:
             offset, _ = await locate(partition, Start(at, value))
             inside = min(max(offset, partition.start_offset), partition.visible_end)
             places[topic, index] = OffsetAndMetadata(inside)
-        await self.groups.commit(group, places)
+        await self._set_places(group, places)
         return [(name, index, place.offset) for (name, index), place in places.items()]
+
+    def share_dead_letter_refusal(self, topic: str) -> str | None:
+        """Why share groups may not write dead letters to a topic, as it stands (KIP-1191); None: they may."""
+        found = self.topics.find(topic)
+        return why_no_dead_letters(
+            topic,
+            prefix=self.configs.of_node(DEAD_LETTER_PREFIX),
+            is_enabled=None if found is None else found.config.value(DEAD_LETTERS_ENABLE).lower() == "true",
+            makes_missing=self.configs.of_node(DEAD_LETTER_AUTO_CREATE).lower() == "true",
+        )
+
+    async def _set_places(self, group: str, places: Mapping[Key, OffsetAndMetadata]) -> None:
+        if not self.groups.share.owns(group):
+            await self.groups.commit(group, places)
+            return
+        moved = await self.groups.share.move(group, {key: place.offset for key, place in places.items()})
+        for error in moved.values():
+            if error is not None:
+                raise error
 
     async def delete_group(self, group: str, *, principal: Principal = ANONYMOUS) -> None:
         """Forget a group and its offsets.

@@ -46,6 +46,18 @@ class BrokerConfig:
     """Of consumer groups (KIP-848) that do not set their own (Kafka: group.consumer.session.timeout.ms)."""
     consumer_group_heartbeat_interval_ms: int = 5_000
     """Likewise (Kafka: group.consumer.heartbeat.interval.ms)."""
+    share_group_session_timeout_ms: int = 45_000
+    """Of share groups (KIP-932) that do not set their own (Kafka: group.share.session.timeout.ms)."""
+    share_group_heartbeat_interval_ms: int = 5_000
+    """Likewise (Kafka: group.share.heartbeat.interval.ms)."""
+    share_group_record_lock_duration_ms: int = 30_000
+    """Likewise: how long an acquired record is kept from others (Kafka: group.share.record.lock.duration.ms)."""
+    share_group_delivery_count_limit: int = 5
+    """Likewise (Kafka: group.share.delivery.count.limit)."""
+    share_group_partition_max_record_locks: int = 2_000
+    """Likewise (Kafka: group.share.partition.max.record.locks)."""
+    share_group_max_members: int = 200
+    """Of one share group (Kafka: group.share.max.size)."""
     group_migration_policy: str = "bidirectional"
     """Whether groups with members change between the classic and the consumer protocol: "disabled", "upgrade", "downgrade" or
     "bidirectional" (Kafka: group.consumer.migration.policy)."""

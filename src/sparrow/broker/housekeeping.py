@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sparrow.broker.config import BrokerConfig
     from sparrow.broker.groups.groups import Groups
     from sparrow.broker.partition import Partition
+    from sparrow.broker.queues.queues import Queues
     from sparrow.broker.topics import Topics
     from sparrow.broker.transactions.coordinator import TransactionCoordinator
     from sparrow.storage.store import LogId
@@ -39,6 +40,7 @@ class Housekeeping:
         groups: Groups,
         *,
         transactions: TransactionCoordinator,
+        queues: Queues,
         written: frozenset[LogId],
     ) -> None:
         self._config = config
@@ -46,6 +48,7 @@ class Housekeeping:
         self._topics = topics
         self._groups = groups
         self._transactions = transactions
+        self._queues = queues
         self._written = written
         """Logs that had data when the broker started."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -76,6 +79,7 @@ class Housekeeping:
 
     async def tick(self) -> None:
         """What depends on short times: members whose session is over. (Transactions have a task of their own: theirs may wait.)"""
+        self._queues.housekeep()
         await self._groups.tick()
 
     async def walk(self) -> None:

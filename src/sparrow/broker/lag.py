@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sparrow.broker.groups.description import (
         GroupDescription,
         GroupState,
@@ -13,13 +15,14 @@ if TYPE_CHECKING:
         MemberDescription,
     )
     from sparrow.broker.groups.offsets import OffsetAndMetadata
+    from sparrow.broker.groups.share.queues import Progress
     from sparrow.broker.reader import Key
     from sparrow.broker.topics import Topics
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One partition of a group: `lag` counts the records from the committed offset to the end."""
+    """One partition of a group: `lag` counts the records from the committed offset (of a share group: from the start offset) to the end."""
 
     topic: str
     partition: int
@@ -53,6 +56,14 @@ def report(
         description.members,
         tuple(lag for lag in lags if lag is not None),
         description.type,
+    )
+
+
+def lags_of_share(progress: Mapping[Key, Progress]) -> tuple[PartitionLag, ...]:
+    """How far a share group is: the offset is the one before which all is finished, the lag what is not finished behind it."""
+    return tuple(
+        PartitionLag(topic, number, each.start_offset, each.end_offset, each.lag, "")
+        for (topic, number), each in sorted(progress.items())
     )
 
 

@@ -8,7 +8,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sparrow.cli import acls, consume, doctor, groups, logdump, print_version, publish, quotas, topics, users
+from sparrow.cli import (
+    acls,
+    consume,
+    doctor,
+    groups,
+    logdump,
+    print_version,
+    publish,
+    queues,
+    quotas,
+    topics,
+    users,
+)
 from sparrow.cli.exits import DEBUG_VARIABLE, reader_gone
 from sparrow.cli.target import CaFile, CertificateFile, KeyFile, PasswordFile, Token, Url, User
 
@@ -41,6 +53,7 @@ app.add_typer(topics.app, name="topic")
 app.command("publish")(publish.publish)
 app.command("consume")(consume.consume)
 app.add_typer(groups.app, name="group")
+app.add_typer(queues.app, name="queue")
 app.add_typer(users.app, name="user")
 app.add_typer(acls.app, name="acl")
 app.add_typer(quotas.app, name="quota")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sparrow.cli.ndjson import format_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import TextIO
 
     from sparrow.records.record import Record
@@ -45,12 +45,13 @@ FORMATS: dict[str, Callable[[Record], bytes]] = {"text": _text, "raw": _raw, "js
 def formatter(name: str, stream: TextIO) -> Callable[[list[Record]], None]:
     """A function that writes messages to the stream and flushes it."""
     write_one = _terminal_text if name == "text" and stream.isatty() else FORMATS[name]
+    return lambda records: write_lines(map(write_one, records), stream)
+
+
+def write_lines(lines: Iterable[bytes], stream: TextIO) -> None:
+    """Write lines, each with its end, and flush the stream."""
     out = stream.buffer
-
-    def write(records: list[Record]) -> None:
-        rest = memoryview(b"".join([write_one(record) + b"\n" for record in records]))
-        while rest:  # with PYTHONUNBUFFERED there is no buffer, and a write may be short
-            rest = rest[out.write(rest) :]
-        out.flush()
-
-    return write
+    rest = memoryview(b"".join([line + b"\n" for line in lines]))
+    while rest:  # with PYTHONUNBUFFERED there is no buffer, and a write may be short
+        rest = rest[out.write(rest) :]
+    out.flush()

@@ -4,7 +4,8 @@
 
 A value, key or header value is a string (UTF-8), null, or {"base64": "…"} for bytes that are no UTF-8. Headers whose names
 repeat are a list of [name, value]. `timestamp` is ms since the epoch, or a time as ISO 8601. Only `value` is needed; `topic`
-and `offset`, which `consume` writes, are accepted and mean nothing to `publish`.
+and `offset`, which `consume` writes, and `queue`, in which `queue peek` and `queue lease` tell what the queue knows of the record, are
+accepted and mean nothing to `publish`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from sparrow.base.errors import InvalidRecord
 from sparrow.cli.times import parse_time_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sparrow.records.record import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -48,6 +51,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     timestamp: int | str | None = None
     topic: str | None = None
     offset: int | None = None
+    queue: object = None
 
 
 _decode = msgspec.json.Decoder(_Line).decode
@@ -85,8 +89,12 @@ def _to_bytes(given: str | _Bytes | None) -> bytes | None:
         raise ValueError(f"base64 that is none ({error})") from None
 
 
-def format_line(record: Record) -> bytes:
-    """One record as a line of JSON, without the line's end. What was read from a file alone has no topic."""
+def format_line(record: Record, queue: Mapping[str, object] | None = None) -> bytes:
+    """One record as a line of JSON, without the line's end. What was read from a file alone has no topic.
+
+    Args:
+        queue: what a queue knows of the record.
+    """
     shown: dict[str, object] = {"topic": record.topic, "partition": record.partition} if record.topic else {}
     shown |= {
         "offset": record.offset,
@@ -96,6 +104,8 @@ def format_line(record: Record) -> bytes:
     }
     if record.headers:
         shown["headers"] = _headers_to_json(record.headers)
+    if queue is not None:
+        shown["queue"] = queue
     return _encode(shown)
 
 

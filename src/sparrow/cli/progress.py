@@ -1,4 +1,4 @@
-"""A progress bar on stderr while a long input is read; nothing where stderr is no terminal."""
+"""Progress bars on stderr, while a long input is read or the broker works; nothing where stderr is no terminal."""
 
 from __future__ import annotations
 
@@ -29,6 +29,21 @@ def reading_progress(descriptor: int) -> Iterator[Advance]:
         return
     with _bar(total_bytes) as advance:
         yield advance
+
+
+@contextmanager
+def counting_progress(noun: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yields a function that shows how many of about `total` are done."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (MofNCompleteColumn(), TextColumn(noun), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(noun, total=total)
+        yield lambda done: progress.update(task, completed=done, total=max(total, done))
 
 
 def _ignore(size_bytes: int, lines: int) -> None:

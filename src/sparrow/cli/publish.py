@@ -18,6 +18,16 @@ from sparrow.cli.lines import read_lines
 from sparrow.cli.ndjson import parse_line
 from sparrow.cli.progress import reading_progress
 from sparrow.cli.publishing import Publication, Tally
+from sparrow.cli.schedule import (
+    Delay,
+    DeliverAt,
+    ExpiresAt,
+    MessageId,
+    Parents,
+    Priority,
+    Ttl,
+    parse_schedule,
+)
 from sparrow.cli.target import Token, Url, target, with_client
 
 if TYPE_CHECKING:
@@ -59,19 +69,39 @@ def publish(
         Literal["all", "1", "0"],
         typer.Option("--acks", help="all: on stable storage; 1: page cache; 0: nothing."),
     ] = "all",
+    delay: Delay = None,
+    deliver_at: DeliverAt = None,
+    priority: Priority = None,
+    ttl: Ttl = None,
+    expires_at: ExpiresAt = None,
+    message_id: MessageId = None,
+    parent: Parents = None,
     url: Url = None,
     token: Token = None,
 ) -> int:
     """Publish messages and say how many were acknowledged."""
     if values and (file or ndjson):
         raise typer.BadParameter("give either VALUEs or --file/--ndjson, not both")
+    if message_id is not None and len(values or ()) != 1:
+        raise typer.BadParameter("--message-id is the id of one message; give one VALUE with it")
     headers = parse_headers(header or [])
+    schedule = parse_schedule(
+        delay=delay,
+        deliver_at=deliver_at,
+        priority=priority,
+        ttl=ttl,
+        expires_at=expires_at,
+        message_id=message_id,
+        parents=parent,
+    )
     tally = Tally()
 
     async def act(client: Client) -> None:
         producer = client.producer(acks=acks, compression=compression)
         encoded = None if key is None else os.fsencode(key)
-        publication = Publication(producer, topic, tally, key=encoded, headers=headers, partition=partition)
+        publication = Publication(
+            producer, topic, tally, key=encoded, headers=headers, partition=partition, schedule=schedule
+        )
         try:
             async with producer:
                 try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import BadInput, SparrowError, UnknownPartition
+from sparrow.client.schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,7 +50,7 @@ class Tally:
 
 
 class Publication:
-    """Sends messages to one topic and counts. `key`, `headers` and `partition` go with every plain line."""
+    """Sends messages to one topic and counts. `key`, `headers` and `partition` go with every plain line, `schedule` with every message."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class Publication:
         key: bytes | None = None,
         headers: Headers = (),
         partition: int | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
         self._producer = producer
         self._topic = topic
@@ -67,6 +69,7 @@ class Publication:
         self._key = key
         self._headers = headers
         self._partition = partition
+        self._schedule = schedule or Schedule()
         self._pending: deque[tuple[int, Delivery]] = deque()
 
     async def send_values(self, values: Iterable[bytes]) -> None:
@@ -82,11 +85,12 @@ class Publication:
             self._headers or None,
             self._partition,
         )
-        add, tally = self._pending.append, self._tally
+        add, tally, schedule = self._pending.append, self._tally, self._schedule
         for value in values:
             tally.read += 1
             try:
-                add((tally.read, await send(topic, value, key=key, headers=headers, partition=partition)))
+                delivery = await send(topic, value, key=key, headers=headers, partition=partition, **schedule)
+                add((tally.read, delivery))
             except _OWN_FAULTS as error:
                 tally.fail(tally.read, error)
             except BaseException:
@@ -105,6 +109,7 @@ class Publication:
                 headers=(*self._headers, *message.headers) or None,
                 partition=self._partition if message.partition is None else message.partition,
                 timestamp_ms=message.timestamp_ms,
+                **self._schedule,
             )
             self._pending.append((self._tally.read, delivery))
         except _OWN_FAULTS as error:

@@ -9,8 +9,12 @@ from sparrow.client.admin import Admin
 from sparrow.client.channel import Channel
 from sparrow.client.client import DEFAULT_URL, Client, connect
 from sparrow.client.delivery import Delivery, RecordMetadata
+from sparrow.client.job import Job
+from sparrow.client.job_batch import JobBatch
 from sparrow.client.producer import Producer
+from sparrow.client.queue import Queue
 from sparrow.client.subscription import Subscription
+from sparrow.client.worker import Reject, Retry
 from sparrow.records.record import Record as Message
 
 __all__ = [
@@ -19,9 +23,14 @@ __all__ = [
     "Channel",
     "Client",
     "Delivery",
+    "Job",
+    "JobBatch",
     "Message",
     "Producer",
+    "Queue",
     "RecordMetadata",
+    "Reject",
+    "Retry",
     "Subscription",
     "connect",
 ]

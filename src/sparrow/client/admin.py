@@ -1,4 +1,4 @@
-"""Administration: topics, groups, the broker. One method for each verb of the protocol; results are those of `results.py`.
+"""Administration: topics, groups, the broker; queues in `queue_admin.py`. One method for each verb of the protocol; results are those of `results.py`.
 
 Reads are repeated over a lost connection. A change during which the connection is lost raises `ConnectionLost`: look before doing it again.
 """
@@ -6,12 +6,13 @@ Reads are repeated over a lost connection. A change during which the connection 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from sparrow.base.errors import InvalidArgument, ProtocolError
+from sparrow.base.errors import InvalidArgument
 from sparrow.client.options import parse_start
+from sparrow.client.queue_admin import QueueAdmin
 from sparrow.client.results import (
     AccessRule,
     BrokerDescription,
@@ -24,14 +25,12 @@ from sparrow.client.results import (
     UserListing,
 )
 from sparrow.client.salting import ITERATIONS, MECHANISMS, hashed
+from sparrow.client.verbs import result_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sparrow.client.connection import Connection
     from sparrow.client.options import StartAt
-
-T = TypeVar("T")
 
 ConfigValue = str | int | float
 """A topic's setting; numbers and booleans are written as Kafka writes them."""
@@ -40,11 +39,8 @@ ALL_PARTITIONS = -1
 BROKERS_CHOICE = -1
 
 
-class Admin:
+class Admin(QueueAdmin):
     """`client.admin`. Every method raises `ConnectionLost`, `TimedOut`, `NotAuthorized`, and what is named besides."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
 
     # ── topics ────────────────────────────────────────────────────────────────────────────────────
 
@@ -53,11 +49,11 @@ class Admin:
     ) -> TopicDescription:
         """Create a topic. Raises TopicExists, InvalidTopicName, InvalidConfig."""
         arguments = {"name": name, "partitions": partitions, "config": _texts(config or {})}
-        return _as(TopicDescription, await self._change("topic.create", arguments))
+        return result_as(TopicDescription, await self._change("topic.create", arguments))
 
     async def ensure_topic(self, name: str) -> TopicDescription:
         """A topic, created if it is missing and the broker's policy allows. Raises UnknownTopic, InvalidTopicName."""
-        return _as(TopicDescription, await self._read("topic.ensure", {"name": name}))
+        return result_as(TopicDescription, await self._read("topic.ensure", {"name": name}))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Raises UnknownTopic."""
@@ -65,12 +61,12 @@ class Admin:
 
     async def describe_topic(self, name: str) -> TopicDescription:
         """A topic with its partitions and configuration. Raises UnknownTopic."""
-        return _as(TopicDescription, await self._read("topic.describe", {"name": name}))
+        return result_as(TopicDescription, await self._read("topic.describe", {"name": name}))
 
     async def list_topics(self, pattern: str = "*") -> list[TopicDescription]:
         """Topics whose name matches (`*` any run of characters, `?` one), without configuration."""
         answer = await self._read("topic.list", {"pattern": pattern})
-        return _as(list[TopicDescription], answer["topics"])
+        return result_as(list[TopicDescription], answer["topics"])
 
     async def configure_topic(
         self,
@@ -80,11 +76,11 @@ class Admin:
     ) -> TopicDescription:
         """Change settings; `unset` takes them back to their defaults. Raises UnknownTopic, InvalidConfig."""
         arguments = {"name": name, "set": _texts(set or {}), "unset": list(unset)}
-        return _as(TopicDescription, await self._change("topic.configure", arguments))
+        return result_as(TopicDescription, await self._change("topic.configure", arguments))
 
     async def add_partitions(self, name: str, total: int) -> TopicDescription:
         """Let a topic have `total` partitions. Raises UnknownTopic, InvalidArgument where it has more."""
-        return _as(
+        return result_as(
             TopicDescription, await self._change("topic.add_partitions", {"name": name, "total": total})
         )
 
@@ -99,28 +95,28 @@ class Admin:
             )
         arguments = {"name": name, "partition": partition, "at": start.at, "value": start.value}
         answer = await self._read("topic.offsets", arguments)
-        return _as(list[PartitionOffset], answer["offsets"])
+        return result_as(list[PartitionOffset], answer["offsets"])
 
     async def delete_records(self, name: str, before: Mapping[int, int]) -> dict[int, int]:
         """Delete what lies before an offset, per partition; returns where each begins now. Raises UnknownTopic, OffsetOutOfRange."""
         answer = await self._change("topic.delete_records", {"name": name, "offsets": dict(before)})
-        return _as(dict[int, int], answer["starts"])
+        return result_as(dict[int, int], answer["starts"])
 
     # ── groups ────────────────────────────────────────────────────────────────────────────────────
 
     async def list_groups(self) -> list[GroupListing]:
         """All groups."""
         answer = await self._read("group.list", {})
-        return _as(list[GroupListing], answer["groups"])
+        return result_as(list[GroupListing], answer["groups"])
 
     async def describe_group(self, group: str) -> GroupDescription:
         """A group with members, offsets and lag. Raises UnknownGroup."""
-        return _as(GroupDescription, await self._read("group.describe", {"group": group}))
+        return result_as(GroupDescription, await self._read("group.describe", {"group": group}))
 
     async def group_offsets(self, group: str, topics: Iterable[str] = ()) -> list[CommittedOffset]:
         """What a group has committed, in these topics or in all."""
         answer = await self._read("group.offsets", {"group": group, "topics": list(topics)})
-        return _as(list[CommittedOffset], answer["offsets"])
+        return result_as(list[CommittedOffset], answer["offsets"])
 
     async def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """Commit {(topic, partition): next offset} from outside. Raises GroupNotEmpty while the group has members."""
@@ -154,7 +150,7 @@ class Admin:
     async def list_users(self) -> list[UserListing]:
         """All users with their mechanisms."""
         answer = await self._read("user.list", {})
-        return _as(list[UserListing], answer["users"])
+        return result_as(list[UserListing], answer["users"])
 
     async def create_user(
         self,
@@ -196,12 +192,12 @@ class Admin:
         With pattern_type="Match" a `name` selects all rules that hold for the resource of this name.
         """
         answer = await self._read("acl.list", selected)
-        return _as(list[AccessRule], answer["rules"])
+        return result_as(list[AccessRule], answer["rules"])
 
     async def delete_access_rules(self, **selected: str) -> list[AccessRule]:
         """Delete the rules that `list_access_rules` would list; without any field that is all. Returns what was deleted."""
         answer = await self._change("acl.delete", selected)
-        return _as(list[AccessRule], answer["rules"])
+        return result_as(list[AccessRule], answer["rules"])
 
     # ── quotas ────────────────────────────────────────────────────────────────────────────────────
 
@@ -212,29 +208,14 @@ class Admin:
     async def list_quotas(self) -> list[Quota]:
         """All quotas."""
         answer = await self._read("quota.list", {})
-        return _as(list[Quota], answer["quotas"])
+        return result_as(list[Quota], answer["quotas"])
 
     # ── the broker ────────────────────────────────────────────────────────────────────────────────
 
     async def describe_broker(self) -> BrokerDescription:
         """Version, identity and counters of the broker."""
         answer = await self._read("broker.describe", {})
-        return _as(BrokerDescription, {**answer, "statistics": answer})
-
-    async def _read(self, verb: str, arguments: dict[str, Any]) -> Any:
-        return await self._connection.call(verb, arguments, is_read=True)
-
-    async def _change(self, verb: str, arguments: dict[str, Any]) -> Any:
-        return await self._connection.call(verb, arguments, is_read=False)
-
-
-def _as(kind: type[T], answer: Any) -> T:
-    try:
-        return msgspec.convert(answer, kind)
-    except msgspec.ValidationError as error:
-        raise ProtocolError(
-            f"the broker's answer is not as agreed: {error}; is it of another version?"
-        ) from None
+        return result_as(BrokerDescription, {**answer, "statistics": answer})
 
 
 def _texts(config: Mapping[str, ConfigValue]) -> dict[str, ConfigValue]:

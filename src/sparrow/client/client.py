@@ -9,7 +9,7 @@ Everything of a client belongs to the loop on which it was connected; `sparrow.s
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.client.admin import Admin
@@ -22,22 +22,28 @@ from sparrow.client.options import (
     Isolation,
     Mode,
     ProducerOptions,
+    QueueOptions,
     StartAt,
     SubscribeOptions,
     parse_acks,
     producer_options,
 )
 from sparrow.client.producer import Producer
+from sparrow.client.queue import Queue
 from sparrow.client.subscription import Subscription
 from sparrow.client.url import parse_url
+from sparrow.client.worker import Worker, WorkerOptions, Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from types import TracebackType
 
     from sparrow.client.delivery import RecordMetadata
     from sparrow.client.intake import Key
+    from sparrow.client.queue import OnFailure
+    from sparrow.client.schedule import Schedule
     from sparrow.client.subscription import OnAssigned, OnRevoked
+    from sparrow.client.worker import AnyHandler, RetryDelay
     from sparrow.records.compression import Compression
 
 DEFAULT_URL = "sparrow://127.0.0.1:9094"
@@ -52,6 +58,8 @@ class Client:
         self._producers: set[Producer] = set()
         self._subscriptions: set[Subscription] = set()
         self._channels: list[Channel] = []
+        self._queues: set[Queue] = set()
+        self._workers = Workers()
         self.admin = Admin(connection)
 
     @property
@@ -76,10 +84,14 @@ class Client:
         timestamp_ms: int | None = None,
         partition: int | None = None,
         acks: Acks = "all",
+        **schedule: Unpack[Schedule],
     ) -> RecordMetadata:
         """Publish one message and wait until it is kept as `acks` says; returns where it went.
 
         Tasks that publish at the same time share batches. For many messages one after the other use `producer`.
+
+        Args:
+            schedule: as for `Producer.send`: delay_ms, deliver_at, priority, ttl_ms, expires_at, message_id, parents.
 
         Raises:
             SparrowError: as `Producer.send`, and what kept the message from being written.
@@ -87,7 +99,7 @@ class Client:
         self._connection.check_loop()
         producer = await self._publisher(parse_acks(acks))
         delivery = await producer.send(
-            topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
+            topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition, **schedule
         )
         return await delivery
 
@@ -207,6 +219,92 @@ class Client:
         self._subscriptions.add(subscription)
         return subscription
 
+    # ── queues ────────────────────────────────────────────────────────────────────────────────────
+
+    def queue(
+        self,
+        name: str,
+        *,
+        prefetch: int = 100,
+        subscriber: str | None = None,
+        create: bool = True,
+        on_failure: OnFailure | None = None,
+        make_job: Callable[..., Any] | None = None,
+    ) -> Queue:
+        """A queue; use it as `async with`, iterate over it, or ask it for leases. Nothing is sent before it is used.
+
+        Args:
+            prefetch: how many jobs of an iteration are here at a time and not settled.
+            subscriber: whose part of an "all of" queue.
+            create: make it with the default policy if it is missing; `admin.create_queue` takes a policy.
+            on_failure: called with a `SettlementFailure` when something said of jobs without waiting had no effect.
+            make_job: makes what an iteration hands out; default: `Job`.
+
+        Raises:
+            InvalidArgument: an argument is out of range.
+        """
+        queue = Queue(
+            self._connection,
+            self.admin,
+            self.publish,
+            name,
+            QueueOptions(prefetch=prefetch, subscriber=subscriber or "", create=create),
+            on_failure=on_failure,
+            on_close=self._queues.discard,
+            make_job=make_job,
+        )
+        self._queues.add(queue)
+        return queue
+
+    def worker(
+        self,
+        queue: str,
+        *,
+        concurrency: int = 1,
+        prefetch: int | None = None,
+        timeout_s: float | None = None,
+        retry_delay_s: RetryDelay = None,
+        reject_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+        subscriber: str | None = None,
+        create: bool = True,
+    ) -> Callable[[AnyHandler], AnyHandler]:
+        """Declare a function to be called with each job of a queue; `run_workers` calls it. See `WorkerOptions` for the arguments.
+
+        The function stays as it is. It may be async, or a plain one: that runs in a thread, and gets a `BlockingJob`.
+
+        Raises:
+            InvalidArgument: an argument is out of range.
+        """
+        options = WorkerOptions(
+            concurrency=concurrency,
+            prefetch=prefetch,
+            timeout_s=timeout_s,
+            retry_delay_s=retry_delay_s,
+            reject_on=reject_on if isinstance(reject_on, tuple) else (reject_on,),
+            subscriber=subscriber or "",
+            create=create,
+        )
+
+        def declare(handler: AnyHandler) -> AnyHandler:
+            self._workers.add(Worker(self.queue, queue, handler, options))
+            return handler
+
+        return declare
+
+    async def run_workers(self) -> None:
+        """Let all declared workers work, until `stop_workers` or until this is cancelled (then what runs is cancelled and released).
+
+        Raises:
+            InvalidArgument: none is declared, or they run already.
+            SparrowError: what ended one of them; the others are ended, too.
+        """
+        self._connection.check_loop()
+        await self._workers.run()
+
+    async def stop_workers(self, grace_s: float = 30.0) -> None:
+        """Begin nothing new, let what runs finish within `grace_s` seconds, then cancel and release it. Returns when all have ended."""
+        await self._workers.stop(grace_s)
+
     async def channel(self) -> Channel:
         """Queues in the style of msbq."""
         channel = Channel(self)
@@ -216,21 +314,24 @@ class Client:
     # ── the end ───────────────────────────────────────────────────────────────────────────────────
 
     async def close(self) -> None:
-        """Flush and close the producers, end the subscriptions, say goodbye. Bounded by `close_timeout_s`.
+        """Stop the workers, flush and close the producers, end subscriptions and queues, say goodbye. Each bounded by `close_timeout_s`.
 
         Raises:
-            SparrowError: a message that was sent was not confirmed; everything is closed all the same.
+            SparrowError: a message that was sent was not confirmed, or a settlement that nobody waited for failed; everything is
+                closed all the same.
         """
         self._connection.check_loop()
         try:
+            await self._workers.stop(self._connection.options.close_timeout_s)
             for subscription in list(self._subscriptions):
                 await subscription.close()
+            left = await asyncio.gather(*(q.close() for q in list(self._queues)), return_exceptions=True)
             outcomes = await asyncio.gather(
                 *(p.close() for p in list(self._producers)), return_exceptions=True
             )
         finally:
             await self._connection.close()
-        for outcome in outcomes:
+        for outcome in (*left, *outcomes):
             if isinstance(outcome, BaseException):
                 raise outcome
 
@@ -245,11 +346,20 @@ class Client:
         else:  # the block's own error is the one to see
             await self.abandon()
 
+    async def drop(self) -> None:
+        """Cut the connection without a word, as a crash would: what is leased stays so until its lease ends, memberships until their session does.
+
+        The client is of no use then; closing it does nothing more.
+        """
+        await self._connection.close(says_goodbye=False)
+
     async def abandon(self) -> None:
         """Close without waiting long, and without raising what failed."""
         try:
+            await self._workers.stop(0)
             for subscription in list(self._subscriptions):
                 await subscription.abandon()
+            await asyncio.gather(*(q.abandon() for q in list(self._queues)), return_exceptions=True)
             await asyncio.gather(*(p.abandon() for p in list(self._producers)), return_exceptions=True)
         finally:
             await self._connection.close()

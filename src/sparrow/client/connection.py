@@ -98,12 +98,17 @@ class Connection:
         self._link_up(link)
         self._task = self.loop.create_task(self._keep_up(link), name=f"sparrow connection to {self.address}")
 
-    async def close(self) -> None:
-        """Say goodbye and end for good."""
+    async def close(self, *, says_goodbye: bool = True) -> None:
+        """End for good, in peace or without a word."""
         link = self.link
-        self._fail(ConnectionLost(f"the client of {self.address} is closed"))
-        if link is not None:
+        error = ConnectionLost(f"the client of {self.address} is closed")
+        self._fail(error)
+        if link is not None and says_goodbye:
             await link.close()
+        elif link is not None:
+            link.end(error)
+            await link.until_gone()
+        self.link = None
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):

@@ -140,6 +140,23 @@ class SubscribeOptions:
             raise InvalidArgument("commit='auto' needs a group: offsets are committed for a group")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOptions:
+    """How a queue's jobs come."""
+
+    prefetch: int = 100
+    """Jobs that are here at a time and not settled, those that wait to be handed out included."""
+    subscriber: str = ""
+    """Whose part of an "all of" queue."""
+    create: bool = True
+    """Whether a queue that is missing is made, with the default policy."""
+    max_deliver_bytes: int = 1 << 20
+    """About how many bytes of batches the broker sends at a time."""
+
+    def __post_init__(self) -> None:
+        _positive(self, "prefetch", "max_deliver_bytes")
+
+
 def parse_acks(acks: object) -> int:
     """-1, 1 or 0.
 
@@ -172,16 +189,25 @@ def parse_start(start: StartAt) -> Start:
         InvalidArgument: another word, a negative offset, or a datetime without time zone.
     """
     if isinstance(start, datetime):
-        if start.tzinfo is None:
-            raise InvalidArgument(
-                f"start is {start!r}, a time without zone; say which, for instance tzinfo=datetime.UTC"
-            )
-        return Start("timestamp", round(start.timestamp() * 1000))
+        return Start("timestamp", epoch_ms("start", start))
     if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
         return Start("offset", start)
     if isinstance(start, str) and start in {"beginning", "end"}:
         return Start(start)
     raise InvalidArgument(f"start is {start!r}; it must be 'beginning', 'end', an offset or a datetime")
+
+
+def epoch_ms(name: str, time: datetime) -> int:
+    """Milliseconds since the epoch.
+
+    Raises:
+        InvalidArgument: a time without zone; says so of the argument `name`.
+    """
+    if time.tzinfo is None:
+        raise InvalidArgument(
+            f"{name} is {time!r}, a time without zone; say which, for instance tzinfo=datetime.UTC"
+        )
+    return round(time.timestamp() * 1000)
 
 
 def _positive(options: object, *names: str) -> None:

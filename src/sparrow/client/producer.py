@@ -15,7 +15,7 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from sparrow.base.clock import SystemClock
 from sparrow.base.errors import (
@@ -37,6 +37,7 @@ from sparrow.client.delivery import (
 )
 from sparrow.client.dispatch import Dispatcher
 from sparrow.client.message import as_bytes, checked_parts, checked_time, parts_bytes
+from sparrow.client.schedule import Schedule, with_schedule
 from sparrow.client.sealing import columns
 
 if TYPE_CHECKING:
@@ -206,15 +207,17 @@ class Producer:
         headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
         timestamp_ms: int | None = None,
         partition: int | None = None,
+        **schedule: Unpack[Schedule],
     ) -> Delivery:
         """Take a message in, waiting for room if there is none. Await the delivery for the message's offset.
 
         Args:
             value: None is a tombstone on compacted topics.
             timestamp_ms: the message's time, ms since 1970; default: now.
+            schedule: what queues shall know of it: delay_ms, deliver_at, priority, ttl_ms, expires_at, message_id, parents (see `Schedule`).
 
         Raises:
-            InvalidArgument: the arguments are not of these types, or the producer was not started.
+            InvalidArgument: the arguments are not of these types or contradict each other, or the producer was not started.
             RecordTooLarge: larger than any frame of this broker.
             UnknownTopic, InvalidTopicName, NotAuthorized: the topic cannot be published to.
             UnknownPartition: the topic has no such partition.
@@ -233,6 +236,9 @@ class Producer:
         plain_headers = _NO_HEADERS
         if key is not None or headers is not None:
             key, plain_headers, extra_bytes = checked_parts(key, headers)
+            size_bytes += extra_bytes
+        if schedule:
+            plain_headers, extra_bytes = self._scheduled(plain_headers, schedule)
             size_bytes += extra_bytes
         room_bytes = size_bytes + ROOM_OVERHEAD_BYTES
         if self._pending_bytes >= self._max_pending_bytes or self._room_waiters:
@@ -254,6 +260,7 @@ class Producer:
         headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
         timestamp_ms: int | None = None,
         partition: int | None = None,
+        **schedule: Unpack[Schedule],
     ) -> Delivery:
         """As `send`, without waiting: a topic that cannot be published to fails the delivery.
 
@@ -270,8 +277,16 @@ class Producer:
             value = as_bytes("value", value)
         key, plain_headers, extra_bytes = checked_parts(key, headers)
         size_bytes = RECORD_OVERHEAD_BYTES + (len(value) if value else 0) + extra_bytes
+        if schedule:
+            plain_headers, extra_bytes = self._scheduled(plain_headers, schedule)
+            size_bytes += extra_bytes
         self._pending_bytes += size_bytes + ROOM_OVERHEAD_BYTES
         return self._take(self._lane(topic), value, key, plain_headers, timestamp_ms, partition, size_bytes)
+
+    def _scheduled(self, headers: Headers, schedule: Schedule) -> tuple[Headers, int]:
+        """The headers with those that the options ask for, and how many bytes these take at most."""
+        whole = with_schedule(headers, schedule, self._now_ms or self._read_clock())
+        return whole, parts_bytes(None, None, whole[len(headers) :])
 
     def _take(  # noqa: PLR0917 - the hot path: keywords would cost a tenth of it
         self,

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from sparrow.records.record import Record
+
 
 class Result(msgspec.Struct, frozen=True):
     """Base; fields that a newer broker adds are ignored."""
@@ -129,6 +131,106 @@ class Quota(Result, frozen=True):
 
     entity: dict[str, str | None]
     values: dict[str, float]
+
+
+class QueueConsumerListing(Result, frozen=True):
+    """Who consumes from a queue, and how many records it holds leased. `subscriber`: of an "all of" queue."""
+
+    consumer_id: str
+    client_name: str = ""
+    subscriber: str = ""
+    leased: int = 0
+
+
+class SubscriberStatistics(Result, frozen=True):
+    """What one subscriber of an "all of" queue has still to do, in records."""
+
+    ready: int = 0
+    leased: int = 0
+    delayed: int = 0
+    blocked: int = 0
+
+
+class QueueStatistics(Result, frozen=True):
+    """Where a queue stands, in records: what there is now, then what was counted since the broker started.
+
+    Of an "all of" queue a number of now is the largest of its subscribers'.
+    """
+
+    ready: int = 0
+    """With those that the queue has not looked at yet, which may turn out to be delayed or blocked."""
+    leased: int = 0
+    delayed: int = 0
+    """A time has to pass: `deliver-at`, or the delay after a failed delivery."""
+    blocked: int = 0
+    """By parents that are not finished, or by an earlier record of their key."""
+    moving: int = 0
+    """On their way to the dead letters."""
+    unfinished: int = 0
+    """All of these together."""
+    dead: int = 0
+    """Unfinished records on the dead-letter topic."""
+    oldest_ms: int = -1
+    """Age of the oldest unfinished record; -1: there is none, or its age is not known without reading from the disk."""
+    oldest_by_priority: dict[int, int] = {}
+    """Age of the oldest ready record of each priority."""
+    delivered: int = 0
+    redelivered: int = 0
+    acknowledged: int = 0
+    rejected: int = 0
+    dead_lettered: int = 0
+    expired: int = 0
+    dropped: int = 0
+    """Could not be handled, and there is no dead-letter topic."""
+    lost: int = 0
+    """Deleted by retention before they were finished."""
+    published_rate: float = 0.0
+    """Per second, over about the last ten."""
+    delivered_rate: float = 0.0
+    acknowledged_rate: float = 0.0
+    consumers: list[QueueConsumerListing] = []
+    subscribers: dict[str, SubscriberStatistics] = {}
+    """Of an "all of" queue."""
+
+
+class QueueDescription(Result, frozen=True):
+    """A queue: a subscription to `topics` that remembers each record. `kind` is "queue", "share" (a share group of Kafka) or "dead".
+
+    `policy` has every setting by name; see `docs/queues.md`.
+    """
+
+    name: str
+    id: str
+    kind: str
+    topics: list[str]
+    policy: dict[str, Any]
+    is_paused: bool = False
+    statistics: QueueStatistics = QueueStatistics()
+
+
+class PeekedRecord(Record, frozen=True, gc=False):
+    """A record as its queue sees it."""
+
+    state: str = ""
+    """ "ready", "leased", "delayed", "blocked" or "moving"."""
+    delivery_count: int = 0
+    priority: int = 4
+    consumer: str = ""
+    """Who has it leased, or had it last."""
+    deliver_at_ms: int = 0
+    """Not delivered before, ms since the epoch; 0: its publisher named no time."""
+    error: str = ""
+    """What went wrong the last time."""
+
+
+class RedriveProgress(Result, frozen=True):
+    """How far a redrive has come: records sent back, left alone because they do not match, and failed to move. `error`: why it ended early."""
+
+    moved: int = 0
+    skipped: int = 0
+    failed: int = 0
+    is_running: bool = False
+    error: str = ""
 
 
 class BrokerDescription(Result, frozen=True):

@@ -344,7 +344,7 @@ class ServerConfig:
         "groups.heartbeat_interval",
         duration(50, 600_000),
         5_000,
-        "How long members of a group of the consumer protocol (KIP-848) wait between heartbeats.",
+        "How long members of a group of the consumer protocol (KIP-848) or of a share group wait between heartbeats.",
         show="5s",
     )
     group_session_timeout_ms: int = option(
@@ -353,6 +353,28 @@ class ServerConfig:
         45_000,
         "After how long without a heartbeat a member of such a group is put out.",
         show="45s",
+    )
+    share_record_lock_duration_ms: int = option(
+        "groups.share_record_lock_duration",
+        duration(1_000, 3_600_000),
+        30_000,
+        "How long a record that a member of a share group (KIP-932) acquired is kept from the others.",
+        show="30s",
+    )
+    share_delivery_count_limit: int = option(
+        "groups.share_delivery_count_limit",
+        integer(2, 25),
+        5,
+        "How often a share group delivers a record before it gives it up.",
+    )
+    share_max_record_locks: int = option(
+        "groups.share_max_record_locks",
+        integer(100, 10_000),
+        2_000,
+        "Records of a partition that members of a share group may have acquired at a time.",
+    )
+    share_max_members: int = option(
+        "groups.share_max_members", integer(1, 1_000), 200, "Members of one share group at most."
     )
     group_migration: str = option(
         "groups.migration",

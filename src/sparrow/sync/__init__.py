@@ -14,10 +14,24 @@ may be used by any number of threads at once; a subscription by one at a time.
 
 from __future__ import annotations
 
+from sparrow.client.blocking import BlockingJob as Job
+from sparrow.client.blocking import BlockingJobBatch as JobBatch
 from sparrow.sync.admin import Admin
 from sparrow.sync.channel import Channel
 from sparrow.sync.client import Client, connect
 from sparrow.sync.producer import Delivery, Producer
+from sparrow.sync.queue import Queue
 from sparrow.sync.subscription import Subscription
 
-__all__ = ["Admin", "Channel", "Client", "Delivery", "Producer", "Subscription", "connect"]
+__all__ = [
+    "Admin",
+    "Channel",
+    "Client",
+    "Delivery",
+    "Job",
+    "JobBatch",
+    "Producer",
+    "Queue",
+    "Subscription",
+    "connect",
+]

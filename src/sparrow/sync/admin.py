@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparrow.client.salting import ITERATIONS, MECHANISMS
+from sparrow.sync.queue_admin import QueueAdmin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sparrow.client.admin import Admin as AsyncAdmin
     from sparrow.client.admin import ConfigValue
     from sparrow.client.options import StartAt
     from sparrow.client.results import (
@@ -23,15 +23,10 @@ if TYPE_CHECKING:
         TopicDescription,
         UserListing,
     )
-    from sparrow.sync.background import Background
 
 
-class Admin:
+class Admin(QueueAdmin):
     """`client.admin`."""
-
-    def __init__(self, background: Background, admin: AsyncAdmin) -> None:
-        self._background = background
-        self._admin = admin
 
     def create_topic(
         self, name: str, *, partitions: int = -1, config: Mapping[str, ConfigValue] | None = None

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from sparrow.client.blocking import BlockingJob, Crossing
 from sparrow.client.client import DEFAULT_URL
 from sparrow.client.client import connect as connect_async
 from sparrow.sync.admin import Admin
 from sparrow.sync.background import Background
 from sparrow.sync.channel import Channel
 from sparrow.sync.producer import Producer
+from sparrow.sync.queue import Queue
 from sparrow.sync.subscription import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from types import TracebackType
 
     from sparrow.client.client import Client as AsyncClient
     from sparrow.client.client import Connecting
     from sparrow.client.delivery import RecordMetadata
     from sparrow.client.options import Acks, CommitMode, Isolation, Mode, StartAt
+    from sparrow.client.queue import OnFailure
+    from sparrow.client.schedule import Schedule
     from sparrow.client.subscription import OnAssigned, OnRevoked
+    from sparrow.client.worker import AnyHandler, RetryDelay
     from sparrow.records.compression import Compression
 
 
@@ -31,6 +38,7 @@ class Client:
     def __init__(self, background: Background, client: AsyncClient) -> None:
         self._background = background
         self._client = client
+        self._crossing = Crossing(background.run, background.call_soon)
         self._closing = threading.Lock()
         self._is_closed = False
         self.admin = Admin(background, client.admin)
@@ -55,6 +63,7 @@ class Client:
         timestamp_ms: int | None = None,
         partition: int | None = None,
         acks: Acks = "all",
+        **schedule: Unpack[Schedule],
     ) -> RecordMetadata:
         """Publish one message, wait until it is kept, return where it went. Raises as the async `publish`."""
         return self._background.run(
@@ -66,6 +75,7 @@ class Client:
                 timestamp_ms=timestamp_ms,
                 partition=partition,
                 acks=acks,
+                **schedule,
             )
         )
 
@@ -124,13 +134,78 @@ class Client:
         )
         return Subscription(self._background, subscription)
 
+    def queue(
+        self,
+        name: str,
+        *,
+        prefetch: int = 100,
+        subscriber: str | None = None,
+        create: bool = True,
+        on_failure: OnFailure | None = None,
+    ) -> Queue:
+        """A queue; use it as `with`, iterate over it, or ask it for leases. `on_failure` runs on the client's thread and must not block."""
+        queue = self._client.queue(
+            name,
+            prefetch=prefetch,
+            subscriber=subscriber,
+            create=create,
+            on_failure=on_failure,
+            make_job=functools.partial(BlockingJob, self._crossing),
+        )
+        return Queue(self._background, self._crossing, queue)
+
+    def worker(
+        self,
+        queue: str,
+        *,
+        concurrency: int = 1,
+        prefetch: int | None = None,
+        timeout_s: float | None = None,
+        retry_delay_s: RetryDelay = None,
+        reject_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+        subscriber: str | None = None,
+        create: bool = True,
+    ) -> Callable[[AnyHandler], AnyHandler]:
+        """Declare a function to be called with each job of a queue; `run_workers` calls it, in as many threads as `concurrency` says."""
+        return self._client.worker(
+            queue,
+            concurrency=concurrency,
+            prefetch=prefetch,
+            timeout_s=timeout_s,
+            retry_delay_s=retry_delay_s,
+            reject_on=reject_on,
+            subscriber=subscriber,
+            create=create,
+        )
+
+    def run_workers(self, *, grace_s: float = 30.0) -> None:
+        """Let all declared workers work, until `stop_workers` from another thread (or a signal's handler), or Ctrl-C: then what runs may finish
+        within `grace_s` seconds. Raises as the async `run_workers`."""
+        working = self._background.run(self._start_workers())
+        try:
+            self._background.run(_until_done(working))
+        except KeyboardInterrupt:
+            self.stop_workers(grace_s)
+            raise
+
+    async def _start_workers(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self._client.run_workers())
+
+    def stop_workers(self, grace_s: float = 30.0) -> None:
+        """Begin nothing new, let what runs finish within `grace_s` seconds, then release it. Returns when all have ended."""
+        self._background.run(self._client.stop_workers(grace_s))
+
     def channel(self) -> Channel:
         """Queues in the style of msbq."""
         return Channel(self._background, self._background.run(self._client.channel()))
 
     def close(self) -> None:
         """Flush, say goodbye, end the thread. The second time nothing happens. Raises as the async `close`."""
-        self._close(abandon=False)
+        self._end(self._client.close)
+
+    def drop(self) -> None:
+        """Cut the connection without a word, as a crash would: what is leased stays so until its lease ends."""
+        self._end(self._client.drop)
 
     def __enter__(self) -> Self:
         return self
@@ -138,15 +213,15 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._close(abandon=error is not None)
+        self._end(self._client.close if error is None else self._client.abandon)
 
-    def _close(self, *, abandon: bool) -> None:
+    def _end(self, ending: Callable[[], Coroutine[Any, Any, None]]) -> None:
         with self._closing:
             if self._is_closed:
                 return
             self._is_closed = True
         try:
-            self._background.run(self._client.abandon() if abandon else self._client.close())
+            self._background.run(ending())
         finally:
             self._background.stop()
 
@@ -187,6 +262,10 @@ def connect(
     except BaseException:
         background.stop()
         raise
+
+
+async def _until_done(working: asyncio.Task[None]) -> None:
+    await asyncio.shield(working)
 
 
 async def _connected(connecting: Connecting) -> AsyncClient:

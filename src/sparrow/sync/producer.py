@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from sparrow.base.clock import SystemClock
 from sparrow.base.errors import ConnectionLost, InvalidArgument, SparrowError, TimedOut
 from sparrow.client.delivery import Delivery as AsyncDelivery
 from sparrow.client.delivery import repeated
+from sparrow.client.schedule import Schedule, anchored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,6 +83,7 @@ class Producer:
     def __init__(self, background: Background, producer: AsyncProducer) -> None:
         self._background = background
         self._producer = producer
+        self._clock = SystemClock()
         self._changed = threading.Condition()
         self._chunk = _Chunk()
         self._sending: _Chunk | None = None
@@ -178,10 +181,14 @@ class Producer:
         headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
         timestamp_ms: int | None = None,
         partition: int | None = None,
+        **schedule: Unpack[Schedule],
     ) -> Delivery:
         """Take a message in, waiting for room if there is none; call the delivery's `result()` for its offset.
 
         What is wrong with the message itself is raised by the delivery, or by `flush`.
+
+        Args:
+            schedule: as for the async `Producer.send`: delay_ms, deliver_at, priority, ttl_ms, expires_at, message_id, parents.
 
         Raises:
             InvalidArgument: the producer was not started.
@@ -190,6 +197,8 @@ class Producer:
         options: dict[str, Any] | None = None
         if key is not None or headers is not None or timestamp_ms is not None or partition is not None:
             options = {"key": key, "headers": headers, "timestamp_ms": timestamp_ms, "partition": partition}
+        if schedule:
+            options = {**(options or {}), **anchored(schedule, self._clock.wall_ms())}
         with self._changed:
             if self._is_closed or self._feeder is None:
                 raise self._not_open()

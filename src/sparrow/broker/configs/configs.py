@@ -6,7 +6,7 @@ metrics is kept here, in the meta store, before it takes effect; topics keep the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -30,7 +30,12 @@ from sparrow.broker.configs.description import (
     describe_node,
     describe_topic,
 )
-from sparrow.broker.configs.group import GROUP_CONFIGS, check_group_config, kind_of_group_config
+from sparrow.broker.configs.group import (
+    GROUP_CONFIGS,
+    check_group_as_a_whole,
+    check_group_config,
+    kind_of_group_config,
+)
 from sparrow.broker.configs.node import NODE_CONFIGS, as_topic_defaults, static_values
 from sparrow.broker.configs.topic import DECLARATIONS as TOPIC_CONFIGS
 from sparrow.broker.configs.topic import TopicConfig, check_config, check_name
@@ -92,6 +97,8 @@ class Configs:
         self._require = require
         self._changes = Changes(meta)
         self._values: dict[ConfigResource, dict[str, str]] = {}
+        self.group_changed: Callable[[str], Awaitable[None]] = _nobody_follows
+        """Called when what a group sets is another; set by whoever composes the broker."""
 
     async def load(self) -> None:
         """Read what was set; call it before the topics are loaded.
@@ -140,6 +147,10 @@ class Configs:
     def of_group(self, group: str) -> Mapping[str, str]:
         """What is set on a group itself."""
         return self._of(ConfigResource(ConfigResourceType.GROUP, group))
+
+    def of_node(self, name: str) -> str:
+        """What holds on this broker of a configuration that can be changed while it runs; "" where there is nothing."""
+        return next((place.value for place in self._layers({}).places(name) if place.value), "")
 
     def preview(
         self, topic: str, config: Mapping[str, str], *, principal: Principal
@@ -231,6 +242,8 @@ class Configs:
         after = changed(before, changes, _RULES[resource.type].kind_of, partial(self._default_of, resource))
         touched = {change.name: after[change.name] for change in changes if change.name in after}
         _RULES[resource.type].check(touched)
+        if resource.type is ConfigResourceType.GROUP:
+            check_group_as_a_whole(after, self._config)
         if validate_only:
             return
         if resource.type is ConfigResourceType.TOPIC:
@@ -249,6 +262,8 @@ class Configs:
             self._values.pop(resource, None)
         if resource.type is ConfigResourceType.BROKER:
             await self._follow()
+        if resource.type is ConfigResourceType.GROUP:
+            await self.group_changed(resource.name)
 
     async def _follow(self) -> None:
         """Let topics have what is set on brokers."""
@@ -360,6 +375,10 @@ _RULES: Final = {
     ConfigResourceType.CLIENT_METRICS: _Rules(_kind_for_clients, _check_for_clients),
     ConfigResourceType.GROUP: _Rules(kind_of_group_config, check_group_config),
 }
+
+
+async def _nobody_follows(_group: str) -> None:
+    """Groups look at what is set when they need it."""
 
 
 def _name(resource: ConfigResource) -> str:

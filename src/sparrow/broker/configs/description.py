@@ -139,7 +139,12 @@ def describe_group(values: Mapping[str, str], layers: NodeLayers) -> list[Descri
     """Every configuration of a group."""
     found = []
     for row in GROUP_CONFIGS.values():
-        places = list(layers.places(synonym_of_group(row.name)))
+        synonym = synonym_of_group(row.name)
+        places = (
+            [ConfigSynonym(row.name, row.constant, ConfigSource.DEFAULT_CONFIG)]
+            if synonym is None
+            else list(layers.places(synonym))
+        )
         if row.name in values:
             places.insert(0, ConfigSynonym(row.name, values[row.name], ConfigSource.GROUP_CONFIG))
         first = places[0]

@@ -1,36 +1,100 @@
-"""What can be configured of a consumer group while it runs (KIP-848; Kafka's names, resource type GROUP).
+"""What can be configured of a group while it runs (Kafka's names, resource type GROUP): consumer groups (KIP-848), share groups (KIP-932) and their
+dead letters (KIP-1191).
 
-What a group does not set holds for all groups by the broker's configuration.
+What a group does not set holds for all groups by the broker's configuration, where there is one for it, else by the default. A name means
+nothing to groups of the other kind; Kafka has one set of names for all, too.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from sparrow.base.errors import InvalidConfig
-from sparrow.broker.configs.values import Kind, integer
+from sparrow.base.errors import InvalidConfig, InvalidTopicName
+from sparrow.broker.configs.values import BOOLEAN, ConfigType, Kind, integer, one_of
+from sparrow.broker.topic_names import check_topic_name
 
 if TYPE_CHECKING:
     from sparrow.broker.config import BrokerConfig
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
+SHARE_SESSION_TIMEOUT: Final = "share.session.timeout.ms"
+SHARE_HEARTBEAT_INTERVAL: Final = "share.heartbeat.interval.ms"
+SHARE_RECORD_LOCK_DURATION: Final = "share.record.lock.duration.ms"
+SHARE_DELIVERY_COUNT_LIMIT: Final = "share.delivery.count.limit"
+SHARE_MAX_RECORD_LOCKS: Final = "share.partition.max.record.locks"
+SHARE_AUTO_OFFSET_RESET: Final = "share.auto.offset.reset"
+SHARE_ISOLATION_LEVEL: Final = "share.isolation.level"
+SHARE_RENEW_ACKNOWLEDGE: Final = "share.renew.acknowledge.enable"
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
+DEAD_LETTER_COPY: Final = "errors.deadletterqueue.copy.record.enable"
+
+SESSION_BOUNDS: Final = (1_000, 3_600_000)
+HEARTBEAT_BOUNDS: Final = (50, 600_000)
+RECORD_LOCK_BOUNDS: Final = (1_000, 3_600_000)
+DELIVERY_COUNT_BOUNDS: Final = (2, 25)
+MAX_RECORD_LOCKS_BOUNDS: Final = (100, 10_000)
+BY_DURATION: Final = "by_duration:"
+_DAY_MS: Final = 86_400_000
+_DURATION: Final = re.compile(
+    r"(?P<all>[-+]?)P(?:(?P<days>[-+]?\d{1,12})D)?"
+    r"(?P<time>T(?:(?P<hours>[-+]?\d{1,12})H)?(?:(?P<minutes>[-+]?\d{1,12})M)?(?:(?P<seconds>[-+]?\d{1,12}(?:[.,]\d{0,9})?)S)?)?",
+    re.IGNORECASE,
+)
+
+
+def duration_ms(text: str) -> int | None:
+    """The milliseconds of a duration as ISO 8601 and Java write it (PnDTnHnMn.nS); None: it is none, or negative."""
+    found = _DURATION.fullmatch(text)
+    if found is None or (found["time"] or "").upper() == "T":
+        return None
+    parts = [found["days"], found["hours"], found["minutes"], found["seconds"]]
+    if all(part is None for part in parts):
+        return None
+    days, hours, minutes, seconds = (float((part or "0").replace(",", ".")) for part in parts)
+    total_ms = round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)
+    total_ms = -total_ms if found["all"] == "-" else total_ms
+    return total_ms if total_ms >= 0 else None
+
+
+def _offset_reset(text: str) -> str:
+    is_duration = text.startswith(BY_DURATION) and duration_ms(text.removeprefix(BY_DURATION)) is not None
+    if not (text in {"latest", "earliest"} or is_duration):
+        raise ValueError("latest, earliest, or by_duration:PnDTnHnMn.nS, such as by_duration:P1DT12H")
+    return text
+
+
+def _dead_letter_topic(text: str) -> str:
+    if text.startswith("__"):
+        raise ValueError("the name of a topic that does not begin with '__'")
+    if text:
+        try:
+            check_topic_name(text)
+        except InvalidTopicName:
+            raise ValueError("the name of a topic, or nothing") from None
+    return text
 
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """A configuration of groups. `field`: of `BrokerConfig`, what holds unless a group sets its own."""
+    """A configuration of groups.
+
+    Args:
+        field: of `BrokerConfig`, what holds unless a group sets its own; "": `constant` does.
+    """
 
     name: str
     kind: Kind
     field: str
     help: str
+    constant: str = ""
 
     def default(self, config: BrokerConfig) -> str:
         """What holds on this broker for groups that do not set it."""
-        return str(getattr(config, self.field))
+        return str(getattr(config, self.field)) if self.field else self.constant
 
 
 GROUP_CONFIGS: Final[Mapping[str, GroupConfig]] = {
@@ -38,15 +102,79 @@ GROUP_CONFIGS: Final[Mapping[str, GroupConfig]] = {
     for row in (
         GroupConfig(
             SESSION_TIMEOUT,
-            integer(1_000, 3_600_000),
+            integer(*SESSION_BOUNDS),
             "consumer_group_session_timeout_ms",
             "After how many milliseconds without a heartbeat a member is put out.",
         ),
         GroupConfig(
             HEARTBEAT_INTERVAL,
-            integer(50, 600_000),
+            integer(*HEARTBEAT_BOUNDS),
             "consumer_group_heartbeat_interval_ms",
             "How many milliseconds members wait between heartbeats.",
+        ),
+        GroupConfig(
+            SHARE_SESSION_TIMEOUT,
+            integer(*SESSION_BOUNDS),
+            "share_group_session_timeout_ms",
+            "After how many milliseconds without a heartbeat a member of a share group is put out.",
+        ),
+        GroupConfig(
+            SHARE_HEARTBEAT_INTERVAL,
+            integer(*HEARTBEAT_BOUNDS),
+            "share_group_heartbeat_interval_ms",
+            "How many milliseconds members of a share group wait between heartbeats.",
+        ),
+        GroupConfig(
+            SHARE_RECORD_LOCK_DURATION,
+            integer(*RECORD_LOCK_BOUNDS),
+            "share_group_record_lock_duration_ms",
+            "How many milliseconds a record that a member acquired is kept from the others.",
+        ),
+        GroupConfig(
+            SHARE_DELIVERY_COUNT_LIMIT,
+            integer(*DELIVERY_COUNT_BOUNDS),
+            "share_group_delivery_count_limit",
+            "How often a record is delivered before it is given up.",
+        ),
+        GroupConfig(
+            SHARE_MAX_RECORD_LOCKS,
+            integer(*MAX_RECORD_LOCKS_BOUNDS),
+            "share_group_partition_max_record_locks",
+            "How many records of a partition may be acquired at a time.",
+        ),
+        GroupConfig(
+            SHARE_AUTO_OFFSET_RESET,
+            Kind(ConfigType.STRING, _offset_reset),
+            "",
+            "Where a share group begins to read a partition: latest, earliest, or by_duration:PnDTnHnMn.nS (so long ago).",
+            "latest",
+        ),
+        GroupConfig(
+            SHARE_ISOLATION_LEVEL,
+            one_of("read_committed", "read_uncommitted"),
+            "",
+            "Whether records of transactions that are open or were aborted are delivered.",
+            "read_uncommitted",
+        ),
+        GroupConfig(
+            SHARE_RENEW_ACKNOWLEDGE,
+            BOOLEAN,
+            "",
+            "Whether members may keep records that they acquired for longer (KIP-1222).",
+            "true",
+        ),
+        GroupConfig(
+            DEAD_LETTER_TOPIC,
+            Kind(ConfigType.STRING, _dead_letter_topic),
+            "",
+            "The topic that records go to which were rejected, or delivered as often as possible; nothing: there is none.",
+        ),
+        GroupConfig(
+            DEAD_LETTER_COPY,
+            BOOLEAN,
+            "",
+            "Whether dead letters have the key and the value of their record; else only headers that tell of it.",
+            "false",
         ),
     )
 }
@@ -63,6 +191,25 @@ def check_group_config(values: Mapping[str, str]) -> None:
             kind_of_group_config(name).parse(value)
         except ValueError as error:
             raise InvalidConfig(f"{name} cannot be {value!r}: it takes {error}") from None
+
+
+def check_group_as_a_whole(values: Mapping[str, str], config: BrokerConfig) -> None:
+    """Whether values of a group go together, each being possible by itself.
+
+    Raises:
+        InvalidConfig: sessions would end before the next heartbeat.
+    """
+    pairs = ((SESSION_TIMEOUT, HEARTBEAT_INTERVAL), (SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL))
+    for session, heartbeat in pairs:
+        if session not in values and heartbeat not in values:
+            continue
+        session_ms, heartbeat_ms = (
+            int(values.get(name, GROUP_CONFIGS[name].default(config))) for name in (session, heartbeat)
+        )
+        if session_ms <= heartbeat_ms:
+            raise InvalidConfig(
+                f"{session} ({session_ms}) must be greater than {heartbeat} ({heartbeat_ms}); set both"
+            )
 
 
 def kind_of_group_config(name: str) -> Kind:

@@ -1,10 +1,11 @@
 """The configuration of a broker as Kafka's tools see it: Kafka's names, described from what really holds.
 
-Three sorts of names:
+Four sorts of names:
 
 * defaults of topics (`log.retention.ms` is what `retention.ms` of a topic is when the topic does not set it). They can be changed
   while the broker runs, for this broker (resource "1") or as cluster default (resource ""), and are kept;
 * facts of this broker (`num.partitions`, `listeners`). They come from its own configuration and are read-only here;
+* rules for share groups' dead letters (`errors.deadletterqueue.…`, KIP-1191). They can be changed, too;
 * names that Kafka's tools change at run time and that mean nothing here (`num.io.threads`). They are kept and have no effect.
 
 Precedence as in Kafka (KIP-226): this broker's dynamic value, the dynamic cluster default, the static configuration, the default.
@@ -17,6 +18,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sparrow.broker.config import BrokerConfig
+from sparrow.broker.configs.group import (
+    DELIVERY_COUNT_BOUNDS,
+    GROUP_CONFIGS,
+    HEARTBEAT_BOUNDS,
+    MAX_RECORD_LOCKS_BOUNDS,
+    RECORD_LOCK_BOUNDS,
+    SESSION_BOUNDS,
+)
 from sparrow.broker.configs.topic import DECLARATIONS as TOPIC_CONFIGS
 from sparrow.broker.configs.values import (
     BOOLEAN,
@@ -30,6 +39,8 @@ from sparrow.broker.configs.values import (
     long,
 )
 
+DEAD_LETTER_PREFIX: Final = "errors.deadletterqueue.topic.name.prefix"
+DEAD_LETTER_AUTO_CREATE: Final = "errors.deadletterqueue.auto.create.topics.enable"
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
 
@@ -156,7 +167,50 @@ _FACTS: Final = (
     NodeConfig("controlled.shutdown.enable", "true", BOOLEAN, "A stop is graceful."),
     NodeConfig("log.cleaner.enable", "true", BOOLEAN, "Topics can be compacted."),
     NodeConfig("offset.metadata.max.bytes", "4096", integer(0), "Largest metadata of a committed offset."),
+    NodeConfig("group.share.max.share.sessions", "2000", integer(1), "Share sessions kept."),
     NodeConfig("remote.log.storage.system.enable", "false", BOOLEAN, "There is no tiered storage."),
+    NodeConfig(
+        "group.share.assignors", "simple", LIST, "How partitions are given to members of share groups."
+    ),
+)
+
+
+def _bounds(name: str, limits: tuple[int, int], help_: str) -> tuple[NodeConfig, NodeConfig]:
+    """The rows that show between which values a group may choose."""
+    low, high = limits
+    return (
+        NodeConfig(
+            f"group.share.min.{name}", str(low), integer(1), f"The least that a group may set: {help_}"
+        ),
+        NodeConfig(
+            f"group.share.max.{name}", str(high), integer(1), f"The most that a group may set: {help_}"
+        ),
+    )
+
+
+_SHARE_BOUNDS: Final = (
+    *_bounds("session.timeout.ms", SESSION_BOUNDS, "share.session.timeout.ms."),
+    *_bounds("heartbeat.interval.ms", HEARTBEAT_BOUNDS, "share.heartbeat.interval.ms."),
+    *_bounds("record.lock.duration.ms", RECORD_LOCK_BOUNDS, "share.record.lock.duration.ms."),
+    *_bounds("delivery.count.limit", DELIVERY_COUNT_BOUNDS, "share.delivery.count.limit."),
+    *_bounds("partition.max.record.locks", MAX_RECORD_LOCKS_BOUNDS, "share.partition.max.record.locks."),
+)
+
+_DEAD_LETTERS: Final = (
+    NodeConfig(
+        DEAD_LETTER_PREFIX,
+        "dlq.",
+        STRING,
+        "How the names of share groups' dead-letter topics must begin; nothing: as they like (KIP-1191).",
+        is_dynamic=True,
+    ),
+    NodeConfig(
+        DEAD_LETTER_AUTO_CREATE,
+        "false",
+        BOOLEAN,
+        "Whether a dead-letter topic of a share group is made when it is missing (KIP-1191).",
+        is_dynamic=True,
+    ),
 )
 
 _FROM_CONFIG: Final = (
@@ -210,6 +264,37 @@ _FROM_CONFIG: Final = (
     _shown("group.max.session.timeout.ms", "group_max_session_timeout_ms", integer(0), "Longest session."),
     _shown("group.max.size", "group_max_members", integer(1), "Members of a group."),
     _shown("group.min.session.timeout.ms", "group_min_session_timeout_ms", integer(0), "Shortest session."),
+    _shown(
+        "group.share.delivery.count.limit",
+        "share_group_delivery_count_limit",
+        integer(2),
+        "How often a share group delivers a record before it gives it up.",
+    ),
+    _shown(
+        "group.share.heartbeat.interval.ms",
+        "share_group_heartbeat_interval_ms",
+        integer(1),
+        "How often members of share groups are heard from.",
+    ),
+    _shown("group.share.max.size", "share_group_max_members", integer(1), "Members of a share group."),
+    _shown(
+        "group.share.partition.max.record.locks",
+        "share_group_partition_max_record_locks",
+        integer(100),
+        "How many records of a partition members of a share group may have acquired at a time.",
+    ),
+    _shown(
+        "group.share.record.lock.duration.ms",
+        "share_group_record_lock_duration_ms",
+        integer(1000),
+        "How long a record that a member of a share group acquired is kept from the others.",
+    ),
+    _shown(
+        "group.share.session.timeout.ms",
+        "share_group_session_timeout_ms",
+        integer(1),
+        "A silent member of a share group is put out after this.",
+    ),
     _shown("super.users", "super_users", STRING, "Who may do everything, whatever the ACLs say."),
     _shown("transaction.max.timeout.ms", "transaction_max_timeout_ms", integer(1), "Longest transaction."),
     _shown(
@@ -250,7 +335,10 @@ _WITHOUT_EFFECT: Final = tuple(
 
 NODE_CONFIGS: Final[dict[str, NodeConfig]] = {
     row.name: row
-    for row in sorted((*_topic_defaults(), *_FACTS, *_FROM_CONFIG, *_WITHOUT_EFFECT), key=lambda r: r.name)
+    for row in sorted(
+        (*_topic_defaults(), *_FACTS, *_FROM_CONFIG, *_SHARE_BOUNDS, *_DEAD_LETTERS, *_WITHOUT_EFFECT),
+        key=lambda r: r.name,
+    )
 }
 """Every configuration of a broker, by name."""
 
@@ -260,9 +348,9 @@ def synonyms_of_topic(name: str) -> tuple[str, ...]:
     return tuple(synonym for synonym, _ in _SYNONYMS.get(name, ()))
 
 
-def synonym_of_group(name: str) -> str:
-    """The broker's configuration that a group's configuration has its default from."""
-    return f"group.{name}"
+def synonym_of_group(name: str) -> str | None:
+    """The broker's configuration that a group's configuration has its default from, if there is one."""
+    return f"group.{name}" if GROUP_CONFIGS[name].field else None
 
 
 def as_topic_defaults(values: Mapping[str, str]) -> dict[str, str]:

@@ -57,6 +57,7 @@ _POLICIES = list_of(
 )
 _KEPT_LOCALLY = long(-2)
 _SYNCS = "Accepted for Kafka's sake; acks=all syncs always."
+DEAD_LETTERS_ENABLE = "errors.deadletterqueue.group.enable"
 _ONE_REPLICA = "Accepted for Kafka's sake; there is one replica."
 _ONE_LEVEL = "Accepted for Kafka's sake; the codec's own level is used."
 _NOT_TIERED = "Accepted for Kafka's sake; all data is local."
@@ -84,6 +85,13 @@ DECLARATIONS: dict[str, Declaration] = {
             "",
             one_of("sync", "page-cache"),
             "What acks=all waits for: stable storage, or the page cache only.",
+        ),
+        Declaration(
+            DEAD_LETTERS_ENABLE,
+            "false",
+            "",
+            BOOLEAN,
+            "Whether share groups may write their dead letters to this topic (KIP-1191).",
         ),
         Declaration(
             "file.delete.delay.ms", "60000", "ms", _LONG, "Accepted for Kafka's sake; files go at once."

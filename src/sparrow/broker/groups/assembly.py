@@ -12,6 +12,8 @@ from sparrow.broker.groups.classic.group import ClassicLimits
 from sparrow.broker.groups.consumer.coordinator import ConsumerGroups, ConsumerLimits
 from sparrow.broker.groups.groups import Groups
 from sparrow.broker.groups.native.coordinator import GroupCoordinator
+from sparrow.broker.groups.share.coordinator import ShareGroups
+from sparrow.broker.groups.share.settings import share_settings
 
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock
@@ -51,6 +53,10 @@ def assemble(
         groups, find_topic, lambda group: consumer_limits(config, partial(setting, group)), classic_limits
     )
     groups.register(groups.consumer)
+    groups.share = ShareGroups(
+        groups, groups.consumer.topics, lambda group: share_settings(config, partial(setting, group))
+    )
+    groups.register(groups.share, is_lasting=True)
     return groups
 
 

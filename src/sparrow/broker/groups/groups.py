@@ -1,6 +1,6 @@
 """The roof over the kinds of groups: one namespace of names, one set of committed offsets, one retention.
 
-A group is of one kind at a time (`GroupType`): native ("sparrow"), classic, consumer (KIP-848), later share. Each kind is a
+A group is of one kind at a time (`GroupType`): native ("sparrow"), classic, consumer (KIP-848), share (KIP-932). Each kind is a
 *family*: an object that has the groups of its kind and knows its protocol. The roof knows what is common: who a name belongs to,
 the offsets, when they are forgotten, listing, deleting. Doors call a family for its protocol's verbs (`groups.native.join`,
 `groups.classic.join`, `groups.consumer.heartbeat`, …) and the roof for the rest.
@@ -17,7 +17,8 @@ The seam between both, in full:
 * `check_commit`, `check_fetch` and `subscribed` are a family's say when offsets are committed, fetched and deleted. The roof
   calls them only for names that the family owns.
 * A family may keep an empty group (`owns` stays true) or forget it when its last member is gone, as native groups do. When an
-  empty group has no offsets left, the roof calls `drop`.
+  empty group has no offsets left, the roof calls `drop`. Groups of a family that is registered as *lasting* (share) have no committed offsets:
+  they stay until they are deleted, and do not give their name up.
 * Online conversion (classic ⇄ consumer): `groups.classic.release(name)` gives the consumer family the pure `ClassicGroup` of a group
   with members; from then on the classic family does not own the name, JoinGroup and SyncGroup requests that waited have been answered
   with RebalanceInProgress, and `claim` succeeds. `groups.classic.adopt(group)` is the way back: the classic family owns the name at once
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.native.assignor import Partition
     from sparrow.broker.groups.native.coordinator import GroupCoordinator
     from sparrow.broker.groups.offsets import Undecided
+    from sparrow.broker.groups.share.coordinator import ShareGroups
     from sparrow.meta.store import MetaStore, Put, Write
 
 MAX_NAME_CHARACTERS: Final = 255
@@ -83,6 +85,7 @@ class Groups:
     """Set by whoever composes the broker, as are the others; each is registered, too."""
     classic: ClassicGroups
     consumer: ConsumerGroups
+    share: ShareGroups
 
     def __init__(self, meta: MetaStore, clock: Clock, *, offsets_retention_ms: int = 7 * 86_400_000) -> None:
         self.meta = meta
@@ -92,6 +95,7 @@ class Groups:
         self.pending: Callable[[str], Collection[Partition]] = lambda _group: ()
         """Partitions of a group with offsets in transactions that are not decided."""
         self._families: dict[GroupType, GroupFamily] = {}
+        self._lasting: set[GroupType] = set()
         self._offsets = Offsets(meta)
         self._retention = GroupRetention(meta, clock, offsets_retention_ms)
         self._writing: set[asyncio.Task[None]] = set()
@@ -102,9 +106,15 @@ class Groups:
         self.pending = undecided.of_group
         self._offsets.undecided = undecided
 
-    def register(self, family: GroupFamily) -> None:
-        """Add a kind of groups; before `load`."""
+    def register(self, family: GroupFamily, *, is_lasting: bool = False) -> None:
+        """Add a kind of groups; before `load`.
+
+        Args:
+            is_lasting: its groups commit no offsets, stay until they are deleted, and keep their name when they are empty.
+        """
         self._families[family.type] = family
+        if is_lasting:
+            self._lasting.add(family.type)
 
     async def load(self) -> None:
         """Read the offsets and groups of earlier runs. Then tell all topics with `topics_changed`."""
@@ -153,7 +163,7 @@ class Groups:
         """Make a name free for a kind.
 
         Raises:
-            GroupTypeMismatch: a group of another kind has it, and has members.
+            GroupTypeMismatch: a group of another kind has it, and has members or is a lasting one.
         """
         family = self.owner(group)
         if family is None or family.type is kind:
@@ -161,6 +171,10 @@ class Groups:
         if family.member_count(group):
             raise GroupTypeMismatch(
                 f"Group {group!r} is a {family.type} group with members; stop them, or use another group."
+            )
+        if family.type in self._lasting:
+            raise GroupTypeMismatch(
+                f"Group {group!r} is a {family.type} group; delete it, or use another group."
             )
         self._write_soon(family.drop(group))
 
@@ -287,7 +301,7 @@ class Groups:
         """
         self._require_known(group)
         family = self.owner(group)
-        if family is None or not family.member_count(group):
+        if family is None or not (family.member_count(group) or family.type in self._lasting):
             return set()
         read = family.subscribed(group)
         return set(topics) if read is None else set(topics) & set(read)
@@ -333,6 +347,9 @@ class Groups:
         """
         self._require_known(group)
         self.require_empty(group, "delete it")
+        owner = self.owner(group)
+        if owner is not None and owner.type is GroupType.SHARE:
+            await self.share.delete_queue(group)
         await self._offsets.delete(group)
         # Somebody may have joined meanwhile; then only the offsets are gone.
         family = self.owner(group)
@@ -420,13 +437,17 @@ class Groups:
             writes: list[Write] = []
             for group in names[start : start + _DROPS_PER_WRITE]:
                 family = self.owner(group)
-                is_unused = family is not None and not family.member_count(group) and not self.pending(group)
-                if is_unused and group not in self._offsets.groups():
-                    assert family is not None
+                if family is not None and self._is_unused(family, group):
                     writes += family.drop(group)
                 self._forget_unused(group)
             await self.meta.write(writes)
             await asyncio.sleep(0)
+
+    def _is_unused(self, family: GroupFamily, group: str) -> bool:
+        """Whether a group may be forgotten: it has no members, and no offsets, decided or not."""
+        if family.member_count(group) or family.type in self._lasting:
+            return False
+        return not self.pending(group) and group not in self._offsets.groups()
 
     def _expired_offsets(self, group: str) -> list[Partition]:
         family = self.owner(group)
@@ -474,7 +495,7 @@ def _read_if_settled(family: GroupFamily, group: str) -> Collection[str] | None:
         return None
     try:
         return family.subscribed(group)
-    except GroupNotEmpty:
+    except (GroupNotEmpty, UnknownGroup):
         return None
 
 

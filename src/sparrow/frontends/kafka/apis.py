@@ -130,6 +130,13 @@ _ROWS = (
     _api(69, "ConsumerGroupDescribe", 0, 1, "consumer_groups:describe"),
     _api(74, "ListConfigResources", 0, 1, "configs:list_resources"),
     _api(75, "DescribeTopicPartitions", 0, 0, "topic_partitions:handle"),
+    _api(76, "ShareGroupHeartbeat", 1, 1, "share_groups:heartbeat"),
+    _api(77, "ShareGroupDescribe", 1, 1, "share_groups:describe"),
+    _api(78, "ShareFetch", 1, 2, "share_fetch:handle"),
+    _api(79, "ShareAcknowledge", 1, 2, "share_acknowledge:handle"),
+    _api(90, "DescribeShareGroupOffsets", 0, 1, "share_offsets:describe"),
+    _api(91, "AlterShareGroupOffsets", 0, 0, "share_offsets:alter"),
+    _api(92, "DeleteShareGroupOffsets", 0, 0, "share_offsets:delete"),
 )
 
 APIS: dict[int, Api] = {row.key: row for row in _ROWS}

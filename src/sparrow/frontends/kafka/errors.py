@@ -35,6 +35,8 @@ _CODES: Final[Mapping[type[sparrow.SparrowError], ErrorCode]] = {
     sparrow.DuplicateResource: ErrorCode.duplicate_resource,
     sparrow.UnknownUser: ErrorCode.resource_not_found,
     sparrow.UnknownGroup: ErrorCode.group_id_not_found,
+    sparrow.UnknownQueue: ErrorCode.group_id_not_found,
+    sparrow.NotLeased: ErrorCode.invalid_record_state,
     sparrow.TopicExists: ErrorCode.topic_already_exists,
     sparrow.PolicyViolation: ErrorCode.policy_violation,
     sparrow.GroupNotEmpty: ErrorCode.non_empty_group,

@@ -17,6 +17,7 @@ from sparrow.frontends.kafka.fetch_sessions import FetchSessions
 from sparrow.frontends.kafka.framing import SCRATCH_BYTES
 from sparrow.frontends.kafka.limits import KafkaLimits
 from sparrow.frontends.kafka.outbox import Outbox
+from sparrow.frontends.kafka.share_members import ShareMembers
 from sparrow.frontends.tls import tls_options
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class KafkaFrontend:
         self.fetch_sessions = FetchSessions(
             self.limits.max_fetch_sessions, self.limits.max_fetch_session_partitions
         )
+        self.share_members = ShareMembers(broker, self.limits)
         self._connections: set[Connection] = set()
         self._all_gone = asyncio.Event()
         self._numbers = itertools.count(1)
@@ -150,6 +152,7 @@ class KafkaFrontend:
         """Stop: accept nobody, answer what was asked, close. Takes at most about `timeout_s`."""
         if not self.draining.done():
             self.draining.set_result(None)
+        self.share_members.drain()
         for server in self._servers:
             server.close()
         for connection in list(self._connections):
@@ -161,6 +164,7 @@ class KafkaFrontend:
                     await self._all_gone.wait()
         for connection in list(self._connections):
             connection.abort()
+        await self.share_members.settled()
         if self._sweeping is not None:
             self._sweeping.cancel()
         await asyncio.sleep(0)
@@ -187,6 +191,7 @@ class KafkaFrontend:
         """Count a connection out."""
         self._connections.discard(connection)
         self.outbox.forget(connection)
+        self.share_members.disconnected(connection)
         if not self._connections:
             self._all_gone.set()
 

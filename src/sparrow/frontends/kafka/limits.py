@@ -47,6 +47,10 @@ class KafkaLimits:
     """(max.incremental.fetch.session.cache.slots)"""
     max_fetch_session_partitions: int = 2_000_000
     """Of all sessions together, each about 200 bytes; above it clients fetch without a session."""
+    max_share_sessions: int = 2_000
+    """(group.share.max.share.sessions)"""
+    max_share_session_partitions: int = 1_000_000
+    """Of all share sessions together, each about 100 bytes; above it no session is opened."""
     max_replication_factor: int = 1
     """What a new topic may ask for. More than 1 is for programs and test suites that insist on it: there is one replica."""
     sweep_interval_ms: int = 1_000

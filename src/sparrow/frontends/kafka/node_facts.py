@@ -24,6 +24,7 @@ def node_facts(call: Call) -> dict[str, str]:
         "max.connections": str(limits.max_connections),
         "fetch.max.bytes": str(limits.max_fetch_bytes),
         "max.incremental.fetch.session.cache.slots": str(limits.max_fetch_sessions),
+        "group.share.max.share.sessions": str(limits.max_share_sessions),
     }
 
 

@@ -1,7 +1,8 @@
 """Holding back clients that exceed a quota (KIP-13, KIP-219): the answer goes out at once and tells for how long, and nothing more is
 taken from the connection meanwhile.
 
-A Fetch that exceeds its quota is answered empty, as what it read would be over the limit at once; it is not counted then.
+A Fetch that exceeds its quota is answered empty, as what it read would be over the limit at once; it is not counted then. A ShareFetch gets
+what it has acquired, and is held back afterwards.
 
 `request_percentage` is measured as the time that the loop works on a client's requests, of 100 for the one thread that it has. Waiting
 does not count.
@@ -43,6 +44,18 @@ def after_fetch(call: Call, size_bytes: int) -> int:
     throttle_ms = quotas.record(QuotaKind.FETCH, call.principal, call.client_id, size_bytes)
     if throttle_ms:
         quotas.unrecord(QuotaKind.FETCH, call.principal, call.client_id, size_bytes)
+        call.connection.mute(throttle_ms / 1000)
+    return throttle_ms
+
+
+def after_share_fetch(call: Call, size_bytes: int) -> int:
+    """Count the bytes of a ShareFetch; how many milliseconds the client is held back. What it acquired goes out all the same: nobody
+    else could have it."""
+    quotas = call.broker.quotas
+    if not quotas.is_limited(QuotaKind.FETCH):
+        return 0
+    throttle_ms = quotas.record(QuotaKind.FETCH, call.principal, call.client_id, size_bytes)
+    if throttle_ms:
         call.connection.mute(throttle_ms / 1000)
     return throttle_ms
 

@@ -1,12 +1,12 @@
 """The verbs of REQUEST: one table from verb to arguments and handler.
 
 A handler gets checked arguments, calls one verb of the broker, and renders what comes back as plain maps and lists. The shapes
-stand in `docs/protocol.md`.
+stand in `docs/protocol.md`. The verbs of queues are in `queue_calls.py`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -16,26 +16,14 @@ from sparrow.broker.access.acls import ANY_HOST, AclBinding, AclFilter, PatternT
 from sparrow.broker.access.authz import Operation, ResourceType
 from sparrow.broker.access.credentials import Upsertion
 from sparrow.broker.quotas.rules import QuotaChange
+from sparrow.frontends.native import queue_calls
+from sparrow.frontends.native.verbs import Arguments, Caller, Matching, Named, NoArguments, Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from sparrow.broker.access.authz import Principal
-    from sparrow.broker.broker import Broker
     from sparrow.broker.topics import TopicInfo
     from sparrow.frontends.native.frontend import NativeFrontend
     from sparrow.protocol.native.messages import Request
-
-
-class Caller(NamedTuple):
-    """Who calls, and where."""
-
-    frontend: NativeFrontend
-    principal: Principal
-
-    @property
-    def broker(self) -> Broker:
-        return self.frontend.broker
 
 
 async def call(frontend: NativeFrontend, principal: Principal, request: Request) -> Any:
@@ -58,32 +46,16 @@ async def call(frontend: NativeFrontend, principal: Principal, request: Request)
 # ── arguments ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
-    """Base; fields that a verb does not know are ignored, as a newer client may send them."""
-
-
-class NoArguments(Arguments, frozen=True):
-    pass
-
-
-class Named(Arguments, frozen=True):
-    name: str
-
-
 class CreateTopic(Arguments, frozen=True):
     name: str
     partitions: int = -1
-    config: dict[str, str] = {}
-
-
-class ListTopics(Arguments, frozen=True):
-    pattern: str = "*"
+    config: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class ConfigureTopic(Arguments, frozen=True):
     name: str
-    set: dict[str, str] = {}
-    unset: list[str] = []
+    set: dict[str, str] = msgspec.field(default_factory=dict)
+    unset: list[str] = msgspec.field(default_factory=list)
 
 
 class AddPartitions(Arguments, frozen=True):
@@ -170,7 +142,7 @@ class CommitOffsets(Arguments, frozen=True):
 
 class GroupOffsets(Arguments, frozen=True):
     group: str
-    topics: list[str] = []
+    topics: list[str] = msgspec.field(default_factory=list)
 
 
 class ResetGroup(Arguments, frozen=True):
@@ -178,7 +150,7 @@ class ResetGroup(Arguments, frozen=True):
     topic: str
     at: str
     value: int = -1
-    partitions: list[int] = []
+    partitions: list[int] = msgspec.field(default_factory=list)
 
 
 # ── topics ────────────────────────────────────────────────────────────────────────────────────────
@@ -197,7 +169,7 @@ async def _describe_topic(to: Caller, a: Named) -> Any:
     return _topic(to.broker.describe_topic(a.name, principal=to.principal))
 
 
-async def _list_topics(to: Caller, a: ListTopics) -> Any:
+async def _list_topics(to: Caller, a: Matching) -> Any:
     return {"topics": [_topic(t) for t in to.broker.list_topics(a.pattern, principal=to.principal)]}
 
 
@@ -239,7 +211,7 @@ async def _list_groups(to: Caller, _: NoArguments) -> Any:
 
 
 async def _describe_group(to: Caller, a: GroupNamed) -> Any:
-    return msgspec.to_builtins(to.broker.describe_group(a.group, principal=to.principal))
+    return msgspec.to_builtins(await to.broker.report_group(a.group, principal=to.principal))
 
 
 async def _commit_offsets(to: Caller, a: CommitOffsets) -> Any:
@@ -350,16 +322,11 @@ async def _describe_broker(to: Caller, _: NoArguments) -> Any:
     }
 
 
-class Verb(NamedTuple):
-    arguments: type[Arguments]
-    handler: Callable[[Caller, Any], Awaitable[Any]]
-
-
 VERBS: Final[dict[str, Verb]] = {
     "topic.create": Verb(CreateTopic, _create_topic),
     "topic.delete": Verb(Named, _delete_topic),
     "topic.describe": Verb(Named, _describe_topic),
-    "topic.list": Verb(ListTopics, _list_topics),
+    "topic.list": Verb(Matching, _list_topics),
     "topic.configure": Verb(ConfigureTopic, _configure_topic),
     "topic.add_partitions": Verb(AddPartitions, _add_partitions),
     "topic.ensure": Verb(Named, _ensure_topic),
@@ -380,5 +347,6 @@ VERBS: Final[dict[str, Verb]] = {
     "acl.delete": Verb(SelectRules, _delete_rules),
     "quota.alter": Verb(AlterQuota, _alter_quota),
     "quota.list": Verb(NoArguments, _list_quotas),
+    **queue_calls.VERBS,
     "broker.describe": Verb(NoArguments, _describe_broker),
 }

@@ -30,6 +30,8 @@ class NativeLimits:
     """REQUESTs of one connection that are worked on at the same time; the others wait."""
     max_waiting_work: int = 256
     """Calls and commits of one connection that wait; above it the connection is not read from."""
+    max_unsettled_ranges: int = 20_000
+    """Ranges of SETTLEs of one connection that are not on stable storage yet; above it the connection is not read from."""
     hello_timeout_ms: int = 10_000
     failed_authentication_delay_ms: int = 100
     """How long the answer to a wrong login waits."""

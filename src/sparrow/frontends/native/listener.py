@@ -36,7 +36,9 @@ class Hold:
     """Nothing more is taken."""
     QUOTA: Final = 32
     """The client published more than its quota allows."""
-    BY_US: Final = WINDOW | WORK | BUDGET | DRAIN | QUOTA
+    SETTLE: Final = 64
+    """More settlements are not on stable storage than the limit allows."""
+    BY_US: Final = WINDOW | WORK | BUDGET | DRAIN | QUOTA | SETTLE
     """Reasons that the peer cannot change."""
 
 

@@ -1,7 +1,7 @@
 """One connection of the native door: who it is, its channels, and which handler takes which frame.
 
-The state machine has already refused what is illegal; here a frame is handed to its channel or to a verb of the broker. What takes
-time runs in a `WorkQueue`, so an idle connection has no task. Whatever goes wrong becomes the answer of the call, the end of
+The state machine has already refused what is illegal; here a frame is handed to its channel (`channels.py`) or to a verb of the broker.
+What takes time runs in a `WorkQueue`, so an idle connection has no task. Whatever goes wrong becomes the answer of the call, the end of
 the channel, or, if it is a bug in this very module, the end of the connection; never the end of the broker.
 """
 
@@ -16,11 +16,11 @@ from sparrow.base.errors import Draining, FrameTooLarge, Overloaded, SparrowErro
 from sparrow.base.version import version
 from sparrow.broker.access.authz import ANONYMOUS, Principal
 from sparrow.frontends.native import calls
+from sparrow.frontends.native.channels import Channels
 from sparrow.frontends.native.failures import error_of, failure_of, translate
 from sparrow.frontends.native.listener import Hold, Pump
 from sparrow.frontends.native.liveness import Liveness, Observation, Verdict
-from sparrow.frontends.native.producers import ProducerChannel
-from sparrow.frontends.native.subscriptions import SubscriptionChannel
+from sparrow.frontends.native.parting import Parting
 from sparrow.frontends.native.throttle import Throttle
 from sparrow.frontends.native.work import WorkQueue
 from sparrow.frontends.tls import certificate_principal
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sparrow.broker.broker import Broker
     from sparrow.frontends.native.frontend import NativeFrontend
     from sparrow.frontends.native.limits import NativeLimits
+    from sparrow.frontends.native.producers import ProducerChannel
     from sparrow.protocol.native.frames import Buffer
 
 
@@ -54,24 +55,24 @@ class Session:
 
     __slots__ = (
         "_certified",
+        "_channels",
         "_confirming",
         "_ending_since",
         "_frontend",
         "_gathered_bytes",
         "_host",
         "_is_finishing",
-        "_is_lost",
         "_liveness",
         "_login",
-        "_producers",
         "_pump",
-        "_subscriptions",
         "_throttle",
         "_unconfirmed_bytes",
+        "_unsettled_ranges",
         "_waiting_work",
         "_work",
         "broker",
         "client_name",
+        "is_lost",
         "limits",
         "logger",
         "peer",
@@ -94,14 +95,14 @@ class Session:
         self._login: asyncio.Future[Any] | None = None
         self._pump = pump
         self._liveness = Liveness(frontend.broker.clock.monotonic())
-        self._producers: dict[int, ProducerChannel] = {}
-        self._subscriptions: dict[int, SubscriptionChannel] = {}
+        self._channels = Channels(self)
         self._confirming: list[ProducerChannel] = []
         self._unconfirmed_bytes = 0
+        self._unsettled_ranges = 0
         self._gathered_bytes = 0
         self._waiting_work = 0
         self._work: WorkQueue | None = None
-        self._is_lost = False
+        self.is_lost = False
         self._is_finishing = False
         self._ending_since: float | None = None
         self._throttle = Throttle(
@@ -129,7 +130,7 @@ class Session:
     def handle(self, event: Event) -> None:
         if isinstance(event, Received):
             if event.batches is not None:
-                self._publish(event.channel, event.head, event.batches)
+                self._channels.publish(event.channel, event.head, event.batches)
             else:
                 _HANDLERS[type(event.head)](self, event.channel, event.head)
         elif isinstance(event, Violation):
@@ -150,22 +151,18 @@ class Session:
                 self.send(m.Goodbye())
 
     def writable(self) -> None:
-        for subscription in self._subscriptions.values():
-            subscription.wake()
-            subscription.work.resume()
+        self._channels.writable()
         if self._work is not None:
             self._work.resume()
 
     def lost(self) -> None:
-        self._is_lost = True
+        self.is_lost = True
         if self._login is not None:  # a password that nobody waits for is not worth the work
             self._login.cancel()
         self._throttle.close()
         if self._work is not None:
             self._work.cancel()
-        self._producers.clear()
-        for number in list(self._subscriptions):
-            self._end_subscription(number, leave=self._leaves_groups)
+        self._channels.lost(self._parting)
         self._frontend.dismiss(self)
 
     def failed(self, error: Exception) -> None:
@@ -190,6 +187,10 @@ class Session:
         """Queue a frame; dropped when the connection is closed, as there is nobody to tell."""
         if self._pump.connection.state is not State.CLOSED:
             self._pump.connection.send(head, channel, batches)
+
+    def may_send(self, head: type[m.Head], channel: int) -> bool:
+        """Whether the client takes such a frame now."""
+        return self._pump.connection.may_send(head, channel)
 
     def flush_soon(self) -> None:
         self._pump.flush_soon()
@@ -220,6 +221,16 @@ class Session:
         else:
             if self._pump.is_held_by_us and self._is_within_windows():
                 self._pump.unhold(Hold.WINDOW)
+            if self._is_finishing:
+                self._pump.flush_soon()
+
+    def settling_changed(self, change: int) -> None:
+        """Ranges that are not settled durably changed; reading stops when there are too many."""
+        self._unsettled_ranges += change
+        if self._unsettled_ranges > self.limits.max_unsettled_ranges:
+            self._pump.hold(Hold.SETTLE)
+        elif change < 0:
+            self._pump.unhold(Hold.SETTLE)
             if self._is_finishing:
                 self._pump.flush_soon()
 
@@ -260,13 +271,12 @@ class Session:
 
     def forget(self, number: int) -> None:
         """A producer channel is done."""
-        self._producers.pop(number, None)
+        self._channels.producers.pop(number, None)
 
     def end_channel(self, number: int, error: SparrowError) -> None:
         """ERROR on a channel; frees it."""
-        self._producers.pop(number, None)
-        self._end_subscription(number, leave=True)
-        if self._pump.connection.may_send(m.Error, number):
+        self._channels.end(number, Parting.ENDED)
+        if self.may_send(m.Error, number):
             self.send(error_of(error), number)
             self._pump.flush_soon()
 
@@ -278,10 +288,21 @@ class Session:
     def _is_within_windows(self) -> bool:
         limits = self.limits
         return self._unconfirmed_bytes <= limits.connection_window_bytes and all(
-            producer.unconfirmed_bytes <= limits.window_bytes for producer in self._producers.values()
+            producer.unconfirmed_bytes <= limits.window_bytes
+            for producer in self._channels.producers.values()
         )
 
-    def _run(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    @property
+    def is_draining(self) -> bool:
+        """Whether the broker has said goodbye: nothing is opened any more."""
+        return self._pump.connection.goodbye_sent
+
+    def spawn(self, doing: Coroutine[Any, Any, None]) -> None:
+        """Run what nobody waits for, even when the connection is gone."""
+        self._frontend.spawn(doing)
+
+    def run(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do something that takes time, side by side with other such work."""
         if self._work is None:
             self._work = WorkQueue(self.limits.max_concurrent_calls, self.may_work, self.work_changed)
         self._work.add(job)
@@ -344,16 +365,15 @@ class Session:
             self.drain()
 
     def on_goodbye(self, _: int, head: m.Goodbye) -> None:  # noqa: ARG002 - the reason does not matter
-        """Leave the groups behind the commits under way, finish what is owed, then `before_flush` answers."""
-        leave = self._leaves_groups
-        for number, subscription in self._subscriptions.items():
-            subscription.work.add(partial(self._leave, number, subscription, leave=leave))
+        """Leave groups and queues behind the commits under way, finish what is owed, then `before_flush` answers."""
+        self._channels.leave_all(self._parting)
         self._is_finishing = True
 
     @property
-    def _leaves_groups(self) -> bool:
-        """Whether the client is done; while the broker shuts down it only goes elsewhere and keeps its memberships."""
-        return self._pump.connection.goodbye_received and not self._frontend.is_draining
+    def _parting(self) -> Parting:
+        """Whether the client is done; while the broker shuts down it only goes elsewhere, and keeps its memberships and leases."""
+        is_done = self._pump.connection.goodbye_received and not self._frontend.is_draining
+        return Parting.LEFT if is_done else Parting.LOST
 
     def drain(self) -> None:
         """The broker shuts down: say so; who said goodbye already hears it when all that is owed was sent."""
@@ -363,6 +383,7 @@ class Session:
             self.end(Draining("The broker is shutting down; connect again later."))
         else:
             self.send(m.Goodbye("DRAINING", "The broker is shutting down; connect again later."))
+            self._channels.drain()
         self._pump.flush_soon()
 
     def stop_reading(self) -> None:
@@ -381,9 +402,10 @@ class Session:
     # ── calls ─────────────────────────────────────────────────────────────────────────────────────
 
     def on_request(self, _: int, head: m.Request) -> None:
-        self._run(lambda: self._answer(head.ref, 0, calls.call(self._frontend, self.principal, head)))
+        self.run(lambda: self.answer(head.ref, 0, calls.call(self._frontend, self.principal, head)))
 
-    async def _answer(self, ref: int, channel: int, doing: Coroutine[Any, Any, Any]) -> None:
+    async def answer(self, ref: int, channel: int, doing: Coroutine[Any, Any, Any]) -> None:
+        """Send the outcome of a call."""
         try:
             response = m.Response(ref, None, await doing)
         except Exception as error:  # noqa: BLE001 - a call fails, nothing else
@@ -392,7 +414,7 @@ class Session:
         self._pump.flush()
 
     def _respond(self, response: m.Response, channel: int) -> None:
-        if not self._pump.connection.may_send(m.Response, channel):
+        if not self.may_send(m.Response, channel):
             return
         try:
             self.send(response, channel)
@@ -404,124 +426,29 @@ class Session:
                 m.Response(response.ref, m.Failure(failure.code, failure.text, retriable=False)), channel
             )
 
-    # ── producers ─────────────────────────────────────────────────────────────────────────────────
+    # ── channels ──────────────────────────────────────────────────────────────────────────────────
 
     def on_open_producer(self, number: int, head: m.OpenProducer) -> None:
-        producer = self._producers[number] = ProducerChannel(self, number)
-        self._run(lambda: self._open(number, producer, producer.open(head)))
-
-    async def _open(
-        self,
-        number: int,
-        channel: ProducerChannel | SubscriptionChannel,
-        opening: Coroutine[Any, Any, m.ProducerOpened | m.Subscribed],
-    ) -> None:
-        """Answer an opening, unless the channel has been closed meanwhile."""
-        try:
-            if self._pump.connection.goodbye_sent:
-                opening.close()
-                raise Draining("The broker is shutting down and opens nothing more; connect again later.")  # noqa: TRY301
-            opened = await opening
-        except Exception as error:  # noqa: BLE001 - the channel ends, not the broker
-            told = translate(error, "opening a channel", self.logger)
-            if self._channel(number) is channel:
-                self.end_channel(number, told)
-            return
-        if self._channel(number) is not channel:
-            if isinstance(channel, SubscriptionChannel):
-                await self._close_subscription(channel, leave=True)
-            return
-        if not self._pump.connection.may_send(type(opened), number):
-            self.end_channel(number, Draining("The broker is shutting down; connect again later."))
-            return
-        self.send(opened, number)
-        if isinstance(channel, SubscriptionChannel):
-            channel.start_pushing()
-        self._pump.flush_soon()
-
-    def _channel(self, number: int) -> ProducerChannel | SubscriptionChannel | None:
-        return self._producers.get(number) or self._subscriptions.get(number)
-
-    def _publish(self, number: int, head: Any, batch: memoryview) -> None:
-        producer = self._producers.get(number)
-        if producer is not None:
-            producer.publish(head, batch)
-
-    # ── subscriptions ─────────────────────────────────────────────────────────────────────────────
+        self._channels.open_producer(number, head)
 
     def on_subscribe(self, number: int, head: m.Subscribe) -> None:
-        subscription = self._subscriptions[number] = SubscriptionChannel(self, number, head)
-        self._run(lambda: self._open(number, subscription, subscription.open(head)))
+        self._channels.subscribe(number, head)
 
-    def on_credit(self, number: int, head: m.Credit) -> None:
-        self._on_subscription(number, lambda subscription: subscription.credit(head))
+    def on_open_queue(self, number: int, head: m.OpenQueue) -> None:
+        self._channels.open_queue(number, head)
 
-    def on_pull(self, number: int, head: m.Pull) -> None:
-        self._on_subscription(number, lambda subscription: subscription.pull(head))
-
-    def on_revoked(self, number: int, head: m.Revoked) -> None:
-        self._on_subscription(number, lambda subscription: subscription.confirm_revoked(head))
-
-    def _on_subscription(self, number: int, act: Callable[[SubscriptionChannel], None]) -> None:
-        """Do something with a live subscription; what is wrong with it ends the channel."""
-        subscription = self._subscriptions.get(number)
-        if subscription is not None:
-            try:
-                act(subscription)
-            except SparrowError as error:
-                self.end_channel(number, error)
-
-    def on_commit(self, number: int, head: m.Commit) -> None:
-        subscription = self._subscriptions.get(number)
-        if subscription is not None:
-            subscription.work.add(lambda: self._answer(head.ref, number, subscription.commit(head)))
-
-    def on_update(self, number: int, head: m.Update) -> None:
-        subscription = self._subscriptions.get(number)
-        if subscription is not None:
-            subscription.work.add(lambda: self._answer(head.ref, number, subscription.update(head)))
+    def on_channel_frame(self, number: int, head: m.Head) -> None:
+        self._channels.take(number, head)
 
     def on_close(self, number: int, head: m.Close) -> None:  # noqa: ARG002 - it has no fields
-        producer = self._producers.get(number)
-        subscription = self._subscriptions.get(number)
-        if producer is not None:
-            producer.close()
-        elif subscription is not None:
-            subscription.work.add(partial(self._leave, number, subscription, leave=True))
-
-    async def _leave(self, number: int, subscription: SubscriptionChannel, *, leave: bool) -> None:
-        """The client closed a subscription or said goodbye: behind its commits, leave and say so."""
-        if self._subscriptions.get(number) is not subscription:
-            return
-        del self._subscriptions[number]
-        await self._close_subscription(subscription, leave=leave)
-        if self._pump.connection.may_send(m.Closed, number):
-            self.send(m.Closed(), number)
-            self._pump.flush_soon()
-
-    def _end_subscription(self, number: int, *, leave: bool) -> None:
-        subscription = self._subscriptions.pop(number, None)
-        if subscription is not None:
-            subscription.stop()
-            self._frontend.spawn(self._close_subscription(subscription, leave=leave))
-
-    async def _close_subscription(self, subscription: SubscriptionChannel, *, leave: bool) -> None:
-        try:
-            await subscription.close(leave=leave)
-        except Exception as error:  # noqa: BLE001 - nobody waits for the outcome
-            translate(error, "closing a subscription", self.logger)
+        self._channels.close(number)
 
     # ── time ──────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing is owed to the client."""
-        if self._is_lost:
-            return True
-        works = [subscription.work for subscription in self._subscriptions.values()]
-        if self._work is not None:
-            works.append(self._work)
-        return all(work.is_idle for work in works) and all(p.is_settled for p in self._producers.values())
+        return self.is_lost or ((self._work is None or self._work.is_idle) and self._channels.is_settled)
 
     def sweep(self, now: float) -> None:
         """Look at the clock; called every second or so."""
@@ -538,8 +465,7 @@ class Session:
         )
         verdict = self._liveness.check(now, seen, self.limits)
         if verdict is Verdict.ALIVE:
-            for subscription in self._subscriptions.values():
-                subscription.heartbeat()
+            self._channels.heartbeat()
         elif verdict is not Verdict.SILENT:
             self._disconnect(verdict)
 
@@ -559,17 +485,11 @@ class Session:
         elif verdict is Verdict.STALLED:
             self.end(TimedOut(f"A frame made no progress for {limits.stall_timeout_ms} ms; send it again."))
         elif self._pump.connection.may_send(m.Goodbye):
-            self._end_silent_members()
+            self._channels.end_silent(limits.idle_timeout_ms)
             text = f"Nothing came for {limits.idle_timeout_ms} ms; ping to stay connected."
             self.send(m.Goodbye("IDLE", text))
         self._pump.flush()
         self._pump.end()
-
-    def _end_silent_members(self) -> None:
-        """Put out of their groups those that were silent for longer than their session lasts; the others may come back."""
-        for number, subscription in list(self._subscriptions.items()):
-            if subscription.session_timeout_ms <= self.limits.idle_timeout_ms:
-                self._end_subscription(number, leave=True)
 
 
 _HANDLERS: Final[dict[type[m.Head], Callable[[Session, int, Any], None]]] = {
@@ -580,10 +500,14 @@ _HANDLERS: Final[dict[type[m.Head], Callable[[Session, int, Any], None]]] = {
     m.Request: Session.on_request,
     m.OpenProducer: Session.on_open_producer,
     m.Subscribe: Session.on_subscribe,
-    m.Credit: Session.on_credit,
-    m.Pull: Session.on_pull,
-    m.Revoked: Session.on_revoked,
-    m.Commit: Session.on_commit,
-    m.Update: Session.on_update,
+    m.Credit: Session.on_channel_frame,
+    m.Pull: Session.on_channel_frame,
+    m.Revoked: Session.on_channel_frame,
+    m.Commit: Session.on_channel_frame,
+    m.Update: Session.on_channel_frame,
+    m.OpenQueue: Session.on_open_queue,
+    m.Lease: Session.on_channel_frame,
+    m.Settle: Session.on_channel_frame,
+    m.QueueCredit: Session.on_channel_frame,
     m.Close: Session.on_close,
 }

@@ -9,12 +9,13 @@ What `Subscription.read` returned is sent before anything else is awaited: only 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import FrameTooLarge, InvalidArgument, RecordTooLarge, SparrowError
 from sparrow.broker.positions import Start
 from sparrow.broker.subscription import Selector
 from sparrow.frontends.native.failures import translate
+from sparrow.frontends.native.parting import Parting
 from sparrow.frontends.native.work import WorkQueue
 from sparrow.protocol.native.messages import (
     Assigned,
@@ -32,7 +33,7 @@ from sparrow.protocol.native.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sparrow.broker.reader import Delivery
     from sparrow.broker.subscription import Subscription
@@ -57,9 +58,9 @@ class SubscriptionChannel:
         "_number",
         "_reading",
         "_session",
+        "_session_timeout_ms",
         "_subscription",
         "_waker",
-        "session_timeout_ms",
         "work",
     )
 
@@ -73,13 +74,13 @@ class SubscriptionChannel:
         self._reading: asyncio.Task[None] | None = None
         self._waker: asyncio.Future[None] | None = None
         self._is_over = False
-        self.session_timeout_ms = head.session_timeout_ms
+        self._session_timeout_ms = head.session_timeout_ms
         self.work = WorkQueue(1, session.may_work, session.work_changed)
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────
 
     async def open(self, head: Subscribe) -> Subscribed:
-        """Subscribe at the broker. `start_pushing` or PULL comes after SUBSCRIBED was sent."""
+        """Subscribe at the broker. `start` or PULL comes after SUBSCRIBED was sent."""
         _check_subscribe(head)
         session = self._session
         self._subscription = await session.broker.subscribe(
@@ -95,22 +96,34 @@ class SubscriptionChannel:
         )
         return Subscribed(self._subscription.member_id, self._subscription.member_epoch)
 
-    def start_pushing(self) -> None:
+    def start(self) -> None:
         """Deliver whenever there is credit; nothing on a pulling channel."""
         if self._is_push and not self._is_over:
             self._reading = asyncio.get_running_loop().create_task(self._push())
 
-    async def close(self, *, leave: bool) -> None:
-        """Stop; leave=False keeps a group's membership for a reconnect."""
+    async def close(self, parting: Parting) -> None:
+        """Stop; a lost connection keeps a group's membership for a reconnect."""
         self.stop()
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
-            await subscription.close(leave=leave)
+            await subscription.close(leave=parting is not Parting.LOST)
+
+    def drain(self) -> None:
+        """What is there is still delivered: the client says when it goes."""
 
     def heartbeat(self) -> None:
         """The client is alive."""
         if self._subscription is not None:
             self._subscription.heartbeat()
+
+    def is_silent_too_long(self, idle_timeout_ms: int) -> bool:
+        """Whether a silence of so long is longer than the group waits for a member; it is put out."""
+        return self._session_timeout_ms <= idle_timeout_ms
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is owed to the client."""
+        return self.work.is_idle
 
     def wake(self) -> None:
         """Credit came, or the connection takes data again."""
@@ -126,7 +139,15 @@ class SubscriptionChannel:
 
     # ── what the client sends ─────────────────────────────────────────────────────────────────────
 
-    def credit(self, head: Credit) -> None:
+    def take(self, head: messages.Head) -> None:
+        """A frame of the client.
+
+        Raises:
+            InvalidArgument: it makes no sense; the channel ends.
+        """
+        _TAKERS[type(head)](self, head)
+
+    def on_credit(self, head: Credit) -> None:
         """More may be delivered."""
         if head.bytes < 0:
             raise InvalidArgument(
@@ -135,14 +156,14 @@ class SubscriptionChannel:
         self._credit_bytes = min(self._credit_bytes + head.bytes, MAX_CREDIT_BYTES)
         self.wake()
 
-    def pull(self, head: Pull) -> None:
+    def on_pull(self, head: Pull) -> None:
         """Answer with what comes within the wait."""
         _check_pull(head, is_push=self._is_push)
         if self._reading is not None and not self._reading.done():
             raise InvalidArgument("PULL while another is unanswered; wait for its PULLED first.")
         self._reading = asyncio.get_running_loop().create_task(self._answer_pull(head))
 
-    def confirm_revoked(self, head: Revoked) -> None:
+    def on_revoked(self, head: Revoked) -> None:
         """The client is done with what it lost; in its turn behind the commits before it."""
         self.work.add(lambda: self._confirm_revoked(head))
 
@@ -153,13 +174,19 @@ class SubscriptionChannel:
             except Exception as error:  # noqa: BLE001 - the channel ends, not the broker
                 self._end(translate(error, "REVOKED", self._session.logger))
 
-    async def commit(self, head: Commit) -> None:
+    def on_commit(self, head: Commit) -> None:
+        self.work.add(lambda: self._session.answer(head.ref, self._number, self._commit(head)))
+
+    async def _commit(self, head: Commit) -> None:
         """Durable when it returns."""
         offsets = {(o.topic, o.partition): (o.offset, o.metadata) for o in head.offsets}
         if self._subscription is not None:
             await self._subscription.commit(offsets)
 
-    async def update(self, head: Update) -> None:
+    def on_update(self, head: Update) -> None:
+        self.work.add(lambda: self._session.answer(head.ref, self._number, self._update(head)))
+
+    async def _update(self, head: Update) -> None:
         """Add and drop selectors."""
         _check_selectors(head.add)
         if self._subscription is not None:
@@ -253,6 +280,15 @@ class SubscriptionChannel:
                 f"A batch of {len(delivery.data)} bytes at offset {delivery.offset} of {delivery.topic!r}-{delivery.partition} "
                 "is over the frame limit of this door; raise the broker's max_frame_bytes, or begin behind it."
             ) from None
+
+
+_TAKERS: Final[dict[type[messages.Head], Callable[[SubscriptionChannel, Any], None]]] = {
+    Credit: SubscriptionChannel.on_credit,
+    Pull: SubscriptionChannel.on_pull,
+    Revoked: SubscriptionChannel.on_revoked,
+    Commit: SubscriptionChannel.on_commit,
+    Update: SubscriptionChannel.on_update,
+}
 
 
 def _size_of(deliveries: Sequence[Delivery]) -> int:

@@ -1,19 +1,8 @@
 """The state machine of the native protocol: one class for both sides, without I/O and without a clock.
 
-Everything that decides what may be sent when stands in the tables below; nothing else does. A frame changes the state of both
-sides in the same way, the sender's when it sends, the receiver's when it receives: so the same function, `Connection._turn`,
-serves both directions.
-
-A connection::
-
-    AWAIT_HELLO ──HELLO──▶ AWAIT_WELCOME ──WELCOME──▶ OPEN ──GOODBYE of one side──▶ CLOSING ──GOODBYE of the other──▶ CLOSED
-         └────────────────────────┴───────────── ERROR on channel 0, GOODBYE before OPEN, end of stream ────────────────▲
-
-A channel (producer or subscription; the number is free before and after)::
-
-    ──OPEN_PRODUCER, SUBSCRIBE──▶ OPENING ──PRODUCER_OPENED, SUBSCRIBED──▶ OPEN ──CLOSE──▶ CLOSING ──CLOSED──▶
-                                     ├──────────────────CLOSE────────────────────────────▶ │
-                                     └──────────────────┴─────────ERROR on the channel─────┴─────────────────▶
+What may be sent when stands in the tables of `rules.py`; here they are applied. A frame changes the state of both sides in the
+same way, the sender's when it sends, the receiver's when it receives: so the same function, `Connection._turn`, serves both
+directions.
 
 Crossing in flight. The broker may end a channel with ERROR while frames of the client for it are under way. It ignores what
 comes for a channel that it ended, until the client opens the number again. It must remember only the last `max_channels`
@@ -25,7 +14,6 @@ Events are `Received`, `Violation` and `Ended`. PING is answered here and is no 
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -56,130 +44,44 @@ from sparrow.protocol.native.messages import (
     Pong,
     Welcome,
 )
+from sparrow.protocol.native.rules import (
+    AFTER_OWN_GOODBYE,
+    AFTER_PEERS_GOODBYE,
+    MAX_CHANNEL_NUMBER,
+    MAX_CHANNELS,
+    MAX_PAYLOAD_BYTES,
+    MAY_SEND,
+    ON_CHANNEL,
+    ON_CONTROL_CHANNEL,
+    OPENS,
+    TURNING,
+    ChannelKind,
+    ChannelState,
+    Role,
+    State,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sparrow.base.errors import SparrowError
 
+__all__ = [
+    "MAX_CHANNELS",
+    "ChannelKind",
+    "ChannelState",
+    "Connection",
+    "Ended",
+    "Event",
+    "Received",
+    "Role",
+    "State",
+    "Violation",
+]
+
 MIN_VERSION = 1
-MAX_CHANNELS = 256
-MAX_CHANNEL_NUMBER = (1 << 32) - 1
 
 T = FrameType
-
-
-class Role(Enum):
-    CLIENT = "client"
-    BROKER = "broker"
-
-    @property
-    def peer(self) -> Role:
-        return Role.BROKER if self is Role.CLIENT else Role.CLIENT
-
-
-class State(Enum):
-    """Of the connection."""
-
-    AWAIT_HELLO = "await hello"
-    AWAIT_WELCOME = "await welcome"
-    OPEN = "open"
-    CLOSING = "closing"
-    CLOSED = "closed"
-
-
-class ChannelKind(Enum):
-    PRODUCER = "producer"
-    SUBSCRIPTION = "subscription"
-
-
-class ChannelState(Enum):
-    OPENING = "opening"
-    OPEN = "open"
-    CLOSING = "closing"
-
-
-# ── the tables ────────────────────────────────────────────────────────────────────────────────────
-
-Types: TypeAlias = frozenset[int]
-
-
-def _types(*kinds: FrameType) -> Types:
-    return frozenset(int(kind) for kind in kinds)
-
-
-_NOTHING = _types()
-
-_CLIENT_OPEN = _types(
-    T.PING, T.PONG, T.GOODBYE, T.ERROR, T.REQUEST,
-    T.OPEN_PRODUCER, T.PUBLISH,
-    T.SUBSCRIBE, T.CREDIT, T.PULL, T.UPDATE, T.REVOKED, T.COMMIT,
-    T.CLOSE,
-)  # fmt: skip
-_BROKER_OPEN = _types(
-    T.PING, T.PONG, T.GOODBYE, T.ERROR, T.RESPONSE,
-    T.PRODUCER_OPENED, T.CONFIRM,
-    T.SUBSCRIBED, T.PULLED, T.DELIVER, T.ASSIGNED, T.REVOKE,
-    T.CLOSED,
-)  # fmt: skip
-
-MAY_SEND: Final[dict[tuple[Role, State], Types]] = {
-    (Role.CLIENT, State.AWAIT_HELLO): _types(T.HELLO, T.ERROR),
-    (Role.CLIENT, State.AWAIT_WELCOME): _types(T.ERROR),
-    (Role.CLIENT, State.OPEN): _CLIENT_OPEN,
-    (Role.CLIENT, State.CLOSED): _NOTHING,
-    (Role.BROKER, State.AWAIT_HELLO): _types(T.ERROR, T.GOODBYE),
-    (Role.BROKER, State.AWAIT_WELCOME): _types(T.WELCOME, T.ERROR, T.GOODBYE),
-    (Role.BROKER, State.OPEN): _BROKER_OPEN,
-    (Role.BROKER, State.CLOSED): _NOTHING,
-}
-"""What a side may send in a state of the connection. CLOSING is in the two tables that follow."""
-
-AFTER_OWN_GOODBYE: Final[dict[Role, Types]] = {
-    Role.CLIENT: _types(T.PING, T.PONG, T.ERROR),
-    Role.BROKER: _BROKER_OPEN - _types(T.GOODBYE, T.PRODUCER_OPENED, T.SUBSCRIBED),
-}
-"""Who said goodbye opens nothing any more; a broker still finishes what it owes."""
-
-AFTER_PEERS_GOODBYE: Final[dict[Role, Types]] = {
-    Role.CLIENT: _CLIENT_OPEN - _types(T.OPEN_PRODUCER, T.SUBSCRIBE, T.PUBLISH),
-    Role.BROKER: _BROKER_OPEN,
-}
-"""Binds the sender alone: what was under way before it read the goodbye is no violation."""
-
-ON_CONTROL_CHANNEL: Final[dict[Role, Types]] = {
-    Role.CLIENT: _types(T.HELLO, T.PING, T.PONG, T.GOODBYE, T.ERROR, T.REQUEST),
-    Role.BROKER: _types(T.WELCOME, T.PING, T.PONG, T.GOODBYE, T.ERROR, T.RESPONSE),
-}
-
-OPENS: Final[dict[int, ChannelKind]] = {
-    int(T.OPEN_PRODUCER): ChannelKind.PRODUCER,
-    int(T.SUBSCRIBE): ChannelKind.SUBSCRIPTION,
-}
-
-ON_CHANNEL: Final[dict[tuple[Role, ChannelKind, ChannelState], Types]] = {
-    (Role.CLIENT, ChannelKind.PRODUCER, ChannelState.OPENING): _types(T.CLOSE),
-    (Role.CLIENT, ChannelKind.PRODUCER, ChannelState.OPEN): _types(T.PUBLISH, T.CLOSE),
-    (Role.CLIENT, ChannelKind.PRODUCER, ChannelState.CLOSING): _NOTHING,
-    (Role.BROKER, ChannelKind.PRODUCER, ChannelState.OPENING): _types(T.PRODUCER_OPENED, T.ERROR),
-    (Role.BROKER, ChannelKind.PRODUCER, ChannelState.OPEN): _types(T.CONFIRM, T.ERROR),
-    (Role.BROKER, ChannelKind.PRODUCER, ChannelState.CLOSING): _types(
-        T.PRODUCER_OPENED, T.CONFIRM, T.ERROR, T.CLOSED
-    ),
-    (Role.CLIENT, ChannelKind.SUBSCRIPTION, ChannelState.OPENING): _types(T.CLOSE),
-    (Role.CLIENT, ChannelKind.SUBSCRIPTION, ChannelState.OPEN): _types(
-        T.CREDIT, T.PULL, T.UPDATE, T.REVOKED, T.COMMIT, T.CLOSE
-    ),
-    (Role.CLIENT, ChannelKind.SUBSCRIPTION, ChannelState.CLOSING): _NOTHING,
-    (Role.BROKER, ChannelKind.SUBSCRIPTION, ChannelState.OPENING): _types(T.SUBSCRIBED, T.ERROR),
-    (Role.BROKER, ChannelKind.SUBSCRIPTION, ChannelState.OPEN): _types(
-        T.PULLED, T.DELIVER, T.ASSIGNED, T.REVOKE, T.RESPONSE, T.ERROR
-    ),
-    (Role.BROKER, ChannelKind.SUBSCRIPTION, ChannelState.CLOSING): _types(
-        T.SUBSCRIBED, T.PULLED, T.DELIVER, T.ASSIGNED, T.REVOKE, T.RESPONSE, T.ERROR, T.CLOSED
-    ),
-}
-"""What a side may send on a channel. In CLOSING the broker's frames from before it read CLOSE are still under way."""
 
 
 # ── events ────────────────────────────────────────────────────────────────────────────────────────
@@ -211,22 +113,21 @@ Event: TypeAlias = Received | Violation | Ended
 class _Codec(NamedTuple):
     name: str
     flags: int
+    max_bytes: int
     decode: Callable[[Buffer], Head]
 
 
 _CODECS: Final[dict[int, _Codec]] = {
     int(kind): _Codec(
-        kind.name, FLAG_BATCHES if kind in CARRIES_BATCHES else 0, msgspec.msgpack.Decoder(head).decode
+        kind.name,
+        FLAG_BATCHES if kind in CARRIES_BATCHES else 0,
+        MAX_PAYLOAD_BYTES.get(int(kind), frames.MAX_LENGTH_BYTES),
+        msgspec.msgpack.Decoder(head).decode,
     )
     for kind, head in HEADS.items()
 }
 _KIND_OF: Final[dict[type[Head], int]] = {head: int(kind) for head, kind in TYPE_OF.items()}
 _encode_head = msgspec.msgpack.Encoder().encode
-_TURNING: Final = _types(
-    T.HELLO, T.WELCOME, T.PING, T.GOODBYE, T.ERROR, T.CLOSE, T.CLOSED,
-    T.OPEN_PRODUCER, T.PRODUCER_OPENED, T.SUBSCRIBE, T.SUBSCRIBED,
-)  # fmt: skip
-"""The types that change a state; all others pass."""
 _PING = int(T.PING)
 
 
@@ -385,6 +286,8 @@ class Connection:
             if self._is_late(kind, number):
                 return
             self._check_receivable(kind, number)
+        if len(payload) > codec.max_bytes:
+            raise _payload_too_large(codec, len(payload))
         batches = None
         if flags:
             payload, batches = split_payload(payload)
@@ -394,7 +297,7 @@ class Connection:
             raise BadFrame(
                 f"The head of {codec.name} on channel {number} does not decode: {error}. See docs/protocol.md for its fields."
             ) from error
-        if kind in _TURNING and not self._receive_turn(kind, number, head):
+        if kind in TURNING and not self._receive_turn(kind, number, head):
             return
         self._events.append(Received(number, head, batches))
 
@@ -481,12 +384,12 @@ class Connection:
         """Queue a frame.
 
         Args:
-            batches: record batches, whole ones; only with PUBLISH and DELIVER, and there always. They are not copied: leave
+            batches: record batches, whole ones; with PUBLISH, DELIVER and LEASED always, else never. They are not copied: leave
                 them alone until they are written.
 
         Raises:
             ConnectionLost: the connection is closed.
-            FrameTooLarge: the frame is over the limit that the broker told; nothing was queued.
+            FrameTooLarge: the frame is over the limit that the broker told, or over that of its type; nothing was queued.
             InternalError: the peer may not get such a frame now: a bug of the caller.
         """
         kind = _KIND_OF[type(head)]
@@ -494,7 +397,7 @@ class Connection:
         if kind not in self._may_send or found is None or kind not in found.sends:
             self._check_sendable(kind, channel)
         self._queue(kind, channel, head, batches)
-        if kind in _TURNING:
+        if kind in TURNING:
             self._turn(kind, channel, head, self.role)
 
     def data_to_send(self) -> list[Buffer]:
@@ -523,15 +426,18 @@ class Connection:
     def _queue(
         self, kind: int, channel: int, head: Head, batches: Buffer | Sequence[Buffer] | None = None
     ) -> None:
-        if (batches is not None) != (kind in CARRIES_BATCHES):
+        codec = _CODECS[kind]
+        if (batches is not None) != bool(codec.flags):
             raise InternalError(
-                f"{_CODECS[kind].name} is sent {'with' if batches is not None else 'without'} batches."
+                f"{codec.name} is sent {'with' if batches is not None else 'without'} batches."
             )
-        limit = self._decoder.max_frame_bytes
+        payload = _encode_head(head)
+        if len(payload) > codec.max_bytes:
+            raise _payload_too_large(codec, len(payload))
         try:
-            self._out += encode_frame(kind, channel, _encode_head(head), batches, limit)
+            self._out += encode_frame(kind, channel, payload, batches, self._decoder.max_frame_bytes)
         except FrameTooLarge as error:
-            raise FrameTooLarge(f"{_CODECS[kind].name} cannot be sent: {error.text}") from None
+            raise FrameTooLarge(f"{codec.name} cannot be sent: {error.text}") from None
 
     # ── rules for both directions ─────────────────────────────────────────────────────────────────
 
@@ -619,3 +525,9 @@ class Connection:
 
 def _error_frame(error: SparrowError) -> Error:
     return Error(error.code, error.text, error.retriable)
+
+
+def _payload_too_large(codec: _Codec, size_bytes: int) -> FrameTooLarge:
+    return FrameTooLarge(
+        f"{codec.name} has {size_bytes} bytes; this type has at most {codec.max_bytes}: send several."
+    )

@@ -26,10 +26,13 @@ REST_OF_HEADER_BYTES = HEADER_BYTES - LENGTH_BYTES
 HEAD_SIZE_BYTES = 4
 
 FLAG_BATCHES = 0x01
+MAX_LENGTH_BYTES = (1 << 32) - 1
+"""What the length field can say."""
 MAX_FRAME_BYTES = 16 << 20
 MAX_FRAME_BYTES_BEFORE_WELCOME = 64 << 10
 HEAD_RESERVE_BYTES = 1024
-"""A batch is at most the frame limit less this, so that what was published fits into a DELIVER, whose head is longer."""
+"""A batch is at most the frame limit less this, so that what was published fits into a DELIVER or LEASED, whose heads are
+longer."""
 LARGE_PIECE_BYTES = 32 << 10
 """A piece of a frame of that size is kept as it came, with the chunk that it is part of."""
 JOIN_BELOW_BYTES = 2048

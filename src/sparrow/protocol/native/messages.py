@@ -2,7 +2,7 @@
 
 Each payload is a msgpack array: fields by position, so that a later version appends fields with defaults and an older peer
 ignores what it does not know. A frame with the flag BATCHES carries raw record batches behind its head. Which side may send
-what, and when, is in `connection.py`; the bytes are drawn in `docs/protocol.md`.
+what, and when, is in `rules.py`; the bytes are drawn in `docs/protocol.md`.
 
 Conventions: offsets, sizes and times are integers; times in ms; `partition` -1 means "not chosen"; -1 means "none" for
 offsets and timestamps. A `ref` is chosen by the client, unique among its unanswered calls on that channel, and comes back
@@ -23,7 +23,7 @@ CONTROL_CHANNEL = 0
 
 
 class FrameType(IntEnum):
-    """Type byte of a frame. 0x50-0x5F is kept for queues."""
+    """Type byte of a frame."""
 
     HELLO = 0x01
     WELCOME = 0x02
@@ -50,6 +50,29 @@ class FrameType(IntEnum):
     COMMIT = 0x3A
     CLOSE = 0x40
     CLOSED = 0x41
+    OPEN_QUEUE = 0x50
+    QUEUE_OPENED = 0x51
+    LEASE = 0x52
+    LEASED = 0x53
+    LEASE_DONE = 0x54
+    SETTLE = 0x55
+    SETTLED = 0x56
+    QUEUE_CREDIT = 0x57
+
+
+class SettleVerb(IntEnum):
+    """What becomes of a leased record: the verb of a `Settlement`."""
+
+    ACK = 0
+    """Done: never delivered again."""
+    NACK = 1
+    """Failed: delivered again after a delay, or moved to the dead letters at the delivery limit."""
+    REJECT = 2
+    """To the dead letters at once."""
+    EXTEND = 3
+    """Goes on: the lease ends later."""
+    RETURN = 4
+    """Not looked at: ready again at once, and this delivery does not count."""
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -314,11 +337,121 @@ class Commit(Head, frozen=True):
     offsets: list[OffsetCommit]
 
 
+# ── queues ────────────────────────────────────────────────────────────────────────────────────────
+
+
+class OpenQueue(Head, frozen=True):
+    """Opens the channel as a consumer of a queue, whose records are leased to it."""
+
+    queue: str
+    consumer_id: str = ""
+    """"" asks for a new one; a reconnecting consumer gives its own and may settle what it still holds."""
+    subscriber: str = ""
+    """Whose part of an "all of" queue it takes; "" for all other queues."""
+    prefetch: int = 0
+    """Records that this consumer may hold leased; 0: as the queue's policy says."""
+    push: bool = True
+    """True: LEASED as long as there is credit. False: only as answers to LEASE."""
+    credit: int = 0
+    """Records that may be pushed to begin with; every pushed record takes one."""
+    max_deliver_bytes: int = 1 << 20
+    """Upper bound for the batches that one lease of a push brings (a larger batch still comes whole)."""
+    create: bool = False
+    """Make the queue, with the default policy, if there is none of that name."""
+
+
+class QueueOpened(Head, frozen=True):
+    consumer_id: str
+    lease_ms: int
+    """How long a lease lasts, counted by the broker from when it leased."""
+    prefetch: int = 0
+    """Records that this consumer may hold leased; 0: no limit."""
+    subscriber: str = ""
+
+
+class Lease(Head, frozen=True):
+    """Asks for records, on a channel that does not push; waits for the first at most `wait_ms`."""
+
+    ref: int
+    max_records: int
+    max_bytes: int = 1 << 20
+    wait_ms: int = 0
+
+
+class Leased(Head, frozen=True):
+    """Records of one partition are leased; their batches follow the head, whole: skip the records that no range names."""
+
+    ref: int
+    """The LEASE that it answers, -1 when pushed."""
+    topic: str
+    partition: int
+    lease_ms: int
+    """How much is left of the lease."""
+    ranges: list[tuple[int, int, int]]
+    """First offset, last offset, which delivery of these records it is (from 1). Offsets without a record (of a compacted topic,
+    say) are in no range."""
+
+
+class LeaseDone(Head, frozen=True):
+    """Ends the answer to LEASE; `records` 0 is an answer too."""
+
+    ref: int
+    records: int = 0
+
+
+class Settlement(Head, frozen=True):
+    """One verb for ranges of leased records of one partition."""
+
+    verb: int
+    """A `SettleVerb`; an unknown number is answered by a failure."""
+    topic: str
+    partition: int
+    ranges: list[tuple[int, int]]
+    """First and last offset."""
+    delay_ms: int = -1
+    """NACK: until they are ready again, -1 as the queue's policy says. EXTEND: from now on, -1 the queue's lease time."""
+    text: str = ""
+    """NACK: the error; REJECT: the reason. Kept with a dead letter."""
+
+
+class Settle(Head, frozen=True):
+    """Settles leased records. Takes effect at once and in order; answered by SETTLED when durable. At most 256 KiB."""
+
+    ref: int
+    settlements: list[Settlement]
+
+
+class SettleFailure(Head, frozen=True):
+    """A range that is as it was, because not all of its records were leased by this consumer."""
+
+    settlement: int
+    """Index in SETTLE."""
+    range: int
+    """Index among the ranges of that settlement."""
+    code: str
+    text: str
+    retriable: bool = False
+
+
+class Settled(Head, frozen=True):
+    """The answer to SETTLE; a range without a failure is settled, on stable storage."""
+
+    ref: int
+    failures: list[SettleFailure] = []
+
+
+class QueueCredit(Head, frozen=True):
+    """Adds to the records that may be pushed."""
+
+    records: int
+
+
 # ── the end of a channel ──────────────────────────────────────────────────────────────────────────
 
 
 class Close(Head, frozen=True):
-    """The client is done with the channel. Unconfirmed publishes are still confirmed before CLOSED."""
+    """The client is done with the channel. Unconfirmed publishes are still confirmed and settlements answered before CLOSED; what a
+    queue's consumer still holds is ready again at once, and its delivery does not count."""
 
 
 class Closed(Head, frozen=True):
@@ -351,6 +484,14 @@ HEADS: dict[FrameType, type[Head]] = {
     FrameType.COMMIT: Commit,
     FrameType.CLOSE: Close,
     FrameType.CLOSED: Closed,
+    FrameType.OPEN_QUEUE: OpenQueue,
+    FrameType.QUEUE_OPENED: QueueOpened,
+    FrameType.LEASE: Lease,
+    FrameType.LEASED: Leased,
+    FrameType.LEASE_DONE: LeaseDone,
+    FrameType.SETTLE: Settle,
+    FrameType.SETTLED: Settled,
+    FrameType.QUEUE_CREDIT: QueueCredit,
 }
 TYPE_OF: dict[type[Head], FrameType] = {head: kind for kind, head in HEADS.items()}
-CARRIES_BATCHES = frozenset({FrameType.PUBLISH, FrameType.DELIVER})
+CARRIES_BATCHES = frozenset({FrameType.PUBLISH, FrameType.DELIVER, FrameType.LEASED})

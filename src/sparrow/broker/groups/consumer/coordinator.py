@@ -39,10 +39,10 @@ from sparrow.broker.groups.consumer.group import ConsumerGroup
 from sparrow.broker.groups.consumer.member import JOIN_EPOCH, HeartbeatAnswer
 from sparrow.broker.groups.consumer.protocol import PROTOCOL_TYPE
 from sparrow.broker.groups.consumer.topics import TopicCatalog, TopicView
-from sparrow.broker.groups.consumer.writes import ConsumerWrites
 from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType
 from sparrow.broker.groups.family import GROUPS_PER_TURN
 from sparrow.broker.groups.topic_regexes import TopicRegexes
+from sparrow.broker.groups.writes import GroupWrites
 
 if TYPE_CHECKING:
     from sparrow.broker.groups.classic.group import ClassicGroup
@@ -111,7 +111,7 @@ class ConsumerGroups:
         self._groups: dict[str, ConsumerGroup] = {}
         self._populated: set[str] = set()
         """Groups of which the roof knows that they have members."""
-        self._writes = ConsumerWrites(roof.meta)
+        self._writes = GroupWrites[ConsumerGroup](roof.meta, facts.writes)
 
     async def load(self) -> None:
         """Read the groups of earlier runs. Sessions of their members begin now.

@@ -56,8 +56,8 @@ def describe_consumer(group: ConsumerGroup, topics: TopicCatalog) -> ConsumerDes
     members = tuple(
         ConsumerMemberDescription(
             member,
-            _named(member.assigned, topics),
-            _named(group.targets.get(member.member_id, NOTHING), topics),
+            named(member.assigned, topics),
+            named(group.targets.get(member.member_id, NOTHING), topics),
         )
         for _, member in sorted(group.members.items())
     )
@@ -87,14 +87,15 @@ def _describe_member(group: ConsumerGroup, member: ConsumerMember, topics: Topic
         tuple(sorted(group.topics_of(member))),
         member.epoch,
         not member.is_away,
-        _flat(member.assigned, topics),
-        _flat(member.pending_revocation, topics),
+        flat(member.assigned, topics),
+        flat(member.pending_revocation, topics),
         member.instance_id,
         member.client_host,
     )
 
 
-def _named(partitions: Assignment, topics: TopicCatalog) -> tuple[TopicPartitions, ...]:
+def named(partitions: Assignment, topics: TopicCatalog) -> tuple[TopicPartitions, ...]:
+    """Partitions by topic, with names; those of topics that are gone are left out."""
     found = ((topics.find_id(topic_id), numbers) for topic_id, numbers in by_topic(partitions).items())
     return tuple(
         TopicPartitions(topic.topic_id, topic.name, tuple(numbers))
@@ -103,5 +104,6 @@ def _named(partitions: Assignment, topics: TopicCatalog) -> tuple[TopicPartition
     )
 
 
-def _flat(partitions: Assignment, topics: TopicCatalog) -> tuple[NamedPartition, ...]:
-    return tuple((part.name, number) for part in _named(partitions, topics) for number in part.partitions)
+def flat(partitions: Assignment, topics: TopicCatalog) -> tuple[NamedPartition, ...]:
+    """Partitions by name, likewise."""
+    return tuple((part.name, number) for part in named(partitions, topics) for number in part.partitions)

@@ -1,39 +1,40 @@
-"""Consumer groups in the meta store.
-
-A group is a fact of kind "consumer-group" (key: its name) and one of kind "consumer-group-member" for each member (key: the JSON array
-[group, member id]), so that a change of one member of many writes little. Values are msgpack arrays that begin with a format
-version; new fields are appended, with a default. Topic ids are 16 bytes.
-"""
+"""Consumer groups in the meta store: facts of kind "consumer-group" and "consumer-group-member", as `stored` says."""
 
 from __future__ import annotations
 
-import uuid
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from sparrow.base.errors import DirectoryUnreadable, InvalidArgument, NewerFormat
 from sparrow.broker.groups.consumer.member import (
     Assignment,
     ClassicMetadata,
     ConsumerMember,
     MemberState,
-    by_topic,
 )
-from sparrow.meta.checks import MAX_NAME_BYTES
+from sparrow.broker.groups.stored import (
+    StoredPartitions,
+    check_storable,
+    member_key,
+    names_of,
+    pack,
+    read,
+    unpack,
+)
 from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from sparrow.broker.groups.consumer.group import Changes, ConsumerGroup
-    from sparrow.meta.store import Fact, MetaStore, Write
+    from sparrow.broker.groups.changes import Changes
+    from sparrow.broker.groups.consumer.group import ConsumerGroup
+    from sparrow.meta.store import MetaStore, Write
+
+__all__ = ["GROUP_KIND", "MEMBER_KIND", "check_storable", "deletes", "load", "writes"]
 
 GROUP_KIND: Final = "consumer-group"
 MEMBER_KIND: Final = "consumer-group-member"
-MAX_SAID_BYTES: Final = 1 << 20
 _VERSION: Final = 1
-_Partitions = dict[bytes, list[int]]
 
 
 class _GroupFact(msgspec.Struct, array_like=True):
@@ -58,16 +59,14 @@ class _MemberFact(msgspec.Struct, array_like=True):
     epoch: int
     previous_epoch: int
     state: int
-    assigned: _Partitions
-    pending_revocation: _Partitions
-    target: _Partitions
+    assigned: StoredPartitions
+    pending_revocation: StoredPartitions
+    target: StoredPartitions
 
 
-F = TypeVar("F", _GroupFact, _MemberFact)
 _encode = msgspec.msgpack.Encoder().encode
 _decode_group = msgspec.msgpack.Decoder(_GroupFact).decode
 _decode_member = msgspec.msgpack.Decoder(_MemberFact).decode
-_decode_key = msgspec.json.Decoder(tuple[str, str]).decode
 
 
 def writes(group: ConsumerGroup, changes: Changes) -> list[Write]:
@@ -78,7 +77,7 @@ def writes(group: ConsumerGroup, changes: Changes) -> list[Write]:
         fact = _GroupFact(_VERSION, group.epoch, group.assignment_epoch, group.digest, names)
         result.append(Put(GROUP_KIND, group.name, _encode(fact)))
     for member_id in sorted(changes.members):
-        key = _member_key(group.name, member_id)
+        key = member_key(group.name, member_id)
         member = group.members.get(member_id)
         if member is None:
             result.append(Delete(MEMBER_KIND, key))
@@ -88,32 +87,11 @@ def writes(group: ConsumerGroup, changes: Changes) -> list[Write]:
     return result
 
 
-def check_storable(group: str, member_id: str, *said: str | bytes) -> None:
-    """Whether the store can keep a member. One that it cannot keep would stand in the way of all that the group writes.
-
-    Args:
-        said: what the member says of itself that has no limit of its own.
-
-    Raises:
-        InvalidArgument: the names, or what it says, are too long.
-    """
-    if len(_member_key(group, member_id).encode()) > MAX_NAME_BYTES:
-        raise InvalidArgument(
-            f"The names of group {group[:40]!r} and of its member {member_id[:40]!r} are too long together: they have"
-            f" {len(group) + len(member_id)} characters."
-        )
-    size = sum(len(each) for each in said)
-    if size > MAX_SAID_BYTES:
-        raise InvalidArgument(
-            f"The subscription of member {member_id!r} has {size} bytes; at most {MAX_SAID_BYTES} are possible."
-        )
-
-
 def deletes(name: str, member_ids: Iterable[str]) -> list[Write]:
     """What makes the store forget a group."""
     return [
         Delete(GROUP_KIND, name),
-        *(Delete(MEMBER_KIND, _member_key(name, each)) for each in sorted(member_ids)),
+        *(Delete(MEMBER_KIND, member_key(name, each)) for each in sorted(member_ids)),
     ]
 
 
@@ -125,7 +103,7 @@ async def load(meta: MetaStore, make: Callable[[str], ConsumerGroup]) -> list[Co
     """
     groups: dict[str, ConsumerGroup] = {}
     for fact in await meta.scan(GROUP_KIND):
-        stored = _read(fact, _decode_group)
+        stored = read(fact, _decode_group, _VERSION)
         group = groups[fact.key] = make(fact.key)
         group.epoch, group.assignment_epoch, group.digest = (
             stored.epoch,
@@ -134,17 +112,13 @@ async def load(meta: MetaStore, make: Callable[[str], ConsumerGroup]) -> list[Co
         )
         group.regexes = {regex: frozenset(names) for regex, names in stored.regexes.items()}
     for fact in await meta.scan(MEMBER_KIND):
-        name, member_id = _key_of(fact)
+        name, member_id = names_of(fact)
         owner = groups.get(name)
         if owner is not None:
-            owner.restore([_member(member_id, _read(fact, _decode_member))])
+            owner.restore([_member(member_id, read(fact, _decode_member, _VERSION))])
     for group in groups.values():
         group.take_changes()
     return list(groups.values())
-
-
-def _member_key(group: str, member_id: str) -> str:
-    return msgspec.json.encode((group, member_id)).decode()
 
 
 def _member_fact(member: ConsumerMember, target: Assignment) -> _MemberFact:
@@ -163,9 +137,9 @@ def _member_fact(member: ConsumerMember, target: Assignment) -> _MemberFact:
         member.epoch,
         member.previous_epoch,
         member.state.value,
-        _pack(member.assigned),
-        _pack(member.pending_revocation),
-        _pack(target),
+        pack(member.assigned),
+        pack(member.pending_revocation),
+        pack(target),
     )
 
 
@@ -184,44 +158,7 @@ def _member(member_id: str, stored: _MemberFact) -> tuple[ConsumerMember, Assign
         epoch=stored.epoch,
         previous_epoch=stored.previous_epoch,
         state=MemberState(stored.state),
-        assigned=_unpack(stored.assigned),
-        pending_revocation=_unpack(stored.pending_revocation),
+        assigned=unpack(stored.assigned),
+        pending_revocation=unpack(stored.pending_revocation),
     )
-    return member, _unpack(stored.target)
-
-
-def _pack(partitions: Assignment) -> _Partitions:
-    return {topic_id.bytes: numbers for topic_id, numbers in by_topic(partitions).items()}
-
-
-def _unpack(stored: _Partitions) -> Assignment:
-    return frozenset(
-        (uuid.UUID(bytes=topic_id), number) for topic_id, numbers in stored.items() for number in numbers
-    )
-
-
-def _key_of(fact: Fact) -> tuple[str, str]:
-    try:
-        return _decode_key(fact.key)
-    except msgspec.DecodeError as error:
-        raise _unreadable(fact, error) from error
-
-
-def _read(fact: Fact, decode: Callable[[bytes], F]) -> F:
-    try:
-        stored = decode(fact.value)
-    except msgspec.DecodeError as error:
-        raise _unreadable(fact, error) from error
-    if stored.version > _VERSION:
-        raise NewerFormat(
-            f"{fact.kind} {fact.key!r} was stored by a newer Sparrow (format {stored.version}, known is {_VERSION}); use that"
-            " version."
-        )
-    return stored
-
-
-def _unreadable(fact: Fact, error: Exception) -> DirectoryUnreadable:
-    return DirectoryUnreadable(
-        f"The meta store holds a {fact.kind} that cannot be read, {fact.key!r}: {error}. Put back a backup of the data directory,"
-        " or delete this fact."
-    )
+    return member, unpack(stored.target)

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import GroupFull, StaleMemberEpoch, UnknownMember
+from sparrow.broker.groups.changes import Changes
 from sparrow.broker.groups.consumer.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Wish
 from sparrow.broker.groups.consumer.checks import check_epoch, check_instance, check_released
 from sparrow.broker.groups.consumer.member import (
@@ -51,17 +52,6 @@ class Fenced(Enum):
     NOT_REVOKED = "it did not give up its partitions within its rebalance timeout"
     NOT_JOINED = "it did not join again within its rebalance timeout"
     NOT_SYNCED = "it did not ask for its assignment within its rebalance timeout"
-
-
-@dataclass(slots=True)
-class Changes:
-    """What is not in the store yet: the group itself, and members by id (those that are gone, too)."""
-
-    group: bool = False
-    members: set[str] = field(default_factory=set)
-
-    def __bool__(self) -> bool:
-        return self.group or bool(self.members)
 
 
 class ConsumerGroup:

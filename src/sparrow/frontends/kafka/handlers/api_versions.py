@@ -28,9 +28,10 @@ FEATURES: dict[str, tuple[int, int, int]] = {
     # name: lowest supported, highest supported, finalized level
     "group.version": (0, 1, 1),
     "metadata.version": (7, 29, 29),
+    "share.version": (0, 1, 1),
     "transaction.version": (0, 2, 2),
 }
-"""KIP-584. Levels decide what clients use: transaction.version 2 switches KIP-890 on, group.version 1 KIP-848."""
+"""KIP-584. Levels decide what clients use: transaction.version 2 switches KIP-890 on, group.version 1 KIP-848, share.version 1 KIP-932."""
 _FIRST_WITH_LEVEL_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -19,12 +20,13 @@ from kio.schema.types import BrokerId, GroupId
 from kio.static.primitive import i32
 
 from sparrow.base.errors import SparrowError, UnknownGroup
-from sparrow.broker.access.authz import ResourceType
+from sparrow.broker.access.authz import Operation, ResourceType
 from sparrow.broker.groups.description import GroupState
 from sparrow.broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from sparrow.frontends.kafka.acl_codes import authorized_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.group_codes import group_code, state_word
+from sparrow.frontends.kafka.refusals import Refusal
 
 if TYPE_CHECKING:
     from kio.schema.delete_groups.v2.request import DeleteGroupsRequest
@@ -42,6 +44,9 @@ _RESOURCES: Final = {_GROUP: ResourceType.GROUP, _TRANSACTION: ResourceType.TRAN
 _INTERNAL_TOPICS: Final = {_GROUP: CONSUMER_OFFSETS, _TRANSACTION: TRANSACTION_STATE}
 _NOT_ASKED: Final = i32(-(1 << 31))
 _REPORTS_UNKNOWN_SINCE: Final = 6
+_KNOWS_SHARE_PARTITIONS_SINCE: Final = 6
+_SHARE_PARTITION: Final = re.compile(r"(?s:.*\S.*):[A-Za-z0-9_-]{22}:[+-]?\d{1,10}")
+"""Group, topic id in base64, partition."""
 
 
 # ── FindCoordinator ───────────────────────────────────────────────────────────────────────────────
@@ -77,12 +82,10 @@ async def _ensure_internal_topic(key_type: int, found: tuple[Coordinator, ...], 
 
 
 def _coordinator(key_type: int, key: str, call: Call) -> Coordinator:
-    resource = _RESOURCES.get(key_type)
-    if resource is None:
-        # Share groups' coordinators are found by brokers alone (KIP-932).
-        return _no_coordinator(key, ErrorCode.invalid_request, f"Key type {key_type} is not served here.")
     try:
-        call.broker.group_verbs.check_coordinator(resource, key, principal=call.principal)
+        _check_key(key_type, key, call)
+    except Refusal as refusal:
+        return _no_coordinator(key, refusal.code, refusal.text)
     except SparrowError as error:
         return _no_coordinator(key, group_code(error), error.text)
     host, port = call.frontend.advertised(call.connection)
@@ -94,6 +97,23 @@ def _coordinator(key_type: int, key: str, call: Call) -> Coordinator:
         error_code=ErrorCode.none,
         error_message=None,
     )
+
+
+def _check_key(key_type: int, key: str, call: Call) -> None:
+    """Whether the caller may know who coordinates this. Members of share groups look for the group's coordinator; that of a share partition
+    is looked for by brokers alone (KIP-932).
+
+    Raises:
+        Refusal, NotAuthorized
+    """
+    if key_type == _SHARE and call.version >= _KNOWS_SHARE_PARTITIONS_SINCE:
+        call.broker.require_cluster(call.principal, Operation.CLUSTER_ACTION)
+        if _SHARE_PARTITION.fullmatch(key) is None:
+            raise Refusal(ErrorCode.invalid_request, f"{key[:100]!r} is no group:topicId:partition.")
+    elif key_type in _RESOURCES:
+        call.broker.group_verbs.check_coordinator(_RESOURCES[key_type], key, principal=call.principal)
+    else:
+        raise Refusal(ErrorCode.invalid_request, f"Key type {key_type} is not served here.")
 
 
 def _no_coordinator(key: str, code: ErrorCode, text: str) -> Coordinator:

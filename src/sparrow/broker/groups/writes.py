@@ -1,4 +1,4 @@
-"""Writes what changed of consumer groups, each group's changes in their order.
+"""Writes what changed of groups whose members heartbeat (consumer, share), each group's changes in their order.
 
 Whoever answers a member waits with `flush` for all that the group has become until then, so that no member is told what a
 crash could undo. What could not be written is kept, and written with the group's next change.
@@ -7,23 +7,40 @@ crash could undo. What could not be written is kept, and written with the group'
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.groups.consumer import facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.broker.groups.consumer.group import Changes, ConsumerGroup
+    from sparrow.broker.groups.changes import Changes
     from sparrow.meta.store import MetaStore, Write
 
 
-class ConsumerWrites:
-    """Loop thread only."""
+class Changing(Protocol):
+    """A group that notes what of it is to be written."""
 
-    def __init__(self, meta: MetaStore) -> None:
+    name: str
+    changes: Changes
+
+    def take_changes(self) -> Changes: ...
+
+
+G = TypeVar("G", bound=Changing)
+
+
+class GroupWrites(Generic[G]):
+    """Loop thread only.
+
+    Args:
+        facts: what makes the store know these changes of a group.
+    """
+
+    def __init__(self, meta: MetaStore, facts: Callable[[G, Changes], list[Write]]) -> None:
         self._meta = meta
+        self._facts = facts
         self._last: dict[str, asyncio.Task[None]] = {}
         """The last write of each group that is not over."""
         self._also: dict[str, list[Write]] = {}
@@ -32,11 +49,11 @@ class ConsumerWrites:
         """Have facts written in one batch with the next change of a group: those of what it was or becomes."""
         self._also[group] = [*self._also.get(group, ()), *writes]
 
-    def has_any(self, group: ConsumerGroup) -> bool:
+    def has_any(self, group: G) -> bool:
         """Whether something of a group is not even on its way."""
         return bool(group.changes) or group.name in self._also
 
-    def begin(self, group: ConsumerGroup) -> None:
+    def begin(self, group: G) -> None:
         """Write what changed; nobody waits."""
         if self.has_any(group):
             task = asyncio.get_running_loop().create_task(
@@ -45,7 +62,7 @@ class ConsumerWrites:
             self._last[group.name] = task
             task.add_done_callback(lambda done: self._written(group.name, done))
 
-    async def flush(self, group: ConsumerGroup) -> None:
+    async def flush(self, group: G) -> None:
         """Return when all that the group is now is durable. A caller that is cancelled stops waiting, the write goes on.
 
         Raises:
@@ -55,15 +72,15 @@ class ConsumerWrites:
         if self.has_any(group):  # an earlier write failed, whose changes the answer may tell of
             await self._begun(group)
 
-    async def _begun(self, group: ConsumerGroup) -> None:
+    async def _begun(self, group: G) -> None:
         self.begin(group)
         last = self._last.get(group.name)
         if last is not None:
             await asyncio.shield(last)
 
-    async def _write(self, group: ConsumerGroup, changes: Changes, also: list[Write]) -> None:
+    async def _write(self, group: G, changes: Changes, also: list[Write]) -> None:
         try:
-            await self._meta.write([*also, *facts.writes(group, changes)])
+            await self._meta.write([*also, *self._facts(group, changes)])
         except SparrowError:
             group.changes.group |= changes.group
             group.changes.members |= changes.members

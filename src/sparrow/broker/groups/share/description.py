@@ -1,0 +1,76 @@
+"""What is told of a share group from outside (ShareGroupDescribe), and in the common form of all kinds of groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparrow.broker.groups.consumer.description import TopicPartitions, flat, named
+from sparrow.broker.groups.description import (
+    GroupDescription,
+    GroupState,
+    GroupType,
+    MemberDescription,
+)
+from sparrow.broker.groups.share import assignor
+
+if TYPE_CHECKING:
+    from sparrow.broker.groups.consumer.topics import TopicCatalog
+    from sparrow.broker.groups.share.group import ShareGroup
+    from sparrow.broker.groups.share.member import ShareMember
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMemberDescription:
+    """A member with what it has."""
+
+    member: ShareMember
+    assigned: tuple[TopicPartitions, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareDescription:
+    """A share group as Kafka describes it. `topics`: names of which its members have partitions."""
+
+    group: str
+    state: GroupState
+    epoch: int
+    assignment_epoch: int
+    assignor: str
+    members: tuple[ShareMemberDescription, ...]
+    topics: frozenset[str]
+
+
+def describe_share(group: ShareGroup, topics: TopicCatalog) -> ShareDescription:
+    """Everything that is known."""
+    members = tuple(
+        ShareMemberDescription(member, named(member.assigned, topics))
+        for _, member in sorted(group.members.items())
+    )
+    return ShareDescription(
+        group.name,
+        group.state,
+        group.epoch,
+        group.assignment_epoch,
+        assignor.NAME,
+        members,
+        frozenset(part.name for each in members for part in each.assigned),
+    )
+
+
+def describe(group: ShareGroup, topics: TopicCatalog) -> GroupDescription:
+    """In the common form."""
+    members = tuple(
+        MemberDescription(
+            member.member_id,
+            member.client_id,
+            member.topics,
+            member.epoch,
+            is_attached=True,
+            partitions=flat(member.assigned, topics),
+            releasing=(),
+            client_host=member.client_host,
+        )
+        for _, member in sorted(group.members.items())
+    )
+    return GroupDescription(group.name, group.state, group.epoch, members, GroupType.SHARE)

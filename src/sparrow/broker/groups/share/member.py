@@ -1,0 +1,56 @@
+"""What a share group (KIP-932) knows of a member, and what members say to it.
+
+Frozen, as in consumer groups: a change of a member is a new member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from sparrow.broker.groups.consumer.member import NOTHING, Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMember:
+    """A member of a share group."""
+
+    member_id: str
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: tuple[str, ...] = ()
+    """Subscribed names; sorted, each once."""
+    epoch: int = 0
+    """Of the target assignment that it was told."""
+    previous_epoch: int = 0
+    assigned: Assignment = NOTHING
+
+    def moved_to(self, epoch: int, assigned: Assignment) -> ShareMember:
+        """The member told another assignment; where it was is remembered for an answer that got lost."""
+        if epoch == self.epoch:
+            return self
+        return replace(self, epoch=epoch, previous_epoch=self.epoch, assigned=assigned)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareHeartbeat:
+    """A ShareGroupHeartbeat. None means: as said before."""
+
+    member_id: str
+    member_epoch: int
+    """0 joins, -1 leaves."""
+    rack_id: str | None = None
+    topics: Iterable[str] | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+    def applied_to(self, member: ShareMember) -> ShareMember:
+        """The member after what this heartbeat says of it."""
+        return replace(
+            member,
+            rack_id=member.rack_id if self.rack_id is None else self.rack_id,
+            topics=member.topics if self.topics is None else tuple(sorted(set(self.topics))),
+            client_id=self.client_id,
+            client_host=self.client_host,
+        )

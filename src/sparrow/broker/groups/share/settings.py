@@ -1,0 +1,101 @@
+"""What holds for one share group: its own configuration over the broker's, as one frozen object (Kafka's names in brackets)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparrow.broker.configs import group as names
+from sparrow.broker.configs.group import GROUP_CONFIGS
+from sparrow.broker.positions import BEGINNING, END, TIMESTAMP, Start
+
+if TYPE_CHECKING:
+    from sparrow.broker.config import BrokerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSettings:
+    """Times in milliseconds."""
+
+    session_timeout_ms: int = 45_000
+    """(share.session.timeout.ms)"""
+    heartbeat_interval_ms: int = 5_000
+    """(share.heartbeat.interval.ms)"""
+    max_members: int = 200
+    """(group.share.max.size)"""
+    record_lock_duration_ms: int = 30_000
+    """(share.record.lock.duration.ms)"""
+    delivery_count_limit: int = 5
+    """(share.delivery.count.limit)"""
+    max_record_locks: int = 2_000
+    """Of one partition (share.partition.max.record.locks)."""
+    auto_offset_reset: str = "latest"
+    """ "latest", "earliest" or "by_duration:PnDTnHnMn.nS" (share.auto.offset.reset)"""
+    reads_committed_only: bool = False
+    """(share.isolation.level)"""
+    may_renew: bool = True
+    """(share.renew.acknowledge.enable)"""
+    dead_letter_topic: str = ""
+    """ "": there is none (errors.deadletterqueue.topic.name)"""
+    copies_dead_letters: bool = False
+    """Whether a dead letter has the key and value of its record (errors.deadletterqueue.copy.record.enable)."""
+
+    def start(self, now_ms: int) -> Start:
+        """Where a partition begins that the group reads from now (wall clock) on."""
+        if self.auto_offset_reset == "earliest":
+            return Start(BEGINNING)
+        ago_ms = names.duration_ms(self.auto_offset_reset.removeprefix(names.BY_DURATION))
+        return Start(END) if ago_ms is None else Start(TIMESTAMP, max(0, now_ms - ago_ms))
+
+
+def share_settings(config: BrokerConfig, setting: Callable[[str], str | None]) -> ShareSettings:
+    """The settings of a group that sets something itself, or nothing."""
+
+    def value(name: str) -> str:
+        own = setting(name)
+        return GROUP_CONFIGS[name].default(config) if own is None else own
+
+    return ShareSettings(
+        int(value(names.SHARE_SESSION_TIMEOUT)),
+        int(value(names.SHARE_HEARTBEAT_INTERVAL)),
+        config.share_group_max_members,
+        int(value(names.SHARE_RECORD_LOCK_DURATION)),
+        int(value(names.SHARE_DELIVERY_COUNT_LIMIT)),
+        int(value(names.SHARE_MAX_RECORD_LOCKS)),
+        value(names.SHARE_AUTO_OFFSET_RESET),
+        value(names.SHARE_ISOLATION_LEVEL) == "read_committed",
+        value(names.SHARE_RENEW_ACKNOWLEDGE).lower() == "true",
+        value(names.DEAD_LETTER_TOPIC),
+        value(names.DEAD_LETTER_COPY).lower() == "true",
+    )
+
+
+def why_no_dead_letters(
+    topic: str, *, prefix: str, is_enabled: bool | None, makes_missing: bool
+) -> str | None:
+    """Why a share group may not write dead letters to a topic (KIP-1191); None: it may.
+
+    Args:
+        prefix: how the topic's name must begin (errors.deadletterqueue.topic.name.prefix).
+        is_enabled: what the topic itself says (errors.deadletterqueue.group.enable); None: there is no such topic.
+        makes_missing: whether it would be made (errors.deadletterqueue.auto.create.topics.enable).
+    """
+    if not topic.startswith(prefix):
+        return (
+            f"the name of the dead-letter topic {topic!r} does not begin with {prefix!r}"
+            " (errors.deadletterqueue.topic.name.prefix)"
+        )
+    if is_enabled is None:
+        return (
+            None
+            if makes_missing
+            else (
+                f"there is no topic {topic!r}, and errors.deadletterqueue.auto.create.topics.enable is false"
+            )
+        )
+    if not is_enabled:
+        return (
+            f"the topic {topic!r} does not allow dead letters: errors.deadletterqueue.group.enable is false"
+        )
+    return None

@@ -1,0 +1,221 @@
+"""`sparrow queue …`: make, list, describe, configure, pause, purge and delete queues; records and dead letters in modules of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from sparrow.base.units import counted, format_duration
+from sparrow.cli import queue_lease, queue_peek, queue_publish, redrive
+from sparrow.cli.exits import FAILED, OK
+from sparrow.cli.queue_options import AsJson, Name
+from sparrow.cli.queue_policy import Settings, policy_rows, takes_policy
+from sparrow.cli.tables import print_table
+from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.topics import confirmed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sparrow.client.results import QueueDescription, QueueStatistics
+
+app = typer.Typer(
+    help="Work queues: make, list, describe and change them, look at their records, send dead letters back.",
+    no_args_is_help=True,
+)
+
+_COUNTS = ("ready", "leased", "delayed", "blocked", "moving", "dead")
+
+
+@app.command("create")
+@takes_policy
+def create(
+    context: typer.Context,
+    name: Name,
+    *,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="TOPIC", help="Where its records are; may repeat. [QUEUE]"),
+    ] = None,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="Of topics that are made; -1: the broker's default.")
+    ] = -1,
+    policy: Settings,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Make a queue; topics that are missing are made, too."""
+    made = with_client(
+        target(context, url, token),
+        lambda client: client.admin.create_queue(name, topic or (), policy=policy, partitions=partitions),
+    )
+    print(f"queue {made.name} made on {_topics(made)}")
+    return OK
+
+
+@app.command("list")
+def list_queues(
+    context: typer.Context,
+    pattern: Annotated[
+        str, typer.Argument(help="Only queues that match; * and ? stand for characters.")
+    ] = "*",
+    *,
+    as_json: AsJson = False,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """List queues with the number of their records."""
+    found = with_client(target(context, url, token), lambda client: client.admin.list_queues(pattern))
+    found.sort(key=lambda each: each.name)
+    if as_json:
+        _print_json(found)
+        return OK
+    columns = ("QUEUE", "KIND", *(name.upper() for name in _COUNTS), "OLDEST", "PAUSED")
+    print_table(columns, [_row(queue) for queue in found])
+    return OK
+
+
+def _row(queue: QueueDescription) -> tuple[object, ...]:
+    statistics = queue.statistics
+    counts = (getattr(statistics, name) for name in _COUNTS)
+    paused = "yes" if queue.is_paused else "no"
+    return queue.name, queue.kind, *counts, _age(statistics.oldest_ms), paused
+
+
+@app.command("describe")
+def describe(
+    context: typer.Context, name: Name, *, as_json: AsJson = False, url: Url = None, token: Token = None
+) -> int:
+    """Show a queue's statistics, consumers and policy."""
+    queue = with_client(target(context, url, token), lambda client: client.admin.describe_queue(name))
+    if as_json:
+        _print_json([queue])
+        return OK
+    paused = ", paused" if queue.is_paused else ""
+    print(f"{queue.kind} {queue.name} on {_topics(queue)}, id {queue.id}{paused}")
+    statistics = queue.statistics
+    print_table(("STATISTIC", "VALUE"), _statistics_rows(statistics))
+    if len(statistics.oldest_by_priority) > 1:
+        ages = sorted(statistics.oldest_by_priority.items(), reverse=True)
+        print_table(("PRIORITY", "OLDEST"), [(level, _age(oldest_ms)) for level, oldest_ms in ages])
+    if statistics.subscribers:
+        rows = [(name, s.ready, s.leased, s.delayed, s.blocked) for name, s in statistics.subscribers.items()]
+        print_table(("SUBSCRIBER", "READY", "LEASED", "DELAYED", "BLOCKED"), rows)
+    if statistics.consumers:
+        consumers = [(c.consumer_id, c.client_name, c.subscriber, c.leased) for c in statistics.consumers]
+        print_table(("CONSUMER", "CLIENT", "SUBSCRIBER", "LEASED"), consumers)
+    print_table(("SETTING", "VALUE"), policy_rows(queue.policy))
+    return OK
+
+
+def _statistics_rows(statistics: QueueStatistics) -> list[tuple[str, object]]:
+    shown: list[tuple[str, object]] = []
+    for name, value in msgspec.structs.asdict(statistics).items():
+        if isinstance(value, float):
+            shown.append((name.replace("_rate", " per second"), f"{value:.1f}"))
+        elif name == "oldest_ms":
+            shown.append(("oldest", _age(value)))
+        elif isinstance(value, int):
+            shown.append((name, value))
+    return shown
+
+
+@app.command("configure")
+@takes_policy
+def configure(
+    context: typer.Context,
+    name: Name,
+    *,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; may repeat.")
+    ] = None,
+    policy: Settings,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Change a queue's policy."""
+    if not policy and not unset:
+        raise typer.BadParameter("say what to change, such as --lease 1m, --set NAME=VALUE or --unset NAME")
+    queue = with_client(
+        target(context, url, token),
+        lambda client: client.admin.configure_queue(name, set=policy, unset=unset or []),
+    )
+    changed = {setting: queue.policy[setting] for setting in (*policy, *(unset or []))}
+    print(
+        f"queue {name} is configured: {', '.join(f'{name}={value}' for name, value in policy_rows(changed))}"
+    )
+    return OK
+
+
+app.command("publish")(queue_publish.publish)
+app.command("lease")(queue_lease.lease)
+app.command("peek")(queue_peek.peek)
+app.command("redrive")(redrive.redrive)
+
+
+@app.command("pause")
+def pause(context: typer.Context, name: Name, url: Url = None, token: Token = None) -> int:
+    """Deliver nothing more until it is resumed; what is leased may be acknowledged."""
+    with_client(target(context, url, token), lambda client: client.admin.pause_queue(name))
+    print(f"queue {name} paused")
+    return OK
+
+
+@app.command("resume")
+def resume(context: typer.Context, name: Name, url: Url = None, token: Token = None) -> int:
+    """Deliver again."""
+    with_client(target(context, url, token), lambda client: client.admin.resume_queue(name))
+    print(f"queue {name} resumed")
+    return OK
+
+
+@app.command("purge")
+def purge(
+    context: typer.Context,
+    name: Name,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Finish all records that nobody has leased, without delivering them. They stay in their topics."""
+    if not yes and not confirmed(f"Finish all records of queue {name} that nobody has leased?"):
+        return FAILED
+    purged = with_client(target(context, url, token), lambda client: client.admin.purge_queue(name))
+    print(f"queue {name} purged of {counted(purged, 'record')}")
+    return OK
+
+
+@app.command("delete")
+def delete(
+    context: typer.Context,
+    name: Name,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Delete a queue with what it knows of each record. Its topics and dead letters stay."""
+    if not yes and not confirmed(f"Delete queue {name} with what it knows of each record?"):
+        return FAILED
+    with_client(target(context, url, token), lambda client: client.admin.delete_queue(name))
+    print(f"queue {name} deleted")
+    return OK
+
+
+def _topics(queue: QueueDescription) -> str:
+    return f"{'topic' if len(queue.topics) == 1 else 'topics'} {', '.join(queue.topics) or 'none'}"
+
+
+def _age(age_ms: int) -> str:
+    """To the second, as a longer text is no easier to read; "-" where there is nothing."""
+    if age_ms < 0:
+        return "-"
+    return format_duration(age_ms if age_ms < 1000 else age_ms // 1000 * 1000)
+
+
+def _print_json(queues: Iterable[QueueDescription]) -> None:
+    for queue in queues:
+        print(msgspec.json.encode(queue).decode())

@@ -1,0 +1,187 @@
+"""A batch of jobs, as `queue.lease(…)` returns it: settled by range, and nothing made per record before it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from sparrow.client.job import MAX_TEXT, OPEN, Job, LeasedRecord, delay_ms_of, extension_ms_of, settled_before
+from sparrow.client.settling import ACK, EXTEND, NACK, QUIET, REJECT, RETURN, Tally
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterator
+
+    from sparrow.client.lease import Lease, Owner
+    from sparrow.records.record import Record
+
+AnyJob = TypeVar("AnyJob", bound=LeasedRecord)
+
+
+class LeasedBatch(Generic[AnyJob]):
+    """What a batch tells, without its verbs."""
+
+    def __init__(
+        self, owner: Owner, leases: list[Lease], make_job: Callable[[Lease, Record, int], AnyJob]
+    ) -> None:
+        self._owner = owner
+        self._leases = leases
+        self._make_job = make_job
+        self._records: list[list[Record]] | None = None
+        self._jobs: list[AnyJob] | None = None
+        self._settled_by = OPEN
+
+    def __len__(self) -> int:
+        """How many records were leased."""
+        return sum(lease.size for lease in self._leases)
+
+    @property
+    def records(self) -> list[Record]:
+        """The messages. Raises CorruptBatch: they are damaged."""
+        return [record for records in self._decoded() for record in records]
+
+    @property
+    def values(self) -> list[bytes | None]:
+        """The messages' values, in the order of `records`."""
+        return [record.value for records in self._decoded() for record in records]
+
+    @property
+    def jobs(self) -> list[AnyJob]:
+        """A job for each record, in the order of `records`; those that are settled by themselves are left out by the verbs of the batch."""
+        if self._jobs is None:
+            pairs = zip(self._leases, self._decoded(), strict=True)
+            self._jobs = [
+                self._make_job(lease, record, count)
+                for lease, records in pairs
+                for record, count in lease.counted(records)
+            ]
+            if self._settled_by != OPEN:
+                for job in self._jobs:
+                    job.mark_settled(self._settled_by)
+        return self._jobs
+
+    def __iter__(self) -> Iterator[AnyJob]:
+        return iter(self.jobs)
+
+    @property
+    def ranges(self) -> list[tuple[str, int, int, int, int]]:
+        """What was leased: topic, partition, first offset, last offset, which delivery."""
+        return [(lease.topic, lease.partition, *each) for lease in self._leases for each in lease.ranges]
+
+    @property
+    def deadline(self) -> float:
+        """When the first of the leases ends; monotonic seconds. 0 for an empty batch."""
+        return min((lease.deadline for lease in self._leases), default=0.0)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether one of the verbs that end the leases was called."""
+        return self._settled_by != OPEN
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self)}>"
+
+    def _decoded(self) -> list[list[Record]]:
+        if self._records is None:
+            self._records = [lease.records() for lease in self._leases]
+        return self._records
+
+    # ── what becomes of it ────────────────────────────────────────────────────────────────────────
+
+    def settle(self, verb: int, delay_ms: int, text: str, outcome: Callable[[int], object]) -> None:
+        """Say what becomes of all that is not settled. Loop thread only.
+
+        Args:
+            outcome: who waits, given the number of parts that it is said in.
+
+        Raises:
+            NotLeased: settled before, or the queue is closed.
+            LeaseExpired: some of it was delivered again meanwhile; nothing was settled.
+        """
+        parts = self._parts()
+        for lease, first, last in parts:
+            lease.check(first, last)
+        waiting = outcome(len(parts))
+        for lease, first, last in parts:
+            lease.owner.submit(lease, lease.key(verb, delay_ms, text), first, last, waiting)
+        if verb != EXTEND:
+            self._settled_by = verb
+            for job in self._jobs or ():
+                if not job.is_settled:
+                    job.mark_settled(verb)
+
+    def lengthen(self, seconds: float | None, outcome: Callable[[int], object]) -> None:
+        """Ask for longer leases. Loop thread only. Raises as `settle`."""
+        self.settle(EXTEND, extension_ms_of(seconds), "", outcome)
+        for lease in self._leases:
+            owner = lease.owner
+            lease.deadline = owner.loop.time() + (owner.lease_s if seconds is None else seconds)
+            lease.held_until = max(lease.held_until, lease.deadline)
+
+    def _parts(self) -> list[tuple[Lease, int, int]]:
+        """All ranges, or the jobs that were not settled one by one."""
+        if self._settled_by != OPEN:
+            raise settled_before("the batch", self._settled_by)
+        if self._jobs is None or not any(job.is_settled for job in self._jobs):
+            return [(lease, first, last) for lease in self._leases for first, last, _ in lease.ranges]
+        return [(job.lease, job.offset, job.offset) for job in self._jobs if not job.is_settled]
+
+    def awaited(self) -> tuple[asyncio.Future[None], Callable[[int], object]]:
+        """A future, and what completes it when so many parts are answered."""
+        future: asyncio.Future[None] = self._owner.loop.create_future()
+
+        def outcome(parts: int) -> Tally:
+            if not parts:
+                future.set_result(None)
+            return Tally(parts, future)
+
+        return future, outcome
+
+    def give_back(self) -> None:
+        """Ready again at once, unless it is settled; nobody minds if the lease is over. Loop thread only."""
+        if self._settled_by == OPEN:
+            self.settle(RETURN, -1, "", lambda _: QUIET)
+
+
+class JobBatch(LeasedBatch[Job]):
+    """A batch of the asyncio client. Loop thread only. An empty one is false.
+
+    The verbs are those of `Job`, for all that is not settled by itself, and raise the same. A range that cannot be settled leaves the others settled:
+    the error is that of the first.
+    """
+
+    def ack(self) -> asyncio.Future[None]:
+        """Done with all of it."""
+        return self._settled(ACK)
+
+    def nack(self, delay_s: float | None = None, *, error: str = "") -> asyncio.Future[None]:
+        """It failed: deliver it again."""
+        return self._settled(NACK, delay_ms_of(delay_s), error)
+
+    def reject(self, reason: str = "") -> asyncio.Future[None]:
+        """Move it to the dead letters."""
+        return self._settled(REJECT, -1, reason)
+
+    def release(self) -> asyncio.Future[None]:
+        """It was not worked at: ready again at once, and this delivery does not count."""
+        return self._settled(RETURN)
+
+    def extend(self, seconds: float | None = None) -> asyncio.Future[None]:
+        """The leases end so many seconds from now (None: the queue's lease time)."""
+        future, outcome = self.awaited()
+        self.lengthen(seconds, outcome)
+        return future
+
+    def ack_nowait(self) -> None:
+        self.settle(ACK, -1, "", _reported)
+
+    def nack_nowait(self, delay_s: float | None = None, *, error: str = "") -> None:
+        self.settle(NACK, delay_ms_of(delay_s), error[:MAX_TEXT], _reported)
+
+    def _settled(self, verb: int, delay_ms: int = -1, text: str = "") -> asyncio.Future[None]:
+        future, outcome = self.awaited()
+        self.settle(verb, delay_ms, text[:MAX_TEXT], outcome)
+        return future
+
+
+def _reported(_parts: int) -> None:
+    """Nobody waits: failures are told to the queue."""

@@ -1,0 +1,151 @@
+"""ShareGroupHeartbeat and ShareGroupDescribe: groups whose members share partitions (KIP-932)."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from kio.schema.errors import ErrorCode
+from kio.schema.share_group_describe.v1 import response as describing
+from kio.schema.share_group_heartbeat.v1.response import (
+    Assignment,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+from sparrow.base.errors import SparrowError
+from sparrow.broker.access.authz import ResourceType
+from sparrow.broker.groups.consumer.member import by_topic
+from sparrow.broker.groups.share.member import ShareHeartbeat
+from sparrow.frontends.kafka.acl_codes import authorized_operations
+from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.group_codes import group_code, state_word
+
+if TYPE_CHECKING:
+    from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
+    from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
+
+    from sparrow.broker.groups.consumer.member import HeartbeatAnswer
+    from sparrow.broker.groups.share.description import ShareDescription, ShareMemberDescription
+    from sparrow.frontends.kafka.dispatch import Call
+
+
+async def heartbeat(request: ShareGroupHeartbeatRequest, call: Call) -> ShareGroupHeartbeatResponse:
+    """Join, go on, leave."""
+    verbs = call.broker.share_group_verbs
+    beat = ShareHeartbeat(
+        request.member_id,
+        request.member_epoch,
+        rack_id=request.rack_id,
+        topics=request.subscribed_topic_names,
+        client_id=call.client_id,
+        client_host=call.client_host,
+    )
+    try:
+        answer = await verbs.heartbeat(request.group_id, beat, principal=call.principal)
+    except SparrowError as error:
+        return ShareGroupHeartbeatResponse(
+            throttle_time=NO_THROTTLE,
+            error_code=group_code(error),
+            error_message=error.text,
+            member_epoch=0,
+            heartbeat_interval=NO_THROTTLE,
+        )
+    return _answered(answer, verbs.settings(request.group_id).heartbeat_interval_ms)
+
+
+def _answered(answer: HeartbeatAnswer, interval_ms: int) -> ShareGroupHeartbeatResponse:
+    return ShareGroupHeartbeatResponse(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none,
+        member_id=answer.member_id,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval=timedelta(milliseconds=interval_ms),
+        assignment=None if answer.assignment is None else _assignment(by_topic(answer.assignment)),
+    )
+
+
+def _assignment(partitions: dict[uuid.UUID, list[int]]) -> Assignment:
+    return Assignment(
+        topic_partitions=tuple(
+            TopicPartitions(topic_id=topic_id, partitions=tuple(numbers))
+            for topic_id, numbers in partitions.items()
+        )
+    )
+
+
+# ── describing ────────────────────────────────────────────────────────────────────────────────────
+
+
+def describe(request: ShareGroupDescribeRequest, call: Call) -> describing.ShareGroupDescribeResponse:
+    """Each group by itself."""
+    return describing.ShareGroupDescribeResponse(
+        throttle_time=NO_THROTTLE,
+        groups=tuple(_describe(group, request, call) for group in request.group_ids),
+    )
+
+
+def _describe(group: str, request: ShareGroupDescribeRequest, call: Call) -> describing.DescribedGroup:
+    if not group:
+        return _failed(group, ErrorCode.invalid_group_id, None)
+    try:
+        described = call.broker.share_group_verbs.describe(group, principal=call.principal)
+    except SparrowError as error:
+        return _failed(group, group_code(error), error.text)
+    return _described(described, request, call)
+
+
+def _described(
+    group: ShareDescription, request: ShareGroupDescribeRequest, call: Call
+) -> describing.DescribedGroup:
+    return describing.DescribedGroup(
+        error_code=ErrorCode.none,
+        group_id=group.group,
+        group_state=state_word(group.state),
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=tuple(_member(member) for member in group.members),
+        **_operations(group.group, request, call),
+    )
+
+
+def _operations(group: str, request: ShareGroupDescribeRequest, call: Call) -> dict[str, int]:
+    """What the principal may do to the group, when that was asked (KIP-430)."""
+    if not request.include_authorized_operations:
+        return {}
+    return {"authorized_operations": authorized_operations(call, ResourceType.GROUP, group)}
+
+
+def _failed(group: str, code: ErrorCode, text: str | None) -> describing.DescribedGroup:
+    return describing.DescribedGroup(
+        error_code=code,
+        error_message=text,
+        group_id=group,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=(),
+    )
+
+
+def _member(described: ShareMemberDescription) -> describing.Member:
+    member = described.member
+    return describing.Member(
+        member_id=member.member_id,
+        rack_id=member.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.topics,
+        assignment=describing.Assignment(
+            topic_partitions=tuple(
+                describing.TopicPartitions(
+                    topic_id=part.topic_id, topic_name=part.name, partitions=part.partitions
+                )
+                for part in described.assigned
+            )
+        ),
+    )

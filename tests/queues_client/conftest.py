@@ -1,0 +1,42 @@
+"""A fake broker for what a real one does not do on demand, and a real one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+from sparrow.broker.config import BrokerConfig
+from sparrow.client.client import Client
+from sparrow.frontends.native.limits import NativeLimits
+from tests.client.doors import Door, client_of
+from tests.queues_client.fake_broker import FakeBroker
+
+
+@pytest_asyncio.fixture
+async def fake() -> AsyncIterator[FakeBroker]:
+    broker = FakeBroker()
+    await broker.start()
+    yield broker
+    await broker.stop()
+
+
+@pytest_asyncio.fixture
+async def fake_client(fake: FakeBroker) -> AsyncIterator[Client]:
+    async with client_of(fake.url) as connected:
+        yield connected
+
+
+@pytest_asyncio.fixture
+async def door(tmp_path: Path) -> AsyncIterator[Door]:
+    opened = Door(tmp_path / "data", BrokerConfig(default_partitions=2), NativeLimits())
+    await opened.start()
+    yield opened
+    await opened.stop()
+
+
+@pytest_asyncio.fixture
+async def client(door: Door) -> AsyncIterator[Client]:
+    async with client_of(door.url) as connected:
+        yield connected

@@ -1,0 +1,27 @@
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+import sparrow.testing
+from sparrow.testing.running import RunningBroker
+from tests.kafka_door.raw import RawClient
+
+
+@pytest.fixture(scope="package")
+def broker() -> Iterator[RunningBroker]:
+    """Heartbeats are frequent, so that groups come to rest soon."""
+    with sparrow.testing.broker(group_heartbeat_interval_ms=100) as running:
+        yield running
+
+
+@pytest.fixture
+def raw(broker: RunningBroker) -> Iterator[RawClient]:
+    with RawClient(broker.kafka) as client:
+        yield client
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test has."""
+    return f"n{uuid.uuid4().hex[:12]}"
