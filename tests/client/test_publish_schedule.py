@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sparrow.sync
@@ -124,6 +124,7 @@ def test_an_option_that_does_not_exist_is_an_error_of_the_program() -> None:
         anchored(misspelt, NOW_MS)
 
 
+@settings(deadline=None)
 @given(
     st.fixed_dictionaries(
         {},

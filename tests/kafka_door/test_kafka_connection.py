@@ -66,7 +66,8 @@ def test_features_have_levels_that_the_version_of_the_client_can_bear(
     # Java clients before 3.9, which ask in version 3, end their thread at a lowest level of 0 (KAFKA-17011).
     asked = request(18, version, client_software_name="apache-kafka-java", client_software_version="3.4.1")
     levels = {each.name: each.min_version for each in raw.call(asked).supported_features}
-    assert levels == {"group.version": least, "metadata.version": 7, "transaction.version": least}
+    by_protocol = dict.fromkeys(("group.version", "share.version", "transaction.version"), least)
+    assert levels == {**by_protocol, "metadata.version": 7}
 
 
 def test_a_software_name_that_is_none_is_refused(raw: RawClient) -> None:

@@ -92,7 +92,7 @@ class FakeBroker:
 
     def expire(self, *offsets: int) -> None:
         """Leases end."""
-        for offset in offsets or range(len(self.items)):
+        for offset in offsets:
             self.items[offset].holder = READY
         self.deliver()
 

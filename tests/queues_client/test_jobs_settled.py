@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import chain
 
 import pytest
 
@@ -60,7 +61,7 @@ async def test_an_ack_returns_when_the_broker_has_it(fake: FakeBroker, fake_clie
         (job,) = await take(queue, 1)
         fake.is_deaf = True
         waiting = asyncio.ensure_future(job.ack())
-        await until(lambda: fake.settles())
+        await until(fake.settles)
         assert job.is_settled
         assert not waiting.done()
         (settle,) = fake.settles()
@@ -74,7 +75,8 @@ async def test_an_ack_returns_when_the_broker_has_it(fake: FakeBroker, fake_clie
 async def test_each_verb_reaches_the_broker(fake: FakeBroker, fake_client: Client) -> None:
     fake.add(*(b"%d" % i for i in range(5)))
     async with fake_client.queue("jobs", prefetch=5) as queue:
-        jobs = await take(queue, 5)
+        iteration = aiter(queue)
+        jobs = [await anext(iteration) for _ in range(5)]
         await jobs[0].ack()
         await jobs[1].nack(delay_s=1.5, error="oops")
         await jobs[2].reject("no use")
@@ -191,7 +193,7 @@ async def test_failures_without_a_waiter_can_be_looked_at(fake: FakeBroker, fake
     (job,) = await take(queue, 1)
     fake.items[0].holder = "somebody"
     job.nack_nowait(error="x")
-    await until(lambda: fake.settles())
+    await until(fake.settles)
     await asyncio.sleep(0.01)
     (failure,) = queue.failures
     assert (failure.topic, failure.partition, failure.first, failure.last) == (TOPIC, 0, 0, 0)
@@ -392,7 +394,7 @@ async def test_several_tasks_share_one_iteration(fake: FakeBroker, fake_client: 
     await until(lambda: len(fake.done) == 200)
     queue.stop()
     await asyncio.gather(*tasks)
-    assert sorted(sum(seen, [])) == list(range(200))
+    assert sorted(chain.from_iterable(seen)) == list(range(200))
     assert all(seen)
     await queue.close()
 
@@ -479,14 +481,16 @@ async def test_a_queue_that_is_deleted_ends_iteration_and_settlements(
 ) -> None:
     fake.add(b"one")
     queue = fake_client.queue("jobs")
+    iteration = aiter(queue)
+    job = await anext(iteration)
+    fake.is_silent = True
+    waiting = job.ack()
+    await until(fake.settles)
+    fake.sessions[0].send(Error("UNKNOWN_QUEUE", "it was deleted"), 1)
     with pytest.raises(UnknownQueue, match="deleted"):
-        async for job in queue:
-            fake.is_silent = True
-            waiting = job.ack()
-            await until(lambda: fake.settles())
-            fake.sessions[0].send(Error("UNKNOWN_QUEUE", "it was deleted"), 1)
-            with pytest.raises(UnknownQueue, match="deleted"):
-                await waiting
+        await waiting
+    with pytest.raises(UnknownQueue, match="deleted"):
+        await anext(iteration)
     await queue.close()
 
 

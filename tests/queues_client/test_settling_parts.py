@@ -254,7 +254,7 @@ def test_a_tally_is_done_when_all_its_parts_are_with_the_first_error() -> None:
 )
 def test_each_part_gets_the_answer_that_is_its_own(
     offsets: list[int], refused: set[int], link_is_lost: bool
-) -> None:  # noqa: FBT001
+) -> None:
     """A broker that refuses ranges with a refused offset whole, as the real one does; a lost link in between changes nothing."""
     settling = Settling(Reports())
     waiters = {offset: Waiter() for offset in offsets}

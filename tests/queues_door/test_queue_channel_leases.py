@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from sparrow.base.clock import ManualClock
+from sparrow.base.errors import DiskFull
 from sparrow.broker.broker import Broker
+from sparrow.frontends.native import queues
 from sparrow.protocol.native import messages as m
 from sparrow.protocol.native.messages import SettleVerb
 from tests.native_door.raw import Door, OpenDoor, RawClient, batch_of
@@ -124,6 +129,31 @@ async def test_a_lease_takes_about_the_bytes_that_it_asks_for_and_at_least_one_r
     await opened(client, push=False)
     assert len(await leased(client, 100, max_bytes=1)) == 1
     assert 1 <= len(await leased(client, 100, max_bytes=50_000)) <= 10
+
+
+@pytest.mark.parametrize("push", [True, False])
+async def test_while_leases_cannot_be_kept_nothing_is_leased_and_then_it_goes_on(
+    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch, push: bool
+) -> None:
+    monkeypatch.setattr(queues, "RETRY_S", 0.01)
+    await made(broker, b"a")
+    await until_scanned(broker)
+    write = broker._meta.write
+    failed = asyncio.Event()
+
+    async def full(*_: Any) -> Any:
+        failed.set()
+        raise DiskFull("no room")
+
+    monkeypatch.setattr(broker._meta, "write", full)
+    await opened(client, push=push, credit=10)
+    if not push:
+        client.send(m.Lease(1, 10, wait_ms=60_000), CHANNEL)
+    async with asyncio.timeout(10):
+        await failed.wait()
+    assert await client.nothing_comes()
+    monkeypatch.setattr(broker._meta, "write", write)
+    assert await (pushed(client, 1) if push else lease_answer(client)) == [(0, b"a", 1)]
 
 
 async def test_a_channel_that_pulls_is_not_pushed_to(broker: Broker, client: RawClient) -> None:

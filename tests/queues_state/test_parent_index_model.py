@@ -193,10 +193,14 @@ class Parents(RuleBasedStateMachine):
             assert self.index.is_waiting(ref) == bool(each.waits_for)
             assert self.index.missing(ref) == self.model.missing(ref)
         assert self.index.in_cycle(list(records)) == {ref for ref in records if self.model.is_stuck(ref)}
-        held = {ref for ref, each in records.items() if each.waits_for or self.model.holders.get(each.id_hash) == ref}
+        held = {
+            ref
+            for ref, each in records.items()
+            if each.waits_for or self.model.holders.get(each.id_hash) == ref
+        }
         assert len(self.index) == len(held)
         awaited = {each for one in records.values() for each in one.waits_for} - set(self.model.holders)
-        assert self.index._graph._used_nodes == len(held) + len(awaited)
+        assert self.index._graph.used == len(held) + len(awaited)
 
 
 @pytest.fixture(autouse=True)
@@ -204,9 +208,10 @@ def small_structures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few records reach what else takes thousands."""
     monkeypatch.setattr(idmap, "_FULL", 3)
     monkeypatch.setattr(idmap, "_FEW", 2)
-    monkeypatch.setattr(waits, "_FEW", 2)
+    monkeypatch.setattr(waits, "FEW", 2)
     monkeypatch.setattr(waits, "_MANY", 6)
-    monkeypatch.setattr(refmap, "_FEW", 3)
+    monkeypatch.setattr(refmap, "_KEPT", 2)
+    monkeypatch.setattr(parents, "FEW", 2)
     monkeypatch.setattr(parents, "_CYCLE_BUDGET", 2)
     monkeypatch.setattr(parents, "_SWEPT_AT_ONCE", 1)
 
@@ -214,4 +219,6 @@ def small_structures(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parents_behave_like_dictionaries() -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
-    run_state_machine_as_test(Parents, settings=settings(max_examples=60, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(
+        Parents, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
+    )

@@ -121,7 +121,7 @@ def batches(draw: st.DrawFn, base_offset: int) -> bytes:
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(chunks(), INTERESTS, st.data())
 def test_pieces_cover_the_offsets_and_tell_what_decoded_records_say(
     chunk: tuple[bytes, list[Record], int], interest: Interest, data: st.DataObject
@@ -135,6 +135,7 @@ def test_pieces_cover_the_offsets_and_tell_what_decoded_records_say(
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(st.one_of(st.binary(max_size=200), chunks().map(lambda chunk: chunk[0])), INTERESTS, st.data())
 def test_whatever_the_bytes_the_offsets_are_covered(
     raw: bytes, interest: Interest, data: st.DataObject
@@ -187,6 +188,20 @@ def test_a_batch_with_a_well_known_header_is_looked_into_and_no_other(name: str,
     pieces = pieces_of(plain(100, 0, codec) + marked + plain(100, 180, codec), 280)
     assert [(start, end) for start, end, _ in pieces] == [(0, 100), (100, 180), (180, 280)]
     assert [facts is None for _, _, facts in pieces] == [True, False, True]
+
+
+def test_batches_with_something_to_say_are_found_wherever_they_are_in_a_long_chunk() -> None:
+    marked = {0: "priority", 7: "deliver-at", 8: "priority", 30: "parent-id", 59: "message-id"}
+    data = b""
+    for number in range(60):
+        values: list[bytes | None] = [b"x" * (n * 7 % 150) for n in range(100)]
+        headers: list[Any] = [[("own", b"")]] * 100
+        if number in marked:
+            headers[number] = [(marked[number], b"5")]
+        data += build_batch(values, headers=headers, base_offset=number * 100)
+    assert len(data) > 3 * (128 << 10)  # they are searched in several steps
+    pieces = pieces_of(data, 6000)
+    assert {start // 100 for start, _, facts in pieces if facts is not None} == set(marked)
 
 
 def test_batches_with_other_headers_are_plain() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch as AiokafkaBatch
 from confluent_kafka import Consumer, TopicPartition
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparrow.base.errors import CorruptBatch, RecordTooLarge
@@ -59,6 +59,7 @@ def ranges_within(draw: st.DrawFn, end: int) -> list[Range]:
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(columns, CODECS, st.booleans(), st.data())
 def test_an_excerpt_has_exactly_the_records_of_its_range(
     columns: dict[str, Any], codec: Compression, is_compacted: bool, data: st.DataObject
@@ -108,6 +109,7 @@ def test_a_batch_that_counts_wrong_is_refused(fields: dict[str, int]) -> None:
         excerpt(with_fields(batch_of(5), **fields), 0, 3)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=120), st.integers(1, 30))
 def test_any_records_give_an_excerpt_or_an_error(body: bytes, count: int) -> None:
     batch = with_fields(batch_of(1)[:61] + body, record_count=count, last_offset_delta=count - 1)
@@ -122,6 +124,7 @@ def test_any_records_give_an_excerpt_or_an_error(body: bytes, count: int) -> Non
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 60), CODECS, st.sampled_from([3, 300])), max_size=5), st.data())
 def test_excerpts_hold_all_that_is_wanted_and_of_large_batches_little_else(
     shapes: list[tuple[int, Compression, int]], data: st.DataObject
@@ -223,7 +226,7 @@ def test_only_the_last_few_batches_are_remembered(reads: list[int]) -> None:
 
 
 def test_what_is_remembered_is_bounded_in_bytes(reads: list[int]) -> None:
-    excerpter = Excerpter(max_bytes=100_000)
+    excerpter = Excerpter(max_remembered_bytes=100_000)
     batches = [batch_of(100, base, 4, size=900) for base in (0, 100, 200)]
     for base, batch in [*enumerate(batches), *enumerate(batches)]:
         assert offsets_of(excerpter.excerpt(batch, [(base * 100, base * 100 + 1)])) == [base * 100]

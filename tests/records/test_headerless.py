@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparrow.base.errors import CorruptBatch
@@ -22,6 +22,7 @@ def said_of(batch: bytes, count: int, max_single: int = 1 << 30) -> bool:
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(columns)
 def test_batch_is_headerless_exactly_if_no_record_has_a_header(columns: dict[str, Any]) -> None:
     headers = columns["headers"] or ()
@@ -60,12 +61,14 @@ def test_reading_one_by_one_has_its_limit() -> None:
     assert not said_of(batch, 500, max_single=499)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 1 << 31))
 def test_any_bytes_are_answered(data: bytes, count: int) -> None:
     assert is_headerless(data, 0, len(data), count, 1000) in {True, False}
 
 
 @pytest.mark.slow
+@settings(deadline=None)
 @given(columns, st.data())
 @example({"values": [b""], "keys": None, "headers": None, "timestamps": 0}, None)
 def test_a_changed_byte_never_hides_a_header(columns: dict[str, Any], data: st.DataObject | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidArgument
@@ -19,6 +19,7 @@ from sparrow.records.wellknown import (
 )
 
 
+@settings(deadline=None)
 @given(st.integers(1, MAX_TIME_MS))
 @example(1)
 @example(MAX_TIME_MS)
@@ -31,6 +32,7 @@ def test_priorities_are_read_as_they_were_written(priority: int) -> None:
     assert maybe_parse_priority(format_priority(priority)) == priority
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1).filter(lambda text: text.isprintable()))
 def test_ids_are_read_as_they_were_written(text: str) -> None:
     assert parse_text(format_text(text)) == text
@@ -68,6 +70,7 @@ def test_a_malformed_id_counts_as_absent(value: bytes | None) -> None:
     assert not parse_text(value)
 
 
+@settings(deadline=None)
 @given(st.one_of(st.none(), st.binary(max_size=40)))
 def test_any_value_is_read_without_an_error(value: bytes | None) -> None:
     assert 0 <= parse_time_ms(value) <= MAX_TIME_MS

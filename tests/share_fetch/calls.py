@@ -191,7 +191,7 @@ class Member:
     def close(self) -> None:
         """Leave the group, and hang up."""
         with suppress(OSError):
-            if False and self.member_epoch > 0:
+            if self.member_epoch > 0:
                 self.raw.call(share_heartbeat(self.group, self.id, -1, None))
         self.die()
 
@@ -210,8 +210,11 @@ def fill(raw: RawClient, topic: str, batches: Sequence[bytes], partition: int = 
 
 
 def batch(count: int, first: int = 0, **fields: Any) -> bytes:
-    """Records whose values are their numbers."""
-    return build_batch([b"%d" % number for number in range(first, first + count)], **fields)
+    """Records of now whose values are their numbers."""
+    now_ms = time.time_ns() // 1_000_000
+    return build_batch(
+        [b"%d" % number for number in range(first, first + count)], timestamps=[now_ms] * count, **fields
+    )
 
 
 def configure(raw: RawClient, group: str, configs: Mapping[str, str]) -> None:

@@ -87,7 +87,9 @@ class Stand:
         self.meta = MemoryMetaStore()
         self.queues = FakeQueues()
         self.set: dict[tuple[str, str], str] = {}
-        self.config = BrokerConfig(group_initial_rebalance_delay_ms=0, share_group_max_members=3)
+        self.config = BrokerConfig(
+            group_initial_rebalance_delay_ms=0, share_group_max_members=3, share_group_max_groups=4
+        )
 
     async def start(self) -> Groups:
         self.groups = assemble(self.meta, self.clock, self.config, TOPICS.get, lambda *key: self.set.get(key))
@@ -320,6 +322,25 @@ async def test_group_has_as_many_members_as_the_broker_allows(stand: Stand) -> N
         await join(stand, f"m{number}", "a")
     with pytest.raises(GroupFull):
         await join(stand, "m3", "a")
+
+
+async def test_flood_of_names_ends_and_empty_groups_can_be_deleted(stand: Stand) -> None:
+    for number in range(4):
+        await join(stand, "m", "a", group=f"g{number}")
+    with pytest.raises(GroupFull):
+        await join(stand, "m", "a", group="g4")
+    with pytest.raises(GroupFull):
+        await stand.groups.share.move("g4", {("a", 0): 0})
+    await stand.groups.share.heartbeat("g0", ShareHeartbeat("m", -1))
+    await stand.groups.delete_group("g0")
+    await join(stand, "m", "a", group="g4")
+
+
+@pytest.mark.parametrize("name", ["g" * 256, "a\nb"])
+async def test_name_that_no_queue_can_have_is_refused(stand: Stand, name: str) -> None:
+    with pytest.raises(InvalidArgument):
+        await join(stand, "m", "a", group=name)
+    assert not stand.groups.share.names()
 
 
 async def test_member_whose_names_the_store_cannot_keep_is_refused(stand: Stand) -> None:

@@ -195,6 +195,7 @@ def test_share_version_is_a_feature_that_is_on(raw: RawClient, version: int) -> 
     assert supported["share.version"] == 1
 
 
+@pytest.mark.slow
 def test_members_come_back_after_a_kill(name: str) -> None:
     with sparrow.testing.broker(process=True, group_heartbeat_interval_ms=100) as broker:
         with RawClient(broker.kafka) as raw:

@@ -9,6 +9,7 @@ import pytest_asyncio
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import (
     GroupNotEmpty,
+    GroupTypeMismatch,
     InvalidArgument,
     PolicyViolation,
     UnknownPartition,
@@ -22,6 +23,7 @@ from sparrow.broker.configs.configs import ConfigResource, ConfigResourceType
 from sparrow.broker.groups.share.member import ShareHeartbeat
 from sparrow.broker.groups.share.queues import BY_RESET
 from sparrow.broker.queues.settlement import Settlement, Verb
+from sparrow.broker.subscription import Selector, SubscriptionListener
 from tests.broker.batches import batch, values
 from tests.share_groups.machine import joining
 
@@ -38,6 +40,10 @@ def clock() -> ManualClock:
 async def broker(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Broker]:
     async with Broker(tmp_path / "data", clock=clock) as running:
         yield running
+
+
+class Silent(SubscriptionListener):
+    """Hears nothing."""
 
 
 async def configure(broker: Broker, group: str, **settings: str) -> None:
@@ -296,6 +302,42 @@ async def test_settings_of_the_group_are_the_policy_of_its_queue(broker: Broker)
     policy = broker.queues.describe("g").policy
     assert (policy["lease_ms"], policy["delivery_limit"], policy["max_leased"]) == (15_000, 2, 300)
     assert (policy["isolation"], policy["dead_letter_topic"]) == ("read_committed", "dlq.g")
+
+
+async def test_many_partitions_with_many_locks_are_what_a_queue_can_have(broker: Broker) -> None:
+    await broker.create_topic("a", 1001)
+    await configure(broker, "g", share_partition_max_record_locks="10000")
+    await join(broker, "g", "a")
+    assert broker.queues.describe("g").policy["max_leased"] == 10_000_000
+
+
+async def test_dead_letters_go_to_topics_that_broker_and_topic_allow(broker: Broker) -> None:
+    for name, enabled in (("dlq.yes", "true"), ("dlq.no", "false"), ("other", "true")):
+        await broker.create_topic(name, 1, {"errors.deadletterqueue.group.enable": enabled})
+    refused = {
+        name
+        for name in ("dlq.yes", "dlq.no", "dlq.missing", "other")
+        if broker.share_dead_letter_refusal(name) is not None
+    }
+    assert refused == {"dlq.no", "dlq.missing", "other"}
+    resource = ConfigResource(ConfigResourceType.BROKER, "")
+    rules = {
+        "errors.deadletterqueue.topic.name.prefix": "",
+        "errors.deadletterqueue.auto.create.topics.enable": "true",
+    }
+    changes = [ConfigChange(name, ConfigOperation.SET, value) for name, value in rules.items()]
+    await broker.configs.alter(resource, changes, principal=ANONYMOUS)
+    assert broker.share_dead_letter_refusal("other") is None
+    assert broker.share_dead_letter_refusal("dlq.missing") is None
+    assert broker.share_dead_letter_refusal("dlq.no") is not None
+
+
+async def test_native_group_does_not_take_the_name_of_a_share_group(broker: Broker) -> None:
+    await broker.create_topic("a", 1)
+    await join(broker, "g", "a")
+    await leave(broker, "g")
+    with pytest.raises(GroupTypeMismatch):
+        await broker.subscribe([Selector("a")], listener=Silent(), group="g")
 
 
 async def test_queue_that_was_deleted_is_made_again_by_the_next_heartbeat(broker: Broker) -> None:

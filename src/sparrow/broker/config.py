@@ -58,6 +58,8 @@ class BrokerConfig:
     """Likewise (Kafka: group.share.partition.max.record.locks)."""
     share_group_max_members: int = 200
     """Of one share group (Kafka: group.share.max.size)."""
+    share_group_max_groups: int = 2_000
+    """Share groups stay until they are deleted, each about 20 kilobytes, so a flood of names ends here (Kafka 4.0: group.share.max.groups)."""
     group_migration_policy: str = "bidirectional"
     """Whether groups with members change between the classic and the consumer protocol: "disabled", "upgrade", "downgrade" or
     "bidirectional" (Kafka: group.consumer.migration.policy)."""

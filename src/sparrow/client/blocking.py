@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparrow.base.errors import ConnectionLost, InvalidArgument, SparrowError
-from sparrow.client.job import MAX_TEXT, LeasedRecord, delay_ms_of
-from sparrow.client.job_batch import LeasedBatch
-from sparrow.client.settling import ACK, NACK, REJECT, RETURN
+from sparrow.client.job import MAX_TEXT, LeasedRecord, delay_ms_of, extension_ms_of
+from sparrow.client.job_batch import LeasedBatch, reported
+from sparrow.client.settling import ACK, EXTEND, NACK, REJECT, RETURN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -118,6 +118,14 @@ class BlockingJob(LeasedRecord):
     def reject_nowait(self, reason: str = "") -> None:
         self._post(self.reject_key(reason))
 
+    def release_nowait(self) -> None:
+        self._post(self.lease.key(RETURN))
+
+    def extend_nowait(self, seconds: float | None = None) -> None:
+        self.check()
+        extension_ms_of(seconds)
+        self._crossing.post(lambda: self._extend_later(seconds))
+
     async def _settled(self, key: Key) -> None:
         future = self.lease.owner.loop.create_future()
         self.settle(key, future)
@@ -137,6 +145,12 @@ class BlockingJob(LeasedRecord):
             self.settle(key, None)
         except SparrowError as error:
             self.lease.owner.report((key, self.offset, self.offset, None), error)
+
+    def _extend_later(self, seconds: float | None) -> None:
+        try:
+            self.lengthen(seconds, None)
+        except SparrowError as error:
+            self.lease.owner.report((self.lease.key(EXTEND), self.offset, self.offset, None), error)
 
 
 class BlockingJobBatch(LeasedBatch[BlockingJob]):
@@ -167,6 +181,22 @@ class BlockingJobBatch(LeasedBatch[BlockingJob]):
     def extend(self, seconds: float | None = None) -> None:
         """The leases end so many seconds from now (None: the queue's lease time)."""
         self._crossing.run(self._extended(seconds))
+
+    def ack_nowait(self) -> None:
+        self._post(ACK)
+
+    def nack_nowait(self, delay_s: float | None = None, *, error: str = "") -> None:
+        self._post(NACK, delay_ms_of(delay_s), error)
+
+    def _post(self, verb: int, delay_ms: int = -1, text: str = "") -> None:
+        self.check()
+        self._crossing.post(lambda: self._settle_later(verb, delay_ms, text[:MAX_TEXT]))
+
+    def _settle_later(self, verb: int, delay_ms: int, text: str) -> None:
+        try:
+            self.settle(verb, delay_ms, text, reported)
+        except SparrowError as error:
+            self.report(verb, error)
 
     async def _settled(self, verb: int, delay_ms: int = -1, text: str = "") -> None:
         future, outcome = self.awaited()

@@ -285,6 +285,8 @@ class Consumer:
             return
         lease_s = head.lease_ms / 1000
         lease = Lease(self, head, batches, self.loop.time())
+        if not self._settling.is_empty:
+            self._settling.leased_again(lease.topic, lease.partition, lease.ranges)
         if any(count > 1 for _, _, count in head.ranges):
             self._note_second_leases(lease)
         self._held[lease] = None

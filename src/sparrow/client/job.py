@@ -127,6 +127,11 @@ class LeasedRecord:
         """Whether one of the verbs that end the lease was called."""
         return self._settled_by != OPEN
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its record was delivered again meanwhile."""
+        return any(first <= self.record.offset <= last for first, last in self.lease.lost)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._place}, delivery {self.delivery_count}>"
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
 
+    from sparrow.base.errors import SparrowError
     from sparrow.client.lease import Lease, Owner
     from sparrow.records.record import Record
 
@@ -97,9 +98,7 @@ class LeasedBatch(Generic[AnyJob]):
             NotLeased: settled before, or the queue is closed.
             LeaseExpired: some of it was delivered again meanwhile; nothing was settled.
         """
-        parts = self._parts()
-        for lease, first, last in parts:
-            lease.check(first, last)
+        parts = self.check()
         waiting = outcome(len(parts))
         for lease, first, last in parts:
             lease.owner.submit(lease, lease.key(verb, delay_ms, text), first, last, waiting)
@@ -116,6 +115,19 @@ class LeasedBatch(Generic[AnyJob]):
             owner = lease.owner
             lease.deadline = owner.loop.time() + (owner.lease_s if seconds is None else seconds)
             lease.held_until = max(lease.held_until, lease.deadline)
+
+    def check(self) -> list[tuple[Lease, int, int]]:
+        """What is not settled, as ranges. Raises as `settle`."""
+        parts = self._parts()
+        for lease, first, last in parts:
+            lease.check(first, last)
+        return parts
+
+    def report(self, verb: int, error: SparrowError) -> None:
+        """What was said of it without waiting had no effect."""
+        for lease in self._leases:
+            for first, last, _ in lease.ranges:
+                self._owner.report((lease.key(verb), first, last, None), error)
 
     def _parts(self) -> list[tuple[Lease, int, int]]:
         """All ranges, or the jobs that were not settled one by one."""
@@ -172,10 +184,10 @@ class JobBatch(LeasedBatch[Job]):
         return future
 
     def ack_nowait(self) -> None:
-        self.settle(ACK, -1, "", _reported)
+        self.settle(ACK, -1, "", reported)
 
     def nack_nowait(self, delay_s: float | None = None, *, error: str = "") -> None:
-        self.settle(NACK, delay_ms_of(delay_s), error[:MAX_TEXT], _reported)
+        self.settle(NACK, delay_ms_of(delay_s), error[:MAX_TEXT], reported)
 
     def _settled(self, verb: int, delay_ms: int = -1, text: str = "") -> asyncio.Future[None]:
         future, outcome = self.awaited()
@@ -183,5 +195,5 @@ class JobBatch(LeasedBatch[Job]):
         return future
 
 
-def _reported(_parts: int) -> None:
+def reported(_parts: int) -> None:
     """Nobody waits: failures are told to the queue."""

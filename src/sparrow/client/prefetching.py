@@ -106,9 +106,9 @@ class Prefetcher(Consumer):
                 job: LeasedRecord = jobs.popleft()
             except IndexError:  # another thread was faster
                 continue
-            if self._arrivals and (jobs or self._leases):
-                self._wake()
-            if job.lease.held_until > now:
+            if self._arrivals:
+                self.wake_next()
+            if job.lease.held_until > now and not job.is_lost:
                 return job
         return None
 
@@ -159,8 +159,12 @@ class Prefetcher(Consumer):
         text = f"{type(error).__name__}: {error.text}"[:MAX_TEXT]
         self._give_back(lease, NACK, text)
 
+    def wake_next(self) -> None:
+        """Whoever found something wakes the next who waits, if there may be more."""
+        if self.jobs or self._leases:
+            self._wake()
+
     def _wake(self) -> None:
-        """Wake one who waits: whoever finds more than one job wakes the next."""
         while self._arrivals:
             future = self._arrivals.popleft()
             if not future.done():

@@ -181,11 +181,13 @@ class Queue:
     async def more(self, prefetcher: Prefetcher) -> bool:
         """Wait until the prefetcher has `jobs`, or may have; False when the iterations were ended."""
         try:
-            return prefetcher.refill() or await prefetcher.arrival()
+            goes_on = prefetcher.refill() or await prefetcher.arrival()
         except NotLeased:
             if self._is_closed:
                 return False
             raise
+        prefetcher.wake_next()
+        return goes_on
 
     async def lease(
         self, max_jobs: int = 100, *, wait_s: float = 1.0, max_bytes: int = _MAX_LEASE_BYTES

@@ -11,6 +11,9 @@ It may have kept the first copy; then it answers the second that the record is n
 - nack and release: each of the three counts as done; the record is back in the queue, or beyond, which is all that was wanted.
 - extend: nothing counts as done, for an extension that was kept can be made again.
 
+A record that was nacked or released may be leased to the same consumer again before the answer is here. Then the broker has kept it, and to say it again
+would end the new lease: so it counts as done at once, and is not repeated.
+
 Pure: no loop, no socket, no clock; futures are only completed.
 """
 
@@ -23,7 +26,7 @@ from sparrow.base.errors import LeasedByAnother, LeaseExpired, NotLeased, Sparro
 from sparrow.protocol.native.messages import Settle, Settlement, SettleVerb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from sparrow.protocol.native.messages import Settled, SettleFailure
 
@@ -47,6 +50,7 @@ Part: TypeAlias = "tuple[Key, int, int, Any]"
 """Key, first and last offset, and who waits: a future, a `Tally`, None (a failure is reported), or `QUIET`."""
 
 _first_of = itemgetter(1)
+_GIVES_BACK: Final = frozenset({NACK, RETURN})
 
 
 class Quiet:
@@ -91,7 +95,7 @@ class Tally:
 class Statement:
     """What one SETTLE says."""
 
-    __slots__ = ("deadline", "is_again", "members", "not_before", "serial", "settlements")
+    __slots__ = ("deadline", "is_again", "kept", "members", "not_before", "serial", "settlements")
 
     def __init__(self, serial: int, deadline: float) -> None:
         self.serial = serial
@@ -105,10 +109,21 @@ class Statement:
         self.settlements: list[Settlement] = []
         self.members: list[list[Part]] = []
         """The parts of each settlement, by their first offset."""
+        self.kept: list[Part] = []
+        """Parts of which it is known before the answer that the broker has them."""
 
     def parts(self) -> Iterator[Part]:
         for members in self.members:
             yield from members
+
+    def parts_of(self, topic: str, partition: int) -> Iterator[Part]:
+        """Those that give records of a partition back."""
+        for settlement, members in zip(self.settlements, self.members, strict=True):
+            if settlement.verb in _GIVES_BACK and (settlement.topic, settlement.partition) == (
+                topic,
+                partition,
+            ):
+                yield from members
 
 
 class Settling:
@@ -225,12 +240,27 @@ class Settling:
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────
 
+    def leased_again(self, topic: str, partition: int, ranges: Sequence[tuple[int, int, int]]) -> None:
+        """Records came: what is unanswered and gave some of them back was kept."""
+        for statement in self._sent.values():
+            for part in statement.parts_of(topic, partition):
+                if any(first <= part[2] and part[1] <= last for first, last, _ in ranges):
+                    statement.kept.append(part)
+                    _complete([part])
+
     def link_lost(self) -> None:
         """What is unanswered is sent again on the next link."""
         sent, self._sent = self._sent, {}
+        again: list[Statement] = []
         for statement in sent.values():
+            if statement.kept:
+                parts = [part for part in statement.parts() if part not in statement.kept]
+                again += composed(parts, statement.serial, statement.deadline)
+            else:
+                again.append(statement)
+        for statement in again:
             statement.is_again = True
-        self._unsent[:0] = sent.values()
+        self._unsent[:0] = again
 
     def expire(self, now: float, why: Callable[[Part], TimedOut]) -> int:
         """Give up what is overdue; returns how many answers are not waited for any more."""
@@ -325,4 +355,4 @@ def _complete(members: list[Part]) -> None:
 def _counts_as_done(verb: int, error: SparrowError) -> bool:
     if verb in {ACK, REJECT}:
         return isinstance(error, NotLeased) and not isinstance(error, LeaseExpired | LeasedByAnother)
-    return verb in {NACK, RETURN} and isinstance(error, NotLeased)
+    return verb in _GIVES_BACK and isinstance(error, NotLeased)

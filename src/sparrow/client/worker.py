@@ -111,6 +111,10 @@ class Worker:
 
     # ── its life ──────────────────────────────────────────────────────────────────────────────────
 
+    def begin(self) -> None:
+        """Forget an earlier `stop`; `run` is to follow."""
+        self._is_stopping = False
+
     async def run(self) -> None:
         """Work until `stop`. When it is cancelled, what runs is cancelled and released.
 
@@ -119,7 +123,6 @@ class Worker:
         """
         options = self.options
         loop = asyncio.get_running_loop()
-        self._is_stopping = False
         self._queue = queue = self._open_queue(
             self.queue_name,
             prefetch=options.prefetch or options.concurrency * PREFETCH_PER_CALL,
@@ -334,6 +337,8 @@ class Workers:
                 "this client has no workers; declare functions with @client.worker(queue) first"
             )
         loop = asyncio.get_running_loop()
+        for worker in self._workers:
+            worker.begin()
         tasks = self._tasks = [loop.create_task(worker.run()) for worker in self._workers]
         try:
             await _all_or_first_failure(tasks)

@@ -36,7 +36,8 @@ _SMALL_BATCH_BYTES: Final = 2048
 _MIN_RUN: Final = 8
 _LONGEST_STRETCH: Final = 512
 _MAX_BATCHES: Final = 8
-_MAX_REMEMBERED_BYTES: Final = 16 << 20
+_MAX_BYTES: Final = 16 << 20
+_MAX_REMEMBERED_BYTES: Final = 4 << 20
 
 
 def excerpt(batch: bytes | memoryview, first: int, end: int) -> bytes:
@@ -56,12 +57,18 @@ def excerpts(data: bytes | memoryview, ranges: Sequence[Range]) -> bytes:
 class Excerpter:
     """Cuts batches and remembers the last few that it cut: where their records are and, if they are compressed, the records. Loop thread only.
 
+    One may serve any number of partitions.
+
     Args:
-        max_bytes: what a batch may become when it is decompressed, and what all that is remembered may take.
+        max_bytes: what a batch may become when it is decompressed.
+        max_remembered_bytes: what all that is remembered may take.
     """
 
-    def __init__(self, max_bytes: int = _MAX_REMEMBERED_BYTES) -> None:
+    def __init__(
+        self, max_bytes: int = _MAX_BYTES, max_remembered_bytes: int = _MAX_REMEMBERED_BYTES
+    ) -> None:
         self._max_bytes = max_bytes
+        self._max_remembered_bytes = max_remembered_bytes
         self._remembered: dict[Hashable, _Contents] = {}
         """The latest last."""
         self._remembered_bytes = 0
@@ -144,7 +151,7 @@ class Excerpter:
             found = _read(header, batch, self._max_bytes)
             self._remembered_bytes += found.size_bytes
         self._remembered[key] = found
-        while len(self._remembered) > _MAX_BATCHES or self._remembered_bytes > self._max_bytes:
+        while len(self._remembered) > _MAX_BATCHES or self._remembered_bytes > self._max_remembered_bytes:
             oldest = next(iter(self._remembered))
             self._remembered_bytes -= self._remembered.pop(oldest).size_bytes
         return found

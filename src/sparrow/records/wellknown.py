@@ -43,6 +43,22 @@ QUEUE_HEADERS: Final = (
 )
 """All of the above: a batch in whose bytes none of them occurs has nothing to say to a queue."""
 
+REDRIVE_COUNT: Final = "redrive-count"
+"""How often the record was sent back from the dead letters; a queue does not look at it."""
+
+DEAD_LETTER_REASON: Final = "dead-letter-reason"
+DEAD_LETTER_ERROR: Final = "dead-letter-error"
+DEAD_LETTER_DELIVERY_COUNT: Final = "dead-letter-delivery-count"
+DEAD_LETTER_QUEUE: Final = "dead-letter-queue"
+DEAD_LETTER_SUBSCRIBER: Final = "dead-letter-subscriber"
+DEAD_LETTER_TOPIC: Final = "dead-letter-topic"
+DEAD_LETTER_PARTITION: Final = "dead-letter-partition"
+DEAD_LETTER_OFFSET: Final = "dead-letter-offset"
+DEAD_LETTER_TIMESTAMP: Final = "dead-letter-timestamp"
+DEAD_LETTER_FIRST_DELIVERY: Final = "dead-letter-first-delivery"
+DEAD_LETTER_LAST_DELIVERY: Final = "dead-letter-last-delivery"
+"""What a dead letter says of its record; numbers and times (ms since the epoch) in ASCII decimal, the rest UTF-8."""
+
 LOWEST_PRIORITY: Final = 0
 DEFAULT_PRIORITY: Final = 4
 HIGHEST_PRIORITY: Final = 9

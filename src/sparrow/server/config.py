@@ -376,6 +376,12 @@ class ServerConfig:
     share_max_members: int = option(
         "groups.share_max_members", integer(1, 1_000), 200, "Members of one share group at most."
     )
+    share_max_groups: int = option(
+        "groups.share_max_groups",
+        integer(1, 1_000_000),
+        2_000,
+        "Share groups, empty ones too (about 20 KB of memory each); more are refused.",
+    )
     group_migration: str = option(
         "groups.migration",
         choice("disabled", "upgrade", "downgrade", "bidirectional"),

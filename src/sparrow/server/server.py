@@ -160,6 +160,7 @@ async def _start_broker(config: ServerConfig) -> Broker:
         share_group_delivery_count_limit=config.share_delivery_count_limit,
         share_group_partition_max_record_locks=config.share_max_record_locks,
         share_group_max_members=config.share_max_members,
+        share_group_max_groups=config.share_max_groups,
         consumer_group_session_timeout_ms=config.group_session_timeout_ms,
         group_migration_policy=config.group_migration,
         offsets_retention_ms=config.offsets_retention_ms,

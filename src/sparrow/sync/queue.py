@@ -74,7 +74,7 @@ class Queue:
                     job = jobs.popleft()
                 except IndexError:  # another thread was faster
                     continue
-                if job.lease.held_until > time.monotonic():
+                if job.lease.held_until > time.monotonic() and not job.is_lost:
                     yield job
         finally:
             self._background.call_soon(prefetcher.end)

@@ -150,7 +150,7 @@ class Configs:
 
     def of_node(self, name: str) -> str:
         """What holds on this broker of a configuration that can be changed while it runs; "" where there is nothing."""
-        return next((place.value for place in self._layers({}).places(name) if place.value), "")
+        return next((place.value or "" for place in self._layers({}).places(name)), "")
 
     def preview(
         self, topic: str, config: Mapping[str, str], *, principal: Principal

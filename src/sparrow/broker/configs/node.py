@@ -276,6 +276,7 @@ _FROM_CONFIG: Final = (
         integer(1),
         "How often members of share groups are heard from.",
     ),
+    _shown("group.share.max.groups", "share_group_max_groups", integer(1), "Share groups, empty ones too."),
     _shown("group.share.max.size", "share_group_max_members", integer(1), "Members of a share group."),
     _shown(
         "group.share.partition.max.record.locks",

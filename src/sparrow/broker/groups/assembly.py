@@ -54,7 +54,10 @@ def assemble(
     )
     groups.register(groups.consumer)
     groups.share = ShareGroups(
-        groups, groups.consumer.topics, lambda group: share_settings(config, partial(setting, group))
+        groups,
+        groups.consumer.topics,
+        lambda group: share_settings(config, partial(setting, group)),
+        config.share_group_max_groups,
     )
     groups.register(groups.share, is_lasting=True)
     return groups

@@ -31,6 +31,10 @@ _LOG_APPEND_TIME: Final = 0x08
 _CONTROL: Final = 0x20
 _MAGIC: Final = 2
 _BATCH_WORK_BYTES: Final = 1024
+"""Of a batch, however small."""
+_SEARCH_BYTES: Final = 128 << 10
+_SEARCHED_SHIFT: Final = 3
+"""Searching eight bytes for one name takes as long as decompressing one and searching it for all."""
 _MIN_PROOF_BYTES: Final = 2048
 """In smaller batches the names are searched at once."""
 _SEARCHED_BYTES: Final = 192
@@ -79,7 +83,7 @@ class Batches:
         self.is_broken = False
         """Whether something in the data is no batch, so that what follows cannot be told apart."""
         self.work_bytes = 0
-        """What was decompressed, and something for each batch; the caller sets it back when it made a pause."""
+        """What was done, as the bytes that would be decompressed and searched in that time. The caller sets it back when it makes a pause."""
         self._raw = data if isinstance(data, bytes) else bytes(data)
         self._max_bytes = max_bytes
         self._looks_always = looks_always
@@ -131,23 +135,42 @@ class Batches:
             max_single = count if size_bytes >= _SEARCHED_BYTES * count else _TRIED_RECORDS
             if is_headerless(self._raw, start, batch.end, count, max_single):
                 return False
-        return self._names.occur(batch.start, batch.end)
+        searched_bytes = self._names.searched_bytes
+        occurs = self._names.occur(batch.start, batch.end)
+        self.work_bytes += self._names.searched_bytes - searched_bytes >> _SEARCHED_SHIFT
+        return occurs
+
+
+class _Next(NamedTuple):
+    """Where a name occurs next; or the place up to which it does not, and from which on nobody has searched yet."""
+
+    place: int
+    is_found: bool
 
 
 class _Names:
-    """Where the well-known names occur next in the data. Asked from its beginning to its end, so each byte is searched once for each name."""
+    """Where the well-known names occur in the data. Asked from its beginning to its end, so each byte is searched once for each name."""
 
     def __init__(self, raw: bytes) -> None:
+        self.searched_bytes = 0
+        """By all names together."""
         self._raw = raw
-        self._places = dict.fromkeys(QUEUE_HEADERS, -1)
-        self._nearest = -1
+        self._next = dict.fromkeys(QUEUE_HEADERS, _Next(0, is_found=False))
+        self._nearest = 0
 
     def occur(self, start: int, end: int) -> bool:
         """Whether one of them begins in [start, end)."""
-        if self._nearest < start:
-            for name, place in self._places.items():
-                if place < start:
-                    found = self._raw.find(name, start)
-                    self._places[name] = found if found >= 0 else len(self._raw)
-            self._nearest = min(self._places.values())
-        return self._nearest < end
+        if self._nearest >= end:
+            return False
+        for name, known in self._next.items():
+            if known.place < (start if known.is_found else end):
+                self._next[name] = self._search(name, max(start, known.place), end)
+        self._nearest = min(known.place for known in self._next.values())
+        return any(known.is_found and known.place < end for known in self._next.values())
+
+    def _search(self, name: bytes, start: int, end: int) -> _Next:
+        """Search at least to `end`; further, if that is near, because calls cost more than bytes."""
+        end = max(end, start + _SEARCH_BYTES)
+        place = self._raw.find(name, start, end + len(name) - 1)
+        self.searched_bytes += (place if place >= 0 else end) - start
+        return _Next(place, is_found=True) if place >= 0 else _Next(end, is_found=False)

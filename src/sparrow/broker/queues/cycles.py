@@ -49,9 +49,9 @@ def _walk(graph: WaitGraph, node: int, marks: bytearray) -> None:
 
     Depth first. A node on the path that is met again closes a cycle; then everything on the path is on it or behind it.
     """
-    parent, child, edges = graph.parent, graph.child, graph.edges
+    parent, child, edges, waits = graph.parent, graph.child, graph.edges, graph.waits
     path = array("i", [node])
-    following = array("i", [edges[node]])
+    following = array("i", [edges[node] if waits[node] else 0])
     marks[node] = _ON_PATH
     while path:
         edge = following[-1]
@@ -65,7 +65,7 @@ def _walk(graph: WaitGraph, node: int, marks: bytearray) -> None:
         if not mark:
             marks[above] = _ON_PATH
             path.append(above)
-            following.append(edges[above])
+            following.append(edges[above] if waits[above] else 0)
         elif mark != _CLEAR:
             for each in path:
                 marks[each] = _STUCK

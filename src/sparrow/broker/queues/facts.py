@@ -44,7 +44,7 @@ DEFAULT_MAX_BYTES: Final = 16 << 20
 
 _NULL_LENGTH: Final = 1
 """The varint of -1, not unfolded."""
-_PIECE_WORK_BYTES: Final = 1 << 20
+_PIECE_WORK_BYTES: Final = 512 << 10
 """A plain piece ends when it took more work than that (see `Batches.work_bytes`), some 2 ms."""
 _PIECE_HEADERS_BYTES: Final = 64 << 10
 """A piece ends when it holds more headers than that: they take longer than their record."""

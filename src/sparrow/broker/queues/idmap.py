@@ -1,15 +1,15 @@
-"""A map from 64-bit numbers to numbers, for millions of entries: no object per entry, and growing never takes long.
+"""A map from 64-bit hashes to numbers, for millions of entries: no object per entry, and growing never takes long.
 
 A dict of such numbers costs about 130 bytes per entry and stops its caller for some 50 ms when it grows past a million. This map keeps
 plain numbers in many small sorted arrays:
 
-    key ── low bits ──▶ directory ──▶ shard: keys   ascending, the first one is below any key
-                                             values
+    key ── highest bits ──▶ directory ──▶ shard: keys   ascending, the first one is below any key
+                                                 values
 
-A shard that has more than 128 entries is split in two by one more bit of the keys (extendible hashing), and the directory doubles when
-it has to tell them apart. So an entry costs little more than its own bytes, one insertion moves at most about 3 KB, and most of the
-work is done by `bisect` and `array.insert`. Rejected: open addressing, which in Python spends 2 µs per entry on growing and needs half as
-much room again.
+A shard that comes to have more than 128 entries is split in the middle of its range (extendible hashing), and the directory doubles
+when it has to tell the halves apart. So an entry costs little more than its own bytes, one insertion moves at most about 3 KB, and
+nearly all work is done by `bisect` and by slices. Keys that are not spread evenly over all numbers make for large shards: slower, not
+wrong. Rejected: open addressing, which in Python spends 2 µs per entry on growing and needs half as much room again.
 
 Pure. Not thread-safe.
 """
@@ -17,24 +17,24 @@ Pure. Not thread-safe.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from itertools import compress
 from typing import Final
 
 _FULL: Final = 128
-_MAX_DEPTH: Final = 17
-"""Bits of a key that choose its shard, at most. Beyond 16 million entries shards just grow."""
+_MAX_DEPTH: Final = 16
+"""Bits of a key that choose its shard, at most. Beyond 8 million entries shards just grow."""
 _BELOW: Final = -(1 << 63)
 _FEW: Final = 256
-"""A map with so few entries left is written anew, if it has as many shards."""
+"""A map with so few entries left is written anew, if it has more shards."""
 
 _Shard = tuple["array[int]", "array[int]", int]
-"""Keys, values, depth: how many low bits of the keys are the same."""
+"""Keys, values, depth: how many high bits of the keys are the same."""
 
 
 class IdMap:
-    """Values, not 0, of 64-bit signed numbers. Low bits of the keys ought to differ.
+    """Values, not 0, of keys from -2**63 + 1 to 2**63 - 1.
 
     Costs about 11 bytes and the size of a value per entry.
 
@@ -42,7 +42,7 @@ class IdMap:
         typecode: of the values, as for `array`.
     """
 
-    __slots__ = ("_count", "_mask", "_shards", "_typecode")
+    __slots__ = ("_shards", "_shift", "_typecode", "count")
 
     def __init__(self, typecode: str) -> None:
         self._typecode = typecode
@@ -50,12 +50,14 @@ class IdMap:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._count = 0
-        self._mask = 0
-        self._shards: list[_Shard] = [(array("q", [_BELOW]), array(self._typecode, [0]), 0)]
+        self.count = 0
+        """Keys that have a value. Only methods change it."""
+        self._shift = 63
+        self._shards: list[_Shard] = [self._shard(), self._shard()]
+        """By the highest bits of the keys, which are signed: the second half of the list is for those below 0."""
 
-    def __len__(self) -> int:
-        return self._count
+    def _shard(self) -> _Shard:
+        return array("q", [_BELOW]), array(self._typecode, [0]), 1
 
     @property
     def shards(self) -> int:
@@ -75,75 +77,94 @@ class IdMap:
             next(pairs)
             yield from pairs
 
+    def values(self) -> Iterator[int]:
+        """All values, in no order; the map may not be changed meanwhile."""
+        return (value for _, value in self.items())
+
     def _once(self) -> Iterator[_Shard]:
-        return (shard for number, shard in enumerate(self._shards) if number >> shard[2] == 0)
+        return (shard for number, shard in enumerate(self._shards) if self._is_first(number, shard[2]))
+
+    def _is_first(self, number: int, depth: int) -> bool:
+        """Whether a number is the first of those that stand for a shard of this depth."""
+        return not number & ((1 << (64 - self._shift - depth)) - 1)
 
     def get(self, key: int) -> int:
         """The value of a key, 0 if it has none."""
-        keys, values, _ = self._shards[key & self._mask]
+        keys, values, _ = self._shards[key >> self._shift]
         at = bisect_right(keys, key) - 1
         return values[at] if keys[at] == key else 0
 
+    def get_all(self, wanted: Iterable[int]) -> list[int]:
+        """The value of each key, 0 where it has none."""
+        shards, shift = self._shards, self._shift
+        found = []
+        for key in wanted:
+            keys, values, _ = shards[key >> shift]
+            at = bisect_right(keys, key) - 1
+            found.append(values[at] if keys[at] == key else 0)
+        return found
+
     def set(self, key: int, value: int) -> None:
         """Give a key a value, in place of the one it has."""
-        keys, values, _ = self._shards[key & self._mask]
+        keys, values, _ = self._shards[key >> self._shift]
         at = bisect_right(keys, key)
         if keys[at - 1] == key:
             values[at - 1] = value
         else:
-            self._insert(keys, values, at, key, value)
+            self._insert(key, value)
 
     def setdefault(self, key: int, value: int) -> int:
         """Give a key a value unless it has one; returns that, or 0 if it had none."""
-        keys, values, _ = self._shards[key & self._mask]
+        keys, values, _ = self._shards[key >> self._shift]
         at = bisect_right(keys, key)
         if keys[at - 1] == key:
             return values[at - 1]
-        self._insert(keys, values, at, key, value)
+        keys.insert(at, key)
+        values.insert(at, value)
+        self.count += 1
+        if len(keys) > _FULL:
+            self._split(key >> self._shift)
         return 0
+
+    def _insert(self, key: int, value: int) -> None:
+        self.setdefault(key, value)
 
     def pop(self, key: int) -> int:
         """Take a key out; returns the value it had, 0 if none."""
-        keys, values, _ = self._shards[key & self._mask]
+        keys, values, _ = self._shards[key >> self._shift]
         at = bisect_right(keys, key) - 1
         if not at or keys[at] != key:
             return 0
         del keys[at]
-        self._count -= 1
         value = values.pop(at)
-        if self._count <= _FEW and len(self._shards) > _FEW:
-            self._shrink()
+        self.count -= 1
+        if self.count <= _FEW < len(self._shards):
+            self._write_anew()
         return value
-
-    def _insert(self, keys: array[int], values: array[int], at: int, key: int, value: int) -> None:
-        keys.insert(at, key)
-        values.insert(at, value)
-        self._count += 1
-        if len(keys) > _FULL:
-            self._split(key & self._mask)
 
     def _split(self, number: int) -> None:
         keys, values, depth = self._shards[number]
         if depth == _MAX_DEPTH:
             return
-        if 1 << depth == len(self._shards):
-            self._shards += self._shards
-            self._mask = len(self._shards) - 1
-        bit = 1 << depth
-        first = number & (bit - 1)
-        low: tuple[list[int], list[int]] = ([_BELOW], [0])
-        high: tuple[list[int], list[int]] = ([_BELOW], [0])
-        pairs = zip(keys, values, strict=True)
-        next(pairs)
-        for key, value in pairs:
-            into_keys, into_values = high if key & bit else low
-            into_keys.append(key)
-            into_values.append(value)
-        halves = [(array("q", half[0]), array(self._typecode, half[1]), depth + 1) for half in (low, high)]
-        for each in range(first, len(self._shards), 2 * bit):
-            self._shards[each], self._shards[each | bit] = halves
+        lowest = number >> (64 - self._shift - depth) << (64 - depth)
+        middle = bisect_left(keys, lowest + (1 << (63 - depth)))
+        if (
+            not _FULL < 8 * middle < 7 * _FULL
+        ):  # not spread; a larger shard does less harm than a large directory
+            return
+        if 64 - self._shift == depth:
+            self._shards = [shard for shard in self._shards for _ in (1, 2)]
+            self._shift -= 1
+            number *= 2
+        low = (keys[:middle], values[:middle], depth + 1)
+        high = (keys[middle:], values[middle:], depth + 1)
+        high[0].insert(0, _BELOW)
+        high[1].insert(0, 0)
+        half = 1 << (63 - self._shift - depth)
+        first = number % len(self._shards) & -2 * half
+        self._shards[first : first + 2 * half] = [low] * half + [high] * half
 
-    def _shrink(self) -> None:
+    def _write_anew(self) -> None:
         pairs = list(self.items())
         self.clear()
         for key, value in pairs:
@@ -152,12 +173,12 @@ class IdMap:
     def sweep(self, number: int, is_dropped: Callable[[int], bool]) -> None:
         """Take out the entries of one shard (0 … `shards` - 1) whose value is to be dropped."""
         keys, values, depth = self._shards[number]
-        if number >> depth:
+        if not self._is_first(number, depth):
             return
         kept = [not is_dropped(value) for value in values]
         kept[0] = True
         if all(kept):
             return
-        self._count -= kept.count(False)
+        self.count -= kept.count(False)
         keys[:] = array("q", compress(keys, kept))
         values[:] = array(self._typecode, compress(values, kept))

@@ -1,7 +1,7 @@
 """Order per key: the first record of a key that is not finished is the key's head; the others wait in line behind it.
 
-All in flat arrays, whatever the number of keys: about 35 bytes per key whose head is alone, which most are, 8 more for a line, and 12
-per record in it. Rejected: a dict of queues (400 bytes per key).
+All in flat arrays, whatever the number of keys: about 36 bytes per key, and 12 per record in line. Rejected: a dict of queues (400
+bytes per key, though most keys of a queue have one record at a time).
 
 Pure. Not thread-safe.
 """
@@ -12,9 +12,9 @@ from array import array
 from typing import Final
 
 from sparrow.broker.queues.idmap import IdMap
+from sparrow.broker.queues.refmap import RefMap
 
-_ALONE: Final = -1
-"""In place of a line: nobody waits behind the head."""
+_FEW: Final = 1024
 
 
 class KeyLines:
@@ -28,30 +28,29 @@ class KeyLines:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._lines = IdMap("i")
-        """By key: the number of its line, or that nobody waits."""
-        self._keys = IdMap("q")
-        """By the ref of a head: its key."""
-        self._clear_lines()
-
-    def _clear_lines(self) -> None:
-        self._waiting = 0
+        self._by_key = IdMap("i")
+        self._by_head = RefMap()
+        self._keys = array("q", [0])
         self._firsts = array("i", [0])
         self._lasts = array("i", [0])
         self._free_line = 0
+        self._clear_places()
+
+    def _clear_places(self) -> None:
+        self._waiting = 0
         self._refs = array("q", [0])
         self._nexts = array("i", [0])
         self._free_place = 0
 
     def __len__(self) -> int:
         """Keys that have a head."""
-        return len(self._keys)
+        return self._by_key.count
 
     @property
     def memory(self) -> int:
         """Bytes that the lines take, about."""
-        arrays = len(self._firsts) * 8 + len(self._refs) * 12
-        return arrays * 17 // 16 + self._lines.memory + self._keys.memory
+        arrays = len(self._keys) * 16 + len(self._refs) * 12
+        return arrays * 17 // 16 + self._by_key.memory + self._by_head.memory
 
     def waiting(self) -> int:
         """Records that wait behind a head."""
@@ -59,18 +58,20 @@ class KeyLines:
 
     def enter(self, key: int, ref: int) -> bool:
         """A record of a key comes. True: it is the head and may go on; False: it waits in line."""
-        line = self._lines.setdefault(key, _ALONE)
+        free = self._free_line or len(self._keys)
+        line = self._by_key.setdefault(key, free)
         if not line:
-            self._keys.set(ref, key)
+            self._open(free, key)
+            self._by_head.put(ref, free)
             return True
-        if self._keys.get(ref):
+        if self._by_head.get(ref) == line:
             return True
         place = self._place(ref)
-        if line == _ALONE:
-            self._lines.set(key, self._begin(place))
-        else:
+        if self._firsts[line]:
             self._nexts[self._lasts[line]] = place
-            self._lasts[line] = place
+        else:
+            self._firsts[line] = place
+        self._lasts[line] = place
         self._waiting += 1
         return False
 
@@ -79,45 +80,47 @@ class KeyLines:
 
         None: nobody waited, or the ref is no head (then nothing changes).
         """
-        key = self._keys.pop(ref)
-        if not key:
-            return None
-        line = self._lines.get(key)
-        if line == _ALONE:
-            self._lines.pop(key)
+        line = self._by_head.pop(ref)
+        if not line:
             return None
         place = self._firsts[line]
+        if not place:
+            self._close(line)
+            return None
         heir = self._refs[place]
-        self._keys.set(heir, key)
-        if self._nexts[place]:
-            self._firsts[line] = self._nexts[place]
-        else:
-            self._lines.set(key, _ALONE)
-            self._firsts[line] = self._free_line
-            self._free_line = line
+        self._by_head.put(heir, line)
+        self._firsts[line] = self._nexts[place]
         self._nexts[place] = self._free_place
         self._free_place = place
         self._waiting -= 1
-        if not self._waiting:
-            self._clear_lines()
+        if not self._waiting and len(self._refs) > _FEW:
+            self._clear_places()
         return heir
 
     def key_of_head(self, ref: int) -> int | None:
         """The key that a ref is the head of."""
-        return self._keys.get(ref) or None
+        return self._keys[self._by_head.get(ref)] or None
 
     # ── room ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _begin(self, place: int) -> int:
-        """A new line of one."""
-        line = self._free_line
-        if line:
+    def _open(self, line: int, key: int) -> None:
+        if line == self._free_line:
             self._free_line = self._firsts[line]
-            self._firsts[line] = self._lasts[line] = place
-            return line
-        self._firsts.append(place)
-        self._lasts.append(place)
-        return len(self._firsts) - 1
+            self._firsts[line] = 0
+            self._keys[line] = key
+        else:
+            self._keys.append(key)
+            self._firsts.append(0)
+            self._lasts.append(0)
+
+    def _close(self, line: int) -> None:
+        """Give back a line without head."""
+        self._by_key.pop(self._keys[line])
+        self._firsts[line] = self._free_line
+        self._free_line = line
+        left = self._by_key.count
+        if len(self._keys) > 16 * _FEW and left <= _FEW and self._waiting <= _FEW:
+            self._write_anew()
 
     def _place(self, ref: int) -> int:
         """A place in a line, the last."""
@@ -130,3 +133,20 @@ class KeyLines:
         self._refs.append(ref)
         self._nexts.append(0)
         return len(self._refs) - 1
+
+    def _write_anew(self) -> None:
+        """Few are left of many: what the others took goes back to the system. About 3 ms."""
+        heads = {line: ref for ref, line in self._by_head.items()}
+        lines = [(key, [heads[line], *self._behind(line)]) for key, line in self._by_key.items()]
+        self.clear()
+        for key, refs in lines:
+            for ref in refs:
+                self.enter(key, ref)
+
+    def _behind(self, line: int) -> list[int]:
+        refs = []
+        place = self._firsts[line]
+        while place:
+            refs.append(self._refs[place])
+            place = self._nexts[place]
+        return refs

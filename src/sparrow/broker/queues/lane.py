@@ -52,6 +52,8 @@ REJECTED: Final = "REJECTED"
 PARENT_FAILED: Final = "PARENT_FAILED"
 PARENT_MISSING: Final = "PARENT_MISSING"
 PARENT_CYCLE: Final = "PARENT_CYCLE"
+REDRIVE: Final = "REDRIVE"
+"""Not why a record died: of those that are MOVING back to where they came from."""
 LEASE_ENDED: Final = "the lease ended before the record was settled"
 _MAX_COUNT: Final = 255
 _DUE_AT_ONCE: Final = 1000
@@ -482,9 +484,72 @@ class Lane:
         """The dead letters of these records are kept (or the records are gone)."""
         for a, b, value in list(self.maps[source].runs(max(first, self.starts[source]), end)):
             if value & STATE_MASK == MOVING:
+                is_redrive = self.marks[value >> MARK_SHIFT].reason == REDRIVE
                 self._change(source, a, b, value, DONE)
-                self.tally.dead += b - a
+                if is_redrive:
+                    self._ended(source, a, b, failed=False)
+                else:
+                    self.tally.dead += b - a
         self.advance(source)
+
+    # ── sending back ──────────────────────────────────────────────────────────────────────────────
+
+    def set_aside(self, source: int, first: int, end: int) -> list[tuple[int, int]]:
+        """Take records that are ready, or were not looked at yet, from the consumers, to move them elsewhere; which were there.
+
+        No delivery is counted. `moved` finishes them, `put_back` undoes it.
+        """
+        taken: list[tuple[int, int]] = []
+        for a, b, value in list(self.maps[source].runs(max(first, self.starts[source]), end)):
+            state = value & STATE_MASK
+            if state not in (UNKNOWN, READY):
+                continue
+            before = self.marks.get(value >> MARK_SHIFT)
+            number = self._mark(
+                Mark(
+                    before.consumer if before else "",
+                    before.first_ms if before else -1,
+                    before.last_ms if before else -1,
+                    0,
+                    before.error if before else "",
+                    REDRIVE,
+                )
+            )
+            kept = value & (LEVEL_MASK | COUNT_MASK) if state == READY else NO_LEVEL << LEVEL_SHIFT
+            self._change(source, a, b, value, MOVING | kept | number << MARK_SHIFT)
+            taken.append((a, b))
+        return taken
+
+    def is_set_aside(self, value: int) -> bool:
+        """Whether a record of this value was set aside."""
+        return value & STATE_MASK == MOVING and self.marks[value >> MARK_SHIFT].reason == REDRIVE
+
+    def put_back(self, source: int, ranges: Iterable[tuple[int, int]]) -> None:
+        """What was set aside of these ranges [first, end) is ready as before."""
+        for first, end in ranges:
+            for run in list(self.maps[source].runs(max(first, self.starts[source]), end)):
+                if self.is_set_aside(run[2]):
+                    self._put_back(source, run)
+        # The ranges may lie there still: nobody looks for them when they are set aside.
+        self.ready.clear(source)
+        scanned = self._scanned[source]
+        for a, b, value in self.maps[source].runs(self.starts[source], max(scanned, self.starts[source])):
+            if value & STATE_MASK == READY:
+                self.ready.push(level_of(value), source, a, b)
+
+    def _put_back(self, source: int, run: Run) -> None:
+        first, end, value = run
+        back = READY | value & (LEVEL_MASK | COUNT_MASK)
+        if value & COUNT_MASK:
+            mark = self.marks[value >> MARK_SHIFT]
+            number = self._mark(Mark(mark.consumer, mark.first_ms, mark.last_ms, 0, mark.error))
+            self._change(source, first, end, value, back | number << MARK_SHIFT)
+            return
+        scanned = min(max(first, self._scanned[source]), end)
+        if first < scanned:
+            self._change(source, first, scanned, value, back)
+        if scanned < end:  # the scanner has yet to look at them
+            self._change(source, scanned, end, value, UNKNOWN)
 
     def discard(self, source: int, first: int, end: int, states: Container[int] = _WAITING) -> int:
         """Finish records that nobody handled: purged, or deleted by retention; returns how many."""

@@ -19,13 +19,14 @@ Pure. Not thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 from typing import Final, NamedTuple
 
 from sparrow.broker.queues.cycles import reaches, stuck
 from sparrow.broker.queues.idmap import IdMap
-from sparrow.broker.queues.waits import AWAITED, WaitGraph
+from sparrow.broker.queues.waits import AWAITED, FEW, WaitGraph
 
 _NODES: Final = -(1 << 32)
 _FAILED: Final = -(1 << 63)
@@ -52,12 +53,21 @@ class Admission(Enum):
     """It waits for itself through others."""
 
 
+_FREE: Final = Admission.FREE
+_WAITS: Final = Admission.WAITS
+"""A member of an enumeration takes as long to look up as an array."""
+
+
 class Freed(NamedTuple):
     """A record that waits no more."""
 
     ref: int
     is_failed: bool
     """A parent failed, and it follows; else all its parents are finished."""
+
+
+_freed: Final = partial(tuple.__new__, Freed)
+"""Half the price of `Freed(...)`."""
 
 
 class ParentIndex:
@@ -84,7 +94,7 @@ class ParentIndex:
 
     def __len__(self) -> int:
         """Unfinished records that have an id or wait."""
-        return len(self._graph.by_ref)
+        return self._graph.used - self._graph.awaited
 
     @property
     def waiting(self) -> int:
@@ -108,49 +118,49 @@ class ParentIndex:
         """
         node = self._claim(ref, id_hash) if id_hash else 0
         if not parents:
-            return Admission.FREE
+            return _FREE
         if id_hash and id_hash in parents:
             return Admission.SELF
-        return self._wait(ref, node, parents if len(parents) == 1 else dict.fromkeys(parents))
+        graph = self._graph
+        known: list[int] = []
+        unseen: list[int] = []
+        for number, fate in enumerate(self._fates.get_all(parents)):
+            if _NODES < fate < 0:
+                known.append(-fate)
+            elif not fate or (self._floors and self._is_forgotten(fate)):
+                unseen.append(parents[number])
+            elif fate < 0:
+                return Admission.FAILED
+        if node and known and graph.children[node] and reaches(graph, known, node, _CYCLE_BUDGET):
+            return Admission.CYCLE
+        if unseen:
+            known += [self._await(each) for each in dict.fromkeys(unseen)]
+        elif not known:
+            return _FREE
+        graph.link(node or graph.add(ref, 0), known)
+        return _WAITS
 
     def _claim(self, ref: int, id_hash: int) -> int:
         """The node of a record with an id; 0 if another record has the id."""
         graph = self._graph
-        fate = self._fates.setdefault(id_hash, -graph.next_node)
-        if not fate:
-            return graph.add(ref, id_hash)
+        node = graph.free_node or graph.fresh_node
+        fate = self._fates.setdefault(id_hash, -node)
         if _NODES < fate < 0:
             if graph.refs[-fate] != AWAITED:
                 return 0
             graph.appear(-fate, ref)
             return -fate
-        if fate > 0 and not self._is_forgotten(fate):
-            return 0
-        self._fates.set(id_hash, -graph.next_node)
+        if fate:
+            if fate > 0 and not self._is_forgotten(fate):
+                return 0
+            self._fates.set(id_hash, -node)
         return graph.add(ref, id_hash)
 
-    def _wait(self, ref: int, node: int, parents: Iterable[int]) -> Admission:
-        graph, fates = self._graph, self._fates
-        known: list[int] = []
-        unseen: list[int] = []
-        for each in parents:
-            fate = fates.get(each)
-            if _NODES < fate < 0:
-                known.append(-fate)
-            elif not fate or (self._floors and self._is_forgotten(fate)):
-                unseen.append(each)
-            elif fate < 0:
-                return Admission.FAILED
-        if known and node and graph.children[node] and reaches(graph, known, node, _CYCLE_BUDGET):
-            return Admission.CYCLE
-        for each in unseen:
-            awaited = graph.add(AWAITED, each)
-            fates.set(each, -awaited)
-            known.append(awaited)
-        if not known:
-            return Admission.FREE
-        graph.link(node or graph.add(ref, 0), known)
-        return Admission.WAITS
+    def _await(self, id_hash: int) -> int:
+        """A node for a parent that nobody has seen."""
+        node = self._graph.add(AWAITED, id_hash)
+        self._fates.set(id_hash, -node)
+        return node
 
     def add_finished(self, ref: int, id_hash: int, *, failed: bool) -> list[Freed]:
         """A record that was finished before the index knew of it; returns the records that waited for it and do no more."""
@@ -161,10 +171,11 @@ class ParentIndex:
         if _NODES < fate < 0:
             if self._graph.refs[-fate] != AWAITED:
                 return []
-            self._graph.refs[-fate] = ref
+            self._graph.appear(-fate, ref)
+            self._graph.by_ref.pop(ref)
             return self._end(-fate, ref, failed=failed)
-        if fate <= 0 or self._is_forgotten(fate):
-            self._remember(id_hash, ref, failed=failed)
+        if not self._is_gone(ref) and (fate <= 0 or self._is_forgotten(fate)):
+            self._fates.set(id_hash, ref + _FAILED if failed else ref + 1)
         return []
 
     # ── records end ───────────────────────────────────────────────────────────────────────────────
@@ -177,7 +188,7 @@ class ParentIndex:
         node = self._graph.by_ref.pop(ref)
         if not node:
             return []
-        if self._graph.edges[node]:
+        if self._graph.waits[node]:
             self._give_up(node)
         return self._end(node, ref, failed=failed and not self._releases_failed)
 
@@ -187,22 +198,20 @@ class ParentIndex:
         if graph.children[node]:
             for each in self._abandon(node) if failed else graph.release(node):
                 child_ref = graph.refs[each]
-                freed.append(Freed(child_ref, failed))
+                freed.append(_freed((child_ref, failed)))
                 if not graph.ids[each]:
                     graph.by_ref.pop(child_ref)
                     graph.remove(each)
-        if graph.ids[node]:
-            self._remember(graph.ids[node], ref, failed=failed)
+        id_hash = graph.ids[node]
+        if id_hash:
+            if self._floors and self._is_gone(ref):
+                self._fates.pop(id_hash)
+            else:
+                self._fates.set(id_hash, ref + _FAILED if failed else ref + 1)
         graph.remove(node)
-        if graph.is_wasteful:
+        if graph.used <= FEW and graph.is_wasteful:
             self._rewrite()
         return freed
-
-    def _remember(self, id_hash: int, ref: int, *, failed: bool) -> None:
-        if self._floors and ref & _OFFSET_MASK < self._floors.get(ref >> _SOURCE_SHIFT, 0):
-            self._fates.pop(id_hash)
-        else:
-            self._fates.set(id_hash, ref + _FAILED if failed else ref + 1)
 
     def _abandon(self, node: int) -> list[int]:
         """A node failed: its children wait for nothing at all any more."""
@@ -270,5 +279,7 @@ class ParentIndex:
         """Whether a fate is that of a record which the log does not keep any more."""
         if _NODES < fate < 0:
             return False
-        ref = fate - 1 if fate > 0 else fate - _FAILED
+        return self._is_gone(fate - 1 if fate > 0 else fate - _FAILED)
+
+    def _is_gone(self, ref: int) -> bool:
         return ref & _OFFSET_MASK < self._floors.get(ref >> _SOURCE_SHIFT, 0)

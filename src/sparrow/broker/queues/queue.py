@@ -58,6 +58,10 @@ class DeadLetters(Protocol):
         """These (subscriber, records) are to be moved; `Queue.moved` when it is done."""
         ...
 
+    def stop(self) -> None:
+        """Move nothing more; the queue ends, or is replaced."""
+        ...
+
 
 class _Reading(NamedTuple):
     """What was read of what was granted."""
@@ -555,6 +559,8 @@ class Queue:
     def stop(self) -> None:
         """Nothing is scanned or handed out from here on."""
         self.is_closed = True
+        if self.dead_letters is not None:
+            self.dead_letters.stop()
         self.scanner.close()
         for source in self.sources:
             if not source.is_gone:

@@ -25,9 +25,10 @@ from sparrow.broker.queues.refmap import RefMap
 
 AWAITED: Final = -1
 """The ref of a node whose record nobody has seen."""
-_EXACT_BLOCK: Final = 4
-_FEW: Final = 512
-_MANY: Final = 16 * _FEW
+_EXACT: Final = 4
+FEW: Final = 512
+"""A graph of so few nodes may be written anew at once, about 3 ms."""
+_MANY: Final = 16 * FEW
 
 
 class WaitGraph:
@@ -49,11 +50,19 @@ class WaitGraph:
         self._previous = array("i", [0])
         self.waiting = 0
         """Nodes that wait for at least one other."""
-        self._free_node = 0
+        self.used = 0
+        """Nodes."""
+        self.awaited = 0
+        """Nodes whose record nobody has seen."""
+        self.free_node = 0
+        """The node that is used next, if not 0; `children` leads on to others that were freed."""
+        self.fresh_node = 1
+        """From here on nodes were never used."""
+        self._fresh_edge = 1
         self._free_blocks: dict[int, int] = {}
         """By size of block: the first free one; `next` leads on."""
-        self._used_nodes = 0
-        self._used_edges = 0
+        self._large_blocks = 0
+        """Edges in blocks of more than a few."""
 
     @property
     def memory(self) -> int:
@@ -62,49 +71,54 @@ class WaitGraph:
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def next_node(self) -> int:
-        """The number that the next node gets."""
-        return self._free_node or len(self.refs)
-
     def add(self, ref: int, id_hash: int) -> int:
         """A new node. `ref` may be AWAITED, `id_hash` 0."""
-        node = self._free_node
+        node = self.free_node
         if node:
-            self._free_node = self.children[node]
-            self.refs[node] = ref
-            self.ids[node] = id_hash
+            self.free_node = self.children[node]
             self.children[node] = 0
         else:
-            node = len(self.refs)
-            self.refs.append(ref)
-            self.ids.append(id_hash)
-            self.waits.append(0)
-            self.children.append(0)
-            self.edges.append(0)
-        if ref >= 0:
+            node = self.fresh_node
+            self.fresh_node = node + 1
+            if node == len(self.refs):
+                _extend(node, self.refs, self.ids, self.waits, self.children, self.edges)
+        self.refs[node] = ref
+        self.ids[node] = id_hash
+        self.used += 1
+        if ref == AWAITED:
+            self.awaited += 1
+        else:
             self.by_ref.put(ref, node)
-        self._used_nodes += 1
         return node
 
     def appear(self, node: int, ref: int) -> None:
         """The record of an awaited node is there."""
+        self.awaited -= 1
         self.refs[node] = ref
         self.by_ref.put(ref, node)
 
     def remove(self, node: int) -> None:
         """Take out a node that waits for nothing, that nothing waits for and that no ref leads to any more."""
-        self.children[node] = self._free_node
-        self._free_node = node
-        self._used_nodes -= 1
+        self.children[node] = self.free_node
+        self.free_node = node
+        self.used -= 1
+        if self.refs[node] == AWAITED:
+            self.awaited -= 1
 
     # ── edges ─────────────────────────────────────────────────────────────────────────────────────
 
     def link(self, node: int, parents: Sequence[int]) -> None:
-        """A node that waits for nothing begins to wait for these, all different."""
-        edge = self._block(len(parents))
+        """A node that waits for nothing begins to wait for these. (One that is named twice is waited for twice, which is no harm.)"""
+        count = len(parents)
+        if count > _EXACT or count in self._free_blocks:
+            edge = self._block(count)
+        else:
+            edge = self._fresh_edge
+            self._fresh_edge = behind = edge + count
+            if behind > len(self.parent):
+                _extend(behind, self.parent, self.child, self.next, self._previous)
         self.edges[node] = edge
-        self.waits[node] = len(parents)
+        self.waits[node] = count
         self.waiting += 1
         children, parent, child = self.children, self.parent, self.child
         following, previous = self.next, self._previous
@@ -133,7 +147,9 @@ class WaitGraph:
             if self.child[edge] < 0:
                 break
             edge += 1
-        self._stop_waiting(node, start, edge + 1 - start)
+        self._free_block(start)
+        self.waits[node] = 0
+        self.waiting -= 1
         return orphans
 
     def _leave(self, edge: int) -> None:
@@ -154,17 +170,17 @@ class WaitGraph:
         parent, child, waits, following = self.parent, self.child, self.waits, self.next
         while edge:
             after = following[edge]
-            parent[edge] = 0
             each = child[edge]
             if each < 0:
                 each = ~each
-            left = waits[each] - 1
+            waits[each] = left = waits[each] - 1
             if left:
-                waits[each] = left
+                parent[edge] = 0
             else:
-                self._stop_waiting(each, self.edges[each])
+                self._free_block(self.edges[each])
                 free.append(each)
             edge = after
+        self.waiting -= len(free)
         free.reverse()
         return free
 
@@ -175,7 +191,7 @@ class WaitGraph:
 
     def parents_of(self, node: int) -> Iterator[int]:
         """What a node still waits for."""
-        edge = self.edges[node]
+        edge = self.edges[node] if self.waits[node] else 0
         while edge:
             if self.parent[edge]:
                 yield self.parent[edge]
@@ -183,43 +199,42 @@ class WaitGraph:
 
     # ── room ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _stop_waiting(self, node: int, block: int, count: int = 0) -> None:
-        """Give back a node's block of `count` edges (0: count them), none of which is in a list."""
-        if not count:
-            last = block
-            while self.child[last] >= 0:
-                last += 1
-            count = last + 1 - block
-        size = count if count <= _EXACT_BLOCK else _room_for(count)
-        self.next[block] = self._free_blocks.get(size, 0)
-        self._free_blocks[size] = block
-        self._used_edges -= size
-        self.edges[node] = 0
-        self.waits[node] = 0
-        self.waiting -= 1
-
     def _block(self, count: int) -> int:
         """Room for `count` edges side by side."""
-        size = count if count <= _EXACT_BLOCK else _room_for(count)
-        self._used_edges += size
+        size = count if count <= _EXACT else self._large_block(count)
         block = self._free_blocks.get(size, 0)
         if block:
             self._free_blocks[size] = self.next[block]
             return block
-        block = len(self.parent)
-        room = bytes(4 * size)
-        self.parent.frombytes(room)
-        self.child.frombytes(room)
-        self.next.frombytes(room)
-        self._previous.frombytes(room)
+        block = self._fresh_edge
+        self._fresh_edge = behind = block + size
+        if behind > len(self.parent):
+            _extend(behind, self.parent, self.child, self.next, self._previous)
         return block
+
+    def _free_block(self, block: int) -> None:
+        """The edges of a node that wait no more, none of which is in a list."""
+        last = block
+        while self.child[last] >= 0:
+            last += 1
+        size = last + 1 - block
+        if size > _EXACT:
+            size = _room_for(size)
+            self._large_blocks -= size
+        self.next[block] = self._free_blocks.get(size, 0)
+        self._free_blocks[size] = block
+
+    def _large_block(self, count: int) -> int:
+        size = _room_for(count)
+        self._large_blocks += size
+        return size
 
     @property
     def is_wasteful(self) -> bool:
         """Whether a copy would be much smaller, and takes at most some milliseconds."""
-        if not self._used_nodes:
-            return len(self.refs) > _FEW
-        return len(self.refs) > _MANY and self._used_nodes <= _FEW and self._used_edges <= _MANY
+        if not self.used:
+            return len(self.refs) > FEW
+        return len(self.refs) > _MANY and self.used <= FEW and self._large_blocks <= _MANY
 
     def copy(self) -> WaitGraph:
         """The same nodes and edges, without what was freed. Nodes get other numbers."""
@@ -231,7 +246,7 @@ class WaitGraph:
                 numbers[node] = new.add(self.refs[node], self.ids[node])
             return numbers[node]
 
-        for node in self.by_ref.values():
+        for _, node in self.by_ref.items():
             number = number_of(node)
             parents = [number_of(each) for each in self.parents_of(node)]
             if parents:
@@ -242,3 +257,10 @@ class WaitGraph:
 def _room_for(count: int) -> int:
     """The size of a block for more than a few edges: a power of two, so that a freed block fits many others."""
     return 1 << (count - 1).bit_length()
+
+
+def _extend(used: int, *columns: array[int]) -> None:
+    """Make room in columns of which `used` places are taken, or are about to be."""
+    for column in columns:
+        missing = used + max(used >> 6, 16) - len(column)
+        column.frombytes(bytes(missing * column.itemsize))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from sparrow.base.errors import FrameTooLarge, InvalidArgument, RecordTooLarge, SparrowError
+from sparrow.base.errors import FrameTooLarge, InvalidArgument, RecordTooLarge, SparrowError, Unavailable
 from sparrow.broker.queues.settlement import Settlement, Verb
 from sparrow.frontends.native.failures import translate
 from sparrow.frontends.native.lease_frames import send_leased
@@ -37,6 +37,8 @@ MAX_RECORDS_AT_ONCE: Final = 100_000
 """Of one lease of a push; the next follows."""
 MAX_CREDIT: Final = 1 << 62
 FAILURES_WITH_TEXT: Final = 100
+RETRY_S: Final = 0.5
+"""How soon a lease is tried again that could not be kept."""
 
 
 class QueueChannel:
@@ -210,7 +212,7 @@ class QueueChannel:
                 await consumer.wait(MAX_WAIT_MS)
                 await self._wait_for_room(needs_credit=True)
                 limit = min(self._credit, MAX_RECORDS_AT_ONCE)
-                leased = await consumer.lease(limit, max_bytes=self._max_bytes(self._max_deliver_bytes))
+                leased = await self._lease(consumer, limit, self._max_deliver_bytes)
                 self._credit -= self._deliver(leased, PUSHED)
                 # A lease that finds records may not have waited: let the others have their turn.
                 await asyncio.sleep(0)
@@ -226,7 +228,7 @@ class QueueChannel:
         try:
             while True:
                 await self._wait_for_room(needs_credit=False)
-                leased = await consumer.lease(head.max_records, max_bytes=self._max_bytes(wanted_bytes))
+                leased = await self._lease(consumer, head.max_records, wanted_bytes)
                 left_s = deadline - loop.time()
                 if leased or left_s <= 0:
                     break
@@ -236,8 +238,16 @@ class QueueChannel:
         except Exception as error:  # noqa: BLE001 - the channel ends, not the broker
             self._end(translate(error, "LEASE", self._session.logger))
 
-    def _max_bytes(self, wanted_bytes: int) -> int:
-        return max(1, self._session.max_delivery_bytes(wanted_bytes))
+    async def _lease(self, consumer: QueueConsumer, limit: int, wanted_bytes: int) -> list[Leased]:
+        """What can be leased now; nothing, after a while, when it cannot be kept."""
+        max_bytes = max(1, self._session.max_delivery_bytes(wanted_bytes))
+        try:
+            return await consumer.lease(limit, max_bytes=max_bytes)
+        except Unavailable as error:
+            if not error.retriable:
+                raise
+            await asyncio.sleep(RETRY_S)
+            return []
 
     async def _wait_for_room(self, *, needs_credit: bool) -> None:
         await self._session.wait_to_deliver()

@@ -388,8 +388,8 @@ class Leased(Head, frozen=True):
     lease_ms: int
     """How much is left of the lease."""
     ranges: list[tuple[int, int, int]]
-    """First offset, last offset, which delivery of these records it is (from 1). Offsets without a record (of a compacted topic,
-    say) are in no range."""
+    """First offset, last offset, which delivery of these records it is (from 1); by offset. Credit and LEASE_DONE count offsets: there
+    may be one without a record, which is settled with the others."""
 
 
 class LeaseDone(Head, frozen=True):

@@ -14,10 +14,11 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from sparrow.base.errors import InvalidArgument, SparrowError, UnknownGroup
+from sparrow.base.errors import GroupFull, InvalidArgument, SparrowError, UnknownGroup
 from sparrow.broker.groups.consumer.member import LEAVE_EPOCH, HeartbeatAnswer
 from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType
 from sparrow.broker.groups.family import GROUPS_PER_TURN
+from sparrow.broker.groups.groups import check_group_name
 from sparrow.broker.groups.share import facts
 from sparrow.broker.groups.share.checks import check_heartbeat
 from sparrow.broker.groups.share.description import ShareDescription, describe, describe_share
@@ -46,6 +47,7 @@ class ShareGroups:
 
     Args:
         topics: kept up to date by the family that is registered before this one.
+        max_groups: groups stay when they are empty, so a flood of names must end somewhere.
     """
 
     type = GroupType.SHARE
@@ -57,11 +59,13 @@ class ShareGroups:
         roof: Groups,
         topics: TopicCatalog,
         settings_of: SettingsOf = lambda _group: ShareSettings(),
+        max_groups: int = 2_000,
     ) -> None:
         self.topics = topics
         self._roof = roof
         self._clock = roof.clock
         self._settings_of = settings_of
+        self._max_groups = max_groups
         self._groups: dict[str, ShareGroup] = {}
         self._writes = GroupWrites[ShareGroup](roof.meta, facts.writes)
 
@@ -84,7 +88,8 @@ class ShareGroups:
         Raises:
             InvalidArgument: the heartbeat is wrong in itself.
             UnknownGroup: there is none, or the name is taken by another kind of group.
-            GroupFull, UnknownMember, FencedMemberEpoch
+            GroupFull: of members, or there are too many groups.
+            UnknownMember, FencedMemberEpoch
             DiskFull, StorageFailed: could not be kept; the same heartbeat may be sent again.
         """
         if not name:
@@ -149,7 +154,7 @@ class ShareGroups:
         Raises:
             InvalidArgument: no such name.
             UnknownGroup: the name is taken by another kind of group.
-            GroupNotEmpty, DiskFull, StorageFailed
+            GroupFull, GroupNotEmpty, DiskFull, StorageFailed
         """
         check_storable(name, "")
         group = self._groups.get(name) or self._new_group(name)
@@ -274,11 +279,18 @@ class ShareGroups:
         """A group that does not exist yet.
 
         Raises:
+            InvalidArgument: no such name is possible.
             UnknownGroup: the name is taken.
+            GroupFull: there are as many share groups as possible.
         """
+        check_group_name(name)
         kind = self._roof.type_of(name)
         if kind is not None:
             raise UnknownGroup(f"Group {name!r} is no share group but a {kind} group; use another name.")
+        if len(self._groups) >= self._max_groups:
+            raise GroupFull(
+                f"There are {len(self._groups)} share groups already; delete some, or raise groups.share_max_groups."
+            )
         return self._empty_group(name)
 
     def _empty_group(self, name: str) -> ShareGroup:

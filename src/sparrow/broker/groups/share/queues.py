@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.source import Source
     from sparrow.broker.topics import Topics
 
+_MAX_LEASED: Final = 10_000_000
+"""What a queue's policy takes at most."""
+_AT_ONCE: Final = 200
+"""Partitions that are looked at before the loop may do something else."""
 BY_RESET: Final = -1
 """As a start offset: where `share.auto.offset.reset` says."""
 
@@ -213,6 +217,8 @@ class ShareQueues:
             for partition in self._topics.get(topic).partitions:
                 key = (topic, partition.id.partition)
                 places[key] = wanted[key] if key in wanted else (await locate(partition, start))[0]
+                if len(places) % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
         await self._registry.add_topics(
             group,
             list(topics),
@@ -246,7 +252,7 @@ def _policy(settings: ShareSettings, partitions: int) -> dict[str, object]:
     return {
         "lease_ms": settings.record_lock_duration_ms,
         "delivery_limit": settings.delivery_count_limit,
-        "max_leased": settings.max_record_locks * max(1, partitions),
+        "max_leased": min(settings.max_record_locks * max(1, partitions), _MAX_LEASED),
         "isolation": "read_committed" if settings.reads_committed_only else "read_uncommitted",
         "dead_letter_topic": settings.dead_letter_topic or None,
     }

@@ -1,0 +1,510 @@
+"""Brings what a queue could not deliver to its dead-letter topic.
+
+Records become MOVING in the queue's state and wait here, as ranges, for the next round. A round takes up to `MAX_RECORDS` of them, reads
+them, and gives the `Mover` copies of them. Rounds of a queue follow one another; whatever dies meanwhile goes with the next one.
+
+What cannot be moved now stays MOVING, and is tried again after a delay that grows to half a minute: a full disk, a topic that is missing
+and may not be made, a record that is too large for it. Others go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sparrow.base.errors import (
+    BadInput,
+    CorruptBatch,
+    OffsetOutOfRange,
+    PolicyViolation,
+    SparrowError,
+    TopicExists,
+    UnknownTopic,
+)
+from sparrow.broker.configs.topic import DEAD_LETTERS_ENABLE
+from sparrow.broker.queues.deadletters import (
+    Content,
+    Death,
+    Style,
+    dead_letter,
+    letter_without_content,
+)
+from sparrow.broker.queues.lane import Lane
+from sparrow.broker.queues.mover import Moved, Mover, Parcel, is_content_refused
+from sparrow.broker.queues.ranges import RangeMap
+from sparrow.broker.queues.values import MARK_SHIFT, MOVING, STATE_MASK, count_of
+from sparrow.records.batch import split
+from sparrow.records.record import decode
+
+if TYPE_CHECKING:
+    from sparrow.broker.partition import Partition
+    from sparrow.broker.queues.lane import Doomed
+    from sparrow.broker.queues.queue import Queue
+    from sparrow.broker.queues.queues import Queues
+    from sparrow.broker.queues.source import Source
+    from sparrow.broker.topics import Topic, Topics
+    from sparrow.meta.store import MetaStore
+    from sparrow.records.record import Record
+
+_LOG = logging.getLogger(__name__)
+
+MAX_RECORDS: Final = 1000
+MAX_BYTES: Final = 1 << 20
+_TOGETHER: Final = 1
+_SINGLY: Final = 2
+"""Each in a batch of its own: one of them is refused."""
+_LETTERS_PER_TURN: Final = 200
+_FIRST_DELAY_S: Final = 0.1
+_LONGEST_DELAY_S: Final = 30.0
+_HEADERS_BYTES: Final = 64 << 10
+"""By how much a batch of dead letters may be larger than the record that it was."""
+
+_Key = tuple[str, int]
+"""Subscriber and source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What dead letters need of the broker."""
+
+    registry: Queues
+    meta: MetaStore
+    topics: Topics
+    new_producer_id: Callable[[], Awaitable[int]]
+    makes_missing: bool
+    """Whether the broker makes topics that are missing by itself."""
+    style_of: Callable[[Queue], Style] = lambda _: Style.SPARROW
+    refusal_of: Callable[[Queue, str], str | None] = lambda _queue, _topic: None
+    """Why a queue may not write to this topic now; None: it may, and may make it."""
+
+    def attach(self, queue: Queue) -> None:
+        """Let dead letters of a queue that begins to run be moved (`Queues.made`)."""
+        queue.dead_letters = QueueDeadLetters(queue, self)
+
+
+class _Piece(NamedTuple):
+    """Records of one source that are taken on together."""
+
+    key: _Key
+    ranges: list[tuple[int, int]]
+    is_single: bool
+
+    @property
+    def subscriber(self) -> str:
+        return self.key[0]
+
+    @property
+    def records(self) -> int:
+        return sum(end - first for first, end in self.ranges)
+
+
+class QueueDeadLetters:
+    """Of one queue. Loop thread only."""
+
+    def __init__(self, queue: Queue, surroundings: Surroundings) -> None:
+        self._queue = queue
+        self._around = surroundings
+        self.mover = Mover(queue, surroundings.meta, surroundings.topics, surroundings.new_producer_id)
+        self._pending: dict[_Key, RangeMap] = {}
+        self._resting: dict[_Key, RangeMap] = {}
+        """What could not be moved the last time."""
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._delay_s = 0.0
+        self._failed_at = 0.0
+        self._is_stopped = False
+        self.jobs: set[asyncio.Task[None]] = set()
+        """Whatever else moves records of this queue, and ends with it."""
+
+    def take(self, doomed: Sequence[tuple[str, Doomed]]) -> None:
+        """See `DeadLetters.take`."""
+        for subscriber, (source, first, end) in doomed:
+            _add(self._pending, (subscriber, source), [(first, end)], _TOGETHER)
+        self._begin()
+
+    def stop(self) -> None:
+        """See `DeadLetters.stop`. What is under way is found out at the next start."""
+        self._is_stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in (self._task, *self.jobs):
+            if task is not None:
+                task.cancel()
+
+    async def recover(self) -> None:
+        """Finish what a crash cut short; before anything else is moved.
+
+        Raises:
+            SparrowError: not now.
+        """
+        await self.mover.recover()
+        for key, waiting in list(self._pending.items()):
+            lane, source = self._queue.state.lanes[key[0]], key[1]
+            for page in waiting.pages():
+                for first, end, _ in waiting.page_runs(page):
+                    runs = list(lane.maps[source].runs(first, end))
+                    aside = [(a, b) for a, b, value in runs if lane.is_set_aside(value)]
+                    if aside:  # a restart ended the redrive
+                        lane.put_back(source, aside)
+                        self._queue.changed()
+
+    # ── rounds ────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self) -> None:
+        if self._task is None and not self._is_stopped:
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def _work(self) -> None:
+        try:
+            while self._pending:
+                await self._round()
+        finally:
+            self._task = None
+
+    async def _round(self) -> None:
+        taken: list[_Piece] = []
+        try:
+            await self.recover()
+            taken = self._pick()
+            if taken:
+                await self._move(taken)
+        except SparrowError as error:
+            self._rest(taken or self._pick(), error.text)
+        except Exception as error:  # noqa: BLE001 - a bug must not lose records, nor end the work
+            _LOG.exception("dead letters of queue %r", self._queue.name)
+            self._rest(taken or self._pick(), repr(error))
+
+    def _pick(self) -> list[_Piece]:
+        """What the next round is about, of each source in its turn; not pending any more."""
+        pieces: list[_Piece] = []
+        room = MAX_RECORDS
+        while self._pending and room > 0:
+            key = next(iter(self._pending))
+            waiting = self._pending.pop(key)
+            piece = _first_of(key, waiting, room)
+            for first, end in piece.ranges:
+                waiting.set(first, end, 0)
+            if waiting.pages():
+                self._pending[key] = waiting
+            room -= piece.records
+            still = self._still_moving(piece)
+            if still.ranges:
+                pieces.append(still)
+        return pieces
+
+    def _still_moving(self, piece: _Piece) -> _Piece:
+        lane = self._queue.state.lanes[piece.subscriber]
+        ranges = [(first, end) for first, end, _ in _moving(lane, piece.key[1], piece.ranges)]
+        return piece._replace(ranges=ranges)
+
+    async def _move(self, pieces: list[_Piece]) -> None:
+        name = self._queue.definition.policy.dead_letters_of(self._queue.name)
+        if name is None:
+            self._drop(pieces)
+            return
+        topic = await self._topic(name)
+        style = self._around.style_of(self._queue)
+        parcels: list[Parcel] = []
+        room = MAX_BYTES
+        for piece in pieces:
+            if room <= 0:
+                self._again(piece.key, piece.ranges)
+                continue
+            letters, left = await self._letters(piece, style, room)
+            self._again(piece.key, left)
+            source = self._queue.sources[piece.key[1]]
+            target = topic.partition(source.index % len(topic.partitions))
+            made = list(_packed(piece, source, letters, target))
+            room -= sum(content.size_bytes for parcel in made for content in parcel.contents)
+            parcels += made
+        try:
+            outcomes = await self.mover.move(parcels)
+        except SparrowError as error:
+            self._rest([_piece_of(parcel) for parcel in parcels], error.text)
+            return
+        for outcome in outcomes:
+            self._conclude(outcome)
+
+    def _drop(self, pieces: Iterable[_Piece]) -> None:
+        """The policy says since that there are no dead letters."""
+        for piece in pieces:
+            lane = self._queue.state.lanes[piece.subscriber]
+            for first, end in piece.ranges:
+                lane.tally.dropped += lane.discard(piece.key[1], first, end, (MOVING,))
+        self._queue.changed()
+
+    def _conclude(self, outcome: Moved) -> None:
+        error = outcome.error
+        if error is None:
+            return
+        parcel = outcome.parcel
+        key = (parcel.subscriber, parcel.source.number)
+        if not outcome.is_settled:
+            self._rest([], error.text)
+        elif isinstance(error, UnknownTopic):
+            self._again(key, parcel.ranges)
+        elif is_content_refused(error) and len(parcel.offsets) > 1:
+            _add(self._pending, key, parcel.ranges, _SINGLY)
+        else:
+            self._rest([_piece_of(parcel)], error.text)
+
+    def _again(self, key: _Key, ranges: Iterable[tuple[int, int]]) -> None:
+        _add(self._pending, key, ranges, _TOGETHER)
+
+    # ── trying again ──────────────────────────────────────────────────────────────────────────────
+
+    def _rest(self, pieces: Sequence[_Piece], why: str) -> None:
+        """Try these again later."""
+        for piece in pieces:
+            _add(self._resting, piece.key, piece.ranges, _SINGLY if piece.is_single else _TOGETHER)
+        loop = asyncio.get_running_loop()
+        if self._timer is not None or self._is_stopped:
+            return
+        if loop.time() - self._failed_at > 2 * _LONGEST_DELAY_S:
+            self._delay_s = 0.0
+        self._failed_at = loop.time()
+        self._delay_s = min(max(self._delay_s * 2, _FIRST_DELAY_S), _LONGEST_DELAY_S)
+        self._timer = loop.call_later(self._delay_s, self._retry)
+        _LOG.warning(
+            "%d records of queue %r cannot be moved to its dead letters (%s); they stay where they are, and are tried again in %.1f s",
+            sum(piece.records for piece in pieces),
+            self._queue.name,
+            why,
+            self._delay_s,
+        )
+
+    def _retry(self) -> None:
+        self._timer = None
+        resting, self._resting = self._resting, {}
+        for key, waiting in resting.items():
+            for page in waiting.pages():
+                for first, end, how in waiting.page_runs(page):
+                    _add(self._pending, key, [(first, end)], how)
+        if self.mover.has_unsettled:
+            self.jobs.add(task := asyncio.get_running_loop().create_task(self._settle()))
+            task.add_done_callback(self.jobs.discard)
+        if self._pending:
+            self._begin()
+
+    async def _settle(self) -> None:
+        for outcome in await self.mover.settle_unsettled():
+            if outcome.error is not None:  # the copies are gone with their topic
+                self._again((outcome.parcel.subscriber, outcome.parcel.source.number), outcome.parcel.ranges)
+        if self.mover.has_unsettled:
+            self._rest([], "what was written could not be synced")
+        if self._pending:
+            self._begin()
+
+    # ── the topic ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _topic(self, name: str) -> Topic:
+        """The dead-letter topic, made if it is missing and may be; with its queue.
+
+        Raises:
+            UnknownTopic, PolicyViolation, DiskFull, StorageFailed, InvalidTopicName
+        """
+        around, queue = self._around, self._queue
+        refusal = around.refusal_of(queue, name)
+        if refusal is not None:
+            raise PolicyViolation(refusal)
+        topic = around.topics.find(name)
+        if topic is None:
+            if not around.makes_missing and not queue.is_share_group:
+                raise UnknownTopic(
+                    f"there is no topic {name!r} for the dead letters of queue {queue.name!r}, and the broker makes no topics"
+                    f" by itself; `sparrow topic create {name}` makes it"
+                )
+            topic = await self._make_topic(name)
+        if around.registry.find(name) is None:
+            try:
+                await around.registry.of_dead_letters(name)
+            except SparrowError as error:  # the letters matter more
+                _LOG.warning("there is no queue on the dead-letter topic %r: %s", name, error.text)
+        return topic
+
+    async def _make_topic(self, name: str) -> Topic:
+        topics = self._around.topics
+        origins = [topics.find(each) for each in self._queue.definition.topics]
+        known = [origin for origin in origins if origin is not None]
+        room = max((origin.config.max_message_bytes for origin in known), default=1 << 20) + _HEADERS_BYTES
+        config = {"max.message.bytes": str(min(room, (1 << 31) - 1))}
+        if self._queue.is_share_group:
+            config[DEAD_LETTERS_ENABLE] = "true"
+        try:
+            return await topics.create(name, max((len(each.partitions) for each in known), default=1), config)
+        except TopicExists:  # made by another at the same time
+            return topics.get(name)
+
+    # ── the letters ───────────────────────────────────────────────────────────────────────────────
+
+    async def _letters(
+        self, piece: _Piece, style: Style, max_bytes: int
+    ) -> tuple[dict[int, Content], list[tuple[int, int]]]:
+        """The dead letters of the first of these records, by offset, and the ranges of those that are left.
+
+        Records that are not there any more end without one.
+        """
+        source = self._queue.sources[piece.key[1]]
+        if source.is_gone:
+            return {}, []
+        try:
+            data, had = await source.read(piece.ranges, max_bytes)
+            records, broken = _decoded(data, source)
+        except OffsetOutOfRange:  # retention was faster
+            self._queue.state.lost(source.number, source.partition.start_offset)
+            self._queue.changed()
+            return {}, self._still_moving(piece).ranges
+        except UnknownTopic:
+            return {}, []
+        except CorruptBatch as error:
+            if piece.records > 1:
+                _add(self._pending, piece.key, piece.ranges, _SINGLY)
+                return {}, []
+            _LOG.warning("a dead letter of queue %r has no content: %s", self._queue.name, error.text)
+            records, broken, had = {}, piece.ranges, 1
+        covered, left = _cut(piece.ranges, had)
+        return await self._written(piece._replace(ranges=covered), source, records, broken, style), left
+
+    async def _written(
+        self,
+        piece: _Piece,
+        source: Source,
+        records: dict[int, Record],
+        broken: list[tuple[int, int]],
+        style: Style,
+    ) -> dict[int, Content]:
+        lane = self._queue.state.lanes[piece.subscriber]
+        letters: dict[int, Content] = {}
+        for first, end, value in _moving(lane, source.number, piece.ranges):
+            death = self._death(lane, piece.subscriber, source, value)
+            for offset in range(first, end):
+                record = records.get(offset)
+                if record is not None:
+                    letters[offset] = dead_letter(record, death, style)
+                elif any(a <= offset < b for a, b in broken):
+                    letters[offset] = letter_without_content(offset, death, style)
+                else:  # compaction took it
+                    lane.tally.lost += lane.discard(source.number, offset, offset + 1, (MOVING,))
+                if len(letters) % _LETTERS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        return letters
+
+    def _death(self, lane: Lane, subscriber: str, source: Source, value: int) -> Death:
+        mark = lane.marks[value >> MARK_SHIFT]
+        return Death(
+            self._queue.name,
+            subscriber,
+            source.topic,
+            source.index,
+            mark.reason,
+            mark.error,
+            count_of(value),
+            mark.first_ms,
+            mark.last_ms,
+        )
+
+
+def _add(to: dict[_Key, RangeMap], key: _Key, ranges: Iterable[tuple[int, int]], how: int) -> None:
+    for first, end in ranges:
+        to.setdefault(key, RangeMap()).set(first, end, how)
+
+
+def _first_of(key: _Key, waiting: RangeMap, max_records: int) -> _Piece:
+    """The first records, all to be moved together, or each by itself."""
+    ranges: list[tuple[int, int]] = []
+    how = 0
+    for page in waiting.pages():
+        for first, end, value in waiting.page_runs(page):
+            how = how or value
+            if value != how or max_records <= 0:
+                return _Piece(key, ranges, how == _SINGLY)
+            end = min(end, first + max_records)
+            max_records -= end - first
+            ranges.append((first, end))
+    return _Piece(key, ranges, how == _SINGLY)
+
+
+def _moving(lane: Lane, source: int, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """The runs of these ranges that are on their way to the dead letters."""
+    return [
+        run
+        for first, end in ranges
+        if end > lane.starts[source]
+        for run in lane.maps[source].runs(max(first, lane.starts[source]), end)
+        if run[2] & STATE_MASK == MOVING and not lane.is_set_aside(run[2])
+    ]
+
+
+def _decoded(
+    data: Iterable[bytes | memoryview], source: Source
+) -> tuple[dict[int, Record], list[tuple[int, int]]]:
+    """Records by offset, and ranges whose batches cannot be read."""
+    records: dict[int, Record] = {}
+    broken: list[tuple[int, int]] = []
+    for part in data:
+        for header, batch in split(part):
+            try:
+                records.update((each.offset, each) for each in decode(batch, source.topic, source.index))
+            except BadInput as error:
+                _LOG.warning("dead letters of %s will have no content: %s", source.partition.id, error.text)
+                broken.append((header.base_offset, header.next_offset))
+    return records, broken
+
+
+def _cut(
+    ranges: Iterable[tuple[int, int]], count: int
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The first `count` offsets of the ranges, and the rest."""
+    head: list[tuple[int, int]] = []
+    rest: list[tuple[int, int]] = []
+    for first, end in ranges:
+        middle = min(end, first + count)
+        count -= middle - first
+        if first < middle:
+            head.append((first, middle))
+        if middle < end:
+            rest.append((middle, end))
+    return head, rest
+
+
+def _packed(
+    piece: _Piece, source: Source, letters: dict[int, Content], target: Partition
+) -> Iterable[Parcel]:
+    return packed(piece.subscriber, source, letters, target, is_single=piece.is_single)
+
+
+def packed(
+    subscriber: str,
+    source: Source,
+    contents: dict[int, Content],
+    target: Partition,
+    *,
+    is_single: bool = False,
+) -> Iterable[Parcel]:
+    """Contents, by ascending offset, in batches that the target takes."""
+    max_bytes = min(MAX_BYTES, target.config.max_message_bytes - 1024)
+    offsets: list[int] = []
+    size_bytes = 0
+    for offset, content in contents.items():
+        if offsets and (is_single or size_bytes + content.size_bytes > max_bytes):
+            yield _parcel(subscriber, source, offsets, contents, target)
+            offsets, size_bytes = [], 0
+        offsets.append(offset)
+        size_bytes += content.size_bytes
+    if offsets:
+        yield _parcel(subscriber, source, offsets, contents, target)
+
+
+def _parcel(
+    subscriber: str, source: Source, offsets: list[int], contents: dict[int, Content], target: Partition
+) -> Parcel:
+    return Parcel(subscriber, source, tuple(offsets), tuple(contents[each] for each in offsets), target)
+
+
+def _piece_of(parcel: Parcel) -> _Piece:
+    return _Piece(
+        (parcel.subscriber, parcel.source.number), list(parcel.ranges), len(parcel.offsets) == 1
+    )

@@ -1,0 +1,118 @@
+"""Order per key, against a dictionary of lists."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from sparrow.broker.queues import idmap, keys, refmap
+from sparrow.broker.queues.keys import KeyLines
+
+SOURCE = 1 << 48
+
+
+class Lines(RuleBasedStateMachine):
+    """Keys and refs beside a dictionary of lists."""
+
+    @initialize()
+    def start(self) -> None:
+        self.lines = KeyLines()
+        self.model: dict[int, list[int]] = {}
+        self.offset = 0
+
+    def heads(self) -> list[int]:
+        return [refs[0] for refs in self.model.values()]
+
+    @rule(
+        key=st.integers(1, 8) | st.sampled_from([-1, (1 << 63) - 1, 1 - (1 << 63)]),
+        source=st.integers(0, 2),
+        step=st.sampled_from([1, 1, 1, 300]),
+    )
+    def enter(self, key: int, source: int, step: int) -> None:
+        self.offset += step
+        refs = self.model.setdefault(key, [])
+        refs.append(source * SOURCE + self.offset)
+        assert self.lines.enter(key, refs[-1]) == (len(refs) == 1)
+
+    @rule(data=st.data())
+    def enter_a_head_again(self, data: st.DataObject) -> None:
+        if self.model:
+            key = data.draw(st.sampled_from(sorted(self.model)))
+            assert self.lines.enter(key, self.model[key][0])
+
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        if self.model:
+            key = data.draw(st.sampled_from(sorted(self.model)))
+            refs = self.model[key]
+            heir = self.lines.leave(refs.pop(0))
+            assert heir == (refs[0] if refs else None)
+            if not refs:
+                del self.model[key]
+
+    @rule(data=st.data())
+    def leave_without_being_a_head(self, data: st.DataObject) -> None:
+        waiting = [ref for refs in self.model.values() for ref in refs[1:]]
+        ref = data.draw(st.sampled_from(waiting)) if waiting else 12345678
+        assert self.lines.leave(ref) is None
+        assert self.lines.key_of_head(ref) is None
+
+    @rule()
+    def clear(self) -> None:
+        self.lines.clear()
+        self.model.clear()
+
+    @invariant()
+    def agrees(self) -> None:
+        if hasattr(self, "lines"):
+            assert len(self.lines) == len(self.model)
+            assert self.lines.waiting() == sum(len(refs) - 1 for refs in self.model.values())
+            for key, refs in self.model.items():
+                assert self.lines.key_of_head(refs[0]) == key
+
+
+def test_lines_behave_like_a_dictionary_of_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idmap, "_FULL", 3)
+    monkeypatch.setattr(refmap, "_KEPT", 2)
+    monkeypatch.setattr(keys, "_FEW", 1)
+    run_state_machine_as_test(
+        Lines, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
+    )
+
+
+def test_a_key_whose_head_is_alone_takes_less_than_50_bytes_and_one_in_line_12_more() -> None:
+    count = 50_000
+    chance = random.Random(1)
+    hashes = [chance.getrandbits(63) + 1 for _ in range(count)]
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    lines = KeyLines()
+    for ref, key in enumerate(hashes):
+        lines.enter(key, ref)
+    alone = tracemalloc.get_traced_memory()[0] - before
+    for ref, key in enumerate(hashes, count):
+        lines.enter(key, ref)
+    in_line = tracemalloc.get_traced_memory()[0] - before - alone
+    for ref in range(2 * count):
+        lines.leave(ref)
+    left = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert alone < 50 * count
+    assert in_line < 13 * count
+    assert left < 50_000
+
+
+def test_a_hot_key_that_drains_leaves_no_room_behind() -> None:
+    lines = KeyLines()
+    lines.enter(5, 0)
+    for ref in range(1, 20_000):
+        lines.enter(6, ref)
+    for ref in range(1, 20_000):
+        lines.leave(ref)
+    assert len(lines) == 1
+    assert lines.memory < 20_000
