@@ -43,10 +43,12 @@ def _run(*command: str, directory: Path = HERE) -> str:
 def java(work: Path) -> str:
     """Kafka's Java clients, and then its dump tool on the segments that they made Sparrow write."""
     executable, compiler, jars = _tool("java"), _tool("javac"), classpath()
-    _run(compiler, "-cp", jars, "-d", str(work), str(HERE / "java" / "Compat.java"))
+    programs = ("Compat", "ShareCompat")
+    sources = [str(HERE / "java" / f"{each}.java") for each in programs]
+    _run(compiler, "-cp", jars, "-d", str(work), *sources)
     data = work / "data"
     with broker(data_dir=str(data)) as running:
-        said = _run(executable, "-cp", f"{work}:{jars}", "Compat", running.kafka)
+        said = "".join(_run(executable, "-cp", f"{work}:{jars}", each, running.kafka) for each in programs)
     return said + _dump(executable, jars, data)
 
 

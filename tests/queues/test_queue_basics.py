@@ -94,6 +94,14 @@ async def test_higher_priorities_come_first(work: Work) -> None:
     assert taken == [b"p9", b"p5", b"none", b"p1"]
 
 
+async def test_higher_priorities_come_first_within_a_lease(work: Work) -> None:
+    await work.create("jobs")
+    for priority in (1, 9, 5, 9):
+        await work.publish("jobs", [b"p%d" % priority], headers=[("priority", b"%d" % priority)])
+    one = await work.consumer("jobs")
+    assert [record.value for record in await take(one)] == [b"p9", b"p9", b"p5", b"p1"]
+
+
 async def test_one_message_of_a_key_at_a_time(work: Work) -> None:
     await work.create("jobs", order="key")
     await work.publish("jobs", [b"a1", b"a2", b"b1", b"-"], keys=[b"a", b"a", b"b", None])

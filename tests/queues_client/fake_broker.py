@@ -56,6 +56,8 @@ class FakeBroker:
     """SETTLEs take effect, and are not answered."""
     is_deaf: bool = False
     """SETTLEs are lost."""
+    is_slow: bool = False
+    """Channels are opened by `open_channels`, not at once."""
     max_push: int = 1000
     port: int = 0
 
@@ -206,7 +208,8 @@ class Session(asyncio.Protocol):
                 self.send(broker.refusals.pop(0), number)
                 return
             self.channels[number] = Channel(head)
-            self.send(m.QueueOpened(head.consumer_id, broker.lease_ms), number)
+            if not broker.is_slow:
+                self.open_channel(number)
             return
         channel = self.channels[number]
         if isinstance(head, m.QueueCredit):
@@ -226,6 +229,9 @@ class Session(asyncio.Protocol):
                     item.holder = READY
             del self.channels[number]
             self.send(m.Closed(), number)
+
+    def open_channel(self, number: int) -> None:
+        self.send(m.QueueOpened(self.channels[number].head.consumer_id, self.broker.lease_ms), number)
 
     def settle(self, number: int, channel: Channel, head: m.Settle) -> None:
         broker = self.broker

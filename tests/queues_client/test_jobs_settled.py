@@ -319,6 +319,18 @@ async def test_credit_is_given_back_even_where_little_is_free(fake: FakeBroker, 
         assert len(slow) == 9
 
 
+async def test_credit_is_given_back_in_lumps_while_jobs_wait_here(
+    fake: FakeBroker, fake_client: Client
+) -> None:
+    fake.add(*(b"%d" % i for i in range(2000)))
+    async with fake_client.queue("jobs", prefetch=100) as queue:
+        async for job in queue:
+            await job.ack()
+            if len(fake.done) == 2000:
+                break
+    assert len([head for head in fake.heads if isinstance(head, QueueCredit)]) < 120
+
+
 async def test_a_prefetch_of_one_goes_job_by_job(fake: FakeBroker, fake_client: Client) -> None:
     fake.add(*(b"%d" % i for i in range(20)))
     async with fake_client.queue("jobs", prefetch=1) as queue:

@@ -19,7 +19,7 @@ from sparrow.base.errors import InvalidArgument, LeaseExpired, UnknownQueue
 from sparrow.client.client import Client
 from sparrow.client.job import Job
 from tests.client.doors import Door, Proxy, client_of
-from tests.queues_client.test_jobs_settled import take, until
+from tests.queues_client.test_jobs_settled import take
 
 
 @pytest_asyncio.fixture

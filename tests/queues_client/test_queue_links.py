@@ -7,11 +7,12 @@ from contextlib import suppress
 
 import pytest
 
-from sparrow.base.errors import LeasedByAnother, LeaseExpired
+from sparrow.base.errors import ConnectionLost, LeasedByAnother, LeaseExpired
 from sparrow.client.client import Client
 from sparrow.client.job import Job
 from sparrow.client.queue import Queue
-from sparrow.protocol.native.messages import Error, Goodbye, Lease, OpenQueue, QueueCredit, Settle
+from sparrow.protocol.native.messages import Close, Error, Goodbye, Lease, OpenQueue, QueueCredit, Settle
+from tests.client.doors import client_of
 from tests.queues_client.fake_broker import FakeBroker
 from tests.queues_client.test_jobs_settled import take, until
 
@@ -114,15 +115,15 @@ async def test_credit_on_a_new_link_counts_what_is_still_here(fake: FakeBroker, 
     fake.add(*(b"%d" % i for i in range(100)))
     async with fake_client.queue("jobs", prefetch=10) as queue:
         iteration = aiter(queue)
-        jobs = [await anext(iteration) for _ in range(4)]
+        jobs = [await anext(iteration) for _ in range(8)]
         fake.cut()
         await jobs[0].ack()
         await until(lambda: len(opened(fake)) == 2)
         await until(lambda: fake.held == list(range(1, 11)))
         heads = fake.heads[fake.heads.index(opened(fake)[1]) :]
         assert sum(head.records for head in heads if isinstance(head, QueueCredit)) == 1
-        seen = [(await anext(iteration)).offset for _ in range(7)]
-        assert seen == [4, 5, 6, 7, 8, 9, 10]
+        seen = [(await anext(iteration)).offset for _ in range(3)]
+        assert seen == [8, 9, 10]
 
 
 async def test_iterating_goes_on_over_links_that_are_cut_again_and_again(
@@ -189,6 +190,25 @@ async def test_a_draining_broker_still_answers_settlements(fake: FakeBroker, fak
         await jobs[1].ack()
         assert fake.done == [0, 1]
         assert len(opened(fake)) == 2
+
+
+async def test_a_channel_that_is_opened_too_late_is_closed_again(fake: FakeBroker) -> None:
+    fake.add(b"one")
+    fake.is_slow = True
+    async with client_of(fake.url, call_timeout_s=0.05) as client:
+        queue = client.queue("jobs")
+        with pytest.raises(ConnectionLost, match="did not open queue 'jobs' within"):
+            await take(queue, 1)
+        (session,) = fake.sessions
+        session.channels[1].credit = 1
+        session.open_channel(1)
+        session.deliver()
+        await until(lambda: any(isinstance(head, Close) for head in fake.heads))
+        fake.is_slow = False
+        (job,) = await take(queue, 1)
+        await job.ack()
+        assert fake.sessions == [session]
+        assert fake.done == [0]
 
 
 # ── leases that are asked for ─────────────────────────────────────────────────────────────────────

@@ -100,11 +100,16 @@ def settlement(
 async def settled(
     client: RawClient, *settlements: m.Settlement, channel: int = CHANNEL, ref: int = 1
 ) -> list[m.SettleFailure]:
-    """The failures of a SETTLE."""
+    """The failures of a SETTLE. What is pushed meanwhile is still to be read."""
     client.send(m.Settle(ref, list(settlements)), channel)
-    answer = await client.expect(m.Settled, channel)
-    assert answer.ref == ref
-    return answer.failures
+    early = []
+    while isinstance((event := await client.receive()).head, m.Leased):
+        early.append(event)
+    client.waiting[:0] = early
+    assert event.channel == channel
+    assert isinstance(event.head, m.Settled), event
+    assert event.head.ref == ref
+    return event.head.failures
 
 
 async def acked(client: RawClient, *ranges: Range | int, channel: int = CHANNEL) -> None:

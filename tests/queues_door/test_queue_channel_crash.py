@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -13,35 +15,38 @@ from tests.native_door.raw import RawClient
 from tests.queues_door.raw_queues import QUEUE, acked, codes, leased, opened, settled, settlement
 
 
-async def _connected(broker: RunningBroker) -> RawClient:
+@asynccontextmanager
+async def _connected(broker: RunningBroker) -> AsyncIterator[RawClient]:
     client = RawClient(*await asyncio.open_connection("127.0.0.1", broker.port))
-    await client.hello()
-    return client
+    try:
+        await client.hello()
+        yield client
+    finally:
+        client.close()
+        await client.writer.wait_closed()
 
 
 @pytest.mark.slow
 async def test_after_a_kill_what_was_settled_stays_so_and_what_was_leased_is_still_held() -> None:
     with running_broker(process=True) as broker:
-        client = await _connected(broker)
-        await client.call("queue.create", name=QUEUE, partitions=1, policy={"lease_ms": 600_000})
-        await client.open_producer()
-        await client.publish(QUEUE, *[b"%d" % n for n in range(10)])
-        await opened(client, push=False, consumer_id="worker-1")
-        assert len(await leased(client, 6, wait_ms=10_000)) == 6
-        await acked(client, (0, 1), 4)
-        assert await settled(client, settlement(m.SettleVerb.RETURN, 5)) == []
-        await asyncio.to_thread(broker.kill)
-        assert await client.at_eof()
+        async with _connected(broker) as client:
+            await client.call("queue.create", name=QUEUE, partitions=1, policy={"lease_ms": 600_000})
+            await client.open_producer()
+            await client.publish(QUEUE, *[b"%d" % n for n in range(10)])
+            await opened(client, push=False, consumer_id="worker-1")
+            assert len(await leased(client, 6, wait_ms=10_000)) == 6
+            await acked(client, (0, 1), 4)
+            assert await settled(client, settlement(m.SettleVerb.RETURN, 5)) == []
+            await asyncio.to_thread(broker.kill)
+            assert await client.at_eof()
         await asyncio.to_thread(broker.restart)
-        other = await _connected(broker)
-        await opened(other, push=False)
-        found: list[tuple[int, bytes, int]] = []
-        while len(found) < 5:
-            found += await leased(other, 100, wait_ms=60_000)
-        assert found == [(n, b"%d" % n, 1) for n in range(5, 10)]
-        again = await _connected(broker)
-        await opened(again, push=False, consumer_id="worker-1")
-        assert codes(await settled(again, settlement(m.SettleVerb.ACK, 2, 0, 3))) == [(0, 1, "NOT_LEASED")]
-        for each in (client, other, again):
-            each.close()
-            await each.writer.wait_closed()
+        async with _connected(broker) as other:
+            await opened(other, push=False)
+            found: list[tuple[int, bytes, int]] = []
+            while len(found) < 5:
+                found += await leased(other, 100, wait_ms=60_000)
+            assert found == [(n, b"%d" % n, 1) for n in range(5, 10)]
+        async with _connected(broker) as again:
+            await opened(again, push=False, consumer_id="worker-1")
+            failures = await settled(again, settlement(m.SettleVerb.ACK, 2, 0, 3))
+            assert codes(failures) == [(0, 1, "NOT_LEASED")]

@@ -260,8 +260,10 @@ async def test_the_subscribers_of_an_all_of_queue_each_get_every_record(
     broker: Broker, client: RawClient
 ) -> None:
     await made(broker, b"a", subscribers=["audit", "mail"])
-    assert (await opened(client, channel=7, subscriber="audit", credit=10)).subscriber == "audit"
-    await opened(client, channel=8, subscriber="mail", credit=10)
+    assert (await opened(client, channel=7, subscriber="audit")).subscriber == "audit"
+    await opened(client, channel=8, subscriber="mail")
+    for channel in (7, 8):
+        client.send(m.QueueCredit(10), channel)
     found = {(await client.receive()).channel for _ in range(2)}
     assert found == {7, 8}
     await acked(client, 0, channel=7)

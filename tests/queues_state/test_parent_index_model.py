@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sparrow.broker.queues import idmap, parents, refmap, waits
+from sparrow.broker.queues.cycles import CycleSearch
 from sparrow.broker.queues.parents import Admission, ParentIndex
 
 IDS = 12
@@ -179,6 +180,21 @@ class Parents(RuleBasedStateMachine):
             self.finish_one(ref, failed=False)
         assert len(self.index) == 0
 
+    @rule(data=st.data())
+    def search_for_cycles(self, data: st.DataObject) -> None:
+        refs = data.draw(st.lists(st.sampled_from(sorted(self.model.records)))) if self.model.records else []
+        assert all(self.model.is_stuck(ref) for ref in self.index.in_cycle(refs))
+
+    @rule()
+    def end_the_search(self) -> None:
+        while self.index.is_searching:
+            assert all(self.model.is_stuck(ref) for ref in self.index.in_cycle(()))
+        stuck = {ref for ref in self.model.records if self.model.is_stuck(ref)}
+        found = self.index.in_cycle(stuck)
+        while self.index.is_searching:
+            found |= self.index.in_cycle(())
+        assert found == stuck
+
     @rule()
     def write_anew(self) -> None:
         self.index._rewrite()
@@ -192,7 +208,10 @@ class Parents(RuleBasedStateMachine):
         for ref, each in records.items():
             assert self.index.is_waiting(ref) == bool(each.waits_for)
             assert self.index.missing(ref) == self.model.missing(ref)
-        assert self.index.in_cycle(list(records)) == {ref for ref in records if self.model.is_stuck(ref)}
+        search = CycleSearch(self.index._graph)
+        search.suspect(records)
+        assert search.run(100_000) == {ref for ref in records if self.model.is_stuck(ref)}
+        assert search.is_done
         held = {
             ref
             for ref, each in records.items()
@@ -214,6 +233,7 @@ def small_structures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parents, "FEW", 2)
     monkeypatch.setattr(parents, "_CYCLE_BUDGET", 2)
     monkeypatch.setattr(parents, "_SWEPT_AT_ONCE", 1)
+    monkeypatch.setattr(parents, "_SEARCH_BUDGET", 3)
 
 
 def test_parents_behave_like_dictionaries() -> None:

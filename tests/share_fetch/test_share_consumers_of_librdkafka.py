@@ -12,15 +12,17 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from confluent_kafka import AcknowledgeType, KafkaException, Message, Producer, ShareConsumer
+from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 import sparrow.sync
 from sparrow.testing.running import RunningBroker
-from tests.kafka_door.raw import RawClient
+from tests.kafka_door.raw import RawClient, new, part, request
 from tests.share_fetch.calls import configure
 
 SECONDS = 60
@@ -63,11 +65,19 @@ def drain(consumer: ShareConsumer, count: int) -> list[int]:
 
 def members(raw: RawClient, group: str) -> int:
     """How many a group has."""
-    from tests.kafka_door.raw import request
-
     (found,) = raw.call(request(77, 1, group_ids=(group,))).groups
     assert found.error_code in {ErrorCode.none, ErrorCode.group_id_not_found}
     return len(found.members)
+
+
+@pytest.fixture
+def topic(raw: RawClient, sparrow_topic: str) -> str:
+    """A topic with one partition, of which every member has a share."""
+    kind = load_request_schema(19, 7)
+    wanted = new(part(kind, "topics"), name=sparrow_topic, num_partitions=1, replication_factor=1)
+    (made,) = raw.call(request(19, 7, topics=(wanted,), timeout=timedelta(seconds=SECONDS))).topics
+    assert made.error_code is ErrorCode.none
+    return sparrow_topic
 
 
 @pytest.fixture
@@ -306,7 +316,7 @@ def test_a_share_consumer_and_a_consumer_of_the_native_queue_never_get_the_same_
 ) -> None:
     with sparrow.sync.connect(broker.url) as client:
         client.admin.create_queue(group, [topic])
-        shared = start()
+        shared = start(**{"max.poll.records": 20})
         publish(broker.kafka, topic, range(400))
         found: Counter[int] = Counter()
         natives = 0

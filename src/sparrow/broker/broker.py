@@ -64,7 +64,10 @@ from sparrow.broker.log_dirs import LogDirectory, describe_log_directory
 from sparrow.broker.partition import ACKS_ALL, Admit, Partition, Published, refuse_transactional
 from sparrow.broker.positions import TIMESTAMP, Start, check_start, locate
 from sparrow.broker.producer_ids import ProducerIdentity, ProducerIds
+from sparrow.broker.queues.dead_lettering import DeadLettering
+from sparrow.broker.queues.deadletters import Style
 from sparrow.broker.queues.queues import Queues
+from sparrow.broker.queues.redrive import Redrives
 from sparrow.broker.queues.verbs import QueueVerbs
 from sparrow.broker.quotas.quotas import Quotas
 from sparrow.broker.subscription import Selector, Subscription, SubscriptionListener
@@ -78,6 +81,7 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.description import GroupInfo
     from sparrow.broker.groups.native.coordinator import Membership
     from sparrow.broker.lag import GroupReport
+    from sparrow.broker.queues.queue import Queue
     from sparrow.broker.reader import Key
     from sparrow.meta.store import MetaStore
     from sparrow.storage.store import LogId, LogStore
@@ -196,12 +200,39 @@ class Broker:
         await self.transactions.coordinator.resume()
         registry = Queues(self._meta, self.clock, self.topics)
         await registry.load()
+        registry.made.append(self._dead_lettering(registry).attach)
         self.queues = QueueVerbs(
-            registry, lambda: self.authorizer, self._ensure_topic_with, watch_rules=self._rules.watch
+            registry,
+            lambda: self.authorizer,
+            self._ensure_topic_with,
+            redrives=Redrives(registry, self.topics),
+            watch_rules=self._rules.watch,
         )
         self.groups.share.queues = ShareQueues(registry, self.topics, self.clock)
         self.configs.group_changed = self.groups.share.settings_changed
         return written
+
+    def _dead_lettering(self, registry: Queues) -> DeadLettering:
+        async def new_producer_id() -> int:
+            return (await self._producer_ids.allocate()).producer_id
+
+        return DeadLettering(
+            registry,
+            self._meta,
+            self.topics,
+            new_producer_id,
+            self.config.auto_create_topics,
+            style_of=self._dead_letter_style,
+            refusal_of=lambda queue, topic: (
+                self.share_dead_letter_refusal(topic) if queue.is_share_group else None
+            ),
+        )
+
+    def _dead_letter_style(self, queue: Queue) -> Style:
+        if not queue.is_share_group:
+            return Style.SPARROW
+        copies = self.groups.share.settings(queue.name).copies_dead_letters
+        return Style.KAFKA_WITH_CONTENT if copies else Style.KAFKA
 
     async def _load_transactions(self) -> Transactions:
         coordinator = TransactionCoordinator(

@@ -47,11 +47,14 @@ class Crossing:
         return result
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Have something called on the loop, in order, without waiting."""
+        """Have something called on the loop, in order, without waiting. Raises ConnectionLost: it is closed."""
         self._waiting.append(callback)
         if not self._is_called:
             self._is_called = True
-            self._call_soon(self._empty)
+            try:
+                self._call_soon(self._empty)
+            except RuntimeError:
+                raise ConnectionLost("the event loop of the client is closed") from None
 
     def _empty(self) -> None:
         self._is_called = False  # before looking: what comes from here on calls once more
@@ -210,7 +213,9 @@ class BlockingJobBatch(LeasedBatch[BlockingJob]):
 
     def _decoded(self) -> list[list[Record]]:
         # On the loop: offsets without a record are acknowledged when they are found.
-        return self._records if self._records is not None else self._crossing.run(self._decode())
+        if len(self._records) < len(self._leases):
+            self._crossing.run(self._decode())
+        return self._records
 
-    async def _decode(self) -> list[list[Record]]:
-        return super()._decoded()
+    async def _decode(self) -> None:
+        super()._decoded()

@@ -9,12 +9,14 @@ Everything of a client belongs to the loop on which it was connected; `sparrow.s
 from __future__ import annotations
 
 import asyncio
+import weakref
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.client.admin import Admin
 from sparrow.client.channel import Channel
 from sparrow.client.connection import Connection
+from sparrow.client.job import Job
 from sparrow.client.options import (
     Acks,
     ClientOptions,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     from sparrow.client.delivery import RecordMetadata
     from sparrow.client.intake import Key
+    from sparrow.client.job import LeasedRecord
     from sparrow.client.queue import OnFailure
     from sparrow.client.schedule import Schedule
     from sparrow.client.subscription import OnAssigned, OnRevoked
@@ -58,7 +61,7 @@ class Client:
         self._producers: set[Producer] = set()
         self._subscriptions: set[Subscription] = set()
         self._channels: list[Channel] = []
-        self._queues: set[Queue] = set()
+        self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
         self._workers = Workers()
         self.admin = Admin(connection)
 
@@ -229,7 +232,6 @@ class Client:
         subscriber: str | None = None,
         create: bool = True,
         on_failure: OnFailure | None = None,
-        make_job: Callable[..., Any] | None = None,
     ) -> Queue:
         """A queue; use it as `async with`, iterate over it, or ask it for leases. Nothing is sent before it is used.
 
@@ -238,17 +240,28 @@ class Client:
             subscriber: whose part of an "all of" queue.
             create: make it with the default policy if it is missing; `admin.create_queue` takes a policy.
             on_failure: called with a `SettlementFailure` when something said of jobs without waiting had no effect.
-            make_job: makes what an iteration hands out; default: `Job`.
 
         Raises:
             InvalidArgument: an argument is out of range.
         """
+        options = QueueOptions(prefetch=prefetch, subscriber=subscriber or "", create=create)
+        return self.queue_with(name, options, on_failure=on_failure)
+
+    def queue_with(
+        self,
+        name: str,
+        options: QueueOptions,
+        *,
+        on_failure: OnFailure | None = None,
+        make_job: Callable[..., LeasedRecord] = Job,
+    ) -> Queue:
+        """As `queue`, with an options object. `make_job` makes what an iteration hands out."""
         queue = Queue(
             self._connection,
             self.admin,
             self.publish,
             name,
-            QueueOptions(prefetch=prefetch, subscriber=subscriber or "", create=create),
+            options,
             on_failure=on_failure,
             on_close=self._queues.discard,
             make_job=make_job,
@@ -286,7 +299,7 @@ class Client:
         )
 
         def declare(handler: AnyHandler) -> AnyHandler:
-            self._workers.add(Worker(self.queue, queue, handler, options))
+            self._workers.add(Worker(self.queue_with, queue, handler, options))
             return handler
 
         return declare

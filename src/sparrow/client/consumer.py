@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from sparrow.base.errors import ConnectionLost, NotLeased, SparrowError, TimedOut, from_code
 from sparrow.client.delivery import repeated
+from sparrow.client.held import Held
 from sparrow.client.lease import Lease
 from sparrow.client.retry import Backoff
 from sparrow.client.settling import EXTEND, Settling
@@ -80,8 +81,7 @@ class Consumer:
         self.report = on_failure
         """What was said without waiting had no effect."""
         self._settling = Settling(on_failure)
-        self._held: dict[Lease, None] = {}
-        """Leases with records that are not settled."""
+        self._held = Held()
         self._refusal: SparrowError | None = None
         self._was_open = False
         self._is_flushing = False
@@ -159,9 +159,7 @@ class Consumer:
         for timer in (self._sweep_timer, self._expiry_timer):
             if timer is not None:
                 timer.cancel()
-        for lease in self._held:
-            lease.is_over = True
-        self._held.clear()
+        self._held.end()
         self._settling.fail(error)
         self._change()
         self._answered()
@@ -210,9 +208,7 @@ class Consumer:
             self.loop.call_soon(self._flush)
         if key[0] != EXTEND and not lease.is_over:
             records = last - first + 1
-            lease.unsettled -= records
-            if lease.unsettled <= 0:
-                self._held.pop(lease, None)
+            self._held.settled(lease, records)
             self.settled(records)
 
     def _flush(self) -> None:
@@ -287,18 +283,10 @@ class Consumer:
         lease = Lease(self, head, batches, self.loop.time())
         if not self._settling.is_empty:
             self._settling.leased_again(lease.topic, lease.partition, lease.ranges)
-        if any(count > 1 for _, _, count in head.ranges):
-            self._note_second_leases(lease)
-        self._held[lease] = None
+        self._held.add(lease)
         if self._sweep_timer is None:
             self._sweep_soon(lease_s)
         self.leased(lease)
-
-    def _note_second_leases(self, lease: Lease) -> None:
-        """Jobs in hand whose lease ended unnoticed must not settle the record's new lease."""
-        for held in self._held:
-            if held.topic == lease.topic and held.partition == lease.partition:
-                held.lose(lease.ranges)
 
     def _sweep_soon(self, lease_s: float) -> None:
         interval_s = min(max(lease_s / 8, _MIN_SWEEP_S), _MAX_SWEEP_S)
@@ -307,12 +295,9 @@ class Consumer:
     def _sweep(self) -> None:
         now = self.loop.time()
         self.stale(now)
-        over = [lease for lease in self._held if lease.held_until <= now]
-        for lease in over:
-            lease.is_over = True
-            del self._held[lease]
-            self.settled(lease.unsettled)
-        if over:
+        ended = self._held.take_ended(now)
+        if ended:
+            self.settled(ended)
             self.told()
         if self._held:
             self._sweep_soon(self.lease_s)
@@ -336,7 +321,9 @@ class Consumer:
         """Nothing is sent in bulk here."""
 
     def received(self, head: Head, batches: memoryview | None) -> None:
-        if type(head) is Leased:
+        if self.failure is not None:
+            self._too_late(head)
+        elif type(head) is Leased:
             assert batches is not None  # the frame's type says so
             self._take(head, batches)
         elif type(head) is Settled:
@@ -350,6 +337,12 @@ class Consumer:
                 self._closed.set_result(None)
         else:
             self.other(head)
+
+    def _too_late(self, head: Head) -> None:
+        """The consumer is over; a channel that is opened only now is closed again, and what it held goes back."""
+        link = self.link
+        if isinstance(head, QueueOpened) and link is not None and link.may_send(Close, self.channel):
+            link.send(Close(), self.channel)
 
     def _open_channel(self) -> None:
         link, options = self.link, self.options

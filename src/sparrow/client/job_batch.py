@@ -27,7 +27,8 @@ class LeasedBatch(Generic[AnyJob]):
         self._owner = owner
         self._leases = leases
         self._make_job = make_job
-        self._records: list[list[Record]] | None = None
+        self._records: list[list[Record]] = []
+        """Of each lease; what is not decoded yet is missing at the end."""
         self._jobs: list[AnyJob] | None = None
         self._settled_by = OPEN
 
@@ -82,8 +83,8 @@ class LeasedBatch(Generic[AnyJob]):
         return f"<{type(self).__name__} of {len(self)}>"
 
     def _decoded(self) -> list[list[Record]]:
-        if self._records is None:
-            self._records = [lease.records() for lease in self._leases]
+        while len(self._records) < len(self._leases):
+            self._records.append(self._leases[len(self._records)].records())
         return self._records
 
     # ── what becomes of it ────────────────────────────────────────────────────────────────────────

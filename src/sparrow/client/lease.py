@@ -83,7 +83,8 @@ class Lease:
         self.topic = head.topic
         self.partition = head.partition
         self.ranges: list[Range] = head.ranges
-        self.data: bytes | memoryview = batches
+        self.data: bytes | memoryview | None = batches
+        """None: they were decoded for good."""
         if len(batches) * _COPY_BELOW < memoryview(batches.obj).nbytes:
             self.data = bytes(batches)
         self.deadline = now + lease_s
@@ -112,16 +113,16 @@ class Lease:
     # ── records ───────────────────────────────────────────────────────────────────────────────────
 
     def records(self) -> list[Record]:
-        """The records, decoded anew at each call.
+        """The records, decoded; once only, as the batches are let go.
 
         Offsets that have no record any more (compaction came in between) are acknowledged: nobody else could do better.
 
         Raises:
             CorruptBatch: the batches are damaged.
         """
-        if not self.ranges:
-            return []
+        assert self.data is not None  # else everything would count as missing
         records = _within(_decoded(self.data, self.topic, self.partition, self.ranges[0][0]), self.ranges)
+        self.data = None
         if len(records) != self.size:
             self._finish_missing(records)
         return records

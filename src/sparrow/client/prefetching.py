@@ -1,8 +1,8 @@
 """A consumer to whom the broker pushes: what came and was not handed out, and the credit that bounds it.
 
 Credit is counted in records: what the broker may still push, what waits here, and what is handed out and not settled are `prefetch` records together.
-It is given back when records are settled, in few frames: as soon as what is to be given back is a third of what the broker still has, so
-that the broker never runs dry. Settlements leave before the credit that they free.
+It is given back when records are settled, in lumps, as each costs the broker a lease: as soon as what is to be given back is a third of what waits here or
+is to come, and at once where somebody waits for a job. Settlements leave before the credit that they free.
 
 What waits here and nobody takes goes back to the queue when half of its lease has passed, so that slow work leaves no record to its end
 in a prefetch, and others may have it. When nobody iterates any more, everything that waits goes back, and what still comes for credit given before.
@@ -118,6 +118,7 @@ class Prefetcher(Consumer):
             raise repeated(self.failure)
         if self.is_stopped or self.jobs or self._leases:
             return not self.is_stopped
+        self._give_credit()
         future = self.loop.create_future()
         self._arrivals.append(future)
         try:
@@ -210,9 +211,8 @@ class Prefetcher(Consumer):
         self._give_credit()
 
     def opened(self) -> None:
-        held = sum(lease.unsettled for lease in self._held)
         self._outstanding = 0
-        self._free = self.options.prefetch - held
+        self._free = self.options.prefetch - self._held.records
         self._give_credit()
 
     def settled(self, records: int) -> None:
@@ -221,9 +221,14 @@ class Prefetcher(Consumer):
     def told(self) -> None:
         self._give_credit()
 
+    @property
+    def _supply(self) -> int:
+        """Records that wait here, or that the broker may push."""
+        return self._outstanding + len(self.jobs) + sum(lease.unsettled for lease in self._leases)
+
     def _give_credit(self) -> None:
         free, link = self._free, self.link
-        if free <= 0 or free * 3 < self._outstanding or not self._takers or self.is_stopped:
+        if free <= 0 or free * 3 < self._supply or not self._takers or self.is_stopped:
             return
         if link is not None and self.is_open and link.may_send(QueueCredit, self.channel):
             link.send(QueueCredit(free), self.channel)

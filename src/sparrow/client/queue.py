@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from sparrow.base.clock import SystemClock
 from sparrow.base.errors import InvalidArgument, NotLeased, SparrowError, UnknownQueue
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from sparrow.client.connection import Connection
     from sparrow.client.consumer import Consumer
     from sparrow.client.delivery import RecordMetadata
+    from sparrow.client.job import LeasedRecord
     from sparrow.client.lease import Lease
     from sparrow.client.options import Acks, QueueOptions
     from sparrow.client.results import PeekedRecord, QueueDescription, QueueStatistics
@@ -91,9 +92,9 @@ class Queue:
         *,
         on_failure: OnFailure | None = None,
         on_close: Callable[[Queue], None] | None = None,
-        make_job: Callable[[Lease, Record, int], Any] | None = None,
+        make_job: Callable[[Lease, Record, int], LeasedRecord] = Job,
     ) -> None:
-        """`make_job` makes what an iteration hands out; None: `Job`."""
+        """`make_job` makes what an iteration hands out."""
         if not name:
             raise InvalidArgument("a queue needs a name")
         self.name = name
@@ -103,7 +104,7 @@ class Queue:
         self._publish = publish
         self._on_failure = on_failure
         self._on_close = on_close
-        self._make_job = make_job or Job
+        self._make_job = make_job
         self._prefetcher: Prefetcher | None = None
         self._leaser: Leaser | None = None
         self._opening: dict[Consumer, asyncio.Task[None]] = {}

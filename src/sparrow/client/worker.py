@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from sparrow.base.errors import InvalidArgument, NotLeased, SparrowError
 from sparrow.client.blocking import BlockingJob, crossing_to
 from sparrow.client.job import Job, LeasedRecord, delay_ms_of
+from sparrow.client.options import QueueOptions
 from sparrow.protocol.native.messages import SettleVerb
 
 if TYPE_CHECKING:
@@ -125,9 +126,11 @@ class Worker:
         loop = asyncio.get_running_loop()
         self._queue = queue = self._open_queue(
             self.queue_name,
-            prefetch=options.prefetch or options.concurrency * PREFETCH_PER_CALL,
-            subscriber=options.subscriber,
-            create=options.create,
+            QueueOptions(
+                prefetch=options.prefetch or options.concurrency * PREFETCH_PER_CALL,
+                subscriber=options.subscriber,
+                create=options.create,
+            ),
             on_failure=self._settlement_failed,
             make_job=Job if self._is_async else functools.partial(BlockingJob, crossing_to(loop)),
         )
@@ -213,11 +216,11 @@ class Worker:
         call = functools.partial(contextvars.copy_context().run, self._handler, job)
         loop = asyncio.get_running_loop()
         future = loop.run_in_executor(self._threads, call)
+        future.add_done_callback(_look)  # if the worker ends first, nobody can be told any more
         await asyncio.wait([future], timeout=timeout_s)
         if not future.done():
             self._failed(job, _too_long(timeout_s))
             await asyncio.wait([future])
-            future.exception()  # nobody can be told any more
         elif inspect.isawaitable(answer := future.result()):
             await answer
 
@@ -380,6 +383,11 @@ def _is_async(handler: Handler) -> bool:
         function = function.func
     called = getattr(type(function), "__call__", None)  # noqa: B004 - its kind is asked for
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def _look(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
 
 
 def _give_back(job: LeasedRecord) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from sparrow.client.blocking import BlockingJob, Crossing
 from sparrow.client.client import DEFAULT_URL
 from sparrow.client.client import connect as connect_async
+from sparrow.client.options import QueueOptions
 from sparrow.sync.admin import Admin
 from sparrow.sync.background import Background
 from sparrow.sync.channel import Channel
@@ -144,11 +145,9 @@ class Client:
         on_failure: OnFailure | None = None,
     ) -> Queue:
         """A queue; use it as `with`, iterate over it, or ask it for leases. `on_failure` runs on the client's thread and must not block."""
-        queue = self._client.queue(
+        queue = self._client.queue_with(
             name,
-            prefetch=prefetch,
-            subscriber=subscriber,
-            create=create,
+            QueueOptions(prefetch=prefetch, subscriber=subscriber or "", create=create),
             on_failure=on_failure,
             make_job=functools.partial(BlockingJob, self._crossing),
         )

@@ -96,6 +96,9 @@ class Queue:
     @property
     def failures(self) -> list[SettlementFailure]:
         """What was said with `_nowait` and had no effect, since the last look or `flush`."""
+        return self._background.run(self._failures())
+
+    async def _failures(self) -> list[SettlementFailure]:
         return self._queue.failures
 
     def flush(self) -> None:

@@ -1,4 +1,4 @@
-// Command compat drives a broker with franz-go: produce and consume, both group protocols, transactions (KIP-890).
+// Command compat drives a broker with franz-go: produce and consume, both group protocols, transactions (KIP-890), share groups (KIP-932).
 package main
 
 import (
@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const records = 1000
@@ -37,6 +39,9 @@ func run(ctx context.Context, seed string) error {
 	}
 	if err := transactions(ctx, seed); err != nil {
 		return fmt.Errorf("transactions: %w", err)
+	}
+	if err := shared(ctx, seed); err != nil {
+		return fmt.Errorf("share group: %w", err)
 	}
 	return nil
 }
@@ -132,6 +137,84 @@ func transactions(ctx context.Context, seed string) error {
 	}
 	fmt.Println("go: copied in transactions, one of them aborted:", len(seen))
 	return nil
+}
+
+// shared reads a topic in a share group of two members. Each third record is released once, each third renewed before it is accepted.
+func shared(ctx context.Context, seed string) error {
+	admin, err := kgo.NewClient(kgo.SeedBrokers(seed))
+	if err != nil {
+		return err
+	}
+	defer admin.Close()
+	if err := fromBeginning(ctx, admin, "go-shared"); err != nil {
+		return err
+	}
+	failed := make(chan error, 100)
+	var members []*kgo.Client
+	for range 2 {
+		member, err := kgo.NewClient(kgo.SeedBrokers(seed), kgo.ShareGroup("go-shared"), kgo.ConsumeTopics("go"),
+			kgo.ShareMaxRecords(50), kgo.ShareAckCallback(func(_ *kgo.Client, results kgo.ShareAckResults) {
+				if err := results.Error(); err != nil {
+					failed <- err
+				}
+			}))
+		if err != nil {
+			return err
+		}
+		defer member.Close()
+		members = append(members, member)
+	}
+	accepted := make(map[string]bool)
+	for turn := 0; len(accepted) < records; turn++ {
+		member := members[turn%2]
+		brief, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		fetches := member.PollFetches(brief)
+		cancel()
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("after %d of %d records: %w", len(accepted), records, err)
+		}
+		fetches.EachRecord(func(record *kgo.Record) {
+			if record.Offset%3 == 1 && record.DeliveryCount() == 1 {
+				record.Ack(kgo.AckRelease)
+				return
+			}
+			if accepted[string(record.Value)] {
+				failed <- fmt.Errorf("record %q came again after it was accepted", record.Value)
+			}
+			if record.Offset%3 == 2 {
+				record.Ack(kgo.AckRenew)
+			}
+			record.Ack(kgo.AckAccept)
+			accepted[string(record.Value)] = true
+		})
+		if err := member.FlushAcks(ctx); err != nil {
+			return err
+		}
+	}
+	select {
+	case err := <-failed:
+		return err
+	default:
+	}
+	fmt.Println("go: shared by two members:", len(accepted))
+	return nil
+}
+
+// fromBeginning lets a share group that does not exist yet begin where the topics do.
+func fromBeginning(ctx context.Context, client *kgo.Client, group string) error {
+	earliest := "earliest"
+	config := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	config.Name, config.Value = "share.auto.offset.reset", &earliest
+	resource := kmsg.NewIncrementalAlterConfigsRequestResource()
+	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeGroupConfig, group
+	resource.Configs = append(resource.Configs, config)
+	request := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	request.Resources = append(request.Resources, resource)
+	altered, err := request.RequestWith(ctx, client)
+	if err != nil {
+		return err
+	}
+	return kerr.ErrorForCode(altered.Resources[0].ErrorCode)
 }
 
 // values reads until there are as many different values as wanted; a value that comes twice is an error.

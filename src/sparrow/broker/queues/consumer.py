@@ -37,6 +37,8 @@ class QueueConsumer:
         self.prefetch = prefetch
         self.refusal: SparrowError | None = None
         """Why it is closed, where it did not close itself."""
+        self.takes_by_offset = False
+        """Whether it wants what it gets of a partition in one piece, instead of the more urgent first."""
         self.principal: Principal | None = None
         """Who must be allowed to read as long as it is open; None: whoever made it asks."""
         self.ended: Callable[[SparrowError], None] | None = None
@@ -81,7 +83,7 @@ class QueueConsumer:
         sources: Collection[Key] | None = None,
         memory: ReadMemory | None = None,
     ) -> list[Leased]:
-        """Records for this consumer, those of one partition together; durably leased when it returns.
+        """Records for this consumer, the more urgent first, of one priority and partition by offset; durably leased when it returns.
 
         Args:
             max_records: no more than these.

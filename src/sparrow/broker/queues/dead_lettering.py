@@ -32,7 +32,6 @@ from sparrow.broker.queues.deadletters import (
     dead_letter,
     letter_without_content,
 )
-from sparrow.broker.queues.lane import Lane
 from sparrow.broker.queues.mover import Moved, Mover, Parcel, is_content_refused
 from sparrow.broker.queues.ranges import RangeMap
 from sparrow.broker.queues.values import MARK_SHIFT, MOVING, STATE_MASK, count_of
@@ -41,7 +40,7 @@ from sparrow.records.record import decode
 
 if TYPE_CHECKING:
     from sparrow.broker.partition import Partition
-    from sparrow.broker.queues.lane import Doomed
+    from sparrow.broker.queues.lane import Doomed, Lane
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.queues import Queues
     from sparrow.broker.queues.source import Source
@@ -56,6 +55,8 @@ MAX_BYTES: Final = 1 << 20
 _TOGETHER: Final = 1
 _SINGLY: Final = 2
 """Each in a batch of its own: one of them is refused."""
+_SINGLE_COST: Final = 10
+"""A batch costs about as much as so many records."""
 _LETTERS_PER_TURN: Final = 200
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 30.0
@@ -67,8 +68,8 @@ _Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What dead letters need of the broker."""
+class DeadLettering:
+    """Dead letters of all queues, and what they need of the broker."""
 
     registry: Queues
     meta: MetaStore
@@ -104,10 +105,10 @@ class _Piece(NamedTuple):
 class QueueDeadLetters:
     """Of one queue. Loop thread only."""
 
-    def __init__(self, queue: Queue, surroundings: Surroundings) -> None:
+    def __init__(self, queue: Queue, around: DeadLettering) -> None:
         self._queue = queue
-        self._around = surroundings
-        self.mover = Mover(queue, surroundings.meta, surroundings.topics, surroundings.new_producer_id)
+        self._around = around
+        self.mover = Mover(queue, around.meta, around.topics, around.new_producer_id)
         self._pending: dict[_Key, RangeMap] = {}
         self._resting: dict[_Key, RangeMap] = {}
         """What could not be moved the last time."""
@@ -116,6 +117,7 @@ class QueueDeadLetters:
         self._delay_s = 0.0
         self._failed_at = 0.0
         self._is_stopped = False
+        self._is_recovered = False
         self.jobs: set[asyncio.Task[None]] = set()
         """Whatever else moves records of this queue, and ends with it."""
 
@@ -141,15 +143,21 @@ class QueueDeadLetters:
             SparrowError: not now.
         """
         await self.mover.recover()
+        if not self._is_recovered:
+            self._is_recovered = True
+            self._put_back_restored()
+
+    def _put_back_restored(self) -> None:
+        """A restart ended the redrives."""
         for key, waiting in list(self._pending.items()):
             lane, source = self._queue.state.lanes[key[0]], key[1]
             for page in waiting.pages():
                 for first, end, _ in waiting.page_runs(page):
                     runs = list(lane.maps[source].runs(first, end))
                     aside = [(a, b) for a, b, value in runs if lane.is_set_aside(value)]
-                    if aside:  # a restart ended the redrive
+                    if aside:
                         lane.put_back(source, aside)
-                        self._queue.changed()
+        self._queue.changed()
 
     # ── rounds ────────────────────────────────────────────────────────────────────────────────────
 
@@ -189,7 +197,7 @@ class QueueDeadLetters:
                 waiting.set(first, end, 0)
             if waiting.pages():
                 self._pending[key] = waiting
-            room -= piece.records
+            room -= piece.records * (_SINGLE_COST if piece.is_single else 1)
             still = self._still_moving(piece)
             if still.ranges:
                 pieces.append(still)
@@ -213,7 +221,11 @@ class QueueDeadLetters:
             if room <= 0:
                 self._again(piece.key, piece.ranges)
                 continue
-            letters, left = await self._letters(piece, style, room)
+            try:
+                letters, left = await self._letters(piece, style, room)
+            except SparrowError as error:
+                self._rest([piece], error.text)
+                continue
             self._again(piece.key, left)
             source = self._queue.sources[piece.key[1]]
             target = topic.partition(source.index % len(topic.partitions))
@@ -243,11 +255,11 @@ class QueueDeadLetters:
         parcel = outcome.parcel
         key = (parcel.subscriber, parcel.source.number)
         if not outcome.is_settled:
-            self._rest([], error.text)
+            self._retry_later(len(parcel.offsets), error.text)
         elif isinstance(error, UnknownTopic):
             self._again(key, parcel.ranges)
         elif is_content_refused(error) and len(parcel.offsets) > 1:
-            _add(self._pending, key, parcel.ranges, _SINGLY)
+            _add(self._pending, key, parcel.ranges, _SINGLY)  # one of them is
         else:
             self._rest([_piece_of(parcel)], error.text)
 
@@ -260,18 +272,22 @@ class QueueDeadLetters:
         """Try these again later."""
         for piece in pieces:
             _add(self._resting, piece.key, piece.ranges, _SINGLY if piece.is_single else _TOGETHER)
-        loop = asyncio.get_running_loop()
+        if pieces:
+            self._retry_later(sum(piece.records for piece in pieces), why)
+
+    def _retry_later(self, records: int, why: str) -> None:
         if self._timer is not None or self._is_stopped:
             return
+        loop = asyncio.get_running_loop()
         if loop.time() - self._failed_at > 2 * _LONGEST_DELAY_S:
             self._delay_s = 0.0
         self._failed_at = loop.time()
         self._delay_s = min(max(self._delay_s * 2, _FIRST_DELAY_S), _LONGEST_DELAY_S)
         self._timer = loop.call_later(self._delay_s, self._retry)
         _LOG.warning(
-            "%d records of queue %r cannot be moved to its dead letters (%s); they stay where they are, and are tried again in %.1f s",
-            sum(piece.records for piece in pieces),
+            "records of queue %r (%d) cannot be moved to the dead letters: %s; they stay, and are tried again in %.1f s",
             self._queue.name,
+            records,
             why,
             self._delay_s,
         )
@@ -289,12 +305,19 @@ class QueueDeadLetters:
         if self._pending:
             self._begin()
 
+    def retry_unsettled(self, why: str) -> None:
+        """Something was written that could not be synced: try again by and by."""
+        self._retry_later(0, why)
+
     async def _settle(self) -> None:
-        for outcome in await self.mover.settle_unsettled():
-            if outcome.error is not None:  # the copies are gone with their topic
-                self._again((outcome.parcel.subscriber, outcome.parcel.source.number), outcome.parcel.ranges)
+        for parcel, error, _ in await self.mover.settle_unsettled():
+            if error is not None:  # the copies are gone with their topic
+                source = parcel.source.number
+                self._queue.state.lanes[parcel.subscriber].put_back(source, parcel.ranges)
+                self._again((parcel.subscriber, source), parcel.ranges)
+        self._queue.changed()
         if self.mover.has_unsettled:
-            self._rest([], "what was written could not be synced")
+            self._retry_later(0, "what was written is not on stable storage")
         if self._pending:
             self._begin()
 
@@ -352,7 +375,7 @@ class QueueDeadLetters:
             return {}, []
         try:
             data, had = await source.read(piece.ranges, max_bytes)
-            records, broken = _decoded(data, source)
+            records, broken = readable_records(data, source)
         except OffsetOutOfRange:  # retention was faster
             self._queue.state.lost(source.number, source.partition.start_offset)
             self._queue.changed()
@@ -365,7 +388,7 @@ class QueueDeadLetters:
                 return {}, []
             _LOG.warning("a dead letter of queue %r has no content: %s", self._queue.name, error.text)
             records, broken, had = {}, piece.ranges, 1
-        covered, left = _cut(piece.ranges, had)
+        covered, left = cut(piece.ranges, had)
         return await self._written(piece._replace(ranges=covered), source, records, broken, style), left
 
     async def _written(
@@ -378,8 +401,11 @@ class QueueDeadLetters:
     ) -> dict[int, Content]:
         lane = self._queue.state.lanes[piece.subscriber]
         letters: dict[int, Content] = {}
-        for first, end, value in _moving(lane, source.number, piece.ranges):
-            death = self._death(lane, piece.subscriber, source, value)
+        deaths = [
+            (first, end, self._death(lane, piece.subscriber, source, value))
+            for first, end, value in _moving(lane, source.number, piece.ranges)
+        ]
+        for first, end, death in deaths:
             for offset in range(first, end):
                 record = records.get(offset)
                 if record is not None:
@@ -421,9 +447,9 @@ def _first_of(key: _Key, waiting: RangeMap, max_records: int) -> _Piece:
             how = how or value
             if value != how or max_records <= 0:
                 return _Piece(key, ranges, how == _SINGLY)
-            end = min(end, first + max_records)
-            max_records -= end - first
-            ranges.append((first, end))
+            taken = min(end - first, max_records)
+            max_records -= taken
+            ranges.append((first, first + taken))
     return _Piece(key, ranges, how == _SINGLY)
 
 
@@ -438,7 +464,7 @@ def _moving(lane: Lane, source: int, ranges: Iterable[tuple[int, int]]) -> list[
     ]
 
 
-def _decoded(
+def readable_records(
     data: Iterable[bytes | memoryview], source: Source
 ) -> tuple[dict[int, Record], list[tuple[int, int]]]:
     """Records by offset, and ranges whose batches cannot be read."""
@@ -454,9 +480,7 @@ def _decoded(
     return records, broken
 
 
-def _cut(
-    ranges: Iterable[tuple[int, int]], count: int
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def cut(ranges: Iterable[tuple[int, int]], count: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """The first `count` offsets of the ranges, and the rest."""
     head: list[tuple[int, int]] = []
     rest: list[tuple[int, int]] = []
@@ -505,6 +529,4 @@ def _parcel(
 
 
 def _piece_of(parcel: Parcel) -> _Piece:
-    return _Piece(
-        (parcel.subscriber, parcel.source.number), list(parcel.ranges), len(parcel.offsets) == 1
-    )
+    return _Piece((parcel.subscriber, parcel.source.number), list(parcel.ranges), len(parcel.offsets) == 1)

@@ -189,9 +189,7 @@ def maybe_origin(letter: Record) -> Origin | None:
     )
 
 
-def redriven(
-    record: Record, origin: Origin, redrive_headers: Iterable[Header] | None = None
-) -> Content:
+def redriven(record: Record, origin: Origin, redrive_headers: Iterable[Header] | None = None) -> Content:
     """What is published again: a letter's record without what the letter told.
 
     Args:

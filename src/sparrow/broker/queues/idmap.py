@@ -70,7 +70,7 @@ class IdMap:
         size = 8 + self._shards[0][1].itemsize
         return 8 * len(self._shards) + sum(256 + len(keys) * size * 17 // 16 for keys, _, _ in self._once())
 
-    def items(self) -> Iterator[tuple[int, int]]:
+    def entries(self) -> Iterator[tuple[int, int]]:
         """All keys with their values, in no order; the map may not be changed meanwhile."""
         for keys, values, _ in self._once():
             pairs = zip(keys, values, strict=True)
@@ -79,7 +79,7 @@ class IdMap:
 
     def values(self) -> Iterator[int]:
         """All values, in no order; the map may not be changed meanwhile."""
-        return (value for _, value in self.items())
+        return (value for _, value in self.entries())
 
     def _once(self) -> Iterator[_Shard]:
         return (shard for number, shard in enumerate(self._shards) if self._is_first(number, shard[2]))
@@ -165,7 +165,7 @@ class IdMap:
         self._shards[first : first + 2 * half] = [low] * half + [high] * half
 
     def _write_anew(self) -> None:
-        pairs = list(self.items())
+        pairs = list(self.entries())
         self.clear()
         for key, value in pairs:
             self.set(key, value)

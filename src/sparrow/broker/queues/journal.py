@@ -1,7 +1,7 @@
 """Keeps what changed of a queue: one write for everybody who waits.
 
 Changes gather while the store is busy with the last write, and go out together with the next one. Nothing is delayed for that: with
-nothing under way a write begins at the end of this turn of the loop.
+nothing under way a write begins after the next turn of the loop.
 """
 
 from __future__ import annotations
@@ -94,6 +94,8 @@ class Journal:
     async def _write(self) -> None:
         try:
             while self._is_due:
+                # An acknowledgement may let others have records: what they lease now goes into the same write.
+                await asyncio.sleep(0)
                 self._is_due = False
                 waiting, self._waiting = self._waiting, []
                 error = await self._write_once()

@@ -119,7 +119,9 @@ class KeyLines:
         self._firsts[line] = self._free_line
         self._free_line = line
         left = self._by_key.count
-        if len(self._keys) > 16 * _FEW and left <= _FEW and self._waiting <= _FEW:
+        if not left:
+            self.clear()
+        elif left <= _FEW and self._waiting <= _FEW and len(self._keys) > 16 * _FEW:
             self._write_anew()
 
     def _place(self, ref: int) -> int:
@@ -136,8 +138,8 @@ class KeyLines:
 
     def _write_anew(self) -> None:
         """Few are left of many: what the others took goes back to the system. About 3 ms."""
-        heads = {line: ref for ref, line in self._by_head.items()}
-        lines = [(key, [heads[line], *self._behind(line)]) for key, line in self._by_key.items()]
+        heads = {line: ref for ref, line in self._by_head.entries()}
+        lines = [(key, [heads[line], *self._behind(line)]) for key, line in self._by_key.entries()]
         self.clear()
         for key, refs in lines:
             for ref in refs:

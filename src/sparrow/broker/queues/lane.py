@@ -74,6 +74,7 @@ class Grant(NamedTuple):
     end: int
     deliveries: int
     """This one included."""
+    level: int = NO_LEVEL
 
 
 class Doomed(NamedTuple):
@@ -289,7 +290,7 @@ class Lane:
                 count = min(count_of(value) + 1, _MAX_COUNT)
                 leased = LEASED | value & LEVEL_MASK | count << COUNT_SHIFT | number << MARK_SHIFT
                 self._change(source, a, b, value, leased)
-                grants.append(Grant(source, a, b, count))
+                grants.append(Grant(source, a, b, count, level_of(value)))
                 limit -= b - a
                 self.tally.delivered += b - a
                 if count > 1:
@@ -585,6 +586,8 @@ class Lane:
     def advance(self, source: int) -> None:
         """Move the start behind what is finished."""
         start = self.starts[source]
+        if self.maps[source].get(start) & STATE_MASK < DONE:  # nearly always, where order is not that of the log
+            return
         while True:
             moved = start
             for _, end, value in self.maps[source].runs(start, start + 16 * RangeMap.PAGE):

@@ -84,9 +84,7 @@ class Mover:
         new_producer_id: numbers that were never given before.
     """
 
-    def __init__(
-        self, queue: Queue, meta: MetaStore, topics: Topics, new_producer_id: NewProducerId
-    ) -> None:
+    def __init__(self, queue: Queue, meta: MetaStore, topics: Topics, new_producer_id: NewProducerId) -> None:
         self._queue = queue
         self._meta = meta
         self._topics = topics
@@ -221,7 +219,9 @@ class Mover:
         try:
             await kept
         except SparrowError as error:  # the journal tries again; after a crash the intent leads here
-            _LOG.warning("queue %r: that records were moved is not kept yet: %s", self._queue.name, error.text)
+            _LOG.warning(
+                "queue %r: that records were moved is not kept yet: %s", self._queue.name, error.text
+            )
 
     async def settle_unsettled(self) -> list[Moved]:
         """Try again what was appended but could not be synced; what became of each."""
@@ -274,9 +274,9 @@ class Mover:
 
 def _is_source(source: Source, intent: Intent) -> bool:
     log_id = source.partition.id
-    return (
-        not source.is_gone
-        and (log_id.topic_id, log_id.partition) == (intent.source_topic_id, intent.source_partition)
+    return not source.is_gone and (log_id.topic_id, log_id.partition) == (
+        intent.source_topic_id,
+        intent.source_partition,
     )
 
 

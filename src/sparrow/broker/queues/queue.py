@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sparrow.base.errors import (
+    CorruptBatch,
     InvalidArgument,
     NotLeased,
     OffsetOutOfRange,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.broker.queues.lane import Doomed, Grant, Lane
     from sparrow.meta.store import MetaStore, Write
+    from sparrow.records.excerpt import Excerpter
 
 _LOG = logging.getLogger(__name__)
 
@@ -76,10 +78,11 @@ class _Reading(NamedTuple):
 class Queue:
     """One queue. Made by `Queues`. Loop thread only."""
 
-    def __init__(self, definition: Definition, meta: MetaStore, clock: Clock) -> None:
+    def __init__(self, definition: Definition, meta: MetaStore, clock: Clock, excerpter: Excerpter) -> None:
         self.definition = definition
         self.name = definition.name
         self._clock = clock
+        self._excerpter = excerpter
         self.sources: list[Source] = []
         self._by_key: dict[Key, Source] = {}
         self.consumers: dict[str, QueueConsumer] = {}
@@ -122,7 +125,7 @@ class Queue:
     def add_source(self, partition: Partition, starts: dict[str, int], log_start: int) -> Source:
         """One more partition; before `starts` (of each lane) everything is finished. Call `begin` when all are there."""
         number = self.state.add_source(log_start, starts)
-        source = Source(number, partition, self.scanner.add)
+        source = Source(number, partition, self.scanner.add, self._excerpter)
         self.sources.append(source)
         self._by_key[source.key] = source
         return source
@@ -236,7 +239,7 @@ class Queue:
         lane = self.state.lanes[consumer.subscriber]
         pending = grants
         try:
-            reading = await self._read(grants, max_bytes)
+            reading = await self._read(consumer, grants, max_bytes)
             pending = reading.taken
             lane.undo(consumer.id, reading.left)
             if reading.taken:
@@ -254,15 +257,17 @@ class Queue:
             for source, ranges, data in reading.found
         ]
 
-    async def _read(self, grants: list[Grant], max_bytes: int) -> _Reading:
-        by_source: dict[int, list[Grant]] = {}
+    async def _read(self, consumer: QueueConsumer, grants: list[Grant], max_bytes: int) -> _Reading:
+        # What is more urgent comes first; of one priority and source by offset, as batches lie in the log.
+        by_place: dict[tuple[int, int], list[Grant]] = {}
         for grant in grants:
-            by_source.setdefault(grant.source, []).append(grant)
+            level = 0 if consumer.takes_by_offset else grant.level
+            by_place.setdefault((level, grant.source), []).append(grant)
         reading = _Reading([], [], [])
-        for number, granted in by_source.items():
+        for (_, number), granted in by_place.items():
             granted.sort(key=lambda grant: grant.first)
             source = self.sources[number]
-            data, had = await self._read_source(source, granted, max_bytes) if max_bytes > 0 else ([], 0)
+            data, had = await self._read_source(consumer, source, granted, max_bytes)
             taken, left = _split(granted, had)
             reading.taken.extend(taken)
             reading.left.extend(left)
@@ -273,8 +278,10 @@ class Queue:
         return reading
 
     async def _read_source(
-        self, source: Source, granted: list[Grant], max_bytes: int
+        self, consumer: QueueConsumer, source: Source, granted: list[Grant], max_bytes: int
     ) -> tuple[list[bytes | memoryview], int]:
+        if max_bytes <= 0:
+            return [], 0
         try:
             data, had = await source.read([(grant.first, grant.end) for grant in granted], max_bytes)
         except OffsetOutOfRange:  # retention was faster
@@ -282,8 +289,24 @@ class Queue:
             return [], 0
         except UnknownTopic:
             return [], 0
+        except CorruptBatch as error:
+            self._unreadable(consumer, source, granted, error)
+            return [], 0
         source.measured(sum(map(len, data)), had)
         return data, had
+
+    def _unreadable(
+        self, consumer: QueueConsumer, source: Source, granted: list[Grant], error: CorruptBatch
+    ) -> None:
+        """Records that nobody can read must not keep the others from being handed out: they are tried again later, and counted."""
+        _LOG.error(
+            "queue %r cannot read what it leased of %s: %s", self.name, source.partition.id, error.text
+        )
+        lane = self.state.lanes[consumer.subscriber]
+        now_ms, _ = self.now()
+        for grant in granted:
+            runs = lane.leased_runs(consumer.id, grant.source, grant.first, grant.end)
+            lane.back(grant.source, runs, now_ms, self.definition.policy.lease_ms, error.text)
 
     async def wait(self, consumer: QueueConsumer, wait_ms: int) -> bool:
         """See `QueueConsumer.wait`."""

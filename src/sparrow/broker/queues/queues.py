@@ -10,19 +10,21 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sparrow.base.errors import InvalidArgument, QueueExists, SparrowError, UnknownQueue
+from sparrow.base.errors import InvalidArgument, InvalidTopicName, QueueExists, SparrowError, UnknownQueue
 from sparrow.base.ids import uuid7
 from sparrow.broker.changes import Changes
 from sparrow.broker.groups.groups import check_group_name
+from sparrow.broker.internal_topics import INTERNAL_TOPICS
 from sparrow.broker.positions import BEGINNING, TIMESTAMP, Start, locate
 from sparrow.broker.queues import definition as definitions
-from sparrow.broker.queues import pages
+from sparrow.broker.queues import intents, pages
 from sparrow.broker.queues.definition import DEAD, QUEUE, SHARE, Definition
 from sparrow.broker.queues.policy import TIMESTAMP_PREFIX, QueuePolicy
 from sparrow.broker.queues.queue import Queue
 from sparrow.broker.queues.stored import StoredSource, StoredStates
-from sparrow.broker.topic_names import compile_pattern
+from sparrow.broker.topic_names import check_topic_name, compile_pattern
 from sparrow.meta.store import ABSENT, Delete, Put
+from sparrow.records.excerpt import Excerpter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,6 +52,7 @@ class Queues:
         self._topics = topics
         self._queues: dict[str, Queue] = {}
         self._changes = Changes(meta)
+        self._excerpter = Excerpter()
         self._growing: set[asyncio.Task[None]] = set()
         self.made: list[Callable[[Queue], None]] = []
         """Called with each queue that begins to run: what else belongs to it is attached there."""
@@ -112,7 +115,7 @@ class Queues:
     async def _remove_facts(self, queue_id: str) -> None:
         writes: list[Write] = [
             Delete(kind, found.key)
-            for kind in (pages.START, pages.PAGE, pages.FAILED)
+            for kind in (pages.START, pages.PAGE, pages.FAILED, intents.KIND)
             for found in await self._meta.scan(kind, f"{queue_id}/")
         ]
         for index in range(0, len(writes), 1000):
@@ -123,7 +126,7 @@ class Queues:
         return round(self._clock.monotonic() * 1000), self._clock.wall_ms()
 
     def _new(self, definition: Definition) -> Queue:
-        return Queue(definition, self._meta, self._clock)
+        return Queue(definition, self._meta, self._clock, self._excerpter)
 
     def _restore(self, queue: Queue, states: StoredStates) -> None:
         """Give a queue the sources that it had, and what is known of their records."""
@@ -196,12 +199,25 @@ class Queues:
         self._check_dead_letters(definition)
         return await self._changes.carry_out(lambda: self._create(definition, starts))
 
-    def _check_dead_letters(self, definition: Definition) -> None:
+    @staticmethod
+    def _check_dead_letters(definition: Definition) -> None:
         dead = definition.policy.dead_letters_of(definition.name)
-        if definition.kind == QUEUE and dead is not None and dead in definition.topics:
+        if definition.kind != QUEUE or dead is None:
+            return
+        if dead in definition.topics:
             raise InvalidArgument(
                 f"the dead letters of queue {definition.name!r} would go to {dead!r}, which is one of its own topics"
             )
+        if dead in INTERNAL_TOPICS:
+            raise InvalidArgument(
+                f"the dead letters of queue {definition.name!r} cannot go to the internal topic {dead!r}"
+            )
+        try:
+            check_topic_name(dead)
+        except InvalidTopicName as error:
+            raise InvalidTopicName(
+                f"the dead letters of queue {definition.name!r} have no topic: {error.text}; set dead_letter_topic"
+            ) from None
 
     async def _create(self, definition: Definition, starts: Callable[[Partition], int] | None) -> Queue:
         if definition.name in self._queues:

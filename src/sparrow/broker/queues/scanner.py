@@ -28,7 +28,8 @@ SCAN_AHEAD: Final = 1_000_000
 """So many ready records are known ahead of the consumers; the rest of a backlog is looked at when they get there."""
 _PLAIN_BYTES: Final = 1 << 20
 _LOOKED_INTO_BYTES: Final = 256 << 10
-_PIECES_PER_TURN: Final = 4
+_TURN_S: Final = 0.002
+"""About how long one turn may take."""
 _RETRY_S: Final = 1.0
 
 
@@ -131,13 +132,16 @@ class Scanner:
             return
         assert source.pieces is not None  # else `_read` said no
         now_ms, wall_ms = round(self._clock.monotonic() * 1000), self._clock.wall_ms()
-        for _ in range(_PIECES_PER_TURN):
+        until = self._clock.monotonic() + _TURN_S
+        while True:
             piece = next(source.pieces, None)
             if piece is None:
                 source.pieces = None
                 self._queue.rotate(-1)
                 break
             self._state.found(source.number, *piece, now_ms=now_ms, wall_ms=wall_ms)
+            if self._clock.monotonic() > until:
+                break
         self._found()
 
     def _read(self, source: Source) -> bool:

@@ -36,7 +36,7 @@ class Settlement(NamedTuple):
 
 
 class Leased(NamedTuple):
-    """Records of one partition that a consumer got."""
+    """Records of one partition and (unless the consumer takes by offset) one priority that a consumer got."""
 
     topic: str
     partition: int

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 from sparrow.base.errors import SparrowError
 from sparrow.broker.transactions.committed import stable, without_aborted
 from sparrow.records.batch import parse_header
-from sparrow.records.excerpt import Excerpter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from sparrow.broker.partition import Partition
     from sparrow.broker.queues.facts import Piece
+    from sparrow.records.excerpt import Excerpter
     from sparrow.storage.store import Chunk
 
 _LEAST_READ_BYTES: Final = 16 << 10
@@ -25,9 +25,16 @@ class Source:
     Args:
         number: in the queue's state.
         woken: called when there is more to scan.
+        excerpter: cuts batches of which not all was leased.
     """
 
-    def __init__(self, number: int, partition: Partition, woken: Callable[[Source], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        partition: Partition,
+        woken: Callable[[Source], None],
+        excerpter: Excerpter,
+    ) -> None:
         self.number = number
         self.partition = partition
         self.topic = partition.id.topic
@@ -40,7 +47,7 @@ class Source:
         """Its topic was deleted."""
         self.mean_bytes = 256.0
         """Of a record, about."""
-        self._excerpter = Excerpter()
+        self._excerpter = excerpter
 
     # ── the end of the log ────────────────────────────────────────────────────────────────────────
 
@@ -107,7 +114,7 @@ class Source:
                 if end > chunk.next_offset:
                     break
                 index += 1
-            data = self._excerpter.excerpts(chunk.data, wanted)
+            data = self._excerpter.excerpts(chunk.data, wanted, self.partition.id)
             parts.append(data)
             room -= len(data)
             if index == len(ranges):

@@ -4,7 +4,8 @@ A queue is a resource of type GROUP by its name, as a share group is in Kafka: t
 
     lease, settle, peek            READ on the queue and on its topics
     describe, list                 DESCRIBE on the queue
-    create, configure, pause       ALTER_CONFIGS on the queue; create also READ on the topics (and CREATE for those that are missing)
+    create, configure, pause       ALTER_CONFIGS on the queue; create also READ on the topics (and CREATE for those that are missing);
+                                   to name a dead-letter topic WRITE on that
     purge, delete                  DELETE on the queue
     redrive                        READ on the queue and on its dead-letter topic, WRITE on its topics
 """
@@ -21,6 +22,7 @@ from sparrow.broker.queues import peeking
 from sparrow.broker.queues.consumer import QueueConsumer
 from sparrow.broker.queues.description import Peeked, QueueInfo, describe
 from sparrow.broker.queues.policy import QueuePolicy
+from sparrow.broker.queues.redrive import RedriveFilter, RedriveProgress, Redrives
 from sparrow.broker.queues.state import ONE_OF
 
 if TYPE_CHECKING:
@@ -43,9 +45,11 @@ class QueueVerbs:
         authorizer: Callable[[], Authorizer],
         ensure_topic: EnsureTopic,
         *,
+        redrives: Redrives,
         watch_rules: Callable[[Callable[[], None]], object] = lambda _: None,
     ) -> None:
         self.registry = registry
+        self._redrives = redrives
         self._authorizer = authorizer
         self._ensure_topic = ensure_topic
         watch_rules(self._rules_changed)
@@ -57,6 +61,12 @@ class QueueVerbs:
         self._require(principal, Operation.READ, _GROUP, queue.name)
         for topic in queue.definition.topics:
             self._require(principal, Operation.READ, _TOPIC, topic)
+
+    def _require_dead_letters(self, principal: Principal, settings: Mapping[str, object]) -> None:
+        """The broker writes to a topic that somebody names: not for whoever may not do so himself."""
+        topic = settings.get("dead_letter_topic")
+        if isinstance(topic, str) and topic:
+            self._require(principal, Operation.WRITE, _TOPIC, topic)
 
     def _rules_changed(self) -> None:
         """Who may not take from a queue any more does not go on with what it opened before."""
@@ -91,6 +101,7 @@ class QueueVerbs:
         wanted = tuple(topics) or (name,)
         for topic in wanted:
             self._require(principal, Operation.READ, _TOPIC, topic)
+        self._require_dead_letters(principal, policy or {})
         checked = QueuePolicy().changed(policy or {})
         existing = self.registry.find(name)
         if existing is None:
@@ -121,6 +132,7 @@ class QueueVerbs:
             UnknownQueue, InvalidConfig, InvalidArgument, NotAuthorized
         """
         self._require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
+        self._require_dead_letters(principal, set or {})
         return self._info(await self.registry.configure(name, set or {}, unset))
 
     async def delete(self, name: str, *, principal: Principal = ANONYMOUS) -> None:
@@ -203,6 +215,55 @@ class QueueVerbs:
         self._require_reading(principal, queue)
         return await peeking.peek(queue, max_records, states, subscriber, skip)
 
+    # ── sending dead letters back ─────────────────────────────────────────────────────────────────
+
+    async def redrive(
+        self,
+        name: str,
+        where: RedriveFilter = RedriveFilter(),  # noqa: B008 - frozen
+        *,
+        max_records: int = 0,
+        per_second: float = 0,
+        principal: Principal = ANONYMOUS,
+    ) -> RedriveProgress:
+        """Begin to send dead letters of a queue back to where they came from, each exactly once.
+
+        Args:
+            max_records: at most so many; 0: all that are there now.
+            per_second: at most so many; 0: no limit.
+
+        Raises:
+            UnknownQueue, NotAuthorized
+            InvalidArgument: a limit is negative, or the queue has no dead-letter topic.
+            Conflict: it runs already.
+        """
+        queue = self.registry.get(name)
+        self._require(principal, Operation.READ, _GROUP, name)
+        dead = queue.definition.policy.dead_letters_of(name)
+        if dead is not None:
+            self._require(principal, Operation.READ, _TOPIC, dead)
+        for topic in queue.definition.topics:
+            self._require(principal, Operation.WRITE, _TOPIC, topic)
+        return await self._redrives.begin(queue, where, max_records, per_second)
+
+    def redrive_progress(self, name: str, *, principal: Principal = ANONYMOUS) -> RedriveProgress:
+        """How far the redrive of a queue is that runs, or ran last since the broker started.
+
+        Raises:
+            UnknownQueue, NotAuthorized
+        """
+        self._require(principal, Operation.DESCRIBE, _GROUP, name)
+        return self._redrives.progress(self.registry.get(name))
+
+    async def stop_redrive(self, name: str, *, principal: Principal = ANONYMOUS) -> RedriveProgress:
+        """End the redrive of a queue; what was sent is sent.
+
+        Raises:
+            UnknownQueue, NotAuthorized
+        """
+        self._require(principal, Operation.READ, _GROUP, name)
+        return await self._redrives.stop(self.registry.get(name))
+
     # ── consuming ─────────────────────────────────────────────────────────────────────────────────
 
     async def open_consumer(
@@ -258,7 +319,9 @@ class QueueVerbs:
         queue = self.registry.get(group)
         if ONE_OF not in queue.state.lanes:
             raise InvalidArgument(_no_subscriber(queue, ONE_OF))
-        return attach(queue, member_id, client_name)
+        member = attach(queue, member_id, client_name)
+        member.takes_by_offset = True
+        return member
 
     def refusal(self, name: str, *, principal: Principal = ANONYMOUS) -> NotAuthorized | None:
         """Why the principal may not take from the queue (any more), or None."""

@@ -28,6 +28,7 @@ AWAITED: Final = -1
 _EXACT: Final = 4
 FEW: Final = 512
 """A graph of so few nodes may be written anew at once, about 3 ms."""
+_SIZES: Final = _EXACT + 32
 _MANY: Final = 16 * FEW
 
 
@@ -59,8 +60,8 @@ class WaitGraph:
         self.fresh_node = 1
         """From here on nodes were never used."""
         self._fresh_edge = 1
-        self._free_blocks: dict[int, int] = {}
-        """By size of block: the first free one; `next` leads on."""
+        self._free_blocks = [0] * _SIZES
+        """By kind of block: the first free one; `next` leads on."""
         self._large_blocks = 0
         """Edges in blocks of more than a few."""
 
@@ -102,21 +103,24 @@ class WaitGraph:
         self.children[node] = self.free_node
         self.free_node = node
         self.used -= 1
-        if self.refs[node] == AWAITED:
-            self.awaited -= 1
+
+    def disregard(self, node: int) -> None:
+        """Take out an awaited node that nothing waits for."""
+        self.awaited -= 1
+        self.remove(node)
 
     # ── edges ─────────────────────────────────────────────────────────────────────────────────────
 
     def link(self, node: int, parents: Sequence[int]) -> None:
         """A node that waits for nothing begins to wait for these. (One that is named twice is waited for twice, which is no harm.)"""
         count = len(parents)
-        if count > _EXACT or count in self._free_blocks:
+        if count > _EXACT or self._free_blocks[count]:
             edge = self._block(count)
         else:
             edge = self._fresh_edge
-            self._fresh_edge = behind = edge + count
-            if behind > len(self.parent):
-                _extend(behind, self.parent, self.child, self.next, self._previous)
+            self._fresh_edge = edge + count
+            if edge + count > len(self.parent):
+                self._extend_edges()
         self.edges[node] = edge
         self.waits[node] = count
         self.waiting += 1
@@ -201,33 +205,35 @@ class WaitGraph:
 
     def _block(self, count: int) -> int:
         """Room for `count` edges side by side."""
-        size = count if count <= _EXACT else self._large_block(count)
-        block = self._free_blocks.get(size, 0)
+        kind = size = count
+        if count > _EXACT:
+            kind, size = _large(count)
+            self._large_blocks += size
+        block = self._free_blocks[kind]
         if block:
-            self._free_blocks[size] = self.next[block]
+            self._free_blocks[kind] = self.next[block]
             return block
         block = self._fresh_edge
-        self._fresh_edge = behind = block + size
-        if behind > len(self.parent):
-            _extend(behind, self.parent, self.child, self.next, self._previous)
+        self._fresh_edge = block + size
+        if block + size > len(self.parent):
+            self._extend_edges()
         return block
+
+    def _extend_edges(self) -> None:
+        _extend(self._fresh_edge, self.parent, self.child, self.next, self._previous)
 
     def _free_block(self, block: int) -> None:
         """The edges of a node that wait no more, none of which is in a list."""
+        child = self.child
         last = block
-        while self.child[last] >= 0:
+        while child[last] >= 0:
             last += 1
-        size = last + 1 - block
-        if size > _EXACT:
-            size = _room_for(size)
+        kind = last + 1 - block
+        if kind > _EXACT:
+            kind, size = _large(kind)
             self._large_blocks -= size
-        self.next[block] = self._free_blocks.get(size, 0)
-        self._free_blocks[size] = block
-
-    def _large_block(self, count: int) -> int:
-        size = _room_for(count)
-        self._large_blocks += size
-        return size
+        self.next[block] = self._free_blocks[kind]
+        self._free_blocks[kind] = block
 
     @property
     def is_wasteful(self) -> bool:
@@ -246,7 +252,7 @@ class WaitGraph:
                 numbers[node] = new.add(self.refs[node], self.ids[node])
             return numbers[node]
 
-        for _, node in self.by_ref.items():
+        for _, node in self.by_ref.entries():
             number = number_of(node)
             parents = [number_of(each) for each in self.parents_of(node)]
             if parents:
@@ -254,9 +260,10 @@ class WaitGraph:
         return new
 
 
-def _room_for(count: int) -> int:
-    """The size of a block for more than a few edges: a power of two, so that a freed block fits many others."""
-    return 1 << (count - 1).bit_length()
+def _large(count: int) -> tuple[int, int]:
+    """Kind and size of a block for more than a few edges: a power of two, so that a freed block fits many others."""
+    bits = (count - 1).bit_length()
+    return _EXACT + bits, 1 << bits
 
 
 def _extend(used: int, *columns: array[int]) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from sparrow.broker.queues.redrive import RedriveFilter
 from sparrow.frontends.native.verbs import Arguments, Caller, Matching, Named, Verb
 
 if TYPE_CHECKING:
@@ -119,12 +120,9 @@ async def _peek(to: Caller, a: PeekQueue) -> Any:
 
 
 async def _redrive(to: Caller, a: Redrive) -> Any:
-    from sparrow.broker.queues.redrive import RedriveFilter
-
-    given = {name: value for name, value in msgspec.structs.asdict(a.where).items() if value is not None}
     progress = await to.broker.queues.redrive(
         a.name,
-        RedriveFilter(**given),
+        RedriveFilter(**msgspec.structs.asdict(a.where)),
         max_records=a.max_records,
         per_second=a.per_second,
         principal=to.principal,

@@ -1,0 +1,134 @@
+"""Sparrow's native client at work on a queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any
+
+import uvloop
+
+import sparrow
+from bench.pace import due_times_async, late_s, precise_loop, stamped
+from bench.together import Span, Start, Stopwatch
+
+ACKS_UNDER_WAY = 4
+"""Batches whose acknowledgement is not confirmed yet while the next ones are leased."""
+
+
+def _exactly(work: Coroutine[Any, Any, Span]) -> Span:
+    with asyncio.Runner(loop_factory=precise_loop) as runner:
+        return runner.run(work)
+
+
+def publish(url: str, queue: str, value: bytes, count: int, start: Start) -> Span:
+    """Pipelined, each counted when it is on stable storage."""
+    return uvloop.run(_publish(url, queue, value, count, start))
+
+
+async def _publish(url: str, queue: str, value: bytes, count: int, start: Start) -> Span:
+    async with sparrow.connect(url) as client, client.producer(acks="all") as producer:
+        await producer.send(queue, value)
+        await producer.flush()
+        send = producer.send
+        watch = Stopwatch(start)
+        for _ in range(count):
+            await send(queue, value)
+        await producer.flush()
+        return watch.span()
+
+
+def consume_batches(url: str, queue: str, count: int, size: int, start: Start) -> Span:
+    """Leases of at most `size`, each message's value looked at, acknowledged by range."""
+    return uvloop.run(_consume_batches(url, queue, count, size, start))
+
+
+async def _consume_batches(url: str, name: str, count: int, size: int, start: Start) -> Span:
+    async with sparrow.connect(url) as client, client.queue(name) as queue:
+        await (await queue.lease(1, wait_s=30)).ack()
+        watch = Stopwatch(start)
+        seen, batches = 0, 0
+        under_way: deque[asyncio.Future[None]] = deque()
+        while seen < count:
+            jobs = await queue.lease(size, wait_s=30)
+            seen += len(jobs.values)
+            batches += 1
+            under_way.append(jobs.ack())
+            if len(under_way) > ACKS_UNDER_WAY:
+                await under_way.popleft()
+        for ack in under_way:
+            await ack
+        return watch.span(batches)
+
+
+def consume_singly(url: str, queue: str, count: int, workers: int, prefetch: int, start: Start) -> Span:
+    """So many tasks take one job each, and wait until its acknowledgement is kept before they take the next."""
+    return uvloop.run(_consume_singly(url, queue, count, workers, prefetch, start))
+
+
+async def _consume_singly(
+    url: str, name: str, count: int, workers: int, prefetch: int, start: Start
+) -> Span:
+    async with sparrow.connect(url) as client, client.queue(name, prefetch=prefetch) as queue:
+        async for job in queue:
+            await job.ack()
+            break
+        watch = Stopwatch(start)
+        left = count
+
+        async def work() -> None:
+            nonlocal left
+            async for job in queue:
+                await job.ack()
+                left -= 1
+                if left <= 0:
+                    queue.stop()
+
+        await asyncio.gather(*(work() for _ in range(workers)))
+        return watch.span()
+
+
+def publish_at_rate(url: str, queue: str, rate: int, count: int, start: Start) -> Span:
+    """One message of 100 B after the other, each when it is due."""
+    return _exactly(_publish_at_rate(url, queue, rate, count, start))
+
+
+async def _publish_at_rate(url: str, queue: str, rate: int, count: int, start: Start) -> Span:
+    async with sparrow.connect(url) as client, client.producer(acks="all", linger_ms=0) as producer:
+        await producer.send(queue, stamped(0, 100))
+        await producer.flush()
+        watch = Stopwatch(start)
+        async for due in due_times_async(watch.began, rate, count):
+            await producer.send(queue, stamped(due, 100))
+        await producer.flush()
+        return watch.span()
+
+
+def work_late(url: str, queue: str, count: int, start: Start) -> Span:
+    """A worker (`client.worker`) of 8 calls that only looks how late each message is; found: the latencies in seconds."""
+    return uvloop.run(_work_late(url, queue, count, start))
+
+
+async def _work_late(url: str, name: str, count: int, start: Start) -> Span:
+    times: list[float] = []
+    async with sparrow.connect(url) as client:
+        is_warm = asyncio.Event()
+        is_over = asyncio.Event()
+
+        @client.worker(name, concurrency=8, prefetch=100)
+        async def handle(job: sparrow.Job) -> None:
+            value = job.value
+            assert value is not None
+            times.append(late_s(value))
+            is_warm.set()
+            if len(times) > count:
+                is_over.set()
+
+        working = asyncio.create_task(client.run_workers())
+        await is_warm.wait()
+        watch = Stopwatch(start)
+        await is_over.wait()
+        await client.stop_workers()
+        await working
+        return watch.span(times[1:])

@@ -1,0 +1,62 @@
+"""RabbitMQ: one node of its own (own cookie, own epmd), with quorum queues and durable classic queues.
+
+A publish is confirmed when the queue has it on the disk: a quorum queue after the fsync of its write-ahead log, a durable classic queue when its
+message store or its index was synced. An acknowledgement of a consumer is not confirmed to it; a quorum queue logs it, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.peers.daemon import NotInstalled, daemon, directory
+from bench.server import free_port
+
+QUORUM = "quorum queue, confirmed after the fsync of its log; acks are not confirmed"
+CLASSIC = "durable classic queue (version 2), persistent, confirmed after its sync; acks are not confirmed"
+_INSTALL = "rabbitmq-server is not installed (Debian: apt-get install rabbitmq-server)"
+_SERVERS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")
+"""Debian's wrapper in the path changes to another user; the script behind it does not."""
+
+
+def programs() -> tuple[str, str]:
+    """The server and Erlang's port mapper. Raises NotInstalled."""
+    server = next(filter(None, map(shutil.which, _SERVERS)), None)
+    epmd = shutil.which("epmd")
+    if server is None or epmd is None:
+        raise NotInstalled(_INSTALL)
+    return server, epmd
+
+
+@contextlib.contextmanager
+def running() -> Iterator[int]:
+    """A node without queues; yields its port."""
+    server, epmd = programs()
+    with directory() as root:
+        port, mapper_port = free_port(), free_port()
+        environment = _environment(root, port, mapper_port)
+        mapper = [epmd, "-address", "127.0.0.1", "-port", str(mapper_port)]
+        with daemon(mapper, root / "epmd.log", mapper_port), daemon([server], root / "log", port, environment):
+            yield port
+
+
+def _environment(root: Path, port: int, mapper_port: int) -> dict[str, str]:
+    (root / "plugins").write_text("[].\n")
+    (root / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{port}\nheartbeat = 0\n")
+    return {
+        "HOME": str(root),
+        "ERL_EPMD_PORT": str(mapper_port),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODENAME": f"bench-{os.getpid()}@localhost",
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_MNESIA_BASE": str(root / "data"),
+        "RABBITMQ_LOG_BASE": str(root / "logs"),
+        "RABBITMQ_PID_FILE": str(root / "pid"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(root / "plugins"),
+        "RABBITMQ_CONFIG_FILE": str(root / "rabbitmq"),
+        "RABBITMQ_CONF_ENV_FILE": str(root / "no-environment"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(root / "no-advanced"),
+    }

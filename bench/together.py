@@ -1,0 +1,99 @@
+"""Clients as processes of their own that begin at the same moment, as programs that use a broker are."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple
+
+Start = Callable[[], float]
+"""Called by a client when it is connected: waits for the others, and returns the time at which all begin (monotonic seconds, the same clock in all processes)."""
+Role = Callable[[Start], Any]
+"""What one process does; importable, as `functools.partial` of a function of a module."""
+
+TIMEOUT_S = 300.0
+
+
+class Span(NamedTuple):
+    """When a client began and ended, in monotonic seconds, and what processor time it took between."""
+
+    began: float
+    ended: float
+    cpu_s: float = 0.0
+    found: Any = None
+    """What it measured besides."""
+
+
+class Stopwatch:
+    """Makes a client's `Span`: started when all are ready."""
+
+    def __init__(self, start: Start) -> None:
+        self.began = start()
+        self._cpu = time.process_time()
+
+    def span(self, found: Any = None) -> Span:
+        return Span(self.began, time.monotonic(), time.process_time() - self._cpu, found)
+
+
+def together(*roles: Role) -> list[Any]:
+    """Run each in a process; their results, in order.
+
+    Raises:
+        RuntimeError: one failed, with its text; the others are ended.
+    """
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(len(roles))
+    pipes = [context.Pipe(duplex=False) for _ in roles]
+    processes = [
+        context.Process(target=_run, args=(role, barrier, sender), daemon=True)
+        for role, (_, sender) in zip(roles, pipes, strict=True)
+    ]
+    try:
+        for process, (_, sender) in zip(processes, pipes, strict=True):
+            process.start()
+            sender.close()
+        return _results([receiver for receiver, _ in pipes])
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def seconds(spans: list[Span]) -> float:
+    """From the first beginning to the last end."""
+    return max(span.ended for span in spans) - min(span.began for span in spans)
+
+
+def _results(receivers: list[Connection]) -> list[Any]:
+    results: dict[int, Any] = {}
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(results) < len(receivers):
+        left = [receiver for n, receiver in enumerate(receivers) if n not in results]
+        ready = wait(left, max(0.0, deadline - time.monotonic()))
+        if not ready:
+            raise RuntimeError(f"a client did not end within {TIMEOUT_S:g} s")
+        for receiver in ready:
+            assert isinstance(receiver, Connection)
+            try:
+                failure, result = receiver.recv()
+            except EOFError:
+                failure, result = "a client ended without a result", None
+            if failure is not None:
+                raise RuntimeError(failure)
+            results[receivers.index(receiver)] = result
+    return [results[n] for n in range(len(receivers))]
+
+
+def _run(role: Role, barrier: Any, sender: Connection) -> None:
+    def start() -> float:
+        barrier.wait(TIMEOUT_S)
+        return time.monotonic()
+
+    try:
+        sender.send((None, role(start)))
+    except BaseException as error:  # noqa: BLE001 - told to the process that measures
+        import traceback
+
+        sender.send((f"{error!r}\n{traceback.format_exc()}", None))

@@ -1,0 +1,418 @@
+"""Sends dead letters back to where they came from.
+
+A redrive looks once at every dead letter that is there when it begins and that nobody has leased, in the order of each partition. Those of
+the queue that match go back through the same `Mover` that brought them, each exactly once; the others stay as they are, and no delivery
+is counted. What cannot be sent (its topic is gone, or does not take it) stays, too, and counts as failed.
+
+A redrive lives in memory: when the broker is restarted it is over, and each letter is either sent or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from sparrow.base.errors import (
+    Conflict,
+    InvalidArgument,
+    NotFound,
+    OffsetOutOfRange,
+    SparrowError,
+    UnknownTopic,
+)
+from sparrow.broker.queues.dead_lettering import QueueDeadLetters, cut, packed, readable_records
+from sparrow.broker.queues.deadletters import Content, Origin, maybe_origin, redriven
+from sparrow.broker.queues.mover import is_content_refused, ranges_of
+from sparrow.broker.queues.peeking import record_at
+from sparrow.broker.queues.state import ONE_OF
+from sparrow.broker.queues.values import READY, STATE_MASK, UNKNOWN
+from sparrow.records.partitioner import partition_for_key
+
+if TYPE_CHECKING:
+    import uuid
+
+    from sparrow.broker.partition import Partition
+    from sparrow.broker.queues.mover import Parcel
+    from sparrow.broker.queues.queue import Queue
+    from sparrow.broker.queues.queues import Queues
+    from sparrow.broker.queues.source import Source
+    from sparrow.broker.topics import Topics
+    from sparrow.records.record import Record
+
+_LOG = logging.getLogger(__name__)
+
+_CHUNK_RECORDS: Final = 256
+_CHUNK_BYTES: Final = 512 << 10
+_TURNS_PER_SECOND: Final = 10
+"""A limited rate is kept to in steps of a tenth of a second."""
+MAX_PER_SECOND: Final = 1e9
+_Chosen = dict[int, tuple[Origin, Content]]
+"""By offset of the letter: what is sent, and whence it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveFilter:
+    """Which dead letters; all conditions must hold, None is none."""
+
+    reason: str | None = None
+    topic: str | None = None
+    """Where they came from, as `partition`."""
+    partition: int | None = None
+    key: bytes | None = None
+    error_contains: str | None = None
+    subscriber: str | None = None
+    since_ms: int | None = None
+    """When they died: at this time (ms since the epoch) or later."""
+    until_ms: int | None = None
+    """Before this time."""
+
+    def matches(self, letter: Record, origin: Origin) -> bool:
+        """Whether a letter is meant, but for its key."""
+        return (
+            self.reason in (None, origin.reason)
+            and self.topic in (None, origin.topic)
+            and self.partition in (None, origin.partition)
+            and self.subscriber in (None, origin.subscriber)
+            and (self.error_contains is None or self.error_contains in origin.error)
+            and (self.since_ms is None or letter.timestamp >= self.since_ms)
+            and (self.until_ms is None or letter.timestamp < self.until_ms)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveProgress:
+    """How far a redrive is, or came."""
+
+    moved: int = 0
+    skipped: int = 0
+    """Looked at, and left alone: they do not match, or are no dead letters of the queue."""
+    failed: int = 0
+    """Could not be sent; they are where they were."""
+    is_running: bool = False
+    error: str = ""
+    """Why it ended before all were looked at."""
+
+
+class Redrives:
+    """The redrives of all queues, one for each at a time. Loop thread only."""
+
+    def __init__(self, registry: Queues, topics: Topics) -> None:
+        self._registry = registry
+        self._topics = topics
+        self._redrives: dict[uuid.UUID, _Redrive] = {}
+
+    async def begin(
+        self, queue: Queue, where: RedriveFilter, max_records: int, per_second: float
+    ) -> RedriveProgress:
+        """Begin to send dead letters of a queue back.
+
+        Args:
+            max_records: at most so many; 0: all.
+            per_second: at most so many; 0: no limit.
+
+        Raises:
+            InvalidArgument: a limit is negative, or the queue has no dead letters.
+            Conflict: one runs already.
+        """
+        topic = _checked(queue, max_records, per_second)
+        if self._topics.find(topic) is None:
+            return RedriveProgress()
+        dead = await self._registry.of_dead_letters(topic)
+        if topic not in dead.definition.topics or ONE_OF not in dead.state.lanes:
+            raise InvalidArgument(
+                f"the queue {topic!r} does not take from the topic {topic!r} as one of competing consumers, so the dead letters of"
+                f" queue {queue.name!r} cannot be sent back; delete or rename that queue"
+            )
+        self._forget_others()
+        running = self._redrives.get(queue.definition.id)
+        if running is not None and running.progress.is_running:
+            raise Conflict(
+                f"dead letters of queue {queue.name!r} are being sent back already; stop that first"
+            )
+        redrive = _Redrive(self._registry, self._topics, queue.name, dead=dead, topic=topic, where=where)
+        self._redrives[queue.definition.id] = redrive
+        redrive.start(max_records, per_second)
+        return redrive.progress
+
+    def _forget_others(self) -> None:
+        """Those of queues that were deleted."""
+        known = {queue.definition.id for queue in self._registry}
+        for queue_id in self._redrives.keys() - known:
+            del self._redrives[queue_id]
+
+    def progress(self, queue: Queue) -> RedriveProgress:
+        """Of the redrive that runs, or ran last."""
+        redrive = self._redrives.get(queue.definition.id)
+        return redrive.progress if redrive is not None else RedriveProgress()
+
+    async def stop(self, queue: Queue) -> RedriveProgress:
+        """End the redrive that runs; nothing is under way any more when it returns."""
+        redrive = self._redrives.get(queue.definition.id)
+        if redrive is None:
+            return RedriveProgress()
+        await redrive.stop()
+        return redrive.progress
+
+
+def _checked(queue: Queue, max_records: int, per_second: float) -> str:
+    """The dead-letter topic, if there may be such a redrive."""
+    if max_records < 0 or not 0 <= per_second <= MAX_PER_SECOND:
+        raise InvalidArgument(
+            f"a redrive of at most {max_records} records, {per_second} per second: neither is negative, and 0 means no limit"
+        )
+    topic = queue.definition.policy.dead_letters_of(queue.name)
+    if topic is None:
+        raise InvalidArgument(
+            f"queue {queue.name!r} has no dead letters: what it cannot deliver is dropped (dead_letter_topic)"
+        )
+    return topic
+
+
+class _Redrive:
+    """One redrive."""
+
+    def __init__(
+        self,
+        registry: Queues,
+        topics: Topics,
+        name: str,
+        *,
+        dead: Queue,
+        topic: str,
+        where: RedriveFilter,
+    ) -> None:
+        self._registry = registry
+        self._topics = topics
+        self._name = name
+        self._dead = dead
+        self._topic = topic
+        self._where = where
+        self._lane = dead.state.lanes[ONE_OF]
+        assert isinstance(dead.dead_letters, QueueDeadLetters)  # every queue that runs has them
+        self._letters = dead.dead_letters
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._room = 0
+        self._per_second = 0.0
+        self._began_s = 0.0
+        self.progress = RedriveProgress(is_running=True)
+
+    def start(self, max_records: int, per_second: float) -> None:
+        """See `Redrives.begin`."""
+        self._room = max_records or 1 << 62
+        self._per_second = per_second
+        loop = asyncio.get_running_loop()
+        self._began_s = loop.time()
+        self._task = loop.create_task(self._run())
+        self._letters.jobs.add(self._task)
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._letters.jobs.discard(task)
+        error = self.progress.error
+        if task.cancelled():
+            error = "the queue of dead letters was changed or deleted, or the broker stopped"
+        self.progress = replace(self.progress, is_running=False, error=error)
+
+    async def stop(self) -> None:
+        """End it."""
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        try:
+            await self._letters.recover()
+            for source in list(self._dead.sources):
+                if source.topic == self._topic and not source.is_gone:
+                    await self._look_through(source)
+        except SparrowError as error:
+            self._fail(error.text)
+        except Exception as error:  # noqa: BLE001 - whoever asks how far it is must learn that it is over
+            _LOG.exception("redrive of queue %r", self._name)
+            self._fail(f"a fault of the broker: {error!r}")
+
+    def _fail(self, why: str) -> None:
+        self.progress = replace(self.progress, error=why)
+        self._stopping.set()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._stopping.is_set() or self._room <= 0
+
+    # ── one partition of dead letters ─────────────────────────────────────────────────────────────
+
+    async def _look_through(self, source: Source) -> None:
+        position = self._lane.starts[source.number]
+        end = source.visible_end(committed=self._dead.is_committed_only)
+        while not self._is_over:
+            ranges = self._free(source, position, end)
+            if not ranges:
+                break
+            try:
+                data, had = await source.read(ranges, _CHUNK_BYTES)
+            except (OffsetOutOfRange, UnknownTopic):  # retention, or deleted
+                break
+            looked_at, left = cut(ranges, had)
+            position = left[0][0] if left else ranges[-1][1]
+            records, _ = readable_records(data, source)
+            letters = [
+                records[offset]
+                for first, stop in looked_at
+                for offset in range(first, stop)
+                if offset in records
+            ]
+            await self._send(source, await self._chosen(letters))
+
+    def _free(self, source: Source, position: int, end: int) -> list[tuple[int, int]]:
+        """Where the next letters are that nobody has leased, nor was sent before."""
+        ranges: list[tuple[int, int]] = []
+        room = _CHUNK_RECORDS
+        position = max(position, self._lane.starts[source.number], source.partition.start_offset)
+        if position >= end:
+            return ranges
+        for first, stop, value in self._lane.maps[source.number].runs(position, end):
+            if value & STATE_MASK in (READY, UNKNOWN):
+                taken = min(stop - first, room)
+                ranges.append((first, first + taken))
+                room -= taken
+                if not room:
+                    break
+        return ranges
+
+    async def _chosen(self, letters: Iterable[Record]) -> _Chosen:
+        chosen: _Chosen = {}
+        for letter in letters:
+            origin = maybe_origin(letter)
+            if origin is None or origin.queue != self._name or not self._where.matches(letter, origin):
+                self._count(skipped=1)
+                continue
+            original = letter if origin.has_content else await self._original(origin)
+            if original is None:
+                self._count(failed=1)
+            elif self._where.key not in (None, original.key):
+                self._count(skipped=1)
+            else:
+                chosen[letter.offset] = (origin, redriven(original, origin, letter.headers))
+        return chosen
+
+    async def _original(self, origin: Origin) -> Record | None:
+        """The record that a letter without content tells of, if it is still there."""
+        queue = self._registry.find(self._name)
+        source = queue.source((origin.topic, origin.partition)) if queue is not None else None
+        return await record_at(source, origin.offset) if source is not None else None
+
+    def _count(self, *, moved: int = 0, skipped: int = 0, failed: int = 0) -> None:
+        now = self.progress
+        self.progress = replace(
+            now, moved=now.moved + moved, skipped=now.skipped + skipped, failed=now.failed + failed
+        )
+
+    # ── sending ───────────────────────────────────────────────────────────────────────────────────
+
+    async def _send(self, source: Source, chosen: _Chosen) -> None:
+        offsets = list(chosen)
+        step = len(offsets)
+        if self._per_second:
+            step = max(1, min(step, int(self._per_second / _TURNS_PER_SECOND)))
+        while offsets and not self._is_over:
+            now = offsets[: min(step, self._room)]
+            del offsets[: len(now)]
+            await self._send_now(source, {offset: chosen[offset] for offset in now})
+            await self._keep_pace()
+
+    async def _keep_pace(self) -> None:
+        if not self._per_second:
+            return
+        due_s = self._began_s + self.progress.moved / self._per_second
+        wait_s = due_s - asyncio.get_running_loop().time()
+        if wait_s > 0:
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._stopping.wait()
+            except TimeoutError:
+                pass
+
+    async def _send_now(self, source: Source, chosen: _Chosen) -> None:
+        targets: dict[Partition, dict[int, Content]] = {}
+        for offset, (origin, content) in chosen.items():
+            target = self._target(origin, content)
+            if target is None:
+                self._count(failed=1)
+            else:
+                targets.setdefault(target, {})[offset] = content
+        parcels: list[Parcel] = []
+        for target, contents in targets.items():
+            free = self._set_aside(source, contents)
+            parcels += packed(ONE_OF, source, free, target)
+        if parcels:
+            await self._move(parcels)
+            self._dead.changed()
+            self._dead.scanner.consumed()
+
+    def _target(self, origin: Origin, content: Content) -> Partition | None:
+        """The partition that the record came from; another of its topic where that is gone; None: the topic is gone, or not the queue's."""
+        queue = self._registry.find(self._name)
+        topic = self._topics.find(origin.topic)
+        if queue is None or topic is None or origin.topic not in queue.definition.topics:
+            return None
+        count = len(topic.partitions)
+        if origin.partition < count:
+            return topic.partitions[origin.partition]
+        return topic.partitions[
+            origin.partition % count if content.key is None else partition_for_key(content.key, count)
+        ]
+
+    def _set_aside(self, source: Source, contents: dict[int, Content]) -> dict[int, Content]:
+        """Those that are still free, which no consumer gets from now on."""
+        free = [
+            offset
+            for first, end in ranges_of(list(contents))
+            for a, b in self._lane.set_aside(source.number, first, end)
+            for offset in range(a, b)
+        ]
+        return {offset: contents[offset] for offset in free}
+
+    async def _move(self, parcels: list[Parcel]) -> None:
+        try:
+            outcomes = await self._letters.mover.move(parcels)
+        except SparrowError:
+            self._put_back(parcels)
+            raise
+        refused: list[Parcel] = []
+        returned: list[Parcel] = []
+        for parcel, error, is_settled in outcomes:
+            if error is None:
+                self._room -= len(parcel.offsets)
+                self._count(moved=len(parcel.offsets))
+            elif not is_settled:
+                self._count(failed=len(parcel.offsets))
+                self._letters.retry_unsettled(error.text)
+                self._fail(error.text)
+            elif is_content_refused(error) and len(parcel.offsets) > 1:
+                refused.append(parcel)
+            else:
+                returned.append(parcel)
+                self._count(failed=len(parcel.offsets))
+                if not is_content_refused(error) and not isinstance(error, NotFound):
+                    self._fail(error.text)
+        if returned:
+            self._put_back(returned)
+        if refused:  # for one of its records
+            await self._move([single for parcel in refused for single in _singles(parcel)])
+
+    def _put_back(self, parcels: Iterable[Parcel]) -> None:
+        by_source: dict[int, list[tuple[int, int]]] = {}
+        for parcel in parcels:
+            by_source.setdefault(parcel.source.number, []).extend(parcel.ranges)
+        for number, ranges in by_source.items():
+            self._lane.put_back(number, ranges)
+        self._dead.changed()
+
+
+def _singles(parcel: Parcel) -> Iterable[Parcel]:
+    for offset, content in zip(parcel.offsets, parcel.contents, strict=True):
+        yield parcel._replace(offsets=(offset,), contents=(content,))
