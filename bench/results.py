@@ -40,12 +40,13 @@ class Measurement:
     note: str = ""
 
     @property
-    def median(self) -> float:
-        return statistics.median(self.runs)
+    def median(self) -> float | None:
+        """None: not measured; `note` says why."""
+        return statistics.median(self.runs) if self.runs else None
 
     @property
     def verdict(self) -> str:
-        if self.target is None:
+        if self.target is None or self.median is None:
             return ""
         return "met" if self.target.met_by(self.median) else "MISSED"
 
@@ -69,8 +70,8 @@ def show(measurements: list[Measurement]) -> None:
         table.add_row(
             m.name,
             _figure(m.median),
-            _figure(min(m.runs)),
-            _figure(max(m.runs)),
+            _figure(min(m.runs, default=None)),
+            _figure(max(m.runs, default=None)),
             m.unit,
             str(m.target or ""),
             m.verdict,
@@ -80,7 +81,9 @@ def show(measurements: list[Measurement]) -> None:
     Console(width=None if sys.stdout.isatty() else 220).print(table)
 
 
-def _figure(value: float) -> str:
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
 
 

@@ -79,9 +79,7 @@ class Link:
         arguments = _short("x-queue-type") + b"S" + _long(kind.encode())
         if kind == "classic":
             arguments += _short("x-queue-version") + b"I" + struct.pack(">i", 2)
-        self._call(
-            _CHANNEL, (50, 10), b"\0\0" + _short(queue) + b"\x02" + _long(arguments), (50, 11)
-        )
+        self._call(_CHANNEL, (50, 10), b"\0\0" + _short(queue) + b"\x02" + _long(arguments), (50, 11))
 
     def confirm(self) -> None:
         """Every publication is confirmed from now on."""
@@ -107,7 +105,9 @@ class Link:
     def close(self) -> None:
         self.socket.close()
 
-    def _call(self, channel: int, method: tuple[int, int], arguments: bytes, answer: tuple[int, int]) -> bytes:
+    def _call(
+        self, channel: int, method: tuple[int, int], arguments: bytes, answer: tuple[int, int]
+    ) -> bytes:
         self.socket.sendall(_method(channel, method, arguments))
         return self._expect(answer)
 

@@ -67,9 +67,7 @@ def consume_singly(url: str, queue: str, count: int, workers: int, prefetch: int
     return uvloop.run(_consume_singly(url, queue, count, workers, prefetch, start))
 
 
-async def _consume_singly(
-    url: str, name: str, count: int, workers: int, prefetch: int, start: Start
-) -> Span:
+async def _consume_singly(url: str, name: str, count: int, workers: int, prefetch: int, start: Start) -> Span:
     async with sparrow.connect(url) as client, client.queue(name, prefetch=prefetch) as queue:
         async for job in queue:
             await job.ack()
@@ -86,6 +84,33 @@ async def _consume_singly(
                     queue.stop()
 
         await asyncio.gather(*(work() for _ in range(workers)))
+        return watch.span()
+
+
+def work(url: str, queue: str, count: int, workers: int, prefetch: int, start: Start) -> Span:
+    """A worker (`client.worker`) of so many calls: each job is acknowledged by itself when its call returns; ends when all acknowledgements are kept."""
+    return uvloop.run(_work(url, queue, count, workers, prefetch, start))
+
+
+async def _work(url: str, name: str, count: int, workers: int, prefetch: int, start: Start) -> Span:
+    async with sparrow.connect(url) as client:
+        is_warm, is_over = asyncio.Event(), asyncio.Event()
+        handled = 0
+
+        @client.worker(name, concurrency=workers, prefetch=prefetch)
+        async def handle(_: sparrow.Job) -> None:
+            nonlocal handled
+            handled += 1
+            is_warm.set()
+            if handled > count:
+                is_over.set()
+
+        working = asyncio.create_task(client.run_workers())
+        await is_warm.wait()
+        watch = Stopwatch(start)
+        await is_over.wait()
+        await client.stop_workers()
+        await working
         return watch.span()
 
 

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from bench.quiet import until_idle
+
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
 
@@ -35,7 +37,7 @@ def directory() -> Iterator[Path]:
 def daemon(
     command: Sequence[str], log: Path, port: int, environment: Mapping[str, str] | None = None
 ) -> Iterator[int]:
-    """Run it until the block ends; begins when the port accepts, with the process id.
+    """Run it until the block ends; begins when the port accepts and the server has come to rest, with the process id.
 
     The process leads a group of its own, which is killed at the end if SIGTERM does not do: some servers are wrapped in a script.
 
@@ -53,6 +55,7 @@ def daemon(
         )
     try:
         _until_accepting(process, port, log)
+        until_idle(process.pid)
         yield process.pid
     finally:
         process.terminate()

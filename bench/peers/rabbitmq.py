@@ -39,7 +39,10 @@ def running() -> Iterator[int]:
         port, mapper_port = free_port(), free_port()
         environment = _environment(root, port, mapper_port)
         mapper = [epmd, "-address", "127.0.0.1", "-port", str(mapper_port)]
-        with daemon(mapper, root / "epmd.log", mapper_port), daemon([server], root / "log", port, environment):
+        with (
+            daemon(mapper, root / "epmd.log", mapper_port),
+            daemon([server], root / "log", port, environment),
+        ):
             yield port
 
 

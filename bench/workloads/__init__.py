@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.results import Measurement
-from bench.workloads import connections, kafka, latency, startup, throughput, topics
+from bench.workloads import (
+    connections,
+    kafka,
+    latency,
+    queue_parents,
+    queue_sizes,
+    queues,
+    startup,
+    throughput,
+    topics,
+)
 
 Workload = Callable[[int, float], list[Measurement]]
 
@@ -22,4 +32,10 @@ WORKLOADS: dict[str, Workload] = {
     "kafka-1KB": kafka.large,
     "kafka-latency": kafka.latency,
     "kafka-crowd": kafka.crowd,
+    "queue-batches": queues.batches,
+    "queue-singly": queues.singly,
+    "queue-latency": queues.latency,
+    "queue-million": queue_sizes.million,
+    "queue-delayed": queue_sizes.delayed,
+    "queue-parented": queue_parents.drained,
 }

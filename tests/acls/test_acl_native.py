@@ -38,6 +38,18 @@ CALLS: dict[str, dict[str, Any]] = {
     "group.offsets": {"group": "secret-group"},
     "group.reset": {"group": "secret-group", "topic": "secret", "at": "end"},
     "group.delete": {"group": "secret-group"},
+    "queue.create": {"name": "new-queue"},
+    "queue.configure": {"name": "secret-queue", "set": {"lease_ms": 1000}},
+    "queue.delete": {"name": "secret-queue"},
+    "queue.describe": {"name": "secret-queue"},
+    "queue.list": {},
+    "queue.pause": {"name": "secret-queue"},
+    "queue.resume": {"name": "secret-queue"},
+    "queue.purge": {"name": "secret-queue"},
+    "queue.peek": {"name": "secret-queue"},
+    "queue.redrive": {"name": "secret-queue"},
+    "queue.redrive_progress": {"name": "secret-queue"},
+    "queue.redrive_stop": {"name": "secret-queue"},
     "user.list": {},
     "user.create": {"name": "new", "credentials": [SALTED]},
     "user.password": {"name": "somebody", "credentials": [SALTED]},
@@ -49,7 +61,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "quota.list": {},
     "broker.describe": {},
 }
-SHOWN = {"topic.list": {"topics": []}, "group.list": {"groups": []}}
+SHOWN = {"topic.list": {"topics": []}, "group.list": {"groups": []}, "queue.list": {"queues": []}}
 """Calls that show less instead of refusing."""
 
 
@@ -69,6 +81,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         await running.create_topic("secret", principal=SYSTEM)
         await running.publish("secret", 0, batch(b"secret"), principal=SYSTEM)
         await running.commit_offsets("secret-group", {("secret", 0): (1, "")}, principal=SYSTEM)
+        await running.queues.create("secret-queue", ["secret"], principal=SYSTEM)
         yield running
 
 

@@ -90,9 +90,14 @@ def test_serve_block_starts_a_broker_in_the_working_directory(tmp_path):
 
 
 @pytest.mark.slow
-def test_worker_block_handles_a_message_and_ends_when_interrupted(broker, tmp_path):
+def test_worker_block_handles_a_message_and_ends_when_interrupted(tmp_path):
+    with sparrow.testing.broker() as broker:
+        _interrupt_worker(broker, tmp_path)
+
+
+def _interrupt_worker(broker, tmp_path):
     with sparrow.sync.connect(broker.url) as client:
-        client.queue("emails").publish(b"to: dave", priority=9)
+        client.queue("emails").publish(b"to: dave")
     text = WORKER.replace(DEFAULT_URL, broker.url)
     process = subprocess.Popen(
         [sys.executable, "-u", "-W", "error", "-c", text],

@@ -62,6 +62,13 @@ COVERED: dict[int, tuple[str, ...]] = {
     **dict.fromkeys((61, 65, 66), _TRANSACTIONS[1:]),
     **dict.fromkeys((68, 69), _NEW_GROUPS),
     **dict.fromkeys((76, 77), ("share_groups/test_share_group_requests.py",)),
+    **dict.fromkeys(
+        (78, 79),
+        (
+            "share_fetch/test_share_fetch_requests.py",
+            "share_fetch/test_share_consumers_of_librdkafka.py",
+        ),
+    ),
     **dict.fromkeys((90, 91, 92), ("share_groups/test_share_offsets_requests.py",)),
 }
 """The tests with clients of each API, under tests/."""

@@ -108,6 +108,10 @@ class Model:
     def ready(self) -> list[Message]:
         return [m for m in self.messages.values() if m.state == "ready"]
 
+    def aside(self) -> list[Message]:
+        """Those that were taken from the consumers, to be sent elsewhere."""
+        return [m for m in self.messages.values() if m.state == "moving" and m.end == "aside"]
+
     def back(self, message: Message, now_ms: int, delay_ms: int) -> None:
         limit = self.policy.delivery_limit
         if limit and message.count >= limit:

@@ -3,6 +3,7 @@
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
 from sparrow.broker.queues import pages
 from sparrow.broker.queues.facts import Facts
 from sparrow.broker.queues.policy import QueuePolicy

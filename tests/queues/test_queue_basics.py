@@ -1,5 +1,7 @@
 """A queue over real logs and a real meta store: leases, acknowledgements, returns, restarts."""
 
+import asyncio
+
 import pytest
 from tests.queues.work import Work, ack, settle, take, values
 
@@ -59,8 +61,6 @@ async def test_settling_what_is_not_leased_is_refused_without_effect(work: Work)
 
 
 async def test_a_waiting_lease_gets_what_is_published(work: Work) -> None:
-    import asyncio
-
     await work.create("jobs")
     one = await work.consumer("jobs")
     waiting = asyncio.create_task(take(one, wait_ms=20_000))
@@ -152,3 +152,31 @@ async def test_purge_and_pause(work: Work) -> None:
     assert await take(one, wait_ms=0) == []
     await ack(one, taken)
     assert work.statistics("jobs").unfinished == 0
+
+
+async def test_one_message_wakes_one_of_many_who_wait(work: Work) -> None:
+    await work.create("jobs")
+    consumers = [await work.consumer("jobs") for _ in range(50)]
+    waiting = [asyncio.create_task(take(each, wait_ms=60_000)) for each in consumers]
+    await asyncio.sleep(0)
+    for number in range(10):
+        await work.publish("jobs", [b"%d" % number])
+        await asyncio.sleep(0.01)
+    done = [task.result()[0].value for task in waiting if task.done()]
+    assert sorted(done) == [b"%d" % n for n in range(10)]
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_a_consumer_that_is_full_does_not_keep_others_asleep(work: Work) -> None:
+    await work.create("jobs")
+    full, other = await work.consumer("jobs", prefetch=1), await work.consumer("jobs")
+    await work.publish("jobs", [b"a"])
+    await take(full)
+    waiting = [asyncio.create_task(take(each, wait_ms=60_000)) for each in (full, other)]
+    await asyncio.sleep(0)
+    await work.publish("jobs", [b"b"])
+    assert [record.value for record in await waiting[1]] == [b"b"]
+    waiting[0].cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)

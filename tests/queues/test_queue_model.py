@@ -13,6 +13,7 @@ from tests.queues.model import Message, Model
 from sparrow.base.errors import NotLeased
 from sparrow.broker.queues import pages
 from sparrow.broker.queues.facts import Facts
+from sparrow.broker.queues.lane import Doomed
 from sparrow.broker.queues.policy import QueuePolicy
 from sparrow.broker.queues.state import QueueState
 from sparrow.broker.queues.values import STATE_MASK, STATES, count_of, level_of
@@ -233,6 +234,31 @@ class QueueMachine(RuleBasedStateMachine):
         else:
             raise AssertionError(f"{message} was not {consumer}'s to settle")
 
+    @rule(data=st.data())
+    def set_aside(self, data) -> None:
+        """Taken from the consumers, to be sent elsewhere."""
+        self.tick()
+        free = [m for m in self.model.ready() if not m.expires_at_ms]
+        if free and self.policy.order != "parented":
+            message = data.draw(st.sampled_from(free))
+            taken = self.lane.set_aside(message.source, message.offset, message.offset + 1)
+            assert taken == [(message.offset, message.offset + 1)]
+            message.state, message.end = "moving", "aside"
+
+    @rule(data=st.data(), is_sent=st.booleans())
+    def put_back_or_send(self, data, is_sent) -> None:
+        self.tick()
+        aside = self.model.aside()
+        if not aside:
+            return
+        message = data.draw(st.sampled_from(aside))
+        if is_sent:
+            self.lane.moved(message.source, message.offset, message.offset + 1)
+            self.model.over(message, "done", "sent")
+        else:
+            self.lane.put_back(message.source, [(message.offset, message.offset + 1)])
+            message.state, message.end = "ready", ""
+
     @rule()
     def dead_letters_are_written(self) -> None:
         for _, doomed in self.state.take_doomed():
@@ -289,6 +315,15 @@ class QueueMachine(RuleBasedStateMachine):
                         self.state.failed[source].set(first, end, 1)
             self.scanned.append(self.state.scanned[source])
         self.model.lines.clear()
+        for message in self.model.aside():
+            self.lane.put_back(message.source, [(message.offset, message.offset + 1)])
+            message.state, message.end = "ready", ""
+        self.lane.doomed = [
+            Doomed(source, offset, offset + 1)
+            for _, (source, first, end) in self.state.take_doomed()
+            for offset in range(first, end)
+            if STATES[self.lane.value_at(source, offset) & STATE_MASK] == "moving"
+        ]
         seen = list(self.model.messages.values())
         self.model.messages.clear()
         for message in sorted(seen, key=lambda m: m.place):
@@ -372,7 +407,7 @@ class QueueMachine(RuleBasedStateMachine):
     def after_dooms(self) -> None:
         if not self.has_dead_letters:
             for message in self.model.messages.values():
-                if message.state == "moving":
+                if message.state == "moving" and message.end != "aside":
                     message.state = "done"
         self.release_children()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Sequence
 
 from sparrow.base.clock import ManualClock
@@ -14,6 +15,7 @@ from sparrow.broker.queues.settlement import Leased, Settlement, Verb
 from sparrow.records.batch import split
 from sparrow.records.builder import build_batch
 from sparrow.records.record import Record, decode
+from sparrow.storage.directory import LOGS_DIRECTORY
 
 
 class Work:
@@ -24,6 +26,7 @@ class Work:
         self.clock = clock
         self.config = config
         self.broker: Broker
+        self._copies = 0
 
     async def start(self) -> None:
         self.broker = Broker(self.path, config=self.config, clock=self.clock)
@@ -35,6 +38,27 @@ class Work:
     async def restart(self) -> None:
         await self.stop()
         await self.start()
+
+    async def crash(self, *, loses_since: str | None = None) -> None:
+        """Start again with what is on stable storage now, as after a kill -9.
+
+        Args:
+            loses_since: a copy of the directory; what the logs got since then is lost, as when the machine's power fails.
+        """
+        copied = self.copied()
+        await self.stop()
+        if loses_since is not None:
+            shutil.rmtree(f"{copied}/{LOGS_DIRECTORY}")
+            shutil.copytree(f"{loses_since}/{LOGS_DIRECTORY}", f"{copied}/{LOGS_DIRECTORY}")
+        self.path = copied
+        await self.start()
+
+    def copied(self) -> str:
+        """A copy of the directory as it is now."""
+        self._copies += 1
+        path = f"{self.path}-{self._copies}"
+        shutil.copytree(self.path, path)
+        return path
 
     # ── publishing ────────────────────────────────────────────────────────────────────────────────
 

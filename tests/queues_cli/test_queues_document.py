@@ -112,7 +112,7 @@ def test_the_whole_document_can_be_followed(server: RunningBroker, sparrow_comma
     assert "queue emails made on topic emails\n" in commands
     assert "to: alice\nto: bob\n" in commands
     assert "\nrejected\t1\n" in commands
-    assert program in {"b'to: carol' 1\n", "b'to: dave' 1\n"}
+    assert program == "b'to: dave' 1\n"
 
     assert "lease_ms=1m" in printed("Policy")[0]
     assert re.search(r"\tready\t0\t9\t-\tyour code is 123456\n", printed("Delay, priority, expiry")[0])

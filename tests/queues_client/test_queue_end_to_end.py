@@ -15,7 +15,7 @@ import pytest_asyncio
 
 import sparrow
 import sparrow.testing
-from sparrow.base.errors import InvalidArgument, LeaseExpired, UnknownQueue
+from sparrow.base.errors import InvalidArgument, NotLeased, UnknownQueue
 from sparrow.client.client import Client
 from sparrow.client.job import Job
 from tests.client.doors import Door, Proxy, client_of
@@ -134,7 +134,7 @@ async def test_over_connections_cut_at_random_every_record_is_acknowledged_and_n
                 place = (job.partition, job.offset)
                 if place in acknowledged:
                     after_ack.append(job)
-                with suppress(LeaseExpired):
+                with suppress(NotLeased):
                     await job.ack()
                     acknowledged.add(place)
                 if len(acknowledged) == 500:

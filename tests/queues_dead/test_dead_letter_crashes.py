@@ -56,6 +56,7 @@ async def test_each_record_dies_once_whatever_the_step_of_the_crash(power_fails:
         died = values_of(await in_topic(machine.broker, "jobs.dead"))
         alive = values_of(await take_all(await machine.consumer("jobs"), len(VALUES) - len(died)))
         assert Counter(alive + died) == Counter(VALUES), f"after {steps} steps"
+        await machine.queue("jobs").journal.flushed()
         assert not [key for key in machine.meta.facts if key[0] == "queue-move"]
         await machine.stop()
         steps += 1
@@ -78,7 +79,9 @@ async def test_each_letter_is_sent_back_once_whatever_the_step_of_the_crash(powe
         is_over = not machine.is_cut
         await machine.kill(power_fails=power_fails)
         await machine.start()
-        sent = [each for each in await in_topic(machine.broker, "jobs") if "redrive-queue" in headers_of(each)]
+        sent = [
+            each for each in await in_topic(machine.broker, "jobs") if "redrive-queue" in headers_of(each)
+        ]
         dead = await machine.consumer("jobs.dead")
         await until(lambda: not machine.statistics("jobs.dead").moving)  # noqa: B023
         left = values_of(await take_all(dead, len(VALUES) - len(sent)))

@@ -9,11 +9,11 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
+
+import sparrow.testing
 from sparrow.base.errors import SparrowError
 from sparrow.client import Client
 from tests.crash.publisher import connect_eagerly, read_all
-
-import sparrow.testing
 
 ROUNDS = max(3, int(os.environ.get("SPARROW_CRASH_ROUNDS", "10")) // 3)
 RECORDS = 3000

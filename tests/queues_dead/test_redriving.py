@@ -22,7 +22,9 @@ async def dead(work: Work, name: str, values: list[bytes], reason: str = "bad", 
     await moved(work, name)
 
 
-async def redrive(work: Work, name: str, where: RedriveFilter | None = None, **options: object) -> RedriveProgress:
+async def redrive(
+    work: Work, name: str, where: RedriveFilter | None = None, **options: object
+) -> RedriveProgress:
     verbs = work.broker.queues
     await verbs.redrive(name, where or RedriveFilter(), **options)
     await until(lambda: not verbs.redrive_progress(name).is_running)
@@ -122,7 +124,9 @@ async def test_the_number_and_the_rate_are_limited(work: Work) -> None:
     assert verbs.redrive_progress("jobs") == stopped
     assert work.statistics("jobs").dead == 14
     assert (await redrive(work, "jobs", per_second=1000)).moved == 14
-    assert sorted(values_of(await take(await work.consumer("jobs"))), key=int) == [b"%d" % n for n in range(20)]
+    assert sorted(values_of(await take(await work.consumer("jobs"))), key=int) == [
+        b"%d" % n for n in range(20)
+    ]
 
 
 async def test_what_consumers_have_leased_is_left_to_them(work: Work) -> None:
@@ -167,8 +171,10 @@ async def test_a_forged_letter_is_not_sent_to_a_topic_of_others(work: Work) -> N
     await work.create("jobs")
     await dead(work, "jobs", [b"a"])
     forged = [
-        ("dead-letter-queue", b"jobs"), ("dead-letter-topic", b"secret"),
-        ("dead-letter-partition", b"0"), ("dead-letter-offset", b"0"),
+        ("dead-letter-queue", b"jobs"),
+        ("dead-letter-topic", b"secret"),
+        ("dead-letter-partition", b"0"),
+        ("dead-letter-offset", b"0"),
     ]
     await work.publish("jobs.dead", [b"forged"], headers=forged)
     await work.publish("jobs.dead", [b"no letter"])

@@ -86,7 +86,7 @@ def test_lines_behave_like_a_dictionary_of_lists(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_key_whose_head_is_alone_takes_less_than_50_bytes_and_one_in_line_12_more() -> None:
-    count = 50_000
+    count = 8_000
     chance = random.Random(1)
     hashes = [chance.getrandbits(63) + 1 for _ in range(count)]
     tracemalloc.start()

@@ -195,6 +195,7 @@ def test_a_record_that_is_not_acknowledged_in_time_comes_to_another_and_the_late
     publish(broker.kafka, topic, range(1))
     slow, quick = start("explicit"), start("explicit")
     (late,) = poll(slow)
+    configure(raw, group, {"share.record.lock.duration.ms": "60000"})
     (again,) = poll(quick)
     assert (again.offset(), again.delivery_count()) == (late.offset(), 2)
     slow.acknowledge(late)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparrow.base.errors import ConnectionLost, InvalidArgument, SparrowError
-from sparrow.client.job import MAX_TEXT, LeasedRecord, delay_ms_of, extension_ms_of
+from sparrow.client.job import LeasedRecord, delay_ms_of, extension_ms_of, wire_text
 from sparrow.client.job_batch import LeasedBatch, reported
 from sparrow.client.settling import ACK, EXTEND, NACK, REJECT, RETURN
 
@@ -193,7 +193,7 @@ class BlockingJobBatch(LeasedBatch[BlockingJob]):
 
     def _post(self, verb: int, delay_ms: int = -1, text: str = "") -> None:
         self.check()
-        self._crossing.post(lambda: self._settle_later(verb, delay_ms, text[:MAX_TEXT]))
+        self._crossing.post(lambda: self._settle_later(verb, delay_ms, wire_text(text)))
 
     def _settle_later(self, verb: int, delay_ms: int, text: str) -> None:
         try:
@@ -203,7 +203,7 @@ class BlockingJobBatch(LeasedBatch[BlockingJob]):
 
     async def _settled(self, verb: int, delay_ms: int = -1, text: str = "") -> None:
         future, outcome = self.awaited()
-        self.settle(verb, delay_ms, text[:MAX_TEXT], outcome)
+        self.settle(verb, delay_ms, wire_text(text), outcome)
         await future
 
     async def _extended(self, seconds: float | None) -> None:

@@ -71,7 +71,7 @@ class Consumer:
         self.connection = connection
         self.loop = connection.loop
         self.lease_s = 0.0
-        """How long the queue's leases last; known when it is open."""
+        """How long the queue's leases last; known once it was open."""
         self.failure: SparrowError | None = None
         """Why it is over, or None."""
         self.is_open = False
@@ -279,17 +279,17 @@ class Consumer:
     def _take(self, head: Leased, batches: memoryview) -> None:
         if not head.ranges:
             return
-        lease_s = head.lease_ms / 1000
+        self.lease_s = head.lease_ms / 1000  # the policy may have changed
         lease = Lease(self, head, batches, self.loop.time())
         if not self._settling.is_empty:
             self._settling.leased_again(lease.topic, lease.partition, lease.ranges)
         self._held.add(lease)
         if self._sweep_timer is None:
-            self._sweep_soon(lease_s)
+            self._sweep_soon()
         self.leased(lease)
 
-    def _sweep_soon(self, lease_s: float) -> None:
-        interval_s = min(max(lease_s / 8, _MIN_SWEEP_S), _MAX_SWEEP_S)
+    def _sweep_soon(self) -> None:
+        interval_s = min(max(self.lease_s / 8, _MIN_SWEEP_S), _MAX_SWEEP_S)
         self._sweep_timer = self.loop.call_later(interval_s, self._sweep)
 
     def _sweep(self) -> None:
@@ -300,7 +300,7 @@ class Consumer:
             self.settled(ended)
             self.told()
         if self._held:
-            self._sweep_soon(self.lease_s)
+            self._sweep_soon()
         else:
             self._sweep_timer = None
 

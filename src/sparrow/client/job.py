@@ -41,6 +41,12 @@ def delay_ms_of(delay_s: float | None) -> int:
     return round(delay_s * 1000)
 
 
+def wire_text(text: str) -> str:
+    """An error or a reason as the wire has it: cut, and with escapes for what is no Unicode, as in undecodable file names."""
+    text = text[:MAX_TEXT]
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def extension_ms_of(seconds: float | None) -> int:
     """A lease's length as the wire has it; None: -1, the queue's own.
 
@@ -168,10 +174,10 @@ class LeasedRecord:
         lease.held_until = max(lease.held_until, self._deadline)
 
     def nack_key(self, delay_s: float | None, error: str) -> Key:
-        return self.lease.key(NACK, delay_ms_of(delay_s), error[:MAX_TEXT])
+        return self.lease.key(NACK, delay_ms_of(delay_s), wire_text(error))
 
     def reject_key(self, reason: str) -> Key:
-        return self.lease.key(REJECT, -1, reason[:MAX_TEXT])
+        return self.lease.key(REJECT, -1, wire_text(reason))
 
     def give_back(self) -> None:
         """Ready again at once, unless it is settled; nobody minds if the lease is over. Loop thread only."""

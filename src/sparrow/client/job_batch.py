@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from sparrow.client.job import MAX_TEXT, OPEN, Job, LeasedRecord, delay_ms_of, extension_ms_of, settled_before
+from sparrow.client.job import (
+    OPEN,
+    Job,
+    LeasedRecord,
+    delay_ms_of,
+    extension_ms_of,
+    settled_before,
+    wire_text,
+)
 from sparrow.client.settling import ACK, EXTEND, NACK, QUIET, REJECT, RETURN, Tally
 
 if TYPE_CHECKING:
@@ -188,11 +196,11 @@ class JobBatch(LeasedBatch[Job]):
         self.settle(ACK, -1, "", reported)
 
     def nack_nowait(self, delay_s: float | None = None, *, error: str = "") -> None:
-        self.settle(NACK, delay_ms_of(delay_s), error[:MAX_TEXT], reported)
+        self.settle(NACK, delay_ms_of(delay_s), wire_text(error), reported)
 
     def _settled(self, verb: int, delay_ms: int = -1, text: str = "") -> asyncio.Future[None]:
         future, outcome = self.awaited()
-        self.settle(verb, delay_ms, text[:MAX_TEXT], outcome)
+        self.settle(verb, delay_ms, wire_text(text), outcome)
         return future
 
 

@@ -94,10 +94,10 @@ class Leaser(Consumer):
         if link is None or not link.may_send(Ask, self.channel):
             await asyncio.sleep(0)  # the lost link is taken down first
             return
+        wait_ms = max(0, round((deadline - self.loop.time()) * 1000))
+        link.send(Ask(self._ref + 1, max_records, max_bytes, wait_ms), self.channel)
         self._ref += 1
         self._answer = self.loop.create_future()
-        wait_ms = max(0, round((deadline - self.loop.time()) * 1000))
-        link.send(Ask(self._ref, max_records, max_bytes, wait_ms), self.channel)
 
     def _trimmed(self, found: list[Lease], max_records: int) -> list[Lease]:
         """What was asked for by another, who wanted more, is cut to what is wanted now."""

@@ -131,6 +131,7 @@ class Link(asyncio.Protocol):
         Raises:
             Overloaded: the connection has as many channels as the broker allows.
             ConnectionLost: the connection is over or takes nothing new.
+            InvalidArgument: what is asked for cannot be said.
         """
         if not self.is_open:
             raise self._lost("the connection takes nothing new")
@@ -143,8 +144,8 @@ class Link(asyncio.Protocol):
             self._next_channel += 1
         number = self._next_channel
         self._next_channel = number + 1
-        self._handlers[number] = handler
         self.send(head, number)
+        self._handlers[number] = handler
         return number
 
     def may_send(self, head: type[Head], channel: int) -> bool:
@@ -162,7 +163,11 @@ class Link(asyncio.Protocol):
         if not self.is_open:
             raise self._lost("the connection takes nothing new")
         ref, future = self._calls.begin()
-        self.send(Request(ref, verb, arguments))
+        try:
+            self.send(Request(ref, verb, arguments))
+        except SparrowError:
+            future.cancel()
+            raise
         self.hold()
         try:
             async with asyncio.timeout(timeout_s):

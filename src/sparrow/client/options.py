@@ -22,6 +22,8 @@ Mode = Literal["push", "pull"]
 Isolation = Literal["read_uncommitted", "read_committed"]
 StartAt = str | int | datetime
 
+MAX_PREFETCH: Final = 10_000_000
+"""Jobs; each that is here takes memory."""
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
 _ACKS: Final[Mapping[object, int]] = {
@@ -154,7 +156,13 @@ class QueueOptions:
     """About how many bytes of batches the broker sends at a time."""
 
     def __post_init__(self) -> None:
-        _positive(self, "prefetch", "max_deliver_bytes")
+        _positive(self, "max_deliver_bytes")
+        if type(self.prefetch) is not int or not 1 <= self.prefetch <= MAX_PREFETCH:
+            raise InvalidArgument(
+                f"prefetch is {self.prefetch!r}; it must be a whole number from 1 to {MAX_PREFETCH}"
+            )
+        if self.subscriber:
+            check_name("the subscriber of a queue", self.subscriber)
 
 
 def parse_acks(acks: object) -> int:
@@ -208,6 +216,16 @@ def epoch_ms(name: str, time: datetime) -> int:
             f"{name} is {time!r}, a time without zone; say which, for instance tzinfo=datetime.UTC"
         )
     return round(time.timestamp() * 1000)
+
+
+def check_name(what: str, name: object) -> None:
+    """Raises InvalidArgument: it is no text, or none that can be sent."""
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"{what} is {name!r}; it must be text that is not empty")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{what} is {name!r}, which is no Unicode: {error.reason}") from None
 
 
 def _positive(options: object, *names: str) -> None:

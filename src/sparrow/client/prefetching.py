@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from sparrow.base.errors import SparrowError
 from sparrow.client.consumer import Consumer
 from sparrow.client.delivery import repeated
-from sparrow.client.job import MAX_TEXT
+from sparrow.client.job import wire_text
 from sparrow.client.settling import NACK, QUIET, RETURN
 from sparrow.protocol.native.messages import QueueCredit
 
@@ -157,7 +157,7 @@ class Prefetcher(Consumer):
             lease.ranges[0][0],
             error.text,
         )
-        text = f"{type(error).__name__}: {error.text}"[:MAX_TEXT]
+        text = wire_text(f"{type(error).__name__}: {error.text}")
         self._give_back(lease, NACK, text)
 
     def wake_next(self) -> None:

@@ -27,6 +27,7 @@ from sparrow.base.ids import uuid7
 from sparrow.client.job import Job
 from sparrow.client.job_batch import JobBatch
 from sparrow.client.leasing import Leaser
+from sparrow.client.options import check_name
 from sparrow.client.prefetching import Prefetcher
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ _TURN_S = 0.002
 _MAX_FAILURES = 1000
 _ABANDON_TIMEOUT_S = 1.0
 _MAX_LEASE_BYTES = 4 << 20
+_MOST = 1 << 31
+"""Of anything that one may ask for; it stands for "without limit"."""
 
 
 class SettlementFailure(NamedTuple):
@@ -95,8 +98,7 @@ class Queue:
         make_job: Callable[[Lease, Record, int], LeasedRecord] = Job,
     ) -> None:
         """`make_job` makes what an iteration hands out."""
-        if not name:
-            raise InvalidArgument("a queue needs a name")
+        check_name("the name of a queue", name)
         self.name = name
         self.options = options
         self._connection = connection
@@ -206,12 +208,14 @@ class Queue:
 
     async def leased(self, max_jobs: int, wait_s: float, max_bytes: int) -> tuple[Leaser, list[Lease]]:
         """As `lease`: what a batch is made of."""
-        if max_jobs < 1 or wait_s < 0 or max_bytes < 1:
+        if not (max_jobs >= 1 and wait_s >= 0 and max_bytes >= 1):  # written so that no NaN passes
             raise InvalidArgument(
                 f"a lease of {max_jobs} jobs and {max_bytes} bytes, waiting {wait_s} s; ask for 1 or more, and wait 0 or more"
             )
         leaser = await self._opened(self._leaser, self._make_leaser)
-        return leaser, await leaser.lease(max_jobs, wait_s, max_bytes)
+        return leaser, await leaser.lease(
+            int(min(max_jobs, _MOST)), min(wait_s, _MOST), int(min(max_bytes, _MOST))
+        )
 
     async def prefetcher(self) -> Prefetcher:
         """The consumer to whom the broker pushes, opened."""

@@ -35,8 +35,9 @@ from sparrow.client.options import QueueOptions
 from sparrow.protocol.native.messages import SettleVerb
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
+    from sparrow.client.consumer import Consumer
     from sparrow.client.queue import Queue, SettlementFailure
 
     Handler = Callable[[Any], object]
@@ -89,6 +90,9 @@ class WorkerOptions:
             )
         if self.timeout_s is not None and self.timeout_s <= 0:
             raise InvalidArgument(f"timeout_s is {self.timeout_s}; it must be greater than 0")
+        classes: tuple[object, ...] = self.reject_on
+        if not all(isinstance(each, type) and issubclass(each, BaseException) for each in classes):
+            raise InvalidArgument(f"reject_on is {self.reject_on!r}; it must be classes of exceptions")
         if not callable(self.retry_delay_s):
             delay_ms_of(self.retry_delay_s)
 
@@ -107,7 +111,7 @@ class Worker:
         self._threads: ThreadPoolExecutor | None = None
         self._runners: list[asyncio.Task[None]] = []
         self._renewal: asyncio.TimerHandle | None = None
-        self._lease_s = 0.0
+        self._consumer: Consumer | None = None
         self._is_stopping = False
 
     # ── its life ──────────────────────────────────────────────────────────────────────────────────
@@ -135,7 +139,7 @@ class Worker:
             make_job=Job if self._is_async else functools.partial(BlockingJob, crossing_to(loop)),
         )
         try:
-            self._lease_s = (await queue.prefetcher()).lease_s
+            self._consumer = await queue.prefetcher()
             if not self._is_async:
                 self._threads = ThreadPoolExecutor(options.concurrency, f"sparrow worker {self.queue_name}")
             self._renew_again()
@@ -193,8 +197,12 @@ class Worker:
                 _give_back(job)
                 raise
             self._failed(job, error)  # the function cancelled itself
-        except Exception as error:  # noqa: BLE001 - a failed call never ends the worker
+        except (KeyboardInterrupt, GeneratorExit):
+            raise  # not the function's doing
+        except BaseException as error:  # a failed call never ends the worker
             self._failed(job, error)
+            if isinstance(error, SystemExit):
+                raise
         else:
             self._say(job, job.lease.ack_key)
 
@@ -202,27 +210,25 @@ class Worker:
         if not self._is_async:
             await self._call_in_thread(job, timeout_s)
             return
-        limit = asyncio.timeout(timeout_s)
-        try:
-            async with limit:
-                await self._handler(job)  # type: ignore[misc]  # it is async
-        except TimeoutError:
-            if limit.expired():
-                raise _too_long(timeout_s) from None
-            raise
+        await _within(timeout_s, self._handler(job))  # type: ignore[arg-type]  # it is async
 
     async def _call_in_thread(self, job: LeasedRecord, timeout_s: float | None) -> None:
         assert self._threads is not None  # the function is a plain one
-        call = functools.partial(contextvars.copy_context().run, self._handler, job)
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._threads, call)
-        future.add_done_callback(_look)  # if the worker ends first, nobody can be told any more
-        await asyncio.wait([future], timeout=timeout_s)
-        if not future.done():
-            self._failed(job, _too_long(timeout_s))
-            await asyncio.wait([future])
-        elif inspect.isawaitable(answer := future.result()):
-            await answer
+        call = functools.partial(contextvars.copy_context().run, _outcome_of, self._handler, job)
+        future = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        try:
+            await asyncio.wait([future], timeout=timeout_s)
+            if not future.done():
+                self._failed(job, _too_long(timeout_s))
+                await asyncio.wait([future])
+                return
+        finally:
+            future.cancel()  # if the worker ends first, nobody waits for it any more
+        answer, error = future.result()
+        if error is not None:
+            raise error
+        if inspect.isawaitable(answer):
+            await _within(timeout_s, answer)
 
     def _say(self, job: LeasedRecord, key: Any) -> None:
         """Settle a job, unless its function did."""
@@ -244,7 +250,7 @@ class Worker:
                 cause=error,
             )
         elif isinstance(error, (Reject, *self.options.reject_on)):
-            reason = str(error) if isinstance(error, Reject) else _text_of(error)
+            reason = _message_of(error) if isinstance(error, Reject) else _text_of(error)
             _log(
                 logging.WARNING,
                 "job rejected",
@@ -255,8 +261,8 @@ class Worker:
             self._say(job, job.reject_key(reason))
         elif isinstance(error, Retry):
             delay_s = self._delay_s(job, error) if error.delay_s is None else error.delay_s
-            _log(logging.INFO, "job to be retried", job, delay_s=delay_s, error=str(error))
-            self._say(job, job.nack_key(delay_s, str(error)))
+            _log(logging.INFO, "job to be retried", job, delay_s=delay_s, error=_message_of(error))
+            self._say(job, job.nack_key(delay_s, _message_of(error)))
         else:
             delay_s = self._delay_s(job, error)
             _log(logging.WARNING, "job failed", job, error=_text_of(error), delay_s=delay_s, cause=error)
@@ -277,12 +283,14 @@ class Worker:
     # ── leases ────────────────────────────────────────────────────────────────────────────────────
 
     def _renew_again(self) -> None:
-        interval_s = max(self._lease_s / 6, _MIN_RENEWAL_S)
+        assert self._consumer is not None  # it runs
+        interval_s = max(self._consumer.lease_s / 6, _MIN_RENEWAL_S)
         self._renewal = asyncio.get_running_loop().call_later(interval_s, self._renew)
 
     def _renew(self) -> None:
         """Extend leases of which a third has passed."""
-        limit = asyncio.get_running_loop().time() + self._lease_s * 2 / 3
+        assert self._consumer is not None  # it runs
+        limit = asyncio.get_running_loop().time() + self._consumer.lease_s * 2 / 3
         for job in self._running:
             if job.deadline <= limit and not job.is_settled:
                 try:
@@ -385,9 +393,23 @@ def _is_async(handler: Handler) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
-def _look(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()
+async def _within(timeout_s: float | None, doing: Awaitable[object]) -> None:
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            await doing
+    except TimeoutError:
+        if limit.expired():
+            raise _too_long(timeout_s) from None
+        raise
+
+
+def _outcome_of(handler: Handler, job: LeasedRecord) -> tuple[object, BaseException | None]:
+    """What a call returned, or raised: a future takes no StopIteration."""
+    try:
+        return handler(job), None
+    except BaseException as error:  # noqa: BLE001 - it is raised where the job is
+        return None, error
 
 
 def _give_back(job: LeasedRecord) -> None:
@@ -400,8 +422,15 @@ def _too_long(timeout_s: float | None) -> TimeoutError:
 
 
 def _text_of(error: BaseException) -> str:
-    text = str(error)
+    text = _message_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as wrong:  # noqa: BLE001 - the error's own text is at fault
+        return f"(its text cannot be had: {type(wrong).__name__})"
 
 
 def _log(

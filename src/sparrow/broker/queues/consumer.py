@@ -114,6 +114,11 @@ class QueueConsumer:
         """
         return await self._on_queue(lambda queue: queue.wait(self, wait_ms))
 
+    def pass_on(self) -> None:
+        """After `wait`, when nothing will be leased now: somebody else may."""
+        if not self.queue.is_closed:
+            self.queue.wake()
+
     async def _on_queue(self, work: Callable[[Queue], Awaitable[T]]) -> T:
         """Work on the queue; when its state is replaced meanwhile, on the one that took its place."""
         queue = self.queue

@@ -16,48 +16,35 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.base.errors import (
-    BadInput,
     CorruptBatch,
-    OffsetOutOfRange,
     PolicyViolation,
     SparrowError,
     TopicExists,
     UnknownTopic,
 )
 from sparrow.broker.configs.topic import DEAD_LETTERS_ENABLE
-from sparrow.broker.queues.deadletters import (
-    Content,
-    Death,
-    Style,
-    dead_letter,
-    letter_without_content,
-)
-from sparrow.broker.queues.mover import Moved, Mover, Parcel, is_content_refused
+from sparrow.broker.queues.deadletters import Style
+from sparrow.broker.queues.letters import dying, write_letters
+from sparrow.broker.queues.mover import Moved, Mover, is_content_refused
+from sparrow.broker.queues.parcels import MAX_BYTES, Parcel, packed
 from sparrow.broker.queues.ranges import RangeMap
-from sparrow.broker.queues.values import MARK_SHIFT, MOVING, STATE_MASK, count_of
-from sparrow.records.batch import split
-from sparrow.records.record import decode
+from sparrow.broker.queues.values import MOVING
 
 if TYPE_CHECKING:
-    from sparrow.broker.partition import Partition
-    from sparrow.broker.queues.lane import Doomed, Lane
+    from sparrow.broker.queues.lane import Doomed
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.queues import Queues
-    from sparrow.broker.queues.source import Source
     from sparrow.broker.topics import Topic, Topics
     from sparrow.meta.store import MetaStore
-    from sparrow.records.record import Record
 
 _LOG = logging.getLogger(__name__)
 
 MAX_RECORDS: Final = 1000
-MAX_BYTES: Final = 1 << 20
 _TOGETHER: Final = 1
 _SINGLY: Final = 2
 """Each in a batch of its own: one of them is refused."""
 _SINGLE_COST: Final = 10
 """A batch costs about as much as so many records."""
-_LETTERS_PER_TURN: Final = 200
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 30.0
 _HEADERS_BYTES: Final = 64 << 10
@@ -205,7 +192,7 @@ class QueueDeadLetters:
 
     def _still_moving(self, piece: _Piece) -> _Piece:
         lane = self._queue.state.lanes[piece.subscriber]
-        ranges = [(first, end) for first, end, _ in _moving(lane, piece.key[1], piece.ranges)]
+        ranges = [(first, end) for first, end, _ in dying(lane, piece.key[1], piece.ranges)]
         return piece._replace(ranges=ranges)
 
     async def _move(self, pieces: list[_Piece]) -> None:
@@ -221,16 +208,21 @@ class QueueDeadLetters:
             if room <= 0:
                 self._again(piece.key, piece.ranges)
                 continue
+            source = self._queue.sources[piece.key[1]]
             try:
-                letters, left = await self._letters(piece, style, room)
+                letters, left = await write_letters(
+                    self._queue, piece.subscriber, source, piece.ranges, style=style, max_bytes=room
+                )
+            except CorruptBatch:
+                _add(self._pending, piece.key, piece.ranges, _SINGLY)
+                continue
             except SparrowError as error:
                 self._rest([piece], error.text)
                 continue
             self._again(piece.key, left)
-            source = self._queue.sources[piece.key[1]]
             target = topic.partition(source.index % len(topic.partitions))
-            made = list(_packed(piece, source, letters, target))
-            room -= sum(content.size_bytes for parcel in made for content in parcel.contents)
+            made = list(packed(piece.subscriber, source, letters, target, is_single=piece.is_single))
+            room -= sum(parcel.size_bytes for parcel in made)
             parcels += made
         try:
             outcomes = await self.mover.move(parcels)
@@ -361,77 +353,6 @@ class QueueDeadLetters:
         except TopicExists:  # made by another at the same time
             return topics.get(name)
 
-    # ── the letters ───────────────────────────────────────────────────────────────────────────────
-
-    async def _letters(
-        self, piece: _Piece, style: Style, max_bytes: int
-    ) -> tuple[dict[int, Content], list[tuple[int, int]]]:
-        """The dead letters of the first of these records, by offset, and the ranges of those that are left.
-
-        Records that are not there any more end without one.
-        """
-        source = self._queue.sources[piece.key[1]]
-        if source.is_gone:
-            return {}, []
-        try:
-            data, had = await source.read(piece.ranges, max_bytes)
-            records, broken = readable_records(data, source)
-        except OffsetOutOfRange:  # retention was faster
-            self._queue.state.lost(source.number, source.partition.start_offset)
-            self._queue.changed()
-            return {}, self._still_moving(piece).ranges
-        except UnknownTopic:
-            return {}, []
-        except CorruptBatch as error:
-            if piece.records > 1:
-                _add(self._pending, piece.key, piece.ranges, _SINGLY)
-                return {}, []
-            _LOG.warning("a dead letter of queue %r has no content: %s", self._queue.name, error.text)
-            records, broken, had = {}, piece.ranges, 1
-        covered, left = cut(piece.ranges, had)
-        return await self._written(piece._replace(ranges=covered), source, records, broken, style), left
-
-    async def _written(
-        self,
-        piece: _Piece,
-        source: Source,
-        records: dict[int, Record],
-        broken: list[tuple[int, int]],
-        style: Style,
-    ) -> dict[int, Content]:
-        lane = self._queue.state.lanes[piece.subscriber]
-        letters: dict[int, Content] = {}
-        deaths = [
-            (first, end, self._death(lane, piece.subscriber, source, value))
-            for first, end, value in _moving(lane, source.number, piece.ranges)
-        ]
-        for first, end, death in deaths:
-            for offset in range(first, end):
-                record = records.get(offset)
-                if record is not None:
-                    letters[offset] = dead_letter(record, death, style)
-                elif any(a <= offset < b for a, b in broken):
-                    letters[offset] = letter_without_content(offset, death, style)
-                else:  # compaction took it
-                    lane.tally.lost += lane.discard(source.number, offset, offset + 1, (MOVING,))
-                if len(letters) % _LETTERS_PER_TURN == 0:
-                    await asyncio.sleep(0)
-        return letters
-
-    def _death(self, lane: Lane, subscriber: str, source: Source, value: int) -> Death:
-        mark = lane.marks[value >> MARK_SHIFT]
-        return Death(
-            self._queue.name,
-            subscriber,
-            source.topic,
-            source.index,
-            mark.reason,
-            mark.error,
-            count_of(value),
-            mark.first_ms,
-            mark.last_ms,
-        )
-
 
 def _add(to: dict[_Key, RangeMap], key: _Key, ranges: Iterable[tuple[int, int]], how: int) -> None:
     for first, end in ranges:
@@ -451,81 +372,6 @@ def _first_of(key: _Key, waiting: RangeMap, max_records: int) -> _Piece:
             max_records -= taken
             ranges.append((first, first + taken))
     return _Piece(key, ranges, how == _SINGLY)
-
-
-def _moving(lane: Lane, source: int, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """The runs of these ranges that are on their way to the dead letters."""
-    return [
-        run
-        for first, end in ranges
-        if end > lane.starts[source]
-        for run in lane.maps[source].runs(max(first, lane.starts[source]), end)
-        if run[2] & STATE_MASK == MOVING and not lane.is_set_aside(run[2])
-    ]
-
-
-def readable_records(
-    data: Iterable[bytes | memoryview], source: Source
-) -> tuple[dict[int, Record], list[tuple[int, int]]]:
-    """Records by offset, and ranges whose batches cannot be read."""
-    records: dict[int, Record] = {}
-    broken: list[tuple[int, int]] = []
-    for part in data:
-        for header, batch in split(part):
-            try:
-                records.update((each.offset, each) for each in decode(batch, source.topic, source.index))
-            except BadInput as error:
-                _LOG.warning("dead letters of %s will have no content: %s", source.partition.id, error.text)
-                broken.append((header.base_offset, header.next_offset))
-    return records, broken
-
-
-def cut(ranges: Iterable[tuple[int, int]], count: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """The first `count` offsets of the ranges, and the rest."""
-    head: list[tuple[int, int]] = []
-    rest: list[tuple[int, int]] = []
-    for first, end in ranges:
-        middle = min(end, first + count)
-        count -= middle - first
-        if first < middle:
-            head.append((first, middle))
-        if middle < end:
-            rest.append((middle, end))
-    return head, rest
-
-
-def _packed(
-    piece: _Piece, source: Source, letters: dict[int, Content], target: Partition
-) -> Iterable[Parcel]:
-    return packed(piece.subscriber, source, letters, target, is_single=piece.is_single)
-
-
-def packed(
-    subscriber: str,
-    source: Source,
-    contents: dict[int, Content],
-    target: Partition,
-    *,
-    is_single: bool = False,
-) -> Iterable[Parcel]:
-    """Contents, by ascending offset, in batches that the target takes."""
-    max_bytes = min(MAX_BYTES, target.config.max_message_bytes - 1024)
-    offsets: list[int] = []
-    size_bytes = 0
-    for offset, content in contents.items():
-        if offsets and (is_single or size_bytes + content.size_bytes > max_bytes):
-            yield _parcel(subscriber, source, offsets, contents, target)
-            offsets, size_bytes = [], 0
-        offsets.append(offset)
-        size_bytes += content.size_bytes
-    if offsets:
-        yield _parcel(subscriber, source, offsets, contents, target)
-
-
-def _parcel(
-    subscriber: str, source: Source, offsets: list[int], contents: dict[int, Content], target: Partition
-) -> Parcel:
-    return Parcel(subscriber, source, tuple(offsets), tuple(contents[each] for each in offsets), target)
 
 
 def _piece_of(parcel: Parcel) -> _Piece:

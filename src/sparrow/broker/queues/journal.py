@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import InternalError, SparrowError
+from sparrow.base.errors import InternalError, SparrowError, UnknownQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,10 +57,11 @@ class Journal:
         """Done when everything that has changed by now is on stable storage.
 
         It fails with DiskFull, StorageFailed or Overloaded when that could not be; the changes hold in memory, and are written with the next.
+        With UnknownQueue, when nothing is kept any more.
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._is_closed:
-            future.cancel()
+            _refuse(future)
             return future
         self._waiting.append(future)
         self.changed()
@@ -72,7 +73,7 @@ class Journal:
         Raises:
             DiskFull, StorageFailed: it could not be written.
         """
-        if self._writing is not None:
+        while self._writing is not None:  # whoever asks while it is waited for begins another
             await asyncio.wait([self._writing])
         self._is_closed = True
         self.add(self._collect())
@@ -87,9 +88,9 @@ class Journal:
             await asyncio.wait([self._writing])
         self._collect()
         self._pending.clear()
-        for future in self._waiting:
-            if not future.done():
-                future.cancel()
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            _refuse(future)
 
     async def _write(self) -> None:
         try:
@@ -117,9 +118,10 @@ class Journal:
             self.changed()
 
     async def _write_once(self) -> SparrowError | None:
-        self.add(self._collect())
-        pending, self._pending = self._pending, {}
+        pending = self._pending
         try:
+            self.add(self._collect())
+            self._pending = {}
             if pending:
                 await self._meta.write(list(pending.values()))
         except SparrowError as error:
@@ -131,3 +133,11 @@ class Journal:
             _LOG.exception("the state of a queue could not be kept")
             return InternalError("The state of the queue could not be kept; the broker's log has the reason.")
         return None
+
+
+def _refuse(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_exception(
+            UnknownQueue("The queue was deleted, or is being changed; nothing of it is kept any more.")
+        )
+        future.exception()  # nobody may look

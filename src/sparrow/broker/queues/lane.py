@@ -9,6 +9,7 @@ Everything works on ranges. A record is looked at by itself only if it has a fat
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -43,7 +44,7 @@ from sparrow.broker.queues.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from sparrow.broker.queues.policy import QueuePolicy
 
@@ -56,6 +57,9 @@ REDRIVE: Final = "REDRIVE"
 """Not why a record died: of those that are MOVING back to where they came from."""
 LEASE_ENDED: Final = "the lease ended before the record was settled"
 _MAX_COUNT: Final = 255
+_MAX_SHARED: Final = 256
+_LONGEST_STRIDE: Final = 1 << 20
+_NEVER_DELIVERED: Final = Mark("", -1, -1)
 _DUE_AT_ONCE: Final = 1000
 """Timers of each kind that fire in one turn: a few milliseconds of work."""
 _PLAIN: Final = READY | NO_LEVEL << LEVEL_SHIFT
@@ -75,6 +79,8 @@ class Grant(NamedTuple):
     deliveries: int
     """This one included."""
     level: int = NO_LEVEL
+    mark: int = 0
+    """The number of the lease's mark: tells this lease from a later one of the same records."""
 
 
 class Doomed(NamedTuple):
@@ -125,12 +131,21 @@ class Lane:
         """Records by state; those of UNKNOWN, DONE and GAP mean nothing."""
         self.holders: dict[str, int] = {}
         """Leased records of each consumer."""
-        self.lease_timers = Timers()
+        self._shared_marks: dict[tuple[int, int, str, str], int] = {}
+        """Marks that records which come back one by one may have in common: else each of a million would have its own."""
+        self.lease_timers = Timers(self.marks.__contains__)
         """Monotonic: when a mark is due."""
-        self.delivery_timers = Timers()
+        self.delivery_timers = Timers(self._is_unfinished)
         """Wall: when a record may be delivered first."""
-        self.expiry_timers = Timers()
+        self.expiry_timers = Timers(self._is_unfinished)
         """Wall: when a record expires."""
+        self._overdue: dict[int, int] = {}
+        """Leased records whose time to expire came meanwhile, and when that was: they expire when they come back."""
+        self._horizons: dict[int, int] = {}
+        """After a restart, of each source: before which offset records of unknown keys are leased, or wait to be tried again."""
+        self._held_back = array("q")
+        """Ref and key of each record that was found meanwhile: they come after those."""
+        self._let_go_at = 0
         self._delayed_keys: dict[int, int] = {}
         self.tally = Tally()
         self.dirty: set[tuple[int, int]] = set()
@@ -152,18 +167,29 @@ class Lane:
 
     def restart_source(self, source: int, start: int) -> None:
         """Forget everything of a source and begin at `start`; nothing of it may be leased."""
-        for first, end, value in list(self.maps[source].runs(self.starts[source], self._end_of(source))):
-            if value:
+        for first, end, value in list(self.maps[source].runs(self.starts[source], self.end_of(source))):
+            if READY <= value & STATE_MASK <= MOVING:
+                self._finish(source, first, end, value)
+            elif value:
                 self._change(source, first, end, value, DONE)
         self.ready.clear(source)
+        self._horizons.pop(source, None)
         self.dirty.update((source, page) for page in self.maps[source].pages())
         self.maps[source] = RangeMap()
         self.starts[source] = start
         self.moved_starts.add(source)
 
-    def _end_of(self, source: int) -> int:
-        pages = self.maps[source].pages()
-        return max(self.starts[source], (pages[-1] + 1) * RangeMap.PAGE) if pages else self.starts[source]
+    def forget_source(self, source: int) -> None:
+        """The source is gone: what is not finished ends, leased or not."""
+        self.discard(
+            source,
+            self.starts[source],
+            self.end_of(source),
+            (READY, LEASED, DELAYED, BLOCKED, MOVING),
+        )
+        self.ready.clear(source)
+        if self._horizons.pop(source, 0):
+            self._let_go()
 
     @property
     def leased(self) -> int:
@@ -186,6 +212,9 @@ class Lane:
                 self._change(source, a, b, UNKNOWN, _PLAIN)
                 self.ready.push(NO_LEVEL, source, a, b)
             elif value & STATE_MASK == READY:  # it came back before the broker was restarted
+                self.ready.push(level_of(value), source, a, b)
+            elif value & STATE_MASK == BLOCKED:  # by what the queue's policy does not ask for any more
+                self._change(source, a, b, value, READY | value & ~STATE_MASK)
                 self.ready.push(level_of(value), source, a, b)
 
     def enter_gap(self, source: int, first: int, end: int) -> None:
@@ -210,9 +239,9 @@ class Lane:
         state = value & STATE_MASK
         if state == UNKNOWN:
             self._gate(source, offset, UNKNOWN, level << LEVEL_SHIFT, key, blocked=blocked)
-        elif state == READY:
+        elif state in (READY, BLOCKED):  # it came back before the broker was restarted
             self._gate(source, offset, value, value & ~STATE_MASK, key, blocked=blocked)
-        elif key and self.orders_keys and state in (LEASED, DELAYED):
+        elif key and self.orders_keys and (state in (LEASED, DELAYED) or self.is_set_aside(value)):
             self.keys.enter(key, source << SOURCE_SHIFT | offset)
 
     def delay(self, source: int, offset: int, level: int, key: int, deliver_at_ms: int) -> None:
@@ -233,13 +262,42 @@ class Lane:
 
     def _gate(self, source: int, offset: int, old: int, rest: int, key: int, *, blocked: bool) -> None:
         """A record may be delivered unless parents or an earlier record of its key keep it."""
-        if key and self.orders_keys and not self.keys.enter(key, source << SOURCE_SHIFT | offset):
-            blocked = True
+        if key and self.orders_keys:
+            ref = source << SOURCE_SHIFT | offset
+            if self._horizons or self._held_back:
+                self._held_back.extend((ref, key))
+                blocked = True
+            elif not self.keys.enter(key, ref):
+                blocked = True
         new = (BLOCKED if blocked else READY) | rest
         if new != old:
             self._change(source, offset, offset + 1, old, new)
         if not blocked:
             self.ready.push(level_of(rest), source, offset, offset + 1)
+
+    def scanned_to(self, source: int, end: int) -> None:
+        """The scanner is that far: once it has met all that was in flight when the broker stopped, others of the same keys line up."""
+        if self._horizons:
+            if self._horizons.get(source, end + 1) > end:
+                return
+            del self._horizons[source]
+        if self._held_back:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Let some of those that were held back take their places behind the ones that were in flight."""
+        if self._horizons:
+            return
+        at = self._let_go_at
+        some = self._held_back[at : at + 2 * _DUE_AT_ONCE]
+        self._let_go_at += len(some)
+        for ref, key in zip(some[::2], some[1::2], strict=True):
+            source, offset = ref >> SOURCE_SHIFT, ref & OFFSET_MASK
+            value = self.value_at(source, offset)
+            if value & STATE_MASK == BLOCKED and self.keys.enter(key, ref):
+                self.unblock(source, offset)
+        if self._let_go_at == len(self._held_back):
+            self._held_back, self._let_go_at = array("q"), 0
 
     def unblock(self, source: int, offset: int) -> bool:
         """What a record waited for is done; whether it waited."""
@@ -275,14 +333,19 @@ class Lane:
         """Lease up to `limit` records to a consumer, in order of priority, then of age."""
         grants: list[Grant] = []
         marks: dict[int, int] = {}
+        stride = 0
+        """How much further to look where nothing is ready any more."""
         while limit > 0:
-            found = self.ready.pop(limit, sources)
+            found = self.ready.pop(limit + stride, sources)
             if found is None:
                 break
-            _, source, first, end = found
-            for a, b, value in list(self.maps[source].runs(first, end)):
+            level, source, first, end = found
+            stride = min(2 * (limit + stride), _LONGEST_STRIDE)
+            for a, until, value in list(self.maps[source].runs(first, end)):
                 if value & STATE_MASK != READY:  # it expired or was purged since
                     continue
+                b = min(until, a + limit)
+                stride = 0
                 history = value >> MARK_SHIFT
                 number = marks.get(history)
                 if number is None:
@@ -290,12 +353,23 @@ class Lane:
                 count = min(count_of(value) + 1, _MAX_COUNT)
                 leased = LEASED | value & LEVEL_MASK | count << COUNT_SHIFT | number << MARK_SHIFT
                 self._change(source, a, b, value, leased)
-                grants.append(Grant(source, a, b, count, level_of(value)))
+                grants.append(Grant(source, a, b, count, level, number))
                 limit -= b - a
                 self.tally.delivered += b - a
                 if count > 1:
                     self.tally.redelivered += b - a
+                if not limit:
+                    self.ready.push(level, source, b, end)
+                    break
         return grants
+
+    def still_leased(self, grant: Grant) -> bool:
+        """Whether nothing of a grant was settled, undone or lost since."""
+        mark = self.marks.get(grant.mark)
+        return mark is not None and all(
+            value >> MARK_SHIFT == grant.mark and value & STATE_MASK == LEASED
+            for _, _, value in self.maps[grant.source].runs(grant.first, grant.end)
+        )
 
     def _lease_mark(self, consumer: str, history: int, due_ms: int, wall_ms: int) -> int:
         before = self.marks.get(history)
@@ -308,7 +382,36 @@ class Lane:
                 before.error if before else "",
             )
         )
-        self.lease_timers.add(due_ms, number)
+        self._time(number)
+        return number
+
+    def _time(self, number: int) -> None:
+        """Have a mark looked at when it is due. One whose time is put off keeps its timer, so that timers do not pile up."""
+        mark = self.marks[number]
+        if not mark.timer_ms or mark.due_ms < mark.timer_ms:
+            mark.timer_ms = mark.due_ms
+            self.lease_timers.add(mark.due_ms, number)
+
+    def _shared_mark(self, old: int, due_ms: int, error: str, reason: str = "") -> int:
+        """A mark for records that were delivered together (mark `old`, 0: never) and now come back, or die, in the same way.
+
+        Args:
+            error: "": the one that is known.
+        """
+        error = error[:_MAX_ERROR]
+        key = (old, due_ms, error, reason)
+        number = self._shared_marks.get(key, 0)
+        if number in self.marks:
+            return number
+        before = self.marks.get(old) or _NEVER_DELIVERED
+        number = self._mark(
+            Mark(before.consumer, before.first_ms, before.last_ms, due_ms, error or before.error, reason)
+        )
+        if due_ms:
+            self._time(number)
+        if len(self._shared_marks) >= _MAX_SHARED:
+            self._shared_marks.clear()
+        self._shared_marks[key] = number
         return number
 
     def _mark(self, mark: Mark) -> int:
@@ -367,18 +470,28 @@ class Lane:
 
     def _come_back(self, source: int, run: Run, due_ms: int, error: str) -> None:
         first, end, value = run
-        mark = self.marks[value >> MARK_SHIFT]
-        number = self._mark(
-            Mark(mark.consumer, mark.first_ms, mark.last_ms, due_ms, error[:_MAX_ERROR] or mark.error)
-        )
+        number = self._shared_mark(value >> MARK_SHIFT, due_ms, error)
         state = DELAYED if due_ms else READY
         self._change(
             source, first, end, value, state | value & (LEVEL_MASK | COUNT_MASK) | number << MARK_SHIFT
         )
-        if due_ms:
-            self.lease_timers.add(due_ms, number)
-        else:
+        if not due_ms:
             self._push(source, first, end, value)
+        self._is_back(source, first, end)
+
+    def _is_back(self, source: int, first: int, end: int) -> None:
+        """Records are not leased any more: those whose time to expire came meanwhile expire at the next tick."""
+        for ref in self._overdue_of(source, first, end):
+            self.expiry_timers.add(self._overdue.pop(ref), ref)
+
+    def _overdue_of(self, source: int, first: int, end: int) -> list[int]:
+        overdue = self._overdue
+        if not overdue:
+            return []
+        low, high = source << SOURCE_SHIFT | first, source << SOURCE_SHIFT | end
+        if len(overdue) < end - first:
+            return [ref for ref in overdue if low <= ref < high]
+        return [ref for ref in range(low, high) if ref in overdue]
 
     def _push(self, source: int, first: int, end: int, value: int) -> None:
         """Records are ready again. Those that the scanner did not reach yet, after a restart, it will find."""
@@ -389,29 +502,30 @@ class Lane:
     def take_back(self, source: int, runs: Iterable[Run]) -> None:
         """Leased runs were not delivered, or not begun: ready again, and this delivery does not count."""
         for first, end, value in runs:
-            mark = self.marks[value >> MARK_SHIFT]
             back = READY | value & LEVEL_MASK
             count = count_of(value) - 1
             if count:
-                number = self._mark(Mark(mark.consumer, mark.first_ms, mark.last_ms, 0, mark.error))
+                number = self._shared_mark(value >> MARK_SHIFT, 0, "")
                 back |= count << COUNT_SHIFT | number << MARK_SHIFT
             self._change(source, first, end, value, back)
             self._push(source, first, end, value)
+            self._is_back(source, first, end)
 
-    def undo(self, consumer: str, grants: Iterable[Grant]) -> None:
-        """Grants of a consumer that were not delivered, as if they had never been made."""
+    def undo(self, grants: Iterable[Grant]) -> None:
+        """Grants that were not delivered, as if they had never been made. What became something else meanwhile stays so."""
         for grant in grants:
             runs = [
                 run
                 for run in self.maps[grant.source].runs(
                     max(grant.first, self.starts[grant.source]), grant.end
                 )
-                if run[2] & STATE_MASK == LEASED and self.marks[run[2] >> MARK_SHIFT].consumer == consumer
+                if run[2] & STATE_MASK == LEASED and run[2] >> MARK_SHIFT == grant.mark
             ]
             self.take_back(grant.source, runs)
-            self.tally.delivered -= grant.end - grant.first
+            count = sum(end - first for first, end, _ in runs)
+            self.tally.delivered -= count
             if grant.deliveries > 1:
-                self.tally.redelivered -= grant.end - grant.first
+                self.tally.redelivered -= count
 
     def reject(self, source: int, runs: Iterable[Run], reason: str) -> None:
         """Leased runs can never be handled."""
@@ -426,11 +540,11 @@ class Lane:
             mark = self.marks[value >> MARK_SHIFT]
             if mark.records == end - first:
                 mark.due_ms = due_ms
-                self.lease_timers.add(due_ms, value >> MARK_SHIFT)
+                self._time(value >> MARK_SHIFT)
                 self._touch(source, first, end)
                 continue
             number = self._mark(Mark(mark.consumer, mark.first_ms, mark.last_ms, due_ms, mark.error))
-            self.lease_timers.add(due_ms, number)
+            self._time(number)
             self._change(source, first, end, value, value & BELOW_MARK | number << MARK_SHIFT)
 
     def held_by(self, consumer: str) -> list[tuple[int, Run]]:
@@ -465,17 +579,7 @@ class Lane:
             self.tally.dropped += end - first
             self._finish(source, first, end, value, failed=True)
             return
-        mark = self.marks.get(value >> MARK_SHIFT)
-        number = self._mark(
-            Mark(
-                mark.consumer if mark else "",
-                mark.first_ms if mark else -1,
-                mark.last_ms if mark else -1,
-                0,
-                error[:_MAX_ERROR] or (mark.error if mark else ""),
-                reason,
-            )
-        )
+        number = self._shared_mark(value >> MARK_SHIFT, 0, error, reason)
         moving = MOVING | value & (LEVEL_MASK | COUNT_MASK) | number << MARK_SHIFT
         self._change(source, first, end, value, moving)
         self.doomed.append(Doomed(source, first, end))
@@ -501,21 +605,13 @@ class Lane:
         No delivery is counted. `moved` finishes them, `put_back` undoes it.
         """
         taken: list[tuple[int, int]] = []
+        # What has an order must be looked at first.
+        takes = (READY,) if self.orders_keys or self.tells_finished else (UNKNOWN, READY)
         for a, b, value in list(self.maps[source].runs(max(first, self.starts[source]), end)):
             state = value & STATE_MASK
-            if state not in (UNKNOWN, READY):
+            if state not in takes:
                 continue
-            before = self.marks.get(value >> MARK_SHIFT)
-            number = self._mark(
-                Mark(
-                    before.consumer if before else "",
-                    before.first_ms if before else -1,
-                    before.last_ms if before else -1,
-                    0,
-                    before.error if before else "",
-                    REDRIVE,
-                )
-            )
+            number = self._shared_mark(value >> MARK_SHIFT, 0, "", REDRIVE)
             kept = value & (LEVEL_MASK | COUNT_MASK) if state == READY else NO_LEVEL << LEVEL_SHIFT
             self._change(source, a, b, value, MOVING | kept | number << MARK_SHIFT)
             taken.append((a, b))
@@ -540,10 +636,10 @@ class Lane:
 
     def _put_back(self, source: int, run: Run) -> None:
         first, end, value = run
+        self._is_back(source, first, end)
         back = READY | value & (LEVEL_MASK | COUNT_MASK)
         if value & COUNT_MASK:
-            mark = self.marks[value >> MARK_SHIFT]
-            number = self._mark(Mark(mark.consumer, mark.first_ms, mark.last_ms, 0, mark.error))
+            number = self._shared_mark(value >> MARK_SHIFT, 0, "")
             self._change(source, first, end, value, back | number << MARK_SHIFT)
             return
         scanned = min(max(first, self._scanned[source]), end)
@@ -551,6 +647,20 @@ class Lane:
             self._change(source, first, scanned, value, back)
         if scanned < end:  # the scanner has yet to look at them
             self._change(source, scanned, end, value, UNKNOWN)
+
+    def finished_in(self, source: int, first: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of [first, end) of which nothing is left to do."""
+        start = min(max(first, self.starts[source]), end)
+        if first < start:
+            yield first, start
+        for a, b, value in self.maps[source].runs(start, end):
+            if value & STATE_MASK >= DONE:
+                yield a, b
+
+    def end_of(self, source: int) -> int:
+        """Nothing is known of records from here on."""
+        pages = self.maps[source].pages()
+        return max(self.starts[source], (pages[-1] + 1) * RangeMap.PAGE) if pages else self.starts[source]
 
     def discard(self, source: int, first: int, end: int, states: Container[int] = _WAITING) -> int:
         """Finish records that nobody handled: purged, or deleted by retention; returns how many."""
@@ -573,6 +683,8 @@ class Lane:
 
     def _ended(self, source: int, first: int, end: int, *, failed: bool) -> None:
         """Nobody need wait for these any more."""
+        for ref in self._overdue_of(source, first, end):
+            del self._overdue[ref]
         if self.tells_finished:
             self.finished.append((source, first, end, failed))
         if self.orders_keys:
@@ -586,7 +698,9 @@ class Lane:
     def advance(self, source: int) -> None:
         """Move the start behind what is finished."""
         start = self.starts[source]
-        if self.maps[source].get(start) & STATE_MASK < DONE:  # nearly always, where order is not that of the log
+        if (
+            self.maps[source].get(start) & STATE_MASK < DONE
+        ):  # nearly always, where order is not that of the log
             return
         while True:
             moved = start
@@ -610,12 +724,14 @@ class Lane:
 
     def tick(self, now_ms: int, wall_ms: int, limit: int = _DUE_AT_ONCE) -> None:
         """Whatever is due by now, at most about `limit` of each kind; `next_times` tells when to come again."""
-        for _, number in self.lease_timers.pop_due(now_ms, limit):
-            self._due(number, now_ms)
+        for time_ms, number in self.lease_timers.pop_due(now_ms, limit):
+            self._due(number, time_ms, now_ms)
         for _, ref in self.delivery_timers.pop_due(wall_ms, limit):
             self._deliverable(ref)
-        for _, ref in self.expiry_timers.pop_due(wall_ms, limit):
-            self._expired(ref, wall_ms)
+        for time_ms, ref in self.expiry_timers.pop_due(wall_ms, limit):
+            self._expired(ref, time_ms)
+        if self._held_back:
+            self._let_go()
 
     def next_times(self) -> tuple[int | None, int | None]:
         """(monotonic, wall) time of what is due next."""
@@ -624,11 +740,21 @@ class Lane:
             for time in (self.delivery_timers.next_time(), self.expiry_timers.next_time())
             if time is not None
         ]
-        return self.lease_timers.next_time(), min(walls, default=None)
+        due_ms = self.lease_timers.next_time()
+        if self._held_back and not self._horizons:
+            due_ms = 0
+        return due_ms, min(walls, default=None)
 
-    def _due(self, number: int, now_ms: int) -> None:
+    def _is_unfinished(self, ref: int) -> bool:
+        return self.value_at(ref >> SOURCE_SHIFT, ref & OFFSET_MASK) & STATE_MASK < DONE
+
+    def _due(self, number: int, time_ms: int, now_ms: int) -> None:
         mark = self.marks.get(number)
-        if mark is None or mark.due_ms > now_ms:  # settled, or extended: then another timer runs
+        if mark is None or time_ms != mark.timer_ms:  # settled, or another timer runs
+            return
+        mark.timer_ms = 0
+        if mark.due_ms > now_ms:  # extended
+            self._time(number)
             return
         for source, run in self._runs_of(number, mark, LEASED):
             self.back(source, [run], now_ms, -1, LEASE_ENDED)
@@ -647,7 +773,7 @@ class Lane:
         """Whether a record waits for a parent; `QueueState` puts its index here."""
         return False
 
-    def _expired(self, ref: int, wall_ms: int) -> None:
+    def _expired(self, ref: int, time_ms: int) -> None:
         source, offset = ref >> SOURCE_SHIFT, ref & OFFSET_MASK
         value = self.value_at(source, offset)
         state = value & STATE_MASK
@@ -655,8 +781,8 @@ class Lane:
             self.tally.expired += 1
             self._finish(source, offset, offset + 1, value, failed=True)
             self.advance(source)
-        elif state == LEASED:  # if it comes back it has expired
-            self.expiry_timers.add(wall_ms + self.policy.lease_ms, ref)
+        elif state == LEASED or self.is_set_aside(value):
+            self._overdue[ref] = time_ms
 
     # ── every change of a record ──────────────────────────────────────────────────────────────────
 
@@ -711,7 +837,9 @@ class Lane:
             if value & STATE_MASK == MOVING:
                 self.doomed.append(Doomed(source, first, end))
             elif mark is not None and mark.due_ms:
-                self.lease_timers.add(mark.due_ms, number)
+                self._time(number)
+            if self.orders_keys and value & STATE_MASK in (LEASED, DELAYED, MOVING):
+                self._horizons[source] = end
         self.dirty.clear()
         self.advance(source)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,7 +31,7 @@ from sparrow.records.compression import Compression
 
 if TYPE_CHECKING:
     from sparrow.broker.partition import Partition
-    from sparrow.broker.queues.deadletters import Content
+    from sparrow.broker.queues.parcels import Parcel
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.source import Source
     from sparrow.broker.topics import Topics
@@ -39,22 +39,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 NewProducerId = Callable[[], Awaitable[int]]
-
-
-class Parcel(NamedTuple):
-    """Records of one source and one lane that go to one partition in one batch."""
-
-    subscriber: str
-    source: Source
-    offsets: tuple[int, ...]
-    contents: tuple[Content, ...]
-    """One for each offset."""
-    target: Partition
-
-    @property
-    def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The offsets as ranges [first, end)."""
-        return ranges_of(self.offsets)
 
 
 @dataclass(slots=True)
@@ -135,10 +119,17 @@ class Mover:
             raise
         await asyncio.gather(*(self._append(move) for move in moves if move.error is None))
         done = await self._settle([move for move in moves if move.next_offset >= 0])
-        journal.add([move.intent.delete() for move in moves if move.next_offset < 0])
+        self._forget(move.intent for move in moves if move.next_offset < 0)
         return done
 
+    def _forget(self, failed: Iterable[Intent]) -> None:
+        deletes = [intent.delete() for intent in failed]
+        if deletes:
+            self._queue.journal.add(deletes)
+            self._queue.journal.changed()
+
     async def _prepared(self, parcel: Parcel) -> _Move:
+        await asyncio.sleep(0)  # a batch takes its time to build
         source, target = parcel.source.partition, parcel.target
         producer_id = await self._new_producer_id()
         intent = Intent(
@@ -228,7 +219,7 @@ class Mover:
         moves, self._unsettled = self._unsettled, []
         done = await self._settle(moves)
         gone = [move for move in moves if move.next_offset < 0]
-        self._queue.journal.add([move.intent.delete() for move in gone])
+        self._forget(move.intent for move in gone)
         return [Moved(move.parcel, None if move in done else move.error) for move in done + gone]
 
     @property
@@ -259,7 +250,7 @@ class Mover:
         target = self._target(intent)
         next_offset = -1 if target is None else await _find(target, intent)
         if target is None or source is None or next_offset < 0:
-            self._queue.journal.add([intent.delete()])
+            self._forget([intent])
             return
         await target.log.durable(next_offset)
         await self._finished(intent.subscriber, source, intent)
@@ -299,14 +290,3 @@ async def _find(target: Partition, intent: Intent) -> int:
 def is_content_refused(error: SparrowError) -> bool:
     """Whether the target refuses a batch for what it holds, so that a smaller one may be taken."""
     return isinstance(error, BadInput) and not isinstance(error, OffsetOutOfRange)
-
-
-def ranges_of(offsets: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Ascending offsets as ranges [first, end)."""
-    ranges: list[tuple[int, int]] = []
-    for offset in offsets:
-        if ranges and ranges[-1][1] == offset:
-            ranges[-1] = (ranges[-1][0], offset + 1)
-        else:
-            ranges.append((offset, offset + 1))
-    return tuple(ranges)

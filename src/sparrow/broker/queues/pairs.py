@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import compress
 from typing import Final
 
 _CHUNK: Final = 512
@@ -67,6 +68,35 @@ class SortedPairs:
             limit -= count
         return popped
 
+    @property
+    def chunks(self) -> int:
+        """How many chunks `sweep` goes through."""
+        return len(self._keys)
+
+    def sweep(self, chunk: int, is_kept: Callable[[int], bool]) -> int:
+        """Take out the pairs of one chunk (0 … `chunks` - 1) whose value is not to be kept; returns how many those were."""
+        keys, values = self._keys[chunk], self._values[chunk]
+        kept = [is_kept(value) for value in values]
+        dropped = kept.count(False)
+        if not dropped:
+            return 0
+        keys[:] = array("q", compress(keys, kept))
+        values[:] = array("q", compress(values, kept))
+        if chunk and len(keys) + len(self._keys[chunk - 1]) <= _CHUNK >> 1:
+            self._keys[chunk - 1] += keys
+            self._values[chunk - 1] += values
+            self._drop_chunk(chunk)
+        elif not keys and len(self._keys) > 1:
+            self._drop_chunk(chunk)
+        return dropped
+
+    def _drop_chunk(self, chunk: int) -> None:
+        del self._keys[chunk]
+        del self._values[chunk]
+        del self._starts[chunk]
+        # What is lower than the first chunk belongs into it.
+        self._starts[0] = _LOWEST
+
     def _insert(self, chunk: int, at: int, key: int, value: int) -> None:
         """Enter a pair at its place, and divide the chunk when it is too full."""
         keys, values = self._keys[chunk], self._values[chunk]
@@ -86,8 +116,4 @@ class SortedPairs:
             del keys[:count]
             del values[:count]
             return
-        del self._keys[0]
-        del self._values[0]
-        del self._starts[0]
-        # What is lower than the first chunk belongs into it.
-        self._starts[0] = _LOWEST
+        self._drop_chunk(0)

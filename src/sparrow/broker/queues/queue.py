@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -25,11 +25,14 @@ from sparrow.base.errors import (
 from sparrow.broker.queues import pages
 from sparrow.broker.queues.definition import SHARE, Definition
 from sparrow.broker.queues.journal import Journal
+from sparrow.broker.queues.ranges import RangeMap
 from sparrow.broker.queues.rates import Rates
 from sparrow.broker.queues.scanner import Scanner
 from sparrow.broker.queues.settlement import Leased, Settlement, Verb
 from sparrow.broker.queues.source import Source
-from sparrow.broker.queues.state import QueueState
+from sparrow.broker.queues.state import ONE_OF, QueueState
+from sparrow.broker.queues.values import DONE
+from sparrow.broker.queues.waiters import Waiters
 from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
@@ -48,9 +51,12 @@ _LOG = logging.getLogger(__name__)
 
 Key = tuple[str, int]
 MAX_LEASE_MS: Final = 43_200_000
+_PURGED: Final = 1 << 16
+"""Records that are purged in one turn of the loop."""
+_PURGED_SINGLY: Final = 1 << 11
+"""… of queues with an order, where each is looked at."""
 _LONGEST_SLEEP_S: Final = 1.0
 """The wall clock may jump: whoever waits for it looks so often."""
-_MAX_TRIES: Final = 100
 
 
 class DeadLetters(Protocol):
@@ -68,11 +74,19 @@ class DeadLetters(Protocol):
 class _Reading(NamedTuple):
     """What was read of what was granted."""
 
-    found: list[tuple[Source, list[tuple[int, int, int]], bytes | memoryview]]
-    """Of each source (first, last, delivery count) of its records, and their batches."""
+    found: list[tuple[Source, list[Grant], bytes | memoryview]]
+    """Of each source what can be handed out, and the batches with it."""
     taken: list[Grant]
     left: list[Grant]
     """What did not fit, or could not be had."""
+
+
+@dataclass(slots=True, eq=False)
+class _Delivery:
+    """What was granted and is not handed out yet."""
+
+    lane: Lane
+    grants: list[Grant]
 
 
 class Queue:
@@ -88,10 +102,12 @@ class Queue:
         self.consumers: dict[str, QueueConsumer] = {}
         self.state = self._new_state(definition)
         self.scanner = self._new_scanner()
+        self.state.is_behind = lambda: not self.scanner.is_idle
         self.journal = Journal(meta, self._collect)
         self._kept_pages: set[str] = set()
         """Keys of the facts that hold pages, so that none is deleted that does not exist."""
-        self._waiters: dict[str, deque[asyncio.Future[None]]] = {name: deque() for name in self.state.lanes}
+        self._waiters = {name: Waiters(self.wake) for name in self.state.lanes}
+        self._deliveries: set[_Delivery] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self.dead_letters: DeadLetters | None = None
@@ -144,7 +160,55 @@ class Queue:
                 self._by_key.pop(source.key, None)
                 self.state.forget_source(source.number)
                 self.journal.add(self._forgotten(source))
+                self.journal.changed()
         self.changed()
+
+    def forgotten(self, topic: str) -> list[Write]:
+        """What deletes the facts of a topic."""
+        return [
+            write
+            for source in self.sources
+            if source.topic == topic and not source.is_gone
+            for write in self._forgotten(source)
+        ]
+
+    def handed_over(self, subscribers: tuple[str, ...]) -> list[Write]:
+        """The facts that a queue of these subscribers begins with: new ones get everything that others have still to do.
+
+        What every subscriber there is has finished stays so; those who are no subscribers any more are forgotten.
+        """
+        names = subscribers or (ONE_OF,)
+        writes: list[Write] = []
+        for source in self.sources:
+            if source.is_gone:
+                continue
+            prefixes = {pages.source_key(self.definition.id, name, *_place(source)) for name in names}
+            writes += [
+                write
+                for write in self._forgotten(source)
+                if write.kind != pages.FAILED and _source_of(write) not in prefixes
+            ]
+            if not all(name in self.state.lanes for name in names):
+                first, kept = self._finished_by_all(source.number)
+                for name in names:
+                    if name not in self.state.lanes:
+                        key = pages.source_key(self.definition.id, name, *_place(source))
+                        writes.append(Put(pages.START, key, pages.encode_start(first)))
+                        writes += [Put(pages.PAGE, f"{key}/{page}", value) for page, value in kept]
+        return writes
+
+    def _finished_by_all(self, source: int) -> tuple[int, list[tuple[int, bytes]]]:
+        """Where the first record is that somebody has not finished, and what is kept of the pages behind it."""
+        lanes = self.state.lanes.values()
+        first = min(lane.starts[source] for lane in lanes)
+        parts = [(first, max(lane.end_of(source) for lane in lanes))]
+        for lane in lanes:
+            parts = [part for a, b in parts for part in lane.finished_in(source, a, b)]
+        finished = RangeMap()
+        for a, b in parts:
+            finished.set(a, b, DONE)
+        encoded = [(page, pages.encode_page(finished.columns(page), {}, 0, 0)) for page in finished.pages()]
+        return first, [(page, value) for page, value in encoded if value is not None]
 
     def _forgotten(self, source: Source) -> list[Write]:
         """What deletes the facts of a source."""
@@ -159,13 +223,15 @@ class Queue:
 
     def starts_to_keep(self, source: Source) -> list[Write]:
         """What makes the starts of a new source known after a restart."""
+        starts = {name: lane.starts[source.number] for name, lane in self.state.lanes.items()}
+        return self.start_facts(source.partition, starts)
+
+    def start_facts(self, partition: Partition, starts: dict[str, int]) -> list[Write]:
+        """What makes known where the lanes begin in a partition."""
+        place = (partition.id.topic_id, partition.id.partition)
         return [
-            Put(
-                pages.START,
-                pages.source_key(self.definition.id, name, *_place(source)),
-                pages.encode_start(lane.starts[source.number]),
-            )
-            for name, lane in self.state.lanes.items()
+            Put(pages.START, pages.source_key(self.definition.id, name, *place), pages.encode_start(start))
+            for name, start in starts.items()
         ]
 
     # ── leasing ───────────────────────────────────────────────────────────────────────────────────
@@ -183,7 +249,8 @@ class Queue:
         """See `QueueConsumer.lease`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
-        for _ in range(_MAX_TRIES):
+        may_take = partial(self._may_take, consumer, sources)
+        while True:
             granted_bytes = max_bytes if memory is None else memory.take(max_bytes)
             try:
                 grants = self._grant(consumer, max_records, max(granted_bytes, 1), sources)
@@ -191,13 +258,14 @@ class Queue:
             finally:
                 if memory is not None:
                     memory.give_back(granted_bytes)
-            if grants:
-                if leased or not wait_ms:
-                    return leased
-                continue
-            if not await self._wait(consumer, deadline - loop.time()):
-                break
-        return []
+            if leased or not wait_ms:
+                return leased
+            if grants:  # they could not be had: others get their turn
+                if loop.time() >= deadline:
+                    return []
+                await asyncio.sleep(0)
+            elif not await self._waiters[consumer.subscriber].wait(may_take, deadline - loop.time()):
+                return []
 
     def _grant(
         self, consumer: QueueConsumer, max_records: int, max_bytes: int, sources: Collection[Key] | None
@@ -237,25 +305,32 @@ class Queue:
     async def _deliver(self, consumer: QueueConsumer, grants: list[Grant], max_bytes: int) -> list[Leased]:
         """Read what was granted, keep that it is leased, then hand it out. What could not be read is ready again."""
         lane = self.state.lanes[consumer.subscriber]
-        pending = grants
+        granted_ms = self.now()[0]
+        delivery = _Delivery(lane, grants)
+        self._deliveries.add(delivery)
         try:
             reading = await self._read(consumer, grants, max_bytes)
-            pending = reading.taken
-            lane.undo(consumer.id, reading.left)
+            delivery.grants = reading.taken
+            lane.undo(reading.left)
             if reading.taken:
                 await self.journal.flushed()
+            if not consumer.is_open:  # or lost its place to another, who would never get them
+                lane.undo(reading.taken)
         except BaseException:
-            lane.undo(consumer.id, pending)
+            lane.undo(delivery.grants)
             self.changed()
             raise
+        finally:
+            self._deliveries.discard(delivery)
         self.changed()
-        if not consumer.is_open:  # it gave everything back meanwhile, or lost its place to another
-            return []
-        lease_ms = self.definition.policy.lease_ms
-        return [
-            Leased(source.topic, source.index, ranges, data, lease_ms)
-            for source, ranges, data in reading.found
-        ]
+        lease_ms = max(1, self.definition.policy.lease_ms - (self.now()[0] - granted_ms))
+        found: list[Leased] = []
+        for source, taken, data in reading.found:
+            # Whatever happened meanwhile: nobody gets what is not leased to him any more.
+            ranges = [(g.first, g.end - 1, g.deliveries) for g in taken if lane.still_leased(g)]
+            if ranges:
+                found.append(Leased(source.topic, source.index, ranges, data, lease_ms))
+        return found
 
     async def _read(self, consumer: QueueConsumer, grants: list[Grant], max_bytes: int) -> _Reading:
         # What is more urgent comes first; of one priority and source by offset, as batches lie in the log.
@@ -273,8 +348,7 @@ class Queue:
             reading.left.extend(left)
             if taken:
                 max_bytes -= sum(map(len, data))
-                ranges = [(grant.first, grant.end - 1, grant.deliveries) for grant in taken]
-                reading.found.append((source, ranges, data[0] if len(data) == 1 else b"".join(data)))
+                reading.found.append((source, taken, data[0] if len(data) == 1 else b"".join(data)))
         return reading
 
     async def _read_source(
@@ -304,7 +378,7 @@ class Queue:
         )
         lane = self.state.lanes[consumer.subscriber]
         now_ms, _ = self.now()
-        for grant in granted:
+        for grant in filter(lane.still_leased, granted):
             runs = lane.leased_runs(consumer.id, grant.source, grant.first, grant.end)
             lane.back(grant.source, runs, now_ms, self.definition.policy.lease_ms, error.text)
 
@@ -312,48 +386,31 @@ class Queue:
         """See `QueueConsumer.wait`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
-        while not self._may_grant(consumer):
-            if not await self._wait(consumer, deadline - loop.time()):
-                return False
-        return True
-
-    def _may_grant(self, consumer: QueueConsumer) -> bool:
+        may_take = partial(self._may_take, consumer, None)
         self.check_open()
         consumer.check_open()
+        while not may_take():
+            if not await self._waiters[consumer.subscriber].wait(may_take, deadline - loop.time()):
+                return False
+            self.check_open()
+            consumer.check_open()
+        return True
+
+    def _may_take(self, consumer: QueueConsumer, sources: Collection[Key] | None) -> bool:
+        """Whether there is something that the consumer could lease now."""
         lane = self.state.lanes[consumer.subscriber]
-        return (
-            not self.definition.is_paused
-            and len(lane.ready) > 0
-            and lane.room(consumer.id, consumer.prefetch) > 0
-        )
-
-    async def _wait(self, consumer: QueueConsumer, timeout_s: float) -> bool:
-        """Until there may be something to lease; False when the time is over."""
-        if timeout_s <= 0:
+        if self.definition.is_paused or not len(lane.ready) or lane.room(consumer.id, consumer.prefetch) <= 0:
             return False
-        loop = asyncio.get_running_loop()
-        waiters = self._waiters[consumer.subscriber]
-        future: asyncio.Future[None] = loop.create_future()
-        waiters.append(future)
-        timer = loop.call_later(timeout_s, _resolve, future)
-        began = loop.time()
-        try:
-            await future
-        finally:
-            timer.cancel()
-            if future in waiters:
-                waiters.remove(future)
-        return loop.time() - began < timeout_s
+        if sources is None:
+            return True
+        return any(self.sources[number].key in sources for _, number, _ in lane.ready.peek())
 
-    def _wake(self) -> None:
-        """Let those look again for whom there may be something, in the order in which they came."""
-        if self.definition.is_paused:
-            return
-        for name, lane in self.state.lanes.items():
-            if len(lane.ready):
-                waiters = self._waiters[name]
-                while waiters:
-                    _resolve(waiters.popleft())
+    def wake(self) -> None:
+        """Let those look again for whom there is something, in the order in which they came."""
+        if not self.definition.is_paused:
+            for name, lane in self.state.lanes.items():
+                if len(lane.ready) and len(self._waiters[name]):
+                    self._waiters[name].wake(len(lane.ready))
 
     def end_consumers(self, refusal: SparrowError) -> None:
         """Close all consumers, and tell them why."""
@@ -363,8 +420,7 @@ class Queue:
     def wake_all(self) -> None:
         """Let everybody who waits look again: something else than records changed."""
         for waiters in self._waiters.values():
-            while waiters:
-                _resolve(waiters.popleft())
+            waiters.wake_all()
 
     # ── settling ──────────────────────────────────────────────────────────────────────────────────
 
@@ -466,7 +522,8 @@ class Queue:
         doomed = self.state.take_doomed()
         if doomed and self.dead_letters is not None:
             self.dead_letters.take(doomed)
-        self._wake()
+        self.scanner.consumed()
+        self.wake()
         if any(lane.dirty for lane in self.state.lanes.values()):
             self.journal.changed()
         self._arm()
@@ -592,6 +649,12 @@ class Queue:
             self._timer.cancel()
         self.wake_all()
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether something is to be kept that was not written yet."""
+        lanes = self.state.lanes.values()
+        return bool(self.state.dirty_failed) or any(lane.dirty or lane.moved_starts for lane in lanes)
+
     def adopt(self, old: Queue) -> None:
         """Take over what is not in the records' state: who consumes, what was counted."""
         self.rates = old.rates
@@ -616,22 +679,38 @@ class Queue:
 
     async def purge(self) -> int:
         """Finish all records that are there and not leased; returns how many. Durable when it returns."""
-        sources = [source for source in self.sources if not source.is_gone]
-        while self.state.tells_ids and not self.scanner.is_idle:
-            await asyncio.sleep(0.001)  # ids of parents must be known before they can be finished
-            self.check_open()
-        ends = [0] * len(self.sources)
-        for source in sources:
-            source.pieces = None
-            ends[source.number] = source.visible_end(committed=self.is_committed_only)
-        count = self.state.purge(ends)
-        self.changed()
+        ends = {
+            source: source.visible_end(committed=self.is_committed_only)
+            for source in self.sources
+            if not source.is_gone
+        }
+        count = 0
+        for source, end in ends.items():
+            position = min(lane.starts[source.number] for lane in self.state.lanes.values())
+            while position < end and not source.is_gone:
+                stop = self._purged_until(source, position, end)
+                if position < stop:
+                    count += self.state.purge_range(source.number, position, stop)
+                    position = stop
+                    self.changed()
+                await asyncio.sleep(0 if position == stop else 0.001)
+                self.check_open()
         await self.journal.flushed()
         return count
 
+    def _purged_until(self, source: Source, position: int, end: int) -> int:
+        """Where to stop for a turn of the loop."""
+        if self.state.tells_ids:  # ids of parents must be known before they can be finished
+            return min(position + _PURGED_SINGLY, end, self.state.scanned[source.number])
+        source.pieces = None
+        per_turn = _PURGED if self.definition.policy.order == "none" else _PURGED_SINGLY
+        return min(position + per_turn, end)
+
     async def close(self) -> None:
-        """Stop, and keep what is not kept yet."""
+        """Stop, and keep what is not kept yet. What was granted and not handed out is ready again."""
         self.stop()
+        for delivery in self._deliveries:
+            delivery.lane.undo(delivery.grants)
         await self.journal.close()
 
     def forget(self) -> list[Write]:
@@ -661,6 +740,11 @@ class Queue:
         return self.definition.kind == SHARE
 
 
+def _source_of(write: Write) -> str:
+    """The beginning of the keys of a source that the key of a start or page has."""
+    return write.key if write.kind == pages.START else write.key.rpartition("/")[0]
+
+
 def _place(source: Source) -> tuple[uuid.UUID, int]:
     return source.partition.id.topic_id, source.index
 
@@ -678,11 +762,6 @@ def _split(granted: list[Grant], had: int) -> tuple[list[Grant], list[Grant]]:
         taken.append(grant)
         had -= size
     return taken, []
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _answer(

@@ -21,6 +21,7 @@ from sparrow.broker.queues import intents, pages
 from sparrow.broker.queues.definition import DEAD, QUEUE, SHARE, Definition
 from sparrow.broker.queues.policy import TIMESTAMP_PREFIX, QueuePolicy
 from sparrow.broker.queues.queue import Queue
+from sparrow.broker.queues.ranges import RangeMap
 from sparrow.broker.queues.stored import StoredSource, StoredStates
 from sparrow.broker.topic_names import check_topic_name, compile_pattern
 from sparrow.meta.store import ABSENT, Delete, Put
@@ -107,6 +108,14 @@ class Queues:
             queue = self._new(definitions.decode(fact))
             self._queues[queue.name] = queue
             self._restore(queue, states)
+        await self._keep_what_was_cut()
+        topic_ids = {partition.id.topic_id for topic in self._topics for partition in topic.partitions}
+        await self._write_in_parts(states.of_other_topics(topic_ids))
+
+    async def _keep_what_was_cut(self) -> None:
+        """What was known of records that the log lost must be forgotten for good, before others take their offsets."""
+        writing = [queue.journal.flushed() for queue in self._queues.values() if queue.has_changes]
+        await asyncio.gather(*writing, return_exceptions=True)  # the journals try again, and say why
 
     async def _finish_deletions(self) -> None:
         for fact in await self._meta.scan(_DELETED):
@@ -118,9 +127,12 @@ class Queues:
             for kind in (pages.START, pages.PAGE, pages.FAILED, intents.KIND)
             for found in await self._meta.scan(kind, f"{queue_id}/")
         ]
+        await self._write_in_parts(writes)
+        await self._meta.write([Delete(_DELETED, queue_id)])
+
+    async def _write_in_parts(self, writes: Sequence[Write]) -> None:
         for index in range(0, len(writes), 1000):
             await self._meta.write(writes[index : index + 1000])
-        await self._meta.write([Delete(_DELETED, queue_id)])
 
     def _now(self) -> tuple[int, int]:
         return round(self._clock.monotonic() * 1000), self._clock.wall_ms()
@@ -233,6 +245,14 @@ class Queues:
             writes += queue.starts_to_keep(source)
         await self._meta.write(writes)
         self._queues[queue.name] = queue
+        for name in definition.topics:
+            topic = self._topics.find(name)
+            if topic is None or any(
+                each.partition is not topic.partitions[each.index]
+                for each in queue.sources
+                if each.topic == name
+            ):
+                queue.topic_deleted(name)  # meanwhile; maybe there is another of that name already
         self._run(queue)
         return queue
 
@@ -279,17 +299,18 @@ class Queues:
         Raises:
             UnknownQueue, InvalidConfig
         """
-        policy = self.get(name).definition.policy.changed(settings, unset)
-        if "start" in settings:
+        self.get(name).definition.policy.changed(settings, unset)
+        if "start" in settings or "start" in unset:
             raise InvalidArgument("a queue begins only once: `start` cannot be changed any more")
 
         async def change() -> Queue:
             queue = self.get(name)
             definition = replace(queue.definition, policy=queue.definition.policy.changed(settings, unset))
             self._check_dead_letters(definition)
-            await self._meta.write([definition.fact()])
-            if any(getattr(policy, each) != getattr(queue.definition.policy, each) for each in _REBUILT_FOR):
+            new, old = definition.policy, queue.definition.policy
+            if any(getattr(new, each) != getattr(old, each) for each in _REBUILT_FOR):
                 return await self._rebuild(queue, definition)
+            await self._meta.write([definition.fact()])
             queue.redefine(definition)
             return queue
 
@@ -311,18 +332,23 @@ class Queues:
         await self._changes.carry_out(change)
 
     async def _rebuild(self, queue: Queue, definition: Definition) -> Queue:
-        """The same queue with another kind of state, made from what is kept. Consumers go on with the new one."""
-        scanned = {source.partition.id: queue.state.scanned[source.number] for source in queue.sources}
+        """The same queue with another kind of state, made from what is kept. Consumers go on with the new one.
+
+        Raises:
+            DiskFull, StorageFailed: the queue goes on as it was.
+        """
         queue.successor = asyncio.get_running_loop().create_future()
+        failure: SparrowError | None = None
         try:
-            await queue.close()
+            try:
+                await queue.close()
+                # Together: a crash between them would leave subscribers of whom nobody knows where they begin.
+                await self._meta.write([definition.fact(), *queue.handed_over(definition.policy.subscribers)])
+            except SparrowError as error:
+                failure, definition = error, queue.definition
             states = await StoredStates.read(self._meta, self._now(), queue.definition.id)
             new = self._new(definition)
-            states.default_starts = scanned
-            self._queues[queue.name] = new
             self._restore(new, states)
-            writes: list[Write] = [write for source in new.sources for write in new.starts_to_keep(source)]
-            await self._meta.write(writes)
         except BaseException as error:
             self._queues.pop(queue.name, None)
             queue.successor.set_exception(
@@ -330,9 +356,12 @@ class Queues:
             )
             queue.successor.exception()
             raise
+        self._queues[queue.name] = new
         new.adopt(queue)
         queue.successor.set_result(new)
         self._run(new)
+        if failure is not None:
+            raise failure
         return new
 
     async def delete(self, name: str) -> None:
@@ -348,7 +377,6 @@ class Queues:
             await self._meta.write([Delete(definitions.KIND, name), Put(_DELETED, queue_id, b"")])
             del self._queues[name]
             queue.stop()
-            queue.end_consumers(UnknownQueue(f"queue {name!r} was deleted"))
             queue.end_consumers(UnknownQueue(f"queue {name!r} was deleted"))
             await queue.journal.drop()
             await self._remove_facts(queue_id)
@@ -369,15 +397,17 @@ class Queues:
                 return
             definition = replace(queue.definition, topics=(*queue.definition.topics, *new))
             partitions = [each for topic in new for each in self._topics.get(topic).partitions]
-            firsts = {each.id: starts(each) for each in partitions}
+            firsts = [(each, starts(each)) for each in partitions]
             writes: list[Write] = [definition.fact()]
-            added = [self._add(queue, each, firsts[each.id]) for each in partitions]
-            for source in added:
-                writes += queue.starts_to_keep(source)
-            queue.definition = definition
+            for partition, first in firsts:
+                writes += queue.start_facts(partition, dict.fromkeys(queue.state.lanes, first))
             await self._meta.write(writes)
-            for source in added:
-                queue.begin(source)
+            queue.definition = definition
+            for partition, first in firsts:
+                topic = self._topics.find(partition.id.topic)
+                if topic is not None and topic.partitions[partition.id.partition] is partition:
+                    queue.begin(self._add(queue, partition, first))
+            self._grow(queue)
 
         await self._changes.carry_out(change)
 
@@ -392,9 +422,11 @@ class Queues:
             queue = self.get(name)
             kept = tuple(each for each in queue.definition.topics if each != topic)
             definition = replace(queue.definition, topics=kept)
-            await self._meta.write([definition.fact()])
+            # Together: what is known of its records must not be found again when it becomes a source anew.
+            await self._meta.write([definition.fact(), *queue.forgotten(topic)])
             queue.definition = definition
             queue.topic_deleted(topic)
+            await queue.journal.flushed()
 
         await self._changes.carry_out(change)
 
@@ -411,7 +443,10 @@ class Queues:
                 source = queue.source(key)
                 if source is not None:
                     queue.restart_source(source, start)
-            await queue.journal.flushed()
+            if queue.definition.policy.order != "none":  # who waits for whom must be found out anew
+                await self._rebuild(queue, queue.definition)
+            else:
+                await queue.journal.flushed()
 
         await self._changes.carry_out(change)
 
@@ -458,6 +493,21 @@ def _restore_source(queue: Queue, partition: Partition, stored: StoredSource) ->
         lane.restore(source.number, runs)
     for first, stop in stored.failed:
         queue.state.failed[source.number].set(first, min(stop, end), 1)
+    _mark_cut(queue, source, stored, end)
+
+
+def _mark_cut(queue: Queue, source: Source, stored: StoredSource, end: int) -> None:
+    """Have what is known of records behind the end of the log written anew: their offsets will be those of others."""
+    number, bits = source.number, RangeMap.PAGE_BITS
+    for name, lane in queue.state.lanes.items():
+        if stored.starts[name] > end:
+            lane.moved_starts.add(number)
+        for first, stop, _, _ in stored.runs.get(name, ()):
+            if stop > end:
+                lane.dirty.update((number, page) for page in range(first >> bits, (stop - 1 >> bits) + 1))
+    for first, stop in stored.failed:
+        if stop > end:
+            queue.state.dirty_failed.add((number, first >> bits))
 
 
 async def _first_offset(partition: Partition, policy: QueuePolicy) -> int:

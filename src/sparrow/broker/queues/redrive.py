@@ -23,9 +23,10 @@ from sparrow.base.errors import (
     SparrowError,
     UnknownTopic,
 )
-from sparrow.broker.queues.dead_lettering import QueueDeadLetters, cut, packed, readable_records
+from sparrow.broker.queues.dead_lettering import QueueDeadLetters
 from sparrow.broker.queues.deadletters import Content, Origin, maybe_origin, redriven
-from sparrow.broker.queues.mover import is_content_refused, ranges_of
+from sparrow.broker.queues.mover import is_content_refused
+from sparrow.broker.queues.parcels import cut, packed, ranges_of, readable_records
 from sparrow.broker.queues.peeking import record_at
 from sparrow.broker.queues.state import ONE_OF
 from sparrow.broker.queues.values import READY, STATE_MASK, UNKNOWN
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     import uuid
 
     from sparrow.broker.partition import Partition
-    from sparrow.broker.queues.mover import Parcel
+    from sparrow.broker.queues.parcels import Parcel
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.queues import Queues
     from sparrow.broker.queues.source import Source
@@ -48,6 +49,8 @@ _CHUNK_RECORDS: Final = 256
 _CHUNK_BYTES: Final = 512 << 10
 _TURNS_PER_SECOND: Final = 10
 """A limited rate is kept to in steps of a tenth of a second."""
+_SCANNING_TURNS: Final = 1000
+_SCANNING_TURN_S: Final = 0.005
 MAX_PER_SECOND: Final = 1e9
 _Chosen = dict[int, tuple[Origin, Content]]
 """By offset of the letter: what is sent, and whence it came."""
@@ -226,6 +229,8 @@ class _Redrive:
     async def _run(self) -> None:
         try:
             await self._letters.recover()
+            if self._dead.definition.policy.order != "none":
+                await self._until_scanned()
             for source in list(self._dead.sources):
                 if source.topic == self._topic and not source.is_gone:
                     await self._look_through(source)
@@ -234,6 +239,13 @@ class _Redrive:
         except Exception as error:  # noqa: BLE001 - whoever asks how far it is must learn that it is over
             _LOG.exception("redrive of queue %r", self._name)
             self._fail(f"a fault of the broker: {error!r}")
+
+    async def _until_scanned(self) -> None:
+        """What has an order is sent only when its place in that is known. (Behind a very long backlog that takes the consumers.)"""
+        for _ in range(_SCANNING_TURNS):
+            if self._dead.scanner.is_idle:
+                break
+            await asyncio.sleep(_SCANNING_TURN_S)
 
     def _fail(self, why: str) -> None:
         self.progress = replace(self.progress, error=why)

@@ -52,9 +52,10 @@ class RefMap:
     def entries(self) -> Iterator[tuple[int, int]]:
         """All refs with their values, in no order; the map may not be changed meanwhile."""
         for number, page in self._pages.items():
-            for low, value in enumerate(page):
-                if value:
-                    yield number << _BITS | low, value
+            if page.tobytes() != _EMPTY:
+                for low, value in enumerate(page):
+                    if value:
+                        yield number << _BITS | low, value
         for key, value in self._sparse.entries():
             yield ((key + (1 << 63)) * _GATHER & _BITS_64) - 1, value
 

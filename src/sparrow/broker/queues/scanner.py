@@ -53,6 +53,8 @@ class Scanner:
         )
         self._read_bytes = _LOOKED_INTO_BYTES if any(self._interest) else _PLAIN_BYTES
         self._queue: deque[Source] = deque()
+        self._resting: set[Source] = set()
+        """Those that could not be read the last time."""
         self._is_scheduled = False
         self._is_closed = False
         self._is_behind = False
@@ -60,8 +62,8 @@ class Scanner:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that is visible was looked at (or the consumers are far behind)."""
-        return not self._queue
+        """Whether everything that is visible was looked at."""
+        return not self._queue and not self._resting
 
     def add(self, source: Source) -> None:
         """There may be something to look at in this source."""
@@ -73,11 +75,12 @@ class Scanner:
         """The source is gone."""
         source.stop_waiting()
         source.pieces = None
+        self._resting.discard(source)
         if source in self._queue:
             self._queue.remove(source)
 
     def consumed(self) -> None:
-        """Consumers took records: there may be room to look further."""
+        """Fewer records may be ready than were: there may be room to look further."""
         if self._is_behind and self._state.ready < SCAN_AHEAD:
             self._is_behind = False
             self._schedule()
@@ -125,7 +128,13 @@ class Scanner:
         """Try a source again later."""
         source.pieces = None
         self._queue.popleft()
-        asyncio.get_running_loop().call_later(_RETRY_S, self.add, source)
+        self._resting.add(source)
+        asyncio.get_running_loop().call_later(_RETRY_S, self._again, source)
+
+    def _again(self, source: Source) -> None:
+        if source in self._resting:
+            self._resting.discard(source)
+            self.add(source)
 
     def _look_at(self, source: Source) -> None:
         if source.pieces is None and not self._read(source):

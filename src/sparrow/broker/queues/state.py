@@ -30,6 +30,8 @@ from sparrow.broker.queues.values import (
     READY,
     SOURCE_SHIFT,
     STATE_MASK,
+    UNKNOWN,
+    count_of,
 )
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 ONE_OF: Final = ""
 """The lane of a queue of competing consumers."""
 _CHECKED_AT_ONCE: Final = 10_000
+_LOOK_AGAIN_MS: Final = 500
 _FOLLOWS: Final = "a parent was not handled"
 _ENDED: Final = (MOVING, DONE)
 
@@ -78,8 +81,10 @@ class QueueState:
             if policy.order == "parented"
             else None
         )
-        self._wait_timers = Timers()
+        self._wait_timers = Timers(self._parents.is_waiting if self._parents is not None else None)
         """Monotonic: when a record has waited long enough for a parent that nobody has seen."""
+        self.is_behind: Callable[[], bool] = lambda: False
+        """Whether there is more in the logs than was found by now: a parent that is missing may be there."""
         self.lanes = {
             subscriber: self._new_lane(policy, has_dead_letters, jitter)
             for subscriber in policy.subscribers or (ONE_OF,)
@@ -123,8 +128,14 @@ class QueueState:
             if passed == offset:
                 break
             offset = passed
-        self.scanned[source] = max(self.scanned[source], min(offset, end))
+        self._scanned_to(source, min(offset, end))
         return min(offset, end)
+
+    def _scanned_to(self, source: int, end: int) -> None:
+        self.scanned[source] = max(self.scanned[source], end)
+        if self.policy.order == "key":
+            for lane in self.lanes.values():
+                lane.scanned_to(source, self.scanned[source])
 
     @staticmethod
     def _finished_until(lane: Lane, source: int, offset: int, end: int) -> int:
@@ -169,7 +180,7 @@ class QueueState:
                 self._gap(source, next_first, each.offset)
                 self._enter(source, each, wall_ms, blocked=False)
             self._gap(source, facts[-1].offset + 1 if facts else first, end)
-        self.scanned[source] = max(end, self.scanned[source])
+        self._scanned_to(source, end)
         self._settle_parents()
 
     def _gap(self, source: int, first: int, end: int) -> None:
@@ -202,7 +213,9 @@ class QueueState:
             failed = bool(self.failed[source].get(facts.offset))
             self._free(parents.add_finished(ref, facts.message_id, failed=failed))
             return
-        admission = parents.add(ref, facts.message_id, facts.parents)
+        # Before it was delivered its parents were finished; the log may not keep them any more.
+        was_delivered = any(count_of(lane.value_at(source, facts.offset)) for lane in self.lanes.values())
+        admission = parents.add(ref, facts.message_id, () if was_delivered else facts.parents)
         if admission is Admission.WAITS:
             self._wait_timers.add(now_ms + self.policy.parent_wait_ms, ref)
         self._enter(source, facts, wall_ms, blocked=admission is Admission.WAITS)
@@ -271,13 +284,21 @@ class QueueState:
             if not parents.is_waiting(ref):
                 continue
             if parents.missing(ref):
+                if self.is_behind():
+                    self._wait_timers.add(now_ms + _LOOK_AGAIN_MS, ref)
+                    continue
                 self._doom(ref, PARENT_MISSING, "a parent did not appear in time")
             else:
                 suspects.append(ref)
                 self._wait_timers.add(now_ms + max(self.policy.parent_wait_ms, 1000), ref)
-        if suspects:
-            for ref in parents.in_cycle(suspects):
-                self._doom(ref, PARENT_CYCLE, "it is its own ancestor, or a descendant of one that is")
+        if suspects or parents.is_searching:
+            self._doom_cycles(suspects)
+
+    def _doom_cycles(self, suspects: Iterable[int]) -> None:
+        parents = self._parents
+        assert parents is not None
+        for ref in parents.in_cycle(suspects):
+            self._doom(ref, PARENT_CYCLE, "it is its own ancestor, or a descendant of one that is")
 
     # ── time ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -289,12 +310,15 @@ class QueueState:
             due = self._wait_timers.next_time()
             if due is not None and due <= now_ms:
                 self._check_waiting(now_ms)
+            elif self._parents.is_searching:
+                self._doom_cycles(())
             self._settle_parents()
 
     def next_times(self) -> tuple[int | None, int | None]:
         """(monotonic, wall) time at which to call `tick` again at the latest; None: no need."""
         times = [lane.next_times() for lane in self.lanes.values()]
-        times.append((self._wait_timers.next_time(), None))
+        is_searching = self._parents is not None and self._parents.is_searching
+        times.append((0 if is_searching else self._wait_timers.next_time(), None))
         return (
             min((now for now, _ in times if now is not None), default=None),
             min((wall for _, wall in times if wall is not None), default=None),
@@ -308,17 +332,21 @@ class QueueState:
             self._settle_parents()
 
     def purge(self, ends: list[int]) -> int:
-        """Finish everything before `ends` (of each source) that is not leased; returns how many records were scanned or not, at most."""
-        count = 0
-        for source, end in enumerate(ends):
-            unscanned = max(0, end - self.scanned[source])
-            for lane in self.lanes.values():
-                lane.enter_plain(source, self.scanned[source], end)
-            self.scanned[source] = max(self.scanned[source], end)
-            discarded = [lane.discard(source, lane.starts[source], end) for lane in self.lanes.values()]
-            count += max(discarded, default=unscanned)
+        """Finish everything before `ends` (of each source) that is not leased; returns how many records these were, at most."""
+        return sum(self.purge_range(source, 0, end) for source, end in enumerate(ends))
+
+    def purge_range(self, source: int, first: int, end: int) -> int:
+        """Finish the records [first, end) of a source that are not leased; returns how many these were, at most.
+
+        What was not scanned yet, before `end`, is taken for records.
+        """
         for lane in self.lanes.values():
-            lane.ready.clear()
+            lane.enter_plain(source, self.scanned[source], end)
+        self._scanned_to(source, end)
+        count = max(lane.discard(source, first, end) for lane in self.lanes.values())
+        for lane in self.lanes.values():
+            if not lane.counts[READY]:
+                lane.ready.clear()
         self._settle_parents()
         return count
 
@@ -326,15 +354,19 @@ class QueueState:
         """Retention took the records before `log_start`, done or not."""
         scanned = self.scanned[source]
         for lane in self.lanes.values():
-            unseen = max(0, log_start - max(scanned, lane.starts[source]))
-            lane.tally.lost += unseen
             if lane.starts[source] >= log_start:
                 continue
-            lane.enter_gap(source, max(scanned, lane.starts[source]), log_start)
+            unseen = max(scanned, lane.starts[source])
+            lane.tally.lost += sum(
+                end - first
+                for first, end, value in lane.maps[source].runs(unseen, log_start)
+                if value == UNKNOWN
+            )
+            lane.enter_gap(source, unseen, log_start)
             lane.tally.lost += lane.discard(
                 source, lane.starts[source], log_start, (READY, LEASED, DELAYED, BLOCKED, MOVING)
             )
-        self.scanned[source] = max(scanned, log_start)
+        self._scanned_to(source, log_start)
         if self._parents is not None:
             self._settle_parents()
             self._parents.forget(source, log_start)
@@ -346,10 +378,8 @@ class QueueState:
 
     def forget_source(self, source: int) -> None:
         """The partition is gone, and with it its records; nobody waits for them."""
-        end = self.scanned[source]
         for lane in self.lanes.values():
-            lane.discard(source, lane.starts[source], end, (READY, LEASED, DELAYED, BLOCKED, MOVING))
-            lane.ready.clear(source)
+            lane.forget_source(source)
         self._settle_parents()
 
     def reconfigure(self, policy: QueuePolicy, *, has_dead_letters: bool) -> None:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from sparrow.broker.queues import pages
+from sparrow.meta.store import Delete
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Mapping
 
     from sparrow.broker.queues.pages import KeptRun
-    from sparrow.meta.store import MetaStore
+    from sparrow.meta.store import MetaStore, Write
     from sparrow.storage.store import LogId
 
 
@@ -35,8 +35,6 @@ class StoredStates:
         self._starts: dict[str, int] = {}
         self._pages: dict[str, list[tuple[str, list[KeptRun]]]] = {}
         self._failed: dict[str, list[tuple[str, list[tuple[int, int]]]]] = {}
-        self.default_starts: Mapping[LogId, int] = {}
-        """Where a lane begins that is not known yet (a subscriber that was just added)."""
 
     @classmethod
     async def read(cls, meta: MetaStore, now: tuple[int, int], queue_id: uuid.UUID | None = None) -> Self:
@@ -62,12 +60,24 @@ class StoredStates:
             states._failed.setdefault(source, []).append((fact.key, failed))
         return states
 
+    def of_other_topics(self, topic_ids: set[uuid.UUID]) -> list[Write]:
+        """What deletes the facts of topics that do not exist: a crash kept them from being deleted with their topic."""
+        known = {each.hex for each in topic_ids}
+        writes: list[Write] = [
+            Delete(pages.START, key) for key in self._starts if key.split("/")[-2] not in known
+        ]
+        for kind, sources in ((pages.PAGE, self._pages), (pages.FAILED, self._failed)):
+            for source, found in sources.items():
+                if source.split("/")[-2] not in known:
+                    writes += [Delete(kind, key) for key, _ in found]
+        return writes
+
     def take(self, queue_id: uuid.UUID, log_id: LogId, lanes: tuple[str, ...]) -> StoredSource | None:
         """What is known of a source; None: it never was one."""
         found = StoredSource()
         for lane in lanes:
             key = pages.source_key(queue_id, lane, log_id.topic_id, log_id.partition)
-            start = self._starts.get(key, self.default_starts.get(log_id))
+            start = self._starts.get(key)
             if start is None:
                 return None
             found.starts[lane] = start

@@ -5,13 +5,15 @@ in order from the beginning, at the cost of two binary searches when one is adde
 when its time comes near: no call takes longer because of how many timers there are, or how they are spread. Rejected: a heap
 (130 bytes per entry), and buckets of coarser and coarser time, whose refinement is work in bursts, just when records are due.
 
-A timer is not cancelled: its owner looks, when it fires, whether the item still waits for it.
+A timer is not cancelled: its owner looks, when it fires, whether the item still waits for it. So that timers for a time far away do
+not pile up whose items are long gone, their owner is asked now and then which are still wanted.
 
 Pure: the clock is the caller's and may jump in either direction.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from sparrow.broker.queues.pairs import SortedPairs
@@ -20,14 +22,30 @@ DUE_AT_ONCE: Final = 10_000
 """How many timers fire in one call unless told otherwise: about two milliseconds of work."""
 
 
+_SWEPT_FROM: Final = 16_384
+"""So few timers are not worth a look."""
+_ADDED: Final = 256
+_SWEPT: Final = 4
+"""Chunks that are looked at each time when so many timers were added, while there are too many: half a millisecond or so."""
+
+
 class Timers:
-    """Items (signed 64-bit integers) that wait for their times (ms of any clock). The same item may wait several times."""
+    """Items (signed 64-bit integers) that wait for their times (ms of any clock). The same item may wait several times.
 
-    __slots__ = ("_length", "_pairs")
+    Args:
+        is_wanted: whether an item still waits for a timer; those of others may be forgotten before they fire.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_added", "_is_wanted", "_length", "_pairs", "_swept", "_swept_from")
+
+    def __init__(self, is_wanted: Callable[[int], bool] | None = None) -> None:
         self._pairs = SortedPairs()
         self._length = 0
+        self._is_wanted = is_wanted
+        self._added = 0
+        self._swept = 0
+        """The chunk that is looked at next."""
+        self._swept_from = _SWEPT_FROM
 
     def __len__(self) -> int:
         return self._length
@@ -36,6 +54,22 @@ class Timers:
         """Have the item fire at a time; one in the past fires with the next `pop_due`."""
         self._pairs.add(time_ms, item)
         self._length += 1
+        self._added += 1
+        if self._added >= _ADDED:
+            self._added = 0
+            if self._is_wanted is not None and self._length > self._swept_from:
+                self._sweep(self._is_wanted)
+
+    def _sweep(self, is_wanted: Callable[[int], bool]) -> None:
+        """Look at a few chunks. When all were looked at, the next round is due when there are twice as many as are left."""
+        for _ in range(_SWEPT):
+            if self._swept >= self._pairs.chunks:
+                self._swept = 0
+                self._swept_from = max(_SWEPT_FROM, 2 * self._length)
+                return
+            chunks = self._pairs.chunks
+            self._length -= self._pairs.sweep(self._swept, is_wanted)
+            self._swept += self._pairs.chunks == chunks
 
     def pop_due(self, now_ms: int, limit: int = DUE_AT_ONCE) -> list[tuple[int, int]]:
         """Take out what is due: (time, item), in order of time, those of equal times in the order in which they were added.

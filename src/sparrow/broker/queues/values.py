@@ -87,6 +87,8 @@ class Mark:
     error: str = ""
     reason: str = ""
     """Why they go to the dead letters (MOVING)."""
+    timer_ms: int = 0
+    """When a timer for `due_ms` fires, maybe too early; 0: there is none."""
     records: int = 0
     """How many have it now."""
     pieces: list[tuple[int, int, int]] = field(default_factory=list)

@@ -13,6 +13,7 @@ A queue is a resource of type GROUP by its name, as a share group is in Kafka: t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidArgument, NotAuthorized, QueueExists, StaleMember
@@ -288,10 +289,8 @@ class QueueVerbs:
             UnknownQueue, InvalidArgument, NotAuthorized
         """
         if create and self.registry.find(name) is None:
-            try:
+            with suppress(QueueExists):  # made by another at the same time
                 await self.create(name, principal=principal)
-            except QueueExists:
-                pass  # made by another at the same time
         queue = self.registry.get(name)
         self._require_reading(principal, queue)
         if subscriber not in queue.state.lanes:

@@ -210,6 +210,8 @@ class QueueChannel:
             while (consumer := self._consumer) is not None and not self._is_over:
                 # In this order: else all channels that wait would lease, although the first fills the connection.
                 await consumer.wait(MAX_WAIT_MS)
+                if self._credit <= 0 or not self._session.may_deliver():
+                    consumer.pass_on()
                 await self._wait_for_room(needs_credit=True)
                 limit = min(self._credit, MAX_RECORDS_AT_ONCE)
                 leased = await self._lease(consumer, limit, self._max_deliver_bytes)
@@ -233,6 +235,8 @@ class QueueChannel:
                 if leased or left_s <= 0:
                     break
                 await consumer.wait(round(left_s * 1000) or 1)
+                if not self._session.may_deliver():
+                    consumer.pass_on()
             self._pulling = None
             self._tell(m.LeaseDone(head.ref, self._deliver(leased, head.ref)))
         except Exception as error:  # noqa: BLE001 - the channel ends, not the broker

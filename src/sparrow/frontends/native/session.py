@@ -242,6 +242,10 @@ class Session:
         """Charge the client's quota; over it, `wait_to_deliver` waits."""
         self._throttle.delivered(self.principal, self.client_name, size_bytes)
 
+    def may_deliver(self) -> bool:
+        """Whether the connection takes data, and the client's quota allows it."""
+        return self.can_write and self._throttle.may_deliver()
+
     async def wait_to_deliver(self) -> None:
         """Until the client's quota lets something be delivered."""
         await self._throttle.wait_to_deliver()

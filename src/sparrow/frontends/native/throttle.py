@@ -75,6 +75,10 @@ class Throttle:
             throttle_ms = self._quotas.record(QuotaKind.FETCH, principal, client, size_bytes)
             self._deliver_from = asyncio.get_running_loop().time() + throttle_ms / 1000
 
+    def may_deliver(self) -> bool:
+        """Whether something may be delivered now."""
+        return self._deliver_from <= asyncio.get_running_loop().time()
+
     async def wait_to_deliver(self) -> None:
         """Until something may be delivered."""
         if self._deliver_from:

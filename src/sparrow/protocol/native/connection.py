@@ -23,6 +23,7 @@ from sparrow.base.errors import (
     ConnectionLost,
     FrameTooLarge,
     InternalError,
+    InvalidArgument,
     Overloaded,
     ProtocolError,
     UnsupportedVersion,
@@ -390,6 +391,7 @@ class Connection:
         Raises:
             ConnectionLost: the connection is closed.
             FrameTooLarge: the frame is over the limit that the broker told, or over that of its type; nothing was queued.
+            InvalidArgument: it has a number over 64 bits, or text that is no Unicode; nothing was queued.
             InternalError: the peer may not get such a frame now: a bug of the caller.
         """
         kind = _KIND_OF[type(head)]
@@ -431,7 +433,10 @@ class Connection:
             raise InternalError(
                 f"{codec.name} is sent {'with' if batches is not None else 'without'} batches."
             )
-        payload = _encode_head(head)
+        try:
+            payload = _encode_head(head)
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise InvalidArgument(f"{codec.name} cannot be sent: {error}") from None
         if len(payload) > codec.max_bytes:
             raise _payload_too_large(codec, len(payload))
         try:

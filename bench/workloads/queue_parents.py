@@ -1,0 +1,134 @@
+"""Parented queues: how fast a long chain and a wide graph drain, published so that children come before their parents, and what a waiting message costs.
+
+A chain allows for one message at a time: each is leased, kept, acknowledged and kept before the next may go. What the wire and the disk take is in that; the
+state machine alone is the row beside it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+
+import uvloop
+
+import sparrow
+from bench.results import Measurement, Target
+from bench.server import Server, server
+from bench.workloads.queue_sizes import MAX_RUNS, until, warmed
+from sparrow.broker.queues.facts import PIECE_RECORDS, Facts
+from sparrow.broker.queues.policy import QueuePolicy
+from sparrow.broker.queues.state import ONE_OF, QueueState
+from sparrow.client.client import Client
+from sparrow.client.queue import Queue
+
+POLICY = {"order": "parented", "lease_ms": 600_000, "parent_wait_ms": 3_600_000}
+LEASE = 5_000
+KEPT = "lease and ack each on stable storage"
+
+Message = tuple[int, list[int]]
+"""Its number, and those of its parents."""
+
+
+def chain(count: int) -> list[Message]:
+    """Each has the one before it as its parent; the last comes first."""
+    return [(n, [n - 1] if n else []) for n in reversed(range(count))]
+
+
+def graph(count: int) -> list[Message]:
+    """Up to three parents each, anywhere before it; shuffled."""
+    dice = random.Random(1)
+    messages = [
+        (n, sorted({dice.randrange(n) for _ in range(dice.randint(0, 3))} if n else [])) for n in range(count)
+    ]
+    dice.shuffle(messages)
+    return messages
+
+
+def drained(runs: int, scale: float) -> list[Measurement]:
+    """A chain and a graph, through the client and in the state machine."""
+    count = round(100_000 * scale)
+    rows = []
+    for name, messages in (("chain", chain(count)), ("graph", graph(count))):
+        what = f"queue: parented {name} of {count:,}"
+        client = Measurement(f"{what}, drained by a client", "msg/s", Target(20_000), KEPT)
+        alone = Measurement(f"{what}, drained in the state machine", "msg/s", Target(20_000), "in memory")
+        memory = Measurement("… memory of an unfinished message", "B", Target(100, at_least=False))
+        for _ in range(min(runs, MAX_RUNS)):
+            alone.runs.append(count / _in_state(messages))
+            with server("--default-partitions", "1") as running:
+                seconds, grown = uvloop.run(
+                    _through_client(running, messages, LEASE if name == "graph" else 1)
+                )
+            client.runs.append(count / seconds)
+            memory.runs.append(grown / count)
+        rows += [client, alone, memory]
+    return rows
+
+
+async def _through_client(running: Server, messages: Sequence[Message], at_once: int) -> tuple[float, float]:
+    """(seconds that it took to drain, bytes that the broker grew by while all waited)."""
+    async with sparrow.connect(running.url) as client, client.queue("q") as queue:
+        await client.admin.create_queue("q", policy=POLICY, partitions=1)
+        await warmed(client, queue)
+        before = running.rss_bytes()
+        await _publish(client, messages)
+        await until(queue, lambda statistics: statistics.unfinished == len(messages))
+        grown = running.rss_bytes() - before
+        began = time.perf_counter()
+        await (_drain_chain(queue, messages) if at_once == 1 else _drain_graph(queue, messages))
+        return time.perf_counter() - began, grown
+
+
+async def _publish(client: Client, messages: Sequence[Message]) -> None:
+    async with client.producer(acks="all") as producer:
+        for number, parents in messages:
+            await producer.send(
+                "q", b"%d" % number, message_id=f"m-{number}", parents=[f"m-{each}" for each in parents]
+            )
+
+
+async def _drain_chain(queue: Queue, messages: Sequence[Message]) -> None:
+    """Pushed and acknowledged one by one."""
+    expected = 0
+    async for job in queue:
+        if job.value != b"%d" % expected:
+            raise RuntimeError(f"{job.value!r} came before {expected}")
+        job.ack_nowait()
+        expected += 1
+        if expected == len(messages):
+            break
+    await queue.flush()
+
+
+async def _drain_graph(queue: Queue, messages: Sequence[Message]) -> None:
+    """Leased in batches; no child before its parents."""
+    parents_of = dict(messages)
+    done: set[int] = set()
+    while len(done) < len(messages):
+        jobs = await queue.lease(LEASE, wait_s=10)
+        numbers = [int(value or b"") for value in jobs.values]
+        for number in numbers:
+            if not done.issuperset(parents_of[number]):
+                raise RuntimeError(f"{number} came before its parents")
+        await jobs.ack()
+        done.update(numbers)
+
+
+def _in_state(messages: Sequence[Message]) -> float:
+    """Seconds that the state machine takes to lease and finish all."""
+    state = QueueState("q", QueuePolicy(order="parented"), has_dead_letters=False)
+    source = state.add_source(0, {ONE_OF: 0})
+    for first in range(0, len(messages), PIECE_RECORDS):
+        facts = [
+            Facts(first + n, 0, message_id=number + 1, parents=tuple(each + 1 for each in parents))
+            for n, (number, parents) in enumerate(messages[first : first + PIECE_RECORDS])
+        ]
+        state.found(source, first, first + len(facts), facts, now_ms=0, wall_ms=0)
+    lane = state.lanes[ONE_OF]
+    began = time.perf_counter()
+    while lane.unfinished:
+        for grant in lane.grant("c", LEASE, now_ms=0, wall_ms=0, lease_ms=30_000):
+            lane.acknowledge(source, lane.leased_runs("c", source, grant.first, grant.end))
+        state.settled()
+    return time.perf_counter() - began

@@ -1,0 +1,218 @@
+"""Queues at work: publisher and consumer in processes of their own, at once; beside RabbitMQ and Redis Streams in the same run.
+
+Each client is the best that Python has for its broker. `bytes only` are clients written here that make nothing of what they get: the most that can be had
+from those brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import sparrow
+from bench.pace import Quantiles, quantiles
+from bench.peers import rabbitmq, redis
+from bench.race import OURS, Contender, Round, against_best, client, race
+from bench.results import Measurement, Target
+from bench.together import Role
+
+KEPT = "publish, lease and ack each on stable storage before they are answered (group commit)"
+VALUE = b"m" * 100
+LEASE = 5_000
+WINDOW = 5_000
+"""Of RabbitMQ: how many messages are not confirmed yet, and its prefetch."""
+ACK_EVERY = 500
+PIPELINE = 1_000
+WORKERS, PREFETCH = 8, 100
+BACKLOG = 1_000
+"""How far the publishers run ahead of what is confirmed, beside workers that take one message at a time."""
+RATE = 2_000
+
+
+def _make_queue(url: str, name: str) -> None:
+    async def make() -> None:
+        async with sparrow.connect(url) as connected:
+            await connected.admin.create_queue(name, partitions=1)
+
+    asyncio.run(make())
+
+
+def _make_quorum(port: int, name: str) -> None:
+    client("amqp").make(port, name, "quorum")
+
+
+def _make_classic(port: int, name: str) -> None:
+    client("amqp").make(port, name, "classic")
+
+
+def _make_stream(port: int, name: str) -> None:
+    client("redis").make(port, name)
+
+
+# ── batches ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _our_batches(url: str, queue: str, count: int) -> list[Role]:
+    ours = client("sparrow")
+    return [
+        partial(ours.publish, url, queue, VALUE, count),
+        partial(ours.consume_batches, url, queue, count, LEASE),
+    ]
+
+
+def _amqp_batches(library: str, port: int, queue: str, count: int) -> list[Role]:
+    theirs = client(library)
+    return [
+        partial(theirs.publish, port, queue, VALUE, count, WINDOW),
+        partial(theirs.consume, port, queue, count, WINDOW, ACK_EVERY),
+    ]
+
+
+def _redis_batches(suffix: str, port: int, queue: str, count: int) -> list[Role]:
+    theirs = client("redis")
+    return [
+        partial(getattr(theirs, f"publish{suffix}"), port, queue, VALUE, count, PIPELINE),
+        partial(getattr(theirs, f"consume{suffix}"), port, queue, count, PIPELINE),
+    ]
+
+
+_PIKA, _BYTES = partial(_amqp_batches, "pika"), partial(_amqp_batches, "amqp")
+_BATCHES = (
+    Contender(OURS, "", KEPT, _make_queue, _our_batches),
+    Contender("RabbitMQ", "quorum queue, pika", rabbitmq.QUORUM, _make_quorum, _PIKA, 0.1),
+    Contender("RabbitMQ", "quorum queue, bytes only", rabbitmq.QUORUM, _make_quorum, _BYTES, 0.2),
+    Contender("RabbitMQ", "classic queue, pika", rabbitmq.CLASSIC, _make_classic, _PIKA, 0.1),
+    Contender("RabbitMQ", "classic queue, bytes only", rabbitmq.CLASSIC, _make_classic, _BYTES, 0.2),
+    Contender("Redis", "redis-py", redis.DURABILITY, _make_stream, partial(_redis_batches, ""), 0.2),
+    Contender("Redis", "bytes only", redis.DURABILITY, _make_stream, partial(_redis_batches, "_bytes"), 0.5),
+)
+
+
+def batches(runs: int, scale: float) -> list[Measurement]:
+    """Publish, lease and acknowledge in batches, all three at once."""
+    name = "queue: 100 B, publish + lease + ack in batches"
+    return _rates(name, _BATCHES, runs, round(1_000_000 * scale), Target(150_000))
+
+
+# ── one by one ────────────────────────────────────────────────────────────────────────────────────
+
+
+def _our_singles(url: str, queue: str, count: int) -> list[Role]:
+    ours = client("sparrow")
+    return [
+        partial(ours.publish, url, queue, VALUE, count),
+        partial(ours.consume_singly, url, queue, count, WORKERS, PREFETCH),
+    ]
+
+
+def _our_worker(url: str, queue: str, count: int) -> list[Role]:
+    ours = client("sparrow")
+    return [
+        partial(ours.publish, url, queue, VALUE, count),
+        partial(ours.work, url, queue, count, WORKERS, PREFETCH),
+    ]
+
+
+def _aio_pika_singles(port: int, queue: str, count: int) -> list[Role]:
+    return [
+        partial(client("amqp").publish, port, queue, VALUE, count, BACKLOG),
+        partial(client("aio_pika").consume_singly, port, queue, count, WORKERS, PREFETCH),
+    ]
+
+
+def _pika_singles(port: int, queue: str, count: int) -> list[Role]:
+    return [
+        partial(client("amqp").publish, port, queue, VALUE, count, BACKLOG),
+        partial(client("pika").consume, port, queue, count, PREFETCH, 1),
+    ]
+
+
+def _redis_singles(port: int, queue: str, count: int) -> list[Role]:
+    theirs = client("redis")
+    return [
+        partial(theirs.publish_bytes, port, queue, VALUE, count, BACKLOG),
+        partial(theirs.consume_singly, port, queue, count, WORKERS, PREFETCH),
+    ]
+
+
+_SINGLES = (
+    Contender(OURS, "client.worker", KEPT, _make_queue, _our_worker),
+    Contender(OURS, "each task waits for its ack", KEPT, _make_queue, _our_singles),
+    Contender("RabbitMQ", "quorum queue, aio-pika", rabbitmq.QUORUM, _make_quorum, _aio_pika_singles, 0.25),
+    Contender("RabbitMQ", "quorum queue, pika", rabbitmq.QUORUM, _make_quorum, _pika_singles, 0.25),
+    Contender("Redis", "redis-py asyncio", redis.DURABILITY, _make_stream, _redis_singles, 0.2),
+)
+
+
+def singly(runs: int, scale: float) -> list[Measurement]:
+    """Eight workers, a prefetch of 100, and each message acknowledged by itself; published at the same time."""
+    name = "queue: 100 B, 8 workers, prefetch 100, each acknowledged by itself"
+    return _rates(name, _SINGLES, runs, round(100_000 * scale), Target(20_000))
+
+
+def _rates(
+    name: str, contenders: tuple[Contender, ...], runs: int, count: int, target: Target
+) -> list[Measurement]:
+    results = race(contenders, runs, count)
+    rows = {each: results[each].row(name, "msg/s", each, lambda r: r.rate) for each in contenders}
+    rows[contenders[0]].target = target
+    best = against_best("… of the fastest peer's rate", "ahead of each", rows, more_is_better=True)
+    return [*rows.values(), best]
+
+
+# ── latency ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _our_workers(url: str, queue: str, count: int) -> list[Role]:
+    ours = client("sparrow")
+    return [
+        partial(ours.publish_at_rate, url, queue, RATE, count),
+        partial(ours.work_late, url, queue, count),
+    ]
+
+
+def _amqp_workers(library: str, port: int, queue: str, count: int) -> list[Role]:
+    return [
+        partial(client("amqp").publish_at_rate, port, queue, RATE, count),
+        partial(client(library).work_late, port, queue, count),
+    ]
+
+
+def _redis_workers(port: int, queue: str, count: int) -> list[Role]:
+    theirs = client("redis")
+    return [
+        partial(theirs.publish_at_rate, port, queue, RATE, count),
+        partial(theirs.work_late, port, queue, count),
+    ]
+
+
+_PIKA_WORKER, _BYTES_WORKER = partial(_amqp_workers, "pika"), partial(_amqp_workers, "amqp")
+_WORKERS = (
+    Contender(OURS, "client.worker", KEPT, _make_queue, _our_workers),
+    Contender("RabbitMQ", "quorum queue, pika", rabbitmq.QUORUM, _make_quorum, _PIKA_WORKER),
+    Contender("RabbitMQ", "quorum queue, bytes only", rabbitmq.QUORUM, _make_quorum, _BYTES_WORKER),
+    Contender("Redis", "redis-py", redis.DURABILITY, _make_stream, _redis_workers),
+)
+
+
+def latency(runs: int, scale: float) -> list[Measurement]:
+    """From the time at which a message was due to be published to the worker's function; each is acknowledged."""
+    results = race(_WORKERS, runs, round(RATE * max(3.0, 10 * scale)))
+    quantiles_of = {
+        contender: [_quantiles(each) for each in found.rounds] for contender, found in results.items()
+    }
+    measured = []
+    for word, pick, limit in (("p50", 0, 1.5), ("p99", 1, 5.0)):
+        name = f"queue: publish to worker at {RATE:,} msg/s, {word}"
+        rows = {each: results[each].row(name, "ms", each, lambda _: 0.0) for each in _WORKERS}
+        for contender, row in rows.items():
+            row.runs = [each[pick] for each in quantiles_of[contender]]
+        rows[_WORKERS[0]].target = Target(limit, at_least=False)
+        best = against_best(f"… {word}, of the quickest peer's", "ahead of each", rows, more_is_better=False)
+        measured += [*rows.values(), best]
+    return measured
+
+
+def _quantiles(each: Round) -> Quantiles:
+    return quantiles(each.spans[-1].found)
