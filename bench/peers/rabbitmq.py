@@ -15,8 +15,8 @@ from pathlib import Path
 from bench.peers.daemon import NotInstalled, daemon, directory
 from bench.server import free_port
 
-QUORUM = "quorum queue, confirmed after the fsync of its log; acks are not confirmed"
-CLASSIC = "durable classic queue (version 2), persistent, confirmed after its sync; acks are not confirmed"
+QUORUM = "publish confirmed after fsync; acks never confirmed"
+CLASSIC = "durable, persistent; publish confirmed after fsync; acks never"
 _INSTALL = "rabbitmq-server is not installed (Debian: apt-get install rabbitmq-server)"
 _SERVERS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")
 """Debian's wrapper in the path changes to another user; the script behind it does not."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.peers.daemon import NotInstalled, daemon, directory
 from bench.server import free_port
 
-DURABILITY = "appendfsync always: publish and XACK answered after the fsync"
+DURABILITY = "appendfsync always: publish and XACK after fsync"
 _INSTALL = "redis-server is not installed (Debian: apt-get install redis-server)"
 
 

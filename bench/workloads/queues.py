@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import sparrow
 from bench.pace import Quantiles, quantiles
 from bench.peers import rabbitmq, redis
 from bench.race import OURS, Contender, Round, against_best, client, race
 from bench.results import Measurement, Target
-from bench.together import Role
 
-KEPT = "publish, lease and ack each on stable storage before they are answered (group commit)"
+if TYPE_CHECKING:
+    from bench.together import Role
+
+KEPT = "publish, lease and ack on stable storage (group commit)"
 VALUE = b"m" * 100
 LEASE = 5_000
 WINDOW = 5_000

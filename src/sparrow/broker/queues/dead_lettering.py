@@ -220,6 +220,7 @@ class QueueDeadLetters:
                 self._rest([piece], error.text)
                 continue
             self._again(piece.key, left)
+            await asyncio.sleep(0)  # to write them took its time
             target = topic.partition(source.index % len(topic.partitions))
             made = list(packed(piece.subscriber, source, letters, target, is_single=piece.is_single))
             room -= sum(parcel.size_bytes for parcel in made)

@@ -539,7 +539,7 @@ class Lane:
         for first, end, value in runs:
             mark = self.marks[value >> MARK_SHIFT]
             if mark.records == end - first:
-                mark.due_ms = due_ms
+                mark.due_ms, mark.kept = due_ms, None
                 self._time(value >> MARK_SHIFT)
                 self._touch(source, first, end)
                 continue

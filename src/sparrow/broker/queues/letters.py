@@ -51,6 +51,7 @@ async def write_letters(
             raise
         _LOG.warning("a dead letter of queue %r has no content: %s", queue.name, error.text)
         records, broken, had = {}, ranges, 1
+    await asyncio.sleep(0)  # to read took its time
     covered, left = cut(ranges, had)
     letters = await _written(queue, subscriber, source, covered, records=records, broken=broken, style=style)
     return letters, left

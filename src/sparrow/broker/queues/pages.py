@@ -15,8 +15,9 @@ a page of which all is finished is deleted.
 
 Columns, because a page of thousands of runs is then written by a few calls of C.
 
-The end of a lease is kept as wall time and as the time that remained; whichever is shorter holds after a restart, so that a clock that
-jumped meanwhile can end a lease early, but never make it longer.
+The end of a lease is kept as wall time and as the time that remained when it was written first; whichever is shorter holds after a
+restart, so that a clock that jumped meanwhile can end a lease early, but never make it longer than it was at the beginning. A mark is
+written with every page that has records of it, so it is encoded once.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def encode_page(
         now_ms: monotonic.
     """
     starts, values = columns
-    kept_marks: list[_Mark] = []
+    kept_marks: list[msgspec.Raw] = []
     numbers: dict[int, int] = {0: -1}
     kinds = [_NOT_KEPT]
     codes: dict[int, int] = {}
@@ -121,13 +122,13 @@ def encode_page(
         number = value >> MARK_SHIFT
         if number not in numbers:
             numbers[number] = len(kept_marks)
-            kept_marks.append(_kept_mark(marks[number], now_ms, wall_ms))
+            kept_marks.append(msgspec.Raw(_kept_mark(marks[number], now_ms, wall_ms)))
         codes[value] = len(kinds)
         kinds.append((value & BELOW_MARK, numbers[number]))
     if len(kinds) == 1:
         return None
     runs = array("H", map(codes.__getitem__, values))
-    return _encode(_Page(VERSION, kept_marks, kinds, _bytes(starts), _bytes(runs)))
+    return _encode([VERSION, kept_marks, kinds, _bytes(starts), _bytes(runs)])
 
 
 def _bytes(numbers: array[int]) -> bytes:
@@ -145,12 +146,22 @@ def _numbers(data: bytes) -> array[int]:
     return numbers
 
 
-def _kept_mark(mark: Mark, now_ms: int, wall_ms: int) -> _Mark:
-    remaining_ms = max(0, mark.due_ms - now_ms) if mark.due_ms else 0
-    due_wall_ms = wall_ms + remaining_ms if mark.due_ms else 0
-    return _Mark(
-        mark.consumer, mark.first_ms, mark.last_ms, due_wall_ms, remaining_ms, mark.error, mark.reason
-    )
+def _kept_mark(mark: Mark, now_ms: int, wall_ms: int) -> bytes:
+    if mark.kept is None:
+        remaining_ms = max(0, mark.due_ms - now_ms) if mark.due_ms else 0
+        due_wall_ms = wall_ms + remaining_ms if mark.due_ms else 0
+        mark.kept = _encode(
+            _Mark(
+                mark.consumer,
+                mark.first_ms,
+                mark.last_ms,
+                due_wall_ms,
+                remaining_ms,
+                mark.error,
+                mark.reason,
+            )
+        )
+    return mark.kept
 
 
 def decode_page(fact: Fact, page: int, now_ms: int, wall_ms: int) -> list[KeptRun]:

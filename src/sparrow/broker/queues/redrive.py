@@ -271,13 +271,16 @@ class _Redrive:
             looked_at, left = cut(ranges, had)
             position = left[0][0] if left else ranges[-1][1]
             records, _ = readable_records(data, source)
+            await asyncio.sleep(0)  # to read took its time
             letters = [
                 records[offset]
                 for first, stop in looked_at
                 for offset in range(first, stop)
                 if offset in records
             ]
-            await self._send(source, await self._chosen(letters))
+            chosen = await self._chosen(letters)
+            await asyncio.sleep(0)
+            await self._send(source, chosen)
 
     def _free(self, source: Source, position: int, end: int) -> list[tuple[int, int]]:
         """Where the next letters are that nobody has leased, nor was sent before."""

@@ -94,6 +94,9 @@ class Mark:
     pieces: list[tuple[int, int, int]] = field(default_factory=list)
     """(source, first, end): where those that have it lie, and maybe others."""
 
+    kept: bytes | None = None
+    """Its stored form, once it was stored; whoever changes the mark forgets it."""
+
     def add(self, source: int, first: int, end: int) -> None:
         """These have it from now on."""
         self.records += end - first

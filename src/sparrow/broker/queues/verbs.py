@@ -205,16 +205,19 @@ class QueueVerbs:
         states: Sequence[str] = ("ready", "leased", "delayed", "blocked"),
         subscriber: str = "",
         skip: int = 0,
+        max_bytes: int = peeking.MAX_BYTES,
         principal: Principal = ANONYMOUS,
     ) -> list[Peeked]:
-        """Records of a queue as they stand; nothing changes.
+        """Records of a queue as they stand; nothing changes. See `peeking.peek`.
 
         Raises:
             UnknownQueue, InvalidArgument, NotAuthorized
         """
         queue = self.registry.get(name)
         self._require_reading(principal, queue)
-        return await peeking.peek(queue, max_records, states, subscriber, skip)
+        return await peeking.peek(
+            queue, max_records, states, subscriber=subscriber, skip=skip, max_bytes=max_bytes
+        )
 
     # ── sending dead letters back ─────────────────────────────────────────────────────────────────
 

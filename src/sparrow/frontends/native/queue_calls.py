@@ -107,15 +107,16 @@ async def _purge(to: Caller, a: Named) -> Any:
 
 
 async def _peek(to: Caller, a: PeekQueue) -> Any:
+    limit_bytes = int(to.frontend.limits.max_frame_bytes * PEEK_SHARE_OF_FRAME)
     found = await to.broker.queues.peek(
         a.name,
         a.max_records,
         states=a.states,
         subscriber=a.subscriber,
         skip=a.skip,
+        max_bytes=limit_bytes,
         principal=to.principal,
     )
-    limit_bytes = int(to.frontend.limits.max_frame_bytes * PEEK_SHARE_OF_FRAME)
     return {"records": _within(limit_bytes, found)}
 
 
