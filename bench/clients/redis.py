@@ -48,7 +48,8 @@ def publish(port: int, stream: str, value: bytes, count: int, window: int, start
 def consume(port: int, stream: str, count: int, size: int, start: Start) -> Span:
     """Reads of at most `size`; the acknowledgement of one goes out with the next read."""
     client = redis.Redis(port=port)
-    watch, seen, ids = None, 0, []
+    watch, seen = None, 0
+    ids: list[bytes] = []
     while seen < count + 1:
         pipeline = client.pipeline(transaction=False)
         if ids:
@@ -210,7 +211,8 @@ def work_late(port: int, stream: str, count: int, start: Start) -> Span:
     """Looks how late each message is; its XACK goes out with the next read; found: the latencies in seconds."""
     client = redis.Redis(port=port)
     times: list[float] = []
-    watch, ids = None, []
+    watch: Stopwatch | None = None
+    ids: list[bytes] = []
     while len(times) < count + 1:
         pipeline = client.pipeline(transaction=False)
         if ids:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Coroutine
 from typing import Any
@@ -35,6 +36,26 @@ async def _publish(url: str, queue: str, value: bytes, count: int, start: Start)
         watch = Stopwatch(start)
         for _ in range(count):
             await send(queue, value)
+        await producer.flush()
+        return watch.span()
+
+
+def publish_varied(url: str, queue: str, count: int, start: Start) -> Span:
+    """Messages of 60 to 140 bytes with keys: no two neighbours alike, so that no short cut of the codecs applies."""
+    return uvloop.run(_publish_varied(url, queue, count, start))
+
+
+async def _publish_varied(url: str, queue: str, count: int, start: Start) -> Span:
+    dice = random.Random(1)
+    values = [b"m" * dice.randint(60, 140) for _ in range(1000)]
+    keys = [b"key-%d" % dice.randrange(10_000) for _ in range(997)]
+    async with sparrow.connect(url) as client, client.producer(acks="all") as producer:
+        await producer.send(queue, values[0], key=keys[0])
+        await producer.flush()
+        send = producer.send
+        watch = Stopwatch(start)
+        for i in range(count):
+            await send(queue, values[i % 1000], key=keys[i % 997])
         await producer.flush()
         return watch.span()
 

@@ -16,7 +16,7 @@ import uvloop
 import sparrow
 from bench.results import Measurement, Target
 from bench.server import Server, server
-from bench.workloads.queue_sizes import MAX_RUNS, until, warmed
+from bench.workloads.queue_sizes import MAX_RUNS, until
 from sparrow.broker.queues.facts import PIECE_RECORDS, Facts
 from sparrow.broker.queues.policy import QueuePolicy
 from sparrow.broker.queues.state import ONE_OF, QueueState
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sparrow.client.client import Client
     from sparrow.client.queue import Queue
 
-POLICY = {"order": "parented", "lease_ms": 600_000, "parent_wait_ms": 3_600_000}
+POLICY: dict[str, str | int] = {"order": "parented", "lease_ms": 600_000, "parent_wait_ms": 3_600_000}
 LEASE = 5_000
 KEPT = "lease and ack each on stable storage"
 
@@ -64,7 +64,7 @@ def drained(runs: int, scale: float) -> list[Measurement]:
             with server("--default-partitions", "1") as running:
                 rate, grown = uvloop.run(_through_client(running, messages, at_once))
             client.runs.append(rate)
-            memory.runs.append(grown / count)
+            memory.runs.append(grown)
         rows += [client, alone, memory]
     return rows
 
@@ -75,18 +75,27 @@ def _drained_of(count: int) -> int:
 
 
 async def _through_client(running: Server, messages: Sequence[Message], at_once: int) -> tuple[float, float]:
-    """(messages per second, bytes that the broker grew by while all waited)."""
+    """(messages per second, bytes that the broker grew by for each while all waited)."""
     async with sparrow.connect(running.url) as client, client.queue("q") as queue:
         await client.admin.create_queue("q", policy=POLICY, partitions=1)
-        await warmed(client, queue)
+        # What the broker had in reserve is used up by the first ones.
+        first = len(messages) // 5
+        await _publish(client, messages[:first])
+        await _until_known(queue, messages[:first])
         before = running.rss_bytes()
-        await _publish(client, messages)
-        await until(queue, lambda statistics: statistics.unfinished == len(messages))
-        grown = running.rss_bytes() - before
+        await _publish(client, messages[first:])
+        await _until_known(queue, messages)
+        grown = (running.rss_bytes() - before) / (len(messages) - first)
         drained = _drained_of(len(messages)) if at_once == 1 else len(messages)
         began = time.perf_counter()
         await (_drain_chain(queue, drained) if at_once == 1 else _drain_graph(queue, messages))
         return drained / (time.perf_counter() - began), grown
+
+
+async def _until_known(queue: Queue, messages: Sequence[Message]) -> None:
+    """The broker has looked at all: those that have parents wait for them."""
+    blocked = sum(1 for _, parents in messages if parents)
+    await until(queue, lambda statistics: statistics.blocked == blocked)
 
 
 async def _publish(client: Client, messages: Sequence[Message]) -> None:
@@ -120,8 +129,9 @@ async def _drain_graph(queue: Queue, messages: Sequence[Message]) -> None:
         for number in numbers:
             if not done.issuperset(parents_of[number]):
                 raise RuntimeError(f"{number} came before its parents")
-        await jobs.ack()
+        jobs.ack_nowait()
         done.update(numbers)
+    await queue.flush()
 
 
 def _in_state(messages: Sequence[Message]) -> float:

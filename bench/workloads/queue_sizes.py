@@ -118,11 +118,10 @@ async def _million(running: Server, count: int) -> Sequence[float]:
         await publish(client, "q", count)
         await until(queue, lambda statistics: statistics.ready == count)
         look()
-        batches = []
-        while sum(map(len, batches)) < count:
-            batches.append(await queue.lease(LEASE, wait_s=10))
+        jobs: list[sparrow.Job] = []
+        while len(jobs) < count:
+            jobs += (await queue.lease(LEASE, wait_s=10)).jobs
         look()
-        jobs = [job for batch in batches for job in batch.jobs]
         random.Random(1).shuffle(jobs)
         await _acknowledge(queue, jobs[: count // 2])
         look()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.queues.work import Work, ack, settle, take, values
 
-from sparrow.base.errors import LeasedByAnother, LeaseExpired, NotLeased
+from sparrow.base.errors import InvalidArgument, LeasedByAnother, LeaseExpired, NotLeased
 from sparrow.broker.queues.settlement import Settlement, Verb
 
 
@@ -180,3 +180,18 @@ async def test_a_consumer_that_is_full_does_not_keep_others_asleep(work: Work) -
     assert [record.value for record in await waiting[1]] == [b"b"]
     waiting[0].cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_queues_of_any_name_are_found_by_patterns(work: Work) -> None:
+    for name in ("mails/eu", "mails/us", "größe [1]", "x"):
+        await work.broker.queues.create(name, ["jobs"], {"dead_letter_topic": None})
+
+    def found(pattern: str) -> list[str]:
+        return [each.name for each in work.broker.queues.listing(pattern)]
+
+    assert found("mails/*") == ["mails/eu", "mails/us"]
+    assert found("größe [?]") == ["größe [1]"]
+    assert found("[x]") == []
+    assert found("*" * 255) == ["größe [1]", "mails/eu", "mails/us", "x"]
+    with pytest.raises(InvalidArgument, match="256 characters"):
+        found("*" * 256)

@@ -77,7 +77,9 @@ async def test_a_start_behind_a_log_that_lost_its_tail_is_moved_back(work: Work,
     assert [r.value for r in await take(one)] == [b"new 3", b"new 4", b"new 5"]
 
 
-async def test_after_a_restart_an_earlier_message_of_a_key_waits_for_the_one_that_is_in_flight(work: Work) -> None:
+async def test_after_a_restart_an_earlier_message_of_a_key_waits_for_the_one_that_is_in_flight(
+    work: Work,
+) -> None:
     await work.create("jobs", order="key", lease_ms=60_000)
     at = work.clock.wall_ms() + 5000
     await work.publish("jobs", [b"a1"], keys=[b"a"], headers=[("deliver-at", b"%d" % at)])

@@ -1,6 +1,9 @@
 """The engine's state machine against a simple model: all verbs, time that passes and jumps, crashes in between."""
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -10,7 +13,7 @@ from hypothesis.stateful import (
 )
 from tests.queues.model import Message, Model
 
-from sparrow.base.errors import NotLeased
+from sparrow.base.errors import LeaseExpired, NotLeased
 from sparrow.broker.queues import pages
 from sparrow.broker.queues.facts import Facts
 from sparrow.broker.queues.lane import Doomed
@@ -55,6 +58,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.starts = [0] * SOURCES
         self.delivered_after_ack = 0
         self.ids = 0
+        self.grants = []
+        """Everything that was granted since the last crash."""
         self.state = self.make()
         for _ in range(SOURCES):
             self.state.add_source(0, {"": 0})
@@ -142,6 +147,7 @@ class QueueMachine(RuleBasedStateMachine):
         if self.policy.prefetch:
             assert room <= self.policy.prefetch - len(self.model.holding(consumer))
         grants = self.lane.grant(consumer, limit, now_ms=self.now_ms, wall_ms=self.wall_ms, lease_ms=1000)
+        self.grants += grants
         got = [(g.source, offset) for g in grants for offset in range(g.first, g.end)]
         counts = {(g.source, offset): g.deliveries for g in grants for offset in range(g.first, g.end)}
         assert len(set(got)) == len(got)
@@ -259,6 +265,65 @@ class QueueMachine(RuleBasedStateMachine):
             self.lane.put_back(message.source, [(message.offset, message.offset + 1)])
             message.state, message.end = "ready", ""
 
+    @rule(data=st.data())
+    def undo(self, data) -> None:
+        """A grant was not delivered: what is still leased by it is ready as before; later leases are left alone."""
+        self.tick()
+        if not self.grants:
+            return
+        grant = data.draw(st.sampled_from(self.grants))
+        for offset in range(grant.first, grant.end):
+            value = self.lane.value_at(grant.source, offset)
+            if STATES[value & STATE_MASK] == "leased" and value >> 15 == grant.mark:
+                message = self.model.messages[grant.source, offset]
+                message.count -= 1
+                message.state = "ready"
+        self.lane.undo([grant])
+        self.state.settled()
+
+    @rule(consumer=st.sampled_from(CONSUMERS), data=st.data())
+    def settle_an_earlier_delivery(self, consumer, data) -> None:
+        self.tick()
+        message = self.pick(data, consumer)
+        if message is not None and message.count > 1:
+            place = (message.source, message.offset, message.offset + 1)
+            with pytest.raises(LeaseExpired):
+                self.lane.leased_runs(consumer, *place, message.count - 1)
+
+    @rule(source=st.integers(0, SOURCES - 1), data=st.data())
+    def retention_takes_the_oldest(self, source, data) -> None:
+        if self.policy.order == "parented":  # who waits for what the log does not keep any more is tested elsewhere
+            return
+        self.tick()
+        log_start = data.draw(st.integers(0, len(self.published[source])))
+        self.state.lost(source, log_start)
+        self.scanned[source] = max(self.scanned[source], log_start)
+        for message in self.published[source][:log_start]:
+            self.model.over(message, "done", message.end or "lost")
+            self.model.messages[message.place] = message
+
+    @rule(source=st.integers(0, SOURCES - 1), data=st.data())
+    def administrator_moves_a_source(self, source, data) -> None:
+        self.tick()
+        own = [m for m in self.model.messages.values() if m.source == source]
+        if self.policy.order == "parented" or any(m.state in {"leased", "moving"} for m in own):
+            return
+        start = data.draw(st.integers(0, self.scanned[source]))
+        self.state.restart_source(source, start)
+        self.scanned[source] = start
+        for message in own:
+            self.model.over(message, "done", message.end or "moved")
+        for message in own:
+            if message.offset >= start:
+                message.state, message.end, message.count, message.consumer = "unseen", "", 0, ""
+                del self.model.messages[message.place]
+
+    @rule(backoff_ms=st.sampled_from([0, 500]), prefetch=st.sampled_from([0, 2, 3]))
+    def policy_changes(self, backoff_ms, prefetch) -> None:
+        self.policy = replace(self.policy, backoff_ms=backoff_ms, prefetch=prefetch)
+        self.model.policy = self.policy
+        self.state.reconfigure(self.policy, has_dead_letters=self.has_dead_letters)
+
     @rule()
     def dead_letters_are_written(self) -> None:
         for _, doomed in self.state.take_doomed():
@@ -294,6 +359,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.keep()
         self.now_ms += down_ms
         self.wall_ms += down_ms
+        self.grants = []
         self.state = self.make()
         self.scanned = []
         for source in range(SOURCES):

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pytest
 from tests.queues.work import Work, ack, records, settle, take
 
-from sparrow.base.errors import StaleMember, UnknownQueue
+from sparrow.base.errors import LeaseExpired, StaleMember, UnknownQueue
 from sparrow.broker.queues import scanner
-from sparrow.broker.queues.settlement import Verb
+from sparrow.broker.queues.settlement import Settlement, Verb
 from sparrow.broker.queues.values import LEASED, READY
 
 
@@ -210,16 +210,17 @@ async def test_a_purge_leaves_what_is_leased_alone(work: Work, order: str) -> No
     assert work.statistics("jobs").unfinished == 0
 
 
-async def test_a_record_goes_to_who_takes_it_though_another_was_told_of_it_first(work: Work) -> None:
+async def test_a_record_that_one_consumer_was_told_of_and_passes_on_goes_to_another(work: Work) -> None:
     await work.create("jobs")
     idle, eager = await work.consumer("jobs"), await work.consumer("jobs")
-    told = asyncio.create_task(idle.wait(20_000))  # as a door does that has no room yet, and then does not take it
+    told = asyncio.create_task(idle.wait(20_000))
     await asyncio.sleep(0)
     leasing = asyncio.create_task(eager.lease(10, wait_ms=20_000))
     await asyncio.sleep(0)
     await work.publish("jobs", [b"1"])
     async with asyncio.timeout(10):
         assert await told
+        idle.pass_on()
         assert [r.value for r in records(await leasing)] == [b"1"]
 
 
@@ -235,3 +236,22 @@ async def test_a_message_whose_time_is_over_while_it_is_leased_expires_when_it_c
     await settle(one, Verb.RETURN, taken[1:])
     assert await take(one, wait_ms=0) == []
     assert work.statistics("jobs").expired == 2
+
+
+@pytest.mark.parametrize("verb", [Verb.ACK, Verb.NACK, Verb.REJECT, Verb.EXTEND, Verb.RETURN])
+async def test_what_is_said_of_a_lease_that_ended_does_not_concern_the_next_one(
+    work: Work, verb: Verb
+) -> None:
+    """It crosses the record on its way to the same consumer."""
+    await work.create("jobs", lease_ms=1000)
+    await work.publish("jobs", [b"1"])
+    one = await work.consumer("jobs")
+    await take(one)
+    work.pass_time(1.1)
+    taken = await take(one)
+    (error,) = await one.settle([Settlement(verb, "jobs", 0, 0, 0, delivery=1)])
+    assert isinstance(error, LeaseExpired)
+    assert work.statistics("jobs").leased == 1
+    (error,) = await one.settle([Settlement(Verb.ACK, "jobs", 0, 0, 0, delivery=2)])
+    assert error is None
+    assert len(taken) == 1

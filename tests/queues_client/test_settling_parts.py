@@ -54,7 +54,7 @@ class Reports:
 def part(
     offset: int, outcome: object = None, *, verb: int = ACK, last: int | None = None, text: str = ""
 ) -> Part:
-    return (verb, "t", 0, -1, text), offset, offset if last is None else last, outcome
+    return (verb, "t", 0, -1, text, 0), offset, offset if last is None else last, outcome
 
 
 KEYS = st.tuples(
@@ -63,16 +63,17 @@ KEYS = st.tuples(
     st.integers(0, 1),
     st.sampled_from([-1, 0, 500]),
     st.sampled_from(["", "oops"]),
+    st.integers(0, 2),
 )
 
 
 @given(st.lists(st.tuples(KEYS, st.integers(0, 60)), max_size=80, unique=True))
 def test_ranges_say_what_was_said_of_each_offset_and_no_more(
-    said: list[tuple[tuple[int, str, int, int, str], int]],
+    said: list[tuple[tuple[int, str, int, int, str, int], int]],
 ) -> None:
     statements = composed([(key, offset, offset, None) for key, offset in said], 1, 0.0)
     found = [
-        ((s.verb, s.topic, s.partition, s.delay_ms, s.text), offset)
+        ((s.verb, s.topic, s.partition, s.delay_ms, s.text, s.delivery), offset)
         for statement in statements
         for s in statement.settlements
         for first, last in s.ranges

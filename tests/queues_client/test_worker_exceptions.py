@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 
 import sparrow.testing
+from sparrow.client.blocking import BlockingJob
 from sparrow.client.client import Client
 from sparrow.client.job import Job
 from sparrow.protocol.native.messages import SettleVerb
@@ -73,6 +74,62 @@ async def test_a_call_is_cancelled_when_its_time_is_up_however_it_is_written(
     async with working(fake_client):
         await until(lambda: fake.done == [0])
     assert said(fake, SettleVerb.NACK)[0].text == "TimeoutError: the function did not return within 0.05 s"
+
+
+@pytest.mark.parametrize("wrong", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+async def test_what_ends_a_thread_ends_no_worker(
+    fake: FakeBroker, fake_client: Client, wrong: BaseException
+) -> None:
+    fake.add(b"bad", b"good")
+
+    @fake_client.worker("jobs")
+    def handle(job: BlockingJob) -> None:
+        if job.value == b"bad" and job.delivery_count < 3:
+            raise wrong
+
+    async with working(fake_client) as task:
+        await until(lambda: sorted(fake.done) == [0, 1])
+        assert not task.done()
+    assert len(said(fake, SettleVerb.NACK)) == 2
+
+
+async def test_an_async_function_may_end_the_program_and_the_others_are_ended_first(
+    fake: FakeBroker, fake_client: Client
+) -> None:
+    fake.add(b"exit", b"other")
+    others: list[str] = []
+
+    @fake_client.worker("jobs", concurrency=2)
+    async def handle(job: Job) -> None:
+        if job.value == b"exit":
+            await until(lambda: others)
+            raise SystemExit(3)
+        others.append("begun")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            others.append("cancelled")
+
+    with pytest.raises(SystemExit) as ended:
+        await fake_client.run_workers()
+    assert ended.value.code == 3
+    assert others == ["begun", "cancelled"]
+    assert [nack.text for nack in said(fake, SettleVerb.NACK)] == ["SystemExit: 3"]
+    assert fake.held == []
+
+
+def test_workers_in_threads_end_the_program_that_waits_for_them() -> None:
+    with sparrow.testing.broker() as broker, sparrow.sync.connect(broker.url) as client:
+        client.publish("fatal", b"one")
+
+        @client.worker("fatal")
+        async def handle(job: Job) -> None:
+            raise SystemExit(5)
+
+        with pytest.raises(SystemExit) as ended:
+            client.run_workers()
+        assert ended.value.code == 5
+        assert client.queue("fatal").statistics().ready == 1
 
 
 def test_a_message_that_ends_its_program_reaches_the_delivery_limit() -> None:

@@ -187,6 +187,10 @@ async def test_a_redrive_that_makes_no_sense_is_refused(work: Work) -> None:
     await work.create("jobs", dead_letter_topic=None)
     with pytest.raises(InvalidArgument, match="no dead letters"):
         await work.broker.queues.redrive("jobs")
+    await work.create("lost")
+    await dead(work, "lost", [b"a"])
+    with pytest.raises(InvalidArgument, match="where dead letters lie"):
+        await work.broker.queues.redrive("lost.dead")
     await work.create("more")
     for wrong in ({"max_records": -1}, {"per_second": -1}, {"per_second": float("nan")}):
         with pytest.raises(InvalidArgument, match="negative"):

@@ -37,7 +37,8 @@ async def test_push_leases_what_is_there_and_what_comes(broker: Broker, client: 
     assert answer.consumer_id
     assert (answer.lease_ms, answer.prefetch, answer.subscriber) == (5000, 0, "")
     head = await client.expect(m.Leased, CHANNEL)
-    assert (head.ref, head.topic, head.partition, head.lease_ms) == (-1, QUEUE, 0, 5000)
+    assert (head.ref, head.topic, head.partition) == (-1, QUEUE, 0)
+    assert 0 < head.lease_ms <= 5000
     assert head.ranges == [(0, 1, 1)]
     assert taken_of(head, client.batches) == [(0, b"a", 1), (1, b"b", 1)]
     await filled(broker, b"c")

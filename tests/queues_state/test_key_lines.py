@@ -76,13 +76,43 @@ class Lines(RuleBasedStateMachine):
                 assert self.lines.key_of_head(refs[0]) == key
 
 
-def test_lines_behave_like_a_dictionary_of_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small_structures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idmap, "_FULL", 3)
     monkeypatch.setattr(refmap, "_KEPT", 2)
     monkeypatch.setattr(keys, "_FEW", 1)
+
+
+@pytest.mark.usefixtures("small_structures")
+def test_lines_behave_like_a_dictionary_of_lists() -> None:
     run_state_machine_as_test(
-        Lines, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
+        Lines, settings=settings(max_examples=30, stateful_step_count=40, deadline=None)
     )
+
+
+@pytest.mark.usefixtures("small_structures")
+@pytest.mark.parametrize("seed", range(4))
+def test_lines_behave_like_a_dictionary_of_lists_in_long_runs(seed: int) -> None:
+    chance = random.Random(seed)
+    lines, model = KeyLines(), dict[int, list[int]]()
+    offset = 0
+    for number in range(4_000):
+        grows = number // 500 % 2 == 0
+        if chance.random() < (0.6 if grows else 0.4):
+            offset += chance.choice((1, 1, 1, 300))
+            refs = model.setdefault(chance.choice((1, 1, 1, chance.randint(2, 60))), [])
+            refs.append(chance.randrange(2) * SOURCE + offset)
+            key = next(key for key, each in model.items() if each is refs)
+            assert lines.enter(key, refs[-1]) == (len(refs) == 1)
+        elif model:
+            key = chance.choice(list(model))
+            refs = model[key]
+            assert lines.key_of_head(refs[0]) == key
+            assert lines.leave(refs.pop(0)) == (refs[0] if refs else None)
+            if not refs:
+                del model[key]
+        assert len(lines) == len(model)
+        assert lines.waiting() == sum(map(len, model.values())) - len(model)
 
 
 def test_a_key_whose_head_is_alone_takes_less_than_50_bytes_and_one_in_line_12_more() -> None:

@@ -85,6 +85,24 @@ def test_refs_map_like_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
     check()
 
 
+@pytest.mark.usefixtures("small_shards")
+def test_refs_of_many_sources_in_any_order_map_like_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refmap, "_KEPT", 2)
+    chance = random.Random(8)
+    refs, model = RefMap(), dict[int, int]()
+    for number in range(1, 6_000):
+        ref = chance.randrange(5) << 48 | chance.choice((number, chance.randrange(number)))
+        if ref not in model:
+            refs.put(ref, number)
+            model[ref] = number
+        if chance.random() < 0.4:
+            gone = chance.choice((ref, next(iter(model))))
+            assert refs.pop(gone) == model.pop(gone)
+            assert refs.get(gone) == 0
+    assert dict(refs.entries()) == model
+    assert all(refs.get(ref) == value for ref, value in model.items())
+
+
 def test_refs_that_are_far_apart_cost_little_too() -> None:
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]

@@ -6,9 +6,11 @@ import fnmatch
 import re
 from functools import lru_cache
 
-from sparrow.base.errors import InvalidTopicName
+from sparrow.base.errors import InvalidArgument, InvalidTopicName
 
 MAX_NAME_LENGTH = 249
+MAX_ANY_NAME_LENGTH = 255
+"""Of names that are not those of topics."""
 _ALLOWED = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -48,5 +50,22 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
         raise InvalidTopicName(
             f"the pattern {pattern[:64]!r} may only have A-Z a-z 0-9 . _ - * and ?, {MAX_NAME_LENGTH} at most"
         )
+    return _compiled(pattern)
+
+
+def compile_any_pattern(pattern: str) -> re.Pattern[str]:
+    """The same over names that may have any character, as queues and groups have.
+
+    Raises:
+        InvalidArgument: it is longer than any name.
+    """
+    if len(pattern) > MAX_ANY_NAME_LENGTH:
+        raise InvalidArgument(
+            f"the pattern {pattern[:40]!r}… has {len(pattern)} characters; {MAX_ANY_NAME_LENGTH} are allowed"
+        )
+    return _compiled(pattern)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
     # fnmatch writes each star as an atomic group, so no pattern can make the match explode.
-    return re.compile(fnmatch.translate(pattern))
+    return re.compile(fnmatch.translate(pattern.replace("[", "[[]")))

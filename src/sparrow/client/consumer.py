@@ -203,6 +203,8 @@ class Consumer:
         """
         if self.failure is not None:
             raise repeated(self.failure)
+        if not lease.delivery:
+            key = lease.key_of(key, first, last)
         if self._settling.add((key, first, last, outcome)) and not self._is_flushing:
             self._is_flushing = True
             self.loop.call_soon(self._flush)

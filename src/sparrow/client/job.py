@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 MAX_TEXT: Final = 1000
 """Characters of an error or a reason; what is longer is cut."""
-MAX_DELAY_S: Final = 1e9
+MAX_DELAY_S: Final = 30 * 86_400
+MAX_EXTENSION_S: Final = 43_200
+"""As for the `lease_ms` of a queue."""
 OPEN: Final = -1
 """Not settled."""
 _WORDS: Final = {ACK: "acknowledged", NACK: "nacked", REJECT: "rejected", RETURN: "released"}
@@ -32,18 +34,18 @@ def delay_ms_of(delay_s: float | None) -> int:
     """A delay as the wire has it; None: -1, as the queue's policy says.
 
     Raises:
-        InvalidArgument: negative, or no number.
+        InvalidArgument: negative, more than 30 days, or no number.
     """
     if delay_s is None:
         return -1
     if not 0 <= delay_s <= MAX_DELAY_S:
-        raise InvalidArgument(f"delay_s is {delay_s}; it must be 0 or more seconds")
+        raise InvalidArgument(f"delay_s is {delay_s}; it must be 0 to {MAX_DELAY_S} seconds (30 days)")
     return round(delay_s * 1000)
 
 
 def wire_text(text: str) -> str:
     """An error or a reason as the wire has it: cut, and with escapes for what is no Unicode, as in undecodable file names."""
-    text = text[:MAX_TEXT]
+    text = str(text)[:MAX_TEXT]  # many will say `error=exception`
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -51,12 +53,14 @@ def extension_ms_of(seconds: float | None) -> int:
     """A lease's length as the wire has it; None: -1, the queue's own.
 
     Raises:
-        InvalidArgument: not positive.
+        InvalidArgument: not positive, or more than 12 hours.
     """
     if seconds is None:
         return -1
-    if not 0 < seconds <= MAX_DELAY_S:
-        raise InvalidArgument(f"a lease cannot be extended by {seconds} seconds; it must be more than 0")
+    if not 0 < seconds <= MAX_EXTENSION_S:
+        raise InvalidArgument(
+            f"a lease cannot be extended by {seconds} seconds; it must be more than 0, and at most {MAX_EXTENSION_S}"
+        )
     return max(1, round(seconds * 1000))
 
 

@@ -59,6 +59,7 @@ class Lease:
         "ack_key",
         "data",
         "deadline",
+        "delivery",
         "held_until",
         "is_over",
         "lost",
@@ -99,6 +100,9 @@ class Lease:
         """Whether it ended, or its consumer did."""
         self.lost: list[tuple[int, int]] = []
         """Records of it that were leased once more meanwhile."""
+        counts = {count for _, _, count in head.ranges}
+        self.delivery = counts.pop() if len(counts) == 1 else 0
+        """Which delivery of its records it is; 0: not the same of all."""
         self.ack_key: Key = self.key(ACK)
 
     @property
@@ -108,7 +112,14 @@ class Lease:
 
     def key(self, verb: int, delay_ms: int = -1, text: str = "") -> Key:
         """What is to be said of some of its records."""
-        return verb, self.topic, self.partition, delay_ms, text
+        return verb, self.topic, self.partition, delay_ms, text, self.delivery
+
+    def key_of(self, key: Key, first: int, last: int) -> Key:
+        """What is said of all of it, of the records `first` to `last`: a lease of them that followed is not meant."""
+        for range_first, range_last, count in self.ranges:
+            if range_first <= first and last <= range_last:
+                return (*key[:5], count)
+        return key
 
     # ── records ───────────────────────────────────────────────────────────────────────────────────
 

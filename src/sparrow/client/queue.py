@@ -279,7 +279,7 @@ class Queue:
             raise failures[0].error
 
     def _failed(self, part: Part, error: SparrowError) -> None:
-        (verb, topic, partition, _, _), first, last, _ = part
+        (verb, topic, partition, *_), first, last, _ = part
         failure = SettlementFailure(topic, partition, first, last, verb, error)
         if self._on_failure is None:
             self._failures.append(failure)

@@ -44,8 +44,8 @@ _RANGE_BYTES: Final = 19
 _CHARACTER_BYTES: Final = 4
 """UTF-8 at its longest."""
 
-Key: TypeAlias = "tuple[int, str, int, int, str]"
-"""Verb, topic, partition, delay in ms (-1: by the policy), text: what a `Settlement` says of all its ranges."""
+Key: TypeAlias = "tuple[int, str, int, int, str, int]"
+"""Verb, topic, partition, delay in ms (-1: by the policy), text, which delivery (0: any): what a `Settlement` says of all its ranges."""
 Part: TypeAlias = "tuple[Key, int, int, Any]"
 """Key, first and last offset, and who waits: a future, a `Tally`, None (a failure is reported), or `QUIET`."""
 
@@ -309,13 +309,15 @@ def composed(
     for key, members in items:
         members.sort(key=_first_of)
         for ranges, owners in _ranges(members, is_merged=is_merged):
-            verb, topic, partition, delay_ms, text = key
+            verb, topic, partition, delay_ms, text, delivery = key
             size_bytes = _SETTLEMENT_BYTES + _CHARACTER_BYTES * (len(topic) + len(text))
             size_bytes += _RANGE_BYTES * len(ranges)
             if not statements or len(ranges) > room_ranges or size_bytes > room_bytes:
                 statements.append(Statement(serial, deadline))
                 room_ranges, room_bytes = MAX_RANGES, MAX_STATEMENT_BYTES
-            statements[-1].settlements.append(Settlement(verb, topic, partition, ranges, delay_ms, text))
+            statements[-1].settlements.append(
+                Settlement(verb, topic, partition, ranges, delay_ms, text, delivery)
+            )
             statements[-1].members.append(owners)
             room_ranges -= len(ranges)
             room_bytes -= size_bytes

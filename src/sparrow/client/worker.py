@@ -10,6 +10,7 @@ What becomes of a job is what becomes of its call: it returns, and the job is ac
 its error. `Reject` and `Retry` say more. What the function settled itself is left alone.
 
 - The next job does not wait for the acknowledgement of the last one; an acknowledgement that fails is logged, and its message comes again.
+- SystemExit has failed its job, too (else the message that raises it would come for ever), and is raised by `run_workers`; in a thread it is as any other.
 - The lease is renewed while the function runs, so it may take longer than the lease. What waits in the prefetch is not renewed, and goes back in time.
 - A plain function runs in a thread, with a `BlockingJob`. A thread cannot be interrupted: where its time is up its job is given back, and the thread is
   waited for before it gets another job.
@@ -97,6 +98,14 @@ class WorkerOptions:
             delay_ms_of(self.retry_delay_s)
 
 
+class _ProgramEnds(Exception):
+    """A function raised SystemExit: raised as that where the workers were begun, as in a task of its own it would stop the loop at once."""
+
+    def __init__(self, end: SystemExit) -> None:
+        super().__init__(end)
+        self.end = end
+
+
 class Worker:
     """One function on one queue; it may run again after it has ended. Loop thread only."""
 
@@ -162,8 +171,7 @@ class Worker:
 
     async def _end(self, queue: Queue) -> None:
         self.cancel()
-        if self._runners:
-            await asyncio.wait(self._runners)
+        await _ended(self._runners)
         if self._renewal is not None:
             self._renewal.cancel()
         if self._threads is not None:
@@ -199,10 +207,10 @@ class Worker:
             self._failed(job, error)  # the function cancelled itself
         except (KeyboardInterrupt, GeneratorExit):
             raise  # not the function's doing
-        except BaseException as error:  # a failed call never ends the worker
+        except BaseException as error:  # noqa: BLE001 - a failed call never ends the worker
             self._failed(job, error)
             if isinstance(error, SystemExit):
-                raise
+                raise _ProgramEnds(error) from None
         else:
             self._say(job, job.lease.ack_key)
 
@@ -225,6 +233,9 @@ class Worker:
         finally:
             future.cancel()  # if the worker ends first, nobody waits for it any more
         answer, error = future.result()
+        if isinstance(error, (SystemExit, KeyboardInterrupt, GeneratorExit)):
+            self._failed(job, error)  # they end a thread, not the program
+            return
         if error is not None:
             raise error
         if inspect.isawaitable(answer):
@@ -353,10 +364,12 @@ class Workers:
         tasks = self._tasks = [loop.create_task(worker.run()) for worker in self._workers]
         try:
             await _all_or_first_failure(tasks)
+        except _ProgramEnds as ends:
+            raise ends.end from None
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks)
+            await _ended(tasks)
             self._tasks = []
 
     async def stop(self, grace_s: float) -> None:
@@ -382,6 +395,15 @@ async def _all_or_first_failure(tasks: list[asyncio.Task[None]]) -> None:
     for task in done:
         if not task.cancelled():
             task.result()
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    """Wait until all have ended, however; only the first failure is told."""
+    if tasks:
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()
 
 
 def _is_async(handler: Handler) -> bool:

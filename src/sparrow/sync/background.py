@@ -74,6 +74,7 @@ class Background:
         try:
             loop.run_forever()
         finally:
+            self._is_stopped = True  # also where a callback raised SystemExit
             _cancel_all(loop)
             loop.run_until_complete(loop.shutdown_asyncgens())
             asyncio.set_event_loop(None)

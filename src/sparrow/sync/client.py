@@ -182,13 +182,15 @@ class Client:
         within `grace_s` seconds. Raises as the async `run_workers`."""
         working = self._background.run(self._start_workers())
         try:
-            self._background.run(_until_done(working))
+            end = self._background.run(_until_done(working))
         except KeyboardInterrupt:
             self.stop_workers(grace_s)
             raise
+        if end is not None:
+            raise end
 
-    async def _start_workers(self) -> asyncio.Task[None]:
-        return asyncio.create_task(self._client.run_workers())
+    async def _start_workers(self) -> asyncio.Task[SystemExit | None]:
+        return asyncio.create_task(_worked(self._client))
 
     def stop_workers(self, grace_s: float = 30.0) -> None:
         """Begin nothing new, let what runs finish within `grace_s` seconds, then release it. Returns when all have ended."""
@@ -263,8 +265,17 @@ def connect(
         raise
 
 
-async def _until_done(working: asyncio.Task[None]) -> None:
-    await asyncio.shield(working)
+async def _worked(client: AsyncClient) -> SystemExit | None:
+    """Run the workers. A SystemExit would end this thread; it is for the one that waits."""
+    try:
+        await client.run_workers()
+    except SystemExit as end:
+        return end
+    return None
+
+
+async def _until_done(working: asyncio.Task[SystemExit | None]) -> SystemExit | None:
+    return await asyncio.shield(working)
 
 
 async def _connected(connecting: Connecting) -> AsyncClient:

@@ -500,10 +500,10 @@ def _read_if_settled(family: GroupFamily, group: str) -> Collection[str] | None:
 
 
 def check_group_name(group: str) -> None:
-    """Raise InvalidArgument if the name of a group is empty or too long."""
+    """Raise InvalidArgument if the name of a group (or queue, which is one) is empty or too long."""
     if not 0 < len(group) <= MAX_NAME_CHARACTERS or not group.isprintable():
         raise InvalidArgument(
-            f"{group[:40]!r} is no group: it must have 1 to {MAX_NAME_CHARACTERS} printable characters."
+            f"{group[:40]!r} is no name of a group or queue: it must have 1 to {MAX_NAME_CHARACTERS} printable characters."
         )
 
 

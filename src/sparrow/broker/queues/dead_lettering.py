@@ -136,14 +136,12 @@ class QueueDeadLetters:
 
     def _put_back_restored(self) -> None:
         """A restart ended the redrives."""
-        for key, waiting in list(self._pending.items()):
-            lane, source = self._queue.state.lanes[key[0]], key[1]
-            for page in waiting.pages():
-                for first, end, _ in waiting.page_runs(page):
-                    runs = list(lane.maps[source].runs(first, end))
-                    aside = [(a, b) for a, b, value in runs if lane.is_set_aside(value)]
-                    if aside:
-                        lane.put_back(source, aside)
+        for lane in self._queue.state.lanes.values():
+            for source, runs in enumerate(lane.maps):
+                found = [run for page in runs.pages() for run in runs.page_runs(page)]
+                aside = [(first, end) for first, end, value in found if lane.is_set_aside(value)]
+                if aside:
+                    lane.put_back(source, aside)
         self._queue.changed()
 
     # ── rounds ────────────────────────────────────────────────────────────────────────────────────

@@ -421,8 +421,11 @@ class Lane:
 
     # ── settling ──────────────────────────────────────────────────────────────────────────────────
 
-    def leased_runs(self, consumer: str, source: int, first: int, end: int) -> list[Run]:
+    def leased_runs(self, consumer: str, source: int, first: int, end: int, delivery: int = 0) -> list[Run]:
         """The runs of [first, end), all of which the consumer must have leased (holes between records aside).
+
+        Args:
+            delivery: what their delivery count must be; 0: any.
 
         Raises:
             NotLeased, LeaseExpired, LeasedByAnother
@@ -436,6 +439,10 @@ class Lane:
             if state == LEASED:
                 if self.marks[value >> MARK_SHIFT].consumer != consumer:
                     raise LeasedByAnother(f"the record at offset {run[0]} is leased by another consumer")
+                if delivery and count_of(value) != delivery:
+                    raise LeaseExpired(
+                        f"the lease of the record at offset {run[0]} ended, and the record was delivered again"
+                    )
                 leased.append(run)
             elif state != GAP:
                 mark = self.marks.get(value >> MARK_SHIFT)

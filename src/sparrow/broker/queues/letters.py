@@ -33,7 +33,7 @@ async def write_letters(
 
     Raises:
         CorruptBatch: something of several records cannot be read; ask for each by itself.
-        StorageFailed: the disk cannot read them now.
+        StorageFailed, Overloaded: the disk cannot read them, or keep them, now.
     """
     if source.is_gone:
         return {}, []
@@ -51,8 +51,11 @@ async def write_letters(
             raise
         _LOG.warning("a dead letter of queue %r has no content: %s", queue.name, error.text)
         records, broken, had = {}, ranges, 1
-    await asyncio.sleep(0)  # to read took its time
     covered, left = cut(ranges, had)
+    if not covered:
+        return {}, left
+    # Else, after a loss of power, there might be a letter of a record that never was, and whoever wrote that might write it again.
+    await source.partition.log.durable(covered[-1][1])
     letters = await _written(queue, subscriber, source, covered, records=records, broken=broken, style=style)
     return letters, left
 

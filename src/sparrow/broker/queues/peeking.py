@@ -57,10 +57,11 @@ async def peek(
     """The records that are in one of the states: ready ones in the order in which they will be leased, then the others by offset.
 
     Args:
+        subscriber: one that the queue has.
         max_bytes: about so many bytes of records: fewer records where they are large, but one at least.
 
     Raises:
-        InvalidArgument: no such state or subscriber, too many records, or a negative `skip`.
+        InvalidArgument: no such state, too many records, or a negative `skip`.
     """
     if not 0 < max_records <= MAX_RECORDS:
         raise InvalidArgument(f"peek shows 1 to {MAX_RECORDS} records at a time, not {max_records}")
@@ -71,9 +72,7 @@ async def peek(
         raise InvalidArgument(
             f"there is no state {unknown[0]!r} to peek at; there are {', '.join(PEEKED_STATES)}"
         )
-    lane = queue.state.lanes.get(subscriber)
-    if lane is None:
-        raise InvalidArgument(f"queue {queue.name!r} has no subscriber {subscriber!r}")
+    lane = queue.state.lanes[subscriber]
     wanted = frozenset(STATES.index(state) for state in states)
     places = list(islice(_places(lane, wanted, skip), max_records))
     peeked: list[Peeked] = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -313,7 +314,12 @@ class Queue:
             delivery.grants = reading.taken
             lane.undo(reading.left)
             if reading.taken:
-                await self.journal.flushed()
+                flushed = self.journal.flushed()
+                for synced in _start_syncs(reading):
+                    # A log that cannot be synced says so to its publishers; what it holds can be read and handled all the same.
+                    with suppress(SparrowError):
+                        await synced
+                await flushed
             if not consumer.is_open:  # or lost its place to another, who would never get them
                 lane.undo(reading.taken)
         except BaseException:
@@ -447,7 +453,7 @@ class Queue:
 
     def _settle(self, lane: Lane, consumer: str, each: Settlement, now_ms: int) -> None:
         number = self._source_of(each).number
-        runs = lane.leased_runs(consumer, number, each.first, each.last + 1)
+        runs = lane.leased_runs(consumer, number, each.first, each.last + 1, each.delivery)
         if each.verb == Verb.ACK:
             lane.acknowledge(number, runs)
         elif each.verb == Verb.NACK:
@@ -475,7 +481,8 @@ class Queue:
         lane = self.state.lanes[consumer.subscriber]
         try:
             for each in settlements:
-                lane.leased_runs(consumer.id, self._source_of(each).number, each.first, each.last + 1)
+                number = self._source_of(each).number
+                lane.leased_runs(consumer.id, number, each.first, each.last + 1, each.delivery)
         except SparrowError as error:
             return error
         return None
@@ -747,6 +754,17 @@ def _source_of(write: Write) -> str:
 
 def _place(source: Source) -> tuple[uuid.UUID, int]:
     return source.partition.id.topic_id, source.index
+
+
+def _start_syncs(reading: _Reading) -> list[asyncio.Future[None]]:
+    """Make the records stable that are not yet: else, after a power failure, others could take the places of records that were handled.
+    Nothing to do where each publish waits for its sync (acks=all), or the topic does without."""
+    syncs: list[asyncio.Future[None]] = []
+    for source, taken, _ in reading.found:
+        log, end = source.partition.log, max(grant.end for grant in taken)
+        if source.partition.config.syncs and end > log.durable_offset:
+            syncs.append(log.durable(end))
+    return syncs
 
 
 def _split(granted: list[Grant], had: int) -> tuple[list[Grant], list[Grant]]:

@@ -23,7 +23,7 @@ from sparrow.broker.queues.policy import TIMESTAMP_PREFIX, QueuePolicy
 from sparrow.broker.queues.queue import Queue
 from sparrow.broker.queues.ranges import RangeMap
 from sparrow.broker.queues.stored import StoredSource, StoredStates
-from sparrow.broker.topic_names import check_topic_name, compile_pattern
+from sparrow.broker.topic_names import check_topic_name, compile_any_pattern
 from sparrow.meta.store import ABSENT, Delete, Put
 from sparrow.records.excerpt import Excerpter
 
@@ -84,7 +84,7 @@ class Queues:
 
     def matching(self, pattern: str) -> list[Queue]:
         """Queues whose name matches a pattern (`*` and `?`), by name."""
-        matches = compile_pattern(pattern).match
+        matches = compile_any_pattern(pattern).match
         return [self._queues[name] for name in sorted(self._queues) if pattern == "*" or matches(name)]
 
     def of_topic(self, topic: str) -> list[Queue]:

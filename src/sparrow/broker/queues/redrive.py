@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +25,7 @@ from sparrow.base.errors import (
 )
 from sparrow.broker.queues.dead_lettering import QueueDeadLetters
 from sparrow.broker.queues.deadletters import Content, Origin, maybe_origin, redriven
+from sparrow.broker.queues.definition import DEAD
 from sparrow.broker.queues.mover import is_content_refused
 from sparrow.broker.queues.parcels import cut, packed, ranges_of, readable_records
 from sparrow.broker.queues.peeking import record_at
@@ -105,7 +106,10 @@ class Redrives:
     def __init__(self, registry: Queues, topics: Topics) -> None:
         self._registry = registry
         self._topics = topics
-        self._redrives: dict[uuid.UUID, _Redrive] = {}
+        self._running: dict[uuid.UUID, _Redrive] = {}
+        """By id of the queue."""
+        self._over: dict[uuid.UUID, RedriveProgress] = {}
+        """The last one of each queue, if none runs."""
 
     async def begin(
         self, queue: Queue, where: RedriveFilter, max_records: int, per_second: float
@@ -129,35 +133,39 @@ class Redrives:
                 f"the queue {topic!r} does not take from the topic {topic!r} as one of competing consumers, so the dead letters of"
                 f" queue {queue.name!r} cannot be sent back; delete or rename that queue"
             )
-        self._forget_others()
-        running = self._redrives.get(queue.definition.id)
-        if running is not None and running.progress.is_running:
+        queue_id = queue.definition.id
+        if queue_id in self._running:
             raise Conflict(
                 f"dead letters of queue {queue.name!r} are being sent back already; stop that first"
             )
         redrive = _Redrive(self._registry, self._topics, queue.name, dead=dead, topic=topic, where=where)
-        self._redrives[queue.definition.id] = redrive
-        redrive.start(max_records, per_second)
+        self._running[queue_id] = redrive
+        redrive.start(max_records, per_second, over=lambda: self._end(queue_id))
         return redrive.progress
+
+    def _end(self, queue_id: uuid.UUID) -> None:
+        self._over[queue_id] = self._running.pop(queue_id).progress
+        self._forget_others()
 
     def _forget_others(self) -> None:
         """Those of queues that were deleted."""
         known = {queue.definition.id for queue in self._registry}
-        for queue_id in self._redrives.keys() - known:
-            del self._redrives[queue_id]
+        for queue_id in self._over.keys() - known:
+            del self._over[queue_id]
 
     def progress(self, queue: Queue) -> RedriveProgress:
         """Of the redrive that runs, or ran last."""
-        redrive = self._redrives.get(queue.definition.id)
-        return redrive.progress if redrive is not None else RedriveProgress()
+        running = self._running.get(queue.definition.id)
+        if running is not None:
+            return running.progress
+        return self._over.get(queue.definition.id, RedriveProgress())
 
     async def stop(self, queue: Queue) -> RedriveProgress:
         """End the redrive that runs; nothing is under way any more when it returns."""
-        redrive = self._redrives.get(queue.definition.id)
-        if redrive is None:
-            return RedriveProgress()
-        await redrive.stop()
-        return redrive.progress
+        running = self._running.get(queue.definition.id)
+        if running is not None:
+            await running.stop()
+        return self.progress(queue)
 
 
 def _checked(queue: Queue, max_records: int, per_second: float) -> str:
@@ -167,6 +175,10 @@ def _checked(queue: Queue, max_records: int, per_second: float) -> str:
             f"a redrive of at most {max_records} records, {per_second} per second: neither is negative, and 0 means no limit"
         )
     topic = queue.definition.policy.dead_letters_of(queue.name)
+    if topic is None and queue.definition.kind == DEAD:
+        raise InvalidArgument(
+            f"queue {queue.name!r} is where dead letters lie; redrive the queue that they came from"
+        )
     if topic is None:
         raise InvalidArgument(
             f"queue {queue.name!r} has no dead letters: what it cannot deliver is dropped (dead_letter_topic)"
@@ -203,8 +215,9 @@ class _Redrive:
         self._began_s = 0.0
         self.progress = RedriveProgress(is_running=True)
 
-    def start(self, max_records: int, per_second: float) -> None:
-        """See `Redrives.begin`."""
+    def start(self, max_records: int, per_second: float, *, over: Callable[[], None]) -> None:
+        """See `Redrives.begin`; `over` is called at the end."""
+        self._tell_over = over
         self._room = max_records or 1 << 62
         self._per_second = per_second
         loop = asyncio.get_running_loop()
@@ -219,12 +232,14 @@ class _Redrive:
         if task.cancelled():
             error = "the queue of dead letters was changed or deleted, or the broker stopped"
         self.progress = replace(self.progress, is_running=False, error=error)
+        self._tell_over()
 
     async def stop(self) -> None:
         """End it."""
         self._stopping.set()
         if self._task is not None:
             await asyncio.wait([self._task])
+            await asyncio.sleep(0)  # what is called at its end comes first
 
     async def _run(self) -> None:
         try:
@@ -260,6 +275,8 @@ class _Redrive:
     async def _look_through(self, source: Source) -> None:
         position = self._lane.starts[source.number]
         end = source.visible_end(committed=self._dead.is_committed_only)
+        # Else a letter might be lost with the machine's power, and its record, sent back, die from where it is once more.
+        await source.partition.log.durable(end)
         while not self._is_over:
             ranges = self._free(source, position, end)
             if not ranges:

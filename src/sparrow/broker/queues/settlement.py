@@ -33,6 +33,8 @@ class Settlement(NamedTuple):
     """NACK: until it is ready again; -1: by the queue's policy. EXTEND: from now on; -1: the queue's lease time."""
     text: str = ""
     """NACK: what went wrong. REJECT: why."""
+    delivery: int = 0
+    """The delivery count of the lease that is meant: one that ended, and was followed by another of the same consumer, is over. 0: any."""
 
 
 class Leased(NamedTuple):

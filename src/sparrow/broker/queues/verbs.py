@@ -58,6 +58,13 @@ class QueueVerbs:
     def _require(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> None:
         require(self._authorizer(), principal, operation, kind, name)
 
+    def _readable(self, name: str, principal: Principal) -> Queue:
+        """The queue; who may not read it does not learn whether it is there."""
+        self._require(principal, Operation.READ, _GROUP, name)
+        queue = self.registry.get(name)
+        self._require_reading(principal, queue)
+        return queue
+
     def _require_reading(self, principal: Principal, queue: Queue) -> None:
         self._require(principal, Operation.READ, _GROUP, queue.name)
         for topic in queue.definition.topics:
@@ -213,8 +220,8 @@ class QueueVerbs:
         Raises:
             UnknownQueue, InvalidArgument, NotAuthorized
         """
-        queue = self.registry.get(name)
-        self._require_reading(principal, queue)
+        queue = self._readable(name, principal)
+        _check_subscriber(queue, subscriber)
         return await peeking.peek(
             queue, max_records, states, subscriber=subscriber, skip=skip, max_bytes=max_bytes
         )
@@ -241,8 +248,8 @@ class QueueVerbs:
             InvalidArgument: a limit is negative, or the queue has no dead-letter topic.
             Conflict: it runs already.
         """
-        queue = self.registry.get(name)
         self._require(principal, Operation.READ, _GROUP, name)
+        queue = self.registry.get(name)
         dead = queue.definition.policy.dead_letters_of(name)
         if dead is not None:
             self._require(principal, Operation.READ, _TOPIC, dead)
@@ -294,10 +301,8 @@ class QueueVerbs:
         if create and self.registry.find(name) is None:
             with suppress(QueueExists):  # made by another at the same time
                 await self.create(name, principal=principal)
-        queue = self.registry.get(name)
-        self._require_reading(principal, queue)
-        if subscriber not in queue.state.lanes:
-            raise InvalidArgument(_no_subscriber(queue, subscriber))
+        queue = self._readable(name, principal)
+        _check_subscriber(queue, subscriber)
         if prefetch < 0 or len(consumer_id) > _MAX_ID or not consumer_id.isprintable():
             raise InvalidArgument(
                 f"a consumer with id {consumer_id[:40]!r} and prefetch {prefetch}: ids have at most {_MAX_ID} printable"
@@ -319,8 +324,7 @@ class QueueVerbs:
         """
         self._require(principal, Operation.READ, _GROUP, group)
         queue = self.registry.get(group)
-        if ONE_OF not in queue.state.lanes:
-            raise InvalidArgument(_no_subscriber(queue, ONE_OF))
+        _check_subscriber(queue, ONE_OF)
         member = attach(queue, member_id, client_name)
         member.takes_by_offset = True
         return member
@@ -347,6 +351,11 @@ def attach(
         queue, consumer_id, client_name, subscriber, prefetch
     )
     return consumer
+
+
+def _check_subscriber(queue: Queue, subscriber: str) -> None:
+    if subscriber not in queue.state.lanes:
+        raise InvalidArgument(_no_subscriber(queue, subscriber))
 
 
 def _no_subscriber(queue: Queue, subscriber: str) -> str:

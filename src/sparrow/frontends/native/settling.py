@@ -242,4 +242,4 @@ def _settlements(head: Settle) -> Iterator[Settlement]:
     for each in head.settlements:
         verb, topic, partition = cast("Verb", each.verb), each.topic, each.partition
         for first, last in each.ranges:
-            yield Settlement(verb, topic, partition, first, last, each.delay_ms, each.text)
+            yield Settlement(verb, topic, partition, first, last, each.delay_ms, each.text, each.delivery)

@@ -412,6 +412,8 @@ class Settlement(Head, frozen=True):
     """NACK: until they are ready again, -1 as the queue's policy says. EXTEND: from now on, -1 the queue's lease time."""
     text: str = ""
     """NACK: the error; REJECT: the reason. Kept with a dead letter."""
+    delivery: int = 0
+    """Of which delivery it is said (as LEASED counted it): a later one to the same consumer is not meant. 0: of whichever there is."""
 
 
 class Settle(Head, frozen=True):
