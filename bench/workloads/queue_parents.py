@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+import tracemalloc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import uvloop
 import sparrow
 from bench.results import Measurement, Target
 from bench.server import Server, server
-from bench.workloads.queue_sizes import MAX_RUNS, until
+from bench.workloads.queue_sizes import MAX_RUNS, until, warmed
 from sparrow.broker.queues.facts import PIECE_RECORDS, Facts
 from sparrow.broker.queues.policy import QueuePolicy
 from sparrow.broker.queues.state import ONE_OF, QueueState
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 POLICY: dict[str, str | int] = {"order": "parented", "lease_ms": 600_000, "parent_wait_ms": 3_600_000}
 LEASE = 5_000
+LEAST_WEIGHED = 100_000
+"""Of fewer messages the memory is lost among that of buffers."""
 KEPT = "lease and ack each on stable storage"
 
 Message = tuple[int, list[int]]
@@ -56,7 +59,13 @@ def drained(runs: int, scale: float) -> list[Measurement]:
         what = f"queue: parented {name} of {count:,}"
         client = Measurement(f"{what}, drained by a client", "msg/s", Target(20_000), KEPT)
         alone = Measurement(f"{what}, drained in the state machine", "msg/s", Target(20_000), "in memory")
-        memory = Measurement("… memory of an unfinished message", "B", Target(100, at_least=False))
+        known = Measurement(
+            "… what the state machine keeps of an unfinished message", "B", Target(100, at_least=False)
+        )
+        known.runs.append(_kept_bytes(messages) / count)  # once: it is exact, and tracing is slow
+        memory = Measurement("… what the broker's RSS grows by for it", "B", note="± 50: passing buffers")
+        if count < LEAST_WEIGHED:
+            memory.note = f"needs {LEAST_WEIGHED:,} messages to be told"
         if name == "chain":
             client.note = f"the first {_drained_of(count):,}: one round trip each"
         for _ in range(min(runs, MAX_RUNS)):
@@ -64,8 +73,9 @@ def drained(runs: int, scale: float) -> list[Measurement]:
             with server("--default-partitions", "1") as running:
                 rate, grown = uvloop.run(_through_client(running, messages, at_once))
             client.runs.append(rate)
-            memory.runs.append(grown)
-        rows += [client, alone, memory]
+            if count >= LEAST_WEIGHED:
+                memory.runs.append(grown)
+        rows += [client, alone, known, memory]
     return rows
 
 
@@ -78,7 +88,8 @@ async def _through_client(running: Server, messages: Sequence[Message], at_once:
     """(messages per second, bytes that the broker grew by for each while all waited)."""
     async with sparrow.connect(running.url) as client, client.queue("q") as queue:
         await client.admin.create_queue("q", policy=POLICY, partitions=1)
-        # What the broker had in reserve is used up by the first ones.
+        await warmed(client, queue)
+        # What that leaves in reserve is used up by the first ones.
         first = len(messages) // 5
         await _publish(client, messages[:first])
         await _until_known(queue, messages[:first])
@@ -136,6 +147,32 @@ async def _drain_graph(queue: Queue, messages: Sequence[Message]) -> None:
 
 def _in_state(messages: Sequence[Message]) -> float:
     """Seconds that the state machine takes to lease and finish all."""
+    state = _filled(messages)
+    lane = state.lanes[ONE_OF]
+    began = time.perf_counter()
+    while lane.unfinished:
+        for grant in lane.grant("c", LEASE, now_ms=0, wall_ms=0, lease_ms=30_000):
+            runs = lane.leased_runs("c", grant.source, grant.first, grant.end)
+            lane.acknowledge(grant.source, runs)
+        state.settled()
+    return time.perf_counter() - began
+
+
+def _kept_bytes(messages: Sequence[Message]) -> int:
+    """What the state machine takes while all are unfinished."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        state = _filled(messages)
+        kept = tracemalloc.get_traced_memory()[0] - before
+        assert state.lanes[ONE_OF].unfinished == len(messages)
+        return kept
+    finally:
+        tracemalloc.stop()
+
+
+def _filled(messages: Sequence[Message]) -> QueueState:
+    """A queue that has just found all."""
     state = QueueState("q", QueuePolicy(order="parented"), has_dead_letters=False)
     source = state.add_source(0, {ONE_OF: 0})
     for first in range(0, len(messages), PIECE_RECORDS):
@@ -144,10 +181,4 @@ def _in_state(messages: Sequence[Message]) -> float:
             for n, (number, parents) in enumerate(messages[first : first + PIECE_RECORDS])
         ]
         state.found(source, first, first + len(facts), facts, now_ms=0, wall_ms=0)
-    lane = state.lanes[ONE_OF]
-    began = time.perf_counter()
-    while lane.unfinished:
-        for grant in lane.grant("c", LEASE, now_ms=0, wall_ms=0, lease_ms=30_000):
-            lane.acknowledge(source, lane.leased_runs("c", source, grant.first, grant.end))
-        state.settled()
-    return time.perf_counter() - began
+    return state

@@ -73,9 +73,7 @@ class LanesMachine(RuleBasedStateMachine):
             for index, (key, level, delay, ttl, only_queue) in enumerate(records)
         ]
         for state in self.states():
-            state.found(
-                0, self.end, self.end + len(facts), facts, now_ms=self.now_ms, wall_ms=self.wall_ms
-            )
+            state.found(0, self.end, self.end + len(facts), facts, now_ms=self.now_ms, wall_ms=self.wall_ms)
         self.end += len(facts)
 
     @rule(name=st.sampled_from(SUBSCRIBERS), limit=st.integers(1, 4))

@@ -121,8 +121,26 @@ def test_runs_of_one_lease_that_are_restored_have_one_timer() -> None:
     lane.restore(0, [(n, n + 1, DELAYED | 4 << 3 | 1 << 7, mark) for n in range(0, 4000, 2)])
     assert len(lane.lease_timers) == 1
     find_plain(state, 0, 4000)
-    lane.tick(500, WALL_MS)
+    for _ in range(2):
+        lane.tick(500, WALL_MS)
     assert lane.counts[READY] == 4000
+
+
+def test_a_lease_of_many_pieces_ends_bit_by_bit() -> None:
+    state = make(delivery_limit=0)
+    lane = state.lanes[""]
+    find_plain(state, 0, 10_000)
+    lease(state, 10_000)
+    for offset in range(0, 10_000, 2):
+        lane.acknowledge(0, lane.leased_runs("c", 0, offset, offset + 1))
+    ticks = 0
+    while lane.counts[LEASED]:
+        before = lane.counts[LEASED]
+        lane.tick(2000, WALL_MS)
+        assert before - lane.counts[LEASED] <= 1000
+        assert lane.counts[LEASED] == 0 or lane.next_times()[0] == 2000
+        ticks += 1
+    assert (ticks, lane.counts[READY]) == (5, 5000)
 
 
 def test_records_that_retention_took_are_lost_once() -> None:

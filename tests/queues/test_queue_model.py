@@ -292,7 +292,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(source=st.integers(0, SOURCES - 1), data=st.data())
     def retention_takes_the_oldest(self, source, data) -> None:
-        if self.policy.order == "parented":  # who waits for what the log does not keep any more is tested elsewhere
+        if (
+            self.policy.order == "parented"
+        ):  # who waits for what the log does not keep any more is tested elsewhere
             return
         self.tick()
         log_start = data.draw(st.integers(0, len(self.published[source])))

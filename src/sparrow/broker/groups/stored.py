@@ -8,18 +8,22 @@ are 16 bytes.
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
 from sparrow.base.errors import DirectoryUnreadable, InvalidArgument, NewerFormat
-from sparrow.broker.groups.consumer.member import Assignment, by_topic
+from sparrow.broker.groups.consumer.member import NOTHING, Assignment, by_topic
 from sparrow.meta.checks import MAX_NAME_BYTES
+from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from sparrow.meta.store import Fact
+    from sparrow.broker.groups.changes import Changes
+    from sparrow.broker.groups.members import MemberGroup
+    from sparrow.meta.store import Fact, MetaStore, Write
 
 MAX_SAID_BYTES: Final = 1 << 20
 StoredPartitions = dict[bytes, list[int]]
@@ -32,7 +36,71 @@ class Versioned(Protocol):
 
 
 V = TypeVar("V", bound=Versioned)
+W = TypeVar("W", bound=Versioned)
+M = TypeVar("M")
+_encode = msgspec.msgpack.Encoder().encode
 _decode_key = msgspec.json.Decoder(tuple[str, str]).decode
+
+
+@dataclass(frozen=True, slots=True)
+class FactKinds:
+    """The kinds of the two facts of a kind of groups."""
+
+    group: str
+    member: str
+
+    def writes(
+        self,
+        group: MemberGroup[M],
+        changes: Changes,
+        group_fact: Callable[[], Versioned],
+        member_fact: Callable[[M, Assignment], Versioned],
+    ) -> list[Write]:
+        """What makes the store know a group as it is now.
+
+        Args:
+            member_fact: the value for a member and its target.
+        """
+        result: list[Write] = []
+        if changes.group:
+            result.append(Put(self.group, group.name, _encode(group_fact())))
+        for member_id in sorted(changes.members):
+            key = member_key(group.name, member_id)
+            member = group.members.get(member_id)
+            if member is None:
+                result.append(Delete(self.member, key))
+            else:
+                target = group.targets.get(member_id, NOTHING)
+                result.append(Put(self.member, key, _encode(member_fact(member, target))))
+        return result
+
+    def deletes(self, name: str, member_ids: Iterable[str]) -> list[Write]:
+        """What makes the store forget a group."""
+        return [
+            Delete(self.group, name),
+            *(Delete(self.member, member_key(name, each)) for each in sorted(member_ids)),
+        ]
+
+    async def load(
+        self,
+        meta: MetaStore,
+        decode_group: Callable[[bytes], V],
+        decode_member: Callable[[bytes], W],
+        newest: int,
+    ) -> dict[str, tuple[V, dict[str, W]]]:
+        """The values of all groups of the store by name, each with those of its members by id.
+
+        Raises:
+            DirectoryUnreadable, NewerFormat: a fact cannot be read.
+        """
+        groups: dict[str, tuple[V, dict[str, W]]] = {}
+        for fact in await meta.scan(self.group):
+            groups[fact.key] = (read(fact, decode_group, newest), {})
+        for fact in await meta.scan(self.member):
+            name, member_id = names_of(fact)
+            if name in groups:
+                groups[name][1][member_id] = read(fact, decode_member, newest)
+        return groups
 
 
 def member_key(group: str, member_id: str) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from sparrow.base.errors import SparrowError
+from sparrow.broker.groups.family import GROUPS_PER_TURN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from sparrow.broker.groups.changes import Changes
     from sparrow.meta.store import MetaStore, Write
@@ -71,6 +72,30 @@ class GroupWrites(Generic[G]):
         await self._begun(group)
         if self.has_any(group):  # an earlier write failed, whose changes the answer may tell of
             await self._begun(group)
+
+    async def sweep(self, groups: Mapping[str, G], look: Callable[[G], None]) -> None:
+        """Look at each group and write what that changed of it, with turns for the loop's other work.
+
+        Args:
+            groups: as it is from turn to turn: a group that goes meanwhile is left alone, since its facts are not ours any more.
+
+        Raises:
+            DiskFull, StorageFailed: something could not be written; the groups after it were looked at all the same.
+        """
+        error: SparrowError | None = None
+        for number, group in enumerate(list(groups.values()), 1):
+            if number % GROUPS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if groups.get(group.name) is not group:
+                continue
+            look(group)
+            if self.has_any(group):
+                try:
+                    await self.flush(group)
+                except SparrowError as failure:
+                    error = failure
+        if error is not None:
+            raise error
 
     async def _begun(self, group: G) -> None:
         self.begin(group)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.base.errors import LeasedByAnother, LeaseExpired, NotLeased
@@ -167,13 +168,7 @@ class Lane:
 
     def restart_source(self, source: int, start: int) -> None:
         """Forget everything of a source and begin at `start`; nothing of it may be leased."""
-        for first, end, value in list(self.maps[source].runs(self.starts[source], self.end_of(source))):
-            if READY <= value & STATE_MASK <= MOVING:
-                self._finish(source, first, end, value)
-            elif value:
-                self._change(source, first, end, value, DONE)
-        self.ready.clear(source)
-        self._horizons.pop(source, None)
+        self.forget_source(source)
         self.dirty.update((source, page) for page in self.maps[source].pages())
         self.maps[source] = RangeMap()
         self.starts[source] = start
@@ -705,9 +700,8 @@ class Lane:
     def advance(self, source: int) -> None:
         """Move the start behind what is finished."""
         start = self.starts[source]
-        if (
-            self.maps[source].get(start) & STATE_MASK < DONE
-        ):  # nearly always, where order is not that of the log
+        # Nearly always, where the order is not that of the log:
+        if self.maps[source].get(start) & STATE_MASK < DONE:
             return
         while True:
             moved = start
@@ -731,8 +725,9 @@ class Lane:
 
     def tick(self, now_ms: int, wall_ms: int, limit: int = _DUE_AT_ONCE) -> None:
         """Whatever is due by now, at most about `limit` of each kind; `next_times` tells when to come again."""
+        room = limit
         for time_ms, number in self.lease_timers.pop_due(now_ms, limit):
-            self._due(number, time_ms, now_ms)
+            room = self._due(number, time_ms, now_ms, room)
         for _, ref in self.delivery_timers.pop_due(wall_ms, limit):
             self._deliverable(ref)
         for time_ms, ref in self.expiry_timers.pop_due(wall_ms, limit):
@@ -755,17 +750,35 @@ class Lane:
     def _is_unfinished(self, ref: int) -> bool:
         return self.value_at(ref >> SOURCE_SHIFT, ref & OFFSET_MASK) & STATE_MASK < DONE
 
-    def _due(self, number: int, time_ms: int, now_ms: int) -> None:
+    def _due(self, number: int, time_ms: int, now_ms: int, room: int) -> int:
+        """A mark's timer fires. At most `room` runs are dealt with, the others at the next tick; how many may still be."""
         mark = self.marks.get(number)
         if mark is None or time_ms != mark.timer_ms:  # settled, or another timer runs
-            return
+            return room
         mark.timer_ms = 0
         if mark.due_ms > now_ms:  # extended
             self._time(number)
-            return
-        for source, run in self._runs_of(number, mark, LEASED):
+            return room
+        for index, (source, first, end) in enumerate(mark.pieces):
+            runs = self.maps[source].runs(max(first, self.starts[source]), end)
+            due = list(islice((run for run in runs if _waits_with(run[2], number)), max(room, 0) + 1))
+            room -= len(due)
+            if room < 0:
+                mark.pieces[: index + 1] = [(source, due[-1][0], end)]
+                mark.timer_ms = now_ms
+                self.lease_timers.add(now_ms, number)
+                due.pop()
+            for run in due:
+                self._run_due(source, run, now_ms)
+            if room < 0:
+                return 0
+        return room
+
+    def _run_due(self, source: int, run: Run, now_ms: int) -> None:
+        first, end, value = run
+        if value & STATE_MASK == LEASED:
             self.back(source, [run], now_ms, -1, LEASE_ENDED)
-        for source, (first, end, value) in self._runs_of(number, mark, DELAYED):
+        else:
             self._change(source, first, end, value, READY | value & ~STATE_MASK)
             self._push(source, first, end, value)
 
@@ -849,6 +862,11 @@ class Lane:
                 self._horizons[source] = end
         self.dirty.clear()
         self.advance(source)
+
+
+def _waits_with(value: int, mark: int) -> bool:
+    """Whether records of this value are leased, or delayed, with a mark."""
+    return value >> MARK_SHIFT == mark and value & STATE_MASK in (LEASED, DELAYED)
 
 
 def _blocked_first(run: Run) -> bool:

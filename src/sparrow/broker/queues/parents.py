@@ -162,10 +162,9 @@ class ParentIndex:
                 return 0
             graph.appear(-fate, ref)
             return -fate
-        if fate:
-            if fate > 0 and not self._is_forgotten(fate):
-                return 0
-            self._fates.set(id_hash, -(graph.free_node or graph.fresh_node))
+        if fate > 0 and not self._is_forgotten(fate):
+            return 0
+        self._fates.set(id_hash, -(graph.free_node or graph.fresh_node))
         return graph.add(ref, id_hash)
 
     def _await(self, id_hash: int) -> int:

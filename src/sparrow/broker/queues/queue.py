@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from sparrow.broker.partition import Partition
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.broker.queues.lane import Doomed, Grant, Lane
+    from sparrow.broker.queues.turns import Turns
     from sparrow.meta.store import MetaStore, Write
     from sparrow.records.excerpt import Excerpter
 
@@ -93,11 +94,14 @@ class _Delivery:
 class Queue:
     """One queue. Made by `Queues`. Loop thread only."""
 
-    def __init__(self, definition: Definition, meta: MetaStore, clock: Clock, excerpter: Excerpter) -> None:
+    def __init__(
+        self, definition: Definition, meta: MetaStore, clock: Clock, excerpter: Excerpter, turns: Turns
+    ) -> None:
         self.definition = definition
         self.name = definition.name
         self._clock = clock
         self._excerpter = excerpter
+        self._turns = turns
         self.sources: list[Source] = []
         self._by_key: dict[Key, Source] = {}
         self.consumers: dict[str, QueueConsumer] = {}
@@ -126,7 +130,7 @@ class Queue:
 
     def _new_scanner(self) -> Scanner:
         committed = self.definition.policy.isolation == "read_committed"
-        return Scanner(self.state, self._clock, committed=committed, found=self.changed)
+        return Scanner(self.state, self._clock, committed=committed, found=self.changed, turns=self._turns)
 
     @property
     def is_committed_only(self) -> bool:
@@ -565,6 +569,7 @@ class Queue:
     def housekeep(self) -> None:
         """Now and then: rates, and what retention took."""
         self.rates.sample(self._clock.monotonic(), self._published(), self.state)
+        self.state.sweep()
         for source in self.sources:
             if source.is_gone or not source.partition.is_open:
                 continue

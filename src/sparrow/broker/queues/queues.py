@@ -23,6 +23,7 @@ from sparrow.broker.queues.policy import TIMESTAMP_PREFIX, QueuePolicy
 from sparrow.broker.queues.queue import Queue
 from sparrow.broker.queues.ranges import RangeMap
 from sparrow.broker.queues.stored import StoredSource, StoredStates
+from sparrow.broker.queues.turns import Turns
 from sparrow.broker.topic_names import check_topic_name, compile_any_pattern
 from sparrow.meta.store import ABSENT, Delete, Put
 from sparrow.records.excerpt import Excerpter
@@ -54,6 +55,7 @@ class Queues:
         self._queues: dict[str, Queue] = {}
         self._changes = Changes(meta)
         self._excerpter = Excerpter()
+        self._turns = Turns()
         self._growing: set[asyncio.Task[None]] = set()
         self.made: list[Callable[[Queue], None]] = []
         """Called with each queue that begins to run: what else belongs to it is attached there."""
@@ -138,7 +140,7 @@ class Queues:
         return round(self._clock.monotonic() * 1000), self._clock.wall_ms()
 
     def _new(self, definition: Definition) -> Queue:
-        return Queue(definition, self._meta, self._clock, self._excerpter)
+        return Queue(definition, self._meta, self._clock, self._excerpter, self._turns)
 
     def _restore(self, queue: Queue, states: StoredStates) -> None:
         """Give a queue the sources that it had, and what is known of their records."""

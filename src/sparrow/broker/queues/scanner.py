@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sparrow.base.clock import Clock
     from sparrow.broker.queues.source import Source
     from sparrow.broker.queues.state import QueueState
+    from sparrow.broker.queues.turns import Turns
     from sparrow.storage.store import Chunk
 
 _LOG = logging.getLogger(__name__)
@@ -38,15 +39,17 @@ class Scanner:
 
     Args:
         found: called after each turn in which something was found.
+        turns: shared with the other queues.
     """
 
     def __init__(
-        self, state: QueueState, clock: Clock, *, committed: bool, found: Callable[[], None]
+        self, state: QueueState, clock: Clock, *, committed: bool, found: Callable[[], None], turns: Turns
     ) -> None:
         self._state = state
         self._clock = clock
         self._committed = committed
         self._found = found
+        self._turns = turns
         policy = state.policy
         self._interest = Interest(
             keys=policy.order == "key", ids=policy.order == "parented", ages=bool(policy.expiry_ms)
@@ -97,7 +100,7 @@ class Scanner:
     def _schedule(self) -> None:
         if not self._is_scheduled and not self._is_closed and self._reading is None:
             self._is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            self._turns.soon(self._turn)
 
     def _turn(self) -> None:
         """Look at a little of the source at the head, then let others have the loop."""

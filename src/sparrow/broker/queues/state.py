@@ -389,6 +389,11 @@ class QueueState:
             lane.policy = policy
             lane.has_dead_letters = has_dead_letters
 
+    def sweep(self) -> None:
+        """Give back some memory of ids that the log does not keep any more; now and then."""
+        if self._parents is not None:
+            self._parents.sweep()
+
     def take_doomed(self) -> list[tuple[str, Doomed]]:
         """(subscriber, records) that became due for the dead letters since the last call."""
         taken: list[tuple[str, Doomed]] = []

@@ -10,7 +10,6 @@ one again when the last leaves (`consumer_conversion`, `consumer_classic`).
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +39,6 @@ from sparrow.broker.groups.consumer.member import JOIN_EPOCH, HeartbeatAnswer
 from sparrow.broker.groups.consumer.protocol import PROTOCOL_TYPE
 from sparrow.broker.groups.consumer.topics import TopicCatalog, TopicView
 from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType
-from sparrow.broker.groups.family import GROUPS_PER_TURN
 from sparrow.broker.groups.topic_regexes import TopicRegexes
 from sparrow.broker.groups.writes import GroupWrites
 
@@ -257,22 +255,7 @@ class ConsumerGroups:
             DiskFull, StorageFailed: something could not be written; it is tried again.
         """
         now = self._clock.monotonic()
-        error: SparrowError | None = None
-        for number, group in enumerate(list(self._groups.values()), 1):
-            if number % GROUPS_PER_TURN == 0:
-                await asyncio.sleep(0)
-            if self._groups.get(group.name) is not group:
-                continue  # it became a classic one while others had their turn: its facts are not ours any more
-            for member_id, reason in group.expire(now):
-                log.info("group %s: member %s is out: %s", group.name, member_id, reason.value)
-            self._after(group)
-            if self._writes.has_any(group):
-                try:
-                    await self._writes.flush(group)
-                except SparrowError as failure:
-                    error = failure
-        if error is not None:
-            raise error
+        await self._writes.sweep(self._groups, lambda group: self._expire(group, now))
 
     def close(self) -> None:
         """Nothing happens here by itself."""
@@ -360,6 +343,11 @@ class ConsumerGroups:
             self._downgrade(group)
         else:
             self._note_population(group)
+
+    def _expire(self, group: ConsumerGroup, now: float) -> None:
+        for member_id, reason in group.expire(now):
+            log.info("group %s: member %s is out: %s", group.name, member_id, reason.value)
+        self._after(group)
 
     def _downgrade(self, group: ConsumerGroup) -> None:
         classic = downgrade(group, self.topics, self._classic_limits, self._clock.monotonic())

@@ -13,18 +13,15 @@ from sparrow.broker.groups.consumer.member import (
     MemberState,
 )
 from sparrow.broker.groups.stored import (
+    FactKinds,
     StoredPartitions,
     check_storable,
-    member_key,
-    names_of,
     pack,
-    read,
     unpack,
 )
-from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from sparrow.broker.groups.changes import Changes
     from sparrow.broker.groups.consumer.group import ConsumerGroup
@@ -34,7 +31,10 @@ __all__ = ["GROUP_KIND", "MEMBER_KIND", "check_storable", "deletes", "load", "wr
 
 GROUP_KIND: Final = "consumer-group"
 MEMBER_KIND: Final = "consumer-group-member"
+_KINDS: Final = FactKinds(GROUP_KIND, MEMBER_KIND)
 _VERSION: Final = 1
+
+deletes = _KINDS.deletes
 
 
 class _GroupFact(msgspec.Struct, array_like=True):
@@ -64,35 +64,13 @@ class _MemberFact(msgspec.Struct, array_like=True):
     target: StoredPartitions
 
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode_group = msgspec.msgpack.Decoder(_GroupFact).decode
 _decode_member = msgspec.msgpack.Decoder(_MemberFact).decode
 
 
 def writes(group: ConsumerGroup, changes: Changes) -> list[Write]:
     """What makes the store know a group as it is now."""
-    result: list[Write] = []
-    if changes.group:
-        names = {regex: sorted(topics) for regex, topics in group.regexes.items()}
-        fact = _GroupFact(_VERSION, group.epoch, group.assignment_epoch, group.digest, names)
-        result.append(Put(GROUP_KIND, group.name, _encode(fact)))
-    for member_id in sorted(changes.members):
-        key = member_key(group.name, member_id)
-        member = group.members.get(member_id)
-        if member is None:
-            result.append(Delete(MEMBER_KIND, key))
-        else:
-            target = group.targets.get(member_id, frozenset())
-            result.append(Put(MEMBER_KIND, key, _encode(_member_fact(member, target))))
-    return result
-
-
-def deletes(name: str, member_ids: Iterable[str]) -> list[Write]:
-    """What makes the store forget a group."""
-    return [
-        Delete(GROUP_KIND, name),
-        *(Delete(MEMBER_KIND, member_key(name, each)) for each in sorted(member_ids)),
-    ]
+    return _KINDS.writes(group, changes, lambda: _group_fact(group), _member_fact)
 
 
 async def load(meta: MetaStore, make: Callable[[str], ConsumerGroup]) -> list[ConsumerGroup]:
@@ -101,24 +79,22 @@ async def load(meta: MetaStore, make: Callable[[str], ConsumerGroup]) -> list[Co
     Raises:
         DirectoryUnreadable, NewerFormat: a fact cannot be read.
     """
-    groups: dict[str, ConsumerGroup] = {}
-    for fact in await meta.scan(GROUP_KIND):
-        stored = read(fact, _decode_group, _VERSION)
-        group = groups[fact.key] = make(fact.key)
-        group.epoch, group.assignment_epoch, group.digest = (
-            stored.epoch,
-            stored.assignment_epoch,
-            stored.digest,
-        )
+    groups: list[ConsumerGroup] = []
+    for name, (stored, members) in (await _KINDS.load(meta, _decode_group, _decode_member, _VERSION)).items():
+        group = make(name)
+        group.epoch = stored.epoch
+        group.assignment_epoch = stored.assignment_epoch
+        group.digest = stored.digest
         group.regexes = {regex: frozenset(names) for regex, names in stored.regexes.items()}
-    for fact in await meta.scan(MEMBER_KIND):
-        name, member_id = names_of(fact)
-        owner = groups.get(name)
-        if owner is not None:
-            owner.restore([_member(member_id, read(fact, _decode_member, _VERSION))])
-    for group in groups.values():
+        group.restore(_member(member_id, member) for member_id, member in members.items())
         group.take_changes()
-    return list(groups.values())
+        groups.append(group)
+    return groups
+
+
+def _group_fact(group: ConsumerGroup) -> _GroupFact:
+    names = {regex: sorted(topics) for regex, topics in group.regexes.items()}
+    return _GroupFact(_VERSION, group.epoch, group.assignment_epoch, group.digest, names)
 
 
 def _member_fact(member: ConsumerMember, target: Assignment) -> _MemberFact:

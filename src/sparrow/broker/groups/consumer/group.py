@@ -20,8 +20,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import GroupFull, StaleMemberEpoch, UnknownMember
-from sparrow.broker.groups.changes import Changes
+from sparrow.base.errors import GroupFull, StaleMemberEpoch
 from sparrow.broker.groups.consumer.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Wish
 from sparrow.broker.groups.consumer.checks import check_epoch, check_instance, check_released
 from sparrow.broker.groups.consumer.member import (
@@ -37,6 +36,7 @@ from sparrow.broker.groups.consumer.member import (
 )
 from sparrow.broker.groups.consumer.reconcile import reconcile
 from sparrow.broker.groups.description import GroupState
+from sparrow.broker.groups.members import MemberGroup
 
 if TYPE_CHECKING:
     from sparrow.broker.groups.consumer.topics import TopicCatalog, TopicView
@@ -54,26 +54,16 @@ class Fenced(Enum):
     NOT_SYNCED = "it did not ask for its assignment within its rebalance timeout"
 
 
-class ConsumerGroup:
+class ConsumerGroup(MemberGroup[ConsumerMember]):
     """One group. Times are monotonic seconds."""
 
     def __init__(self, name: str, topics: TopicCatalog, max_members: int) -> None:
-        self.name = name
-        self.epoch = 0
-        self.assignment_epoch = 0
-        self.digest = b""
-        """Of the subscribed topics, when the group epoch last rose or they were last looked at."""
-        self.members: dict[str, ConsumerMember] = {}
-        self.targets: dict[str, Assignment] = {}
+        super().__init__(name, topics)
         self.regexes: dict[str, frozenset[str]] = {}
         """The topics of each regular expression that a member subscribed to."""
-        self.needs_refresh = True
-        """Whether topics may have changed since anybody looked."""
-        self.changes = Changes()
         self.deadlines: dict[Fenced, dict[str, float]] = {reason: {} for reason in Fenced}
         """When a member is put out, by reason and member id."""
         self._max_members = max_members
-        self._topics = topics
         self._instances: dict[str, str] = {}
         self._holders: dict[Partition, str] = {}
 
@@ -106,17 +96,6 @@ class ConsumerGroup:
     def topics_of(self, member: ConsumerMember) -> set[str]:
         """Names that a member subscribed to, or that match its regular expression."""
         return {*member.topics, *(self.regexes.get(member.regex, ()) if member.regex else ())}
-
-    def get(self, member_id: str) -> ConsumerMember:
-        """A member.
-
-        Raises:
-            UnknownMember
-        """
-        member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMember(f"{member_id!r} is no member of group {self.name!r} (any more); join again.")
-        return member
 
     def with_instance(self, instance_id: str | None) -> ConsumerMember | None:
         """The static member with an instance id, or None."""
@@ -283,11 +262,6 @@ class ConsumerGroup:
                 deadline = now + member.rebalance_timeout_ms / 1000
                 self.deadlines[Fenced.NOT_REVOKED][member.member_id] = deadline
 
-    def take_changes(self) -> Changes:
-        """What is to be written; from now on it counts as written."""
-        changes, self.changes = self.changes, Changes()
-        return changes
-
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
 
     def _speaker(self, beat: Heartbeat) -> ConsumerMember:
@@ -388,11 +362,7 @@ class ConsumerGroup:
             )
             for member in self.members.values()
         }
-        targets = ASSIGNORS[self.assignor](wishes)
-        self.changes.members.update(m for m in targets if targets[m] != self.targets.get(m, NOTHING))
-        self.targets = targets
-        self.assignment_epoch = self.epoch
-        self.changes.group = True
+        self._take_targets(ASSIGNORS[self.assignor](wishes))
 
     def _existing(self, member: ConsumerMember) -> list[TopicView]:
         found = [self._topics.find(name) for name in self.topics_of(member)]

@@ -9,7 +9,6 @@ a name over that another kind of group has, or has offsets by.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, NoReturn
 from sparrow.base.errors import GroupFull, InvalidArgument, SparrowError, UnknownGroup
 from sparrow.broker.groups.consumer.member import LEAVE_EPOCH, HeartbeatAnswer
 from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType
-from sparrow.broker.groups.family import GROUPS_PER_TURN
 from sparrow.broker.groups.groups import check_group_name
 from sparrow.broker.groups.share import facts
 from sparrow.broker.groups.share.checks import check_heartbeat
@@ -233,21 +231,7 @@ class ShareGroups:
             DiskFull, StorageFailed: something could not be written; it is tried again.
         """
         now = self._clock.monotonic()
-        error: SparrowError | None = None
-        for number, group in enumerate(list(self._groups.values()), 1):
-            if number % GROUPS_PER_TURN == 0:
-                await asyncio.sleep(0)
-            if self._groups.get(group.name) is not group:
-                continue  # it was deleted meanwhile
-            for member_id in group.expire(now):
-                log.info("share group %s: member %s is out: its session is over", group.name, member_id)
-            if self._writes.has_any(group):
-                try:
-                    await self._writes.flush(group)
-                except SparrowError as failure:
-                    error = failure
-        if error is not None:
-            raise error
+        await self._writes.sweep(self._groups, lambda group: _expire(group, now))
 
     def close(self) -> None:
         """Nothing happens here by itself."""
@@ -295,6 +279,11 @@ class ShareGroups:
 
     def _empty_group(self, name: str) -> ShareGroup:
         return ShareGroup(name, self.topics, self._settings_of(name).max_members)
+
+
+def _expire(group: ShareGroup, now: float) -> None:
+    for member_id in group.expire(now):
+        log.info("share group %s: member %s is out: its session is over", group.name, member_id)
 
 
 def _no_offsets(group: str) -> NoReturn:

@@ -11,17 +11,14 @@ import msgspec
 
 from sparrow.broker.groups.share.member import ShareMember
 from sparrow.broker.groups.stored import (
+    FactKinds,
     StoredPartitions,
-    member_key,
-    names_of,
     pack,
-    read,
     unpack,
 )
-from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from sparrow.broker.groups.changes import Changes
     from sparrow.broker.groups.consumer.member import Assignment
@@ -30,7 +27,10 @@ if TYPE_CHECKING:
 
 GROUP_KIND: Final = "share-group"
 MEMBER_KIND: Final = "share-group-member"
+_KINDS: Final = FactKinds(GROUP_KIND, MEMBER_KIND)
 _VERSION: Final = 1
+
+deletes = _KINDS.deletes
 
 
 class _GroupFact(msgspec.Struct, array_like=True):
@@ -52,34 +52,13 @@ class _MemberFact(msgspec.Struct, array_like=True):
     target: StoredPartitions
 
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode_group = msgspec.msgpack.Decoder(_GroupFact).decode
 _decode_member = msgspec.msgpack.Decoder(_MemberFact).decode
 
 
 def writes(group: ShareGroup, changes: Changes) -> list[Write]:
     """What makes the store know a group as it is now."""
-    result: list[Write] = []
-    if changes.group:
-        fact = _GroupFact(_VERSION, group.epoch, group.assignment_epoch, group.digest)
-        result.append(Put(GROUP_KIND, group.name, _encode(fact)))
-    for member_id in sorted(changes.members):
-        key = member_key(group.name, member_id)
-        member = group.members.get(member_id)
-        if member is None:
-            result.append(Delete(MEMBER_KIND, key))
-        else:
-            target = group.targets.get(member_id, frozenset())
-            result.append(Put(MEMBER_KIND, key, _encode(_member_fact(member, target))))
-    return result
-
-
-def deletes(name: str, member_ids: Iterable[str]) -> list[Write]:
-    """What makes the store forget a group."""
-    return [
-        Delete(GROUP_KIND, name),
-        *(Delete(MEMBER_KIND, member_key(name, each)) for each in sorted(member_ids)),
-    ]
+    return _KINDS.writes(group, changes, lambda: _group_fact(group), _member_fact)
 
 
 async def load(meta: MetaStore, make: Callable[[str], ShareGroup]) -> list[ShareGroup]:
@@ -88,19 +67,20 @@ async def load(meta: MetaStore, make: Callable[[str], ShareGroup]) -> list[Share
     Raises:
         DirectoryUnreadable, NewerFormat: a fact cannot be read.
     """
-    groups: dict[str, ShareGroup] = {}
-    for fact in await meta.scan(GROUP_KIND):
-        stored = read(fact, _decode_group, _VERSION)
-        group = groups[fact.key] = make(fact.key)
+    groups: list[ShareGroup] = []
+    for name, (stored, members) in (await _KINDS.load(meta, _decode_group, _decode_member, _VERSION)).items():
+        group = make(name)
         group.epoch = stored.epoch
         group.assignment_epoch = stored.assignment_epoch
         group.digest = stored.digest
-    for fact in await meta.scan(MEMBER_KIND):
-        name, member_id = names_of(fact)
-        owner = groups.get(name)
-        if owner is not None:
-            owner.restore(*_member(member_id, read(fact, _decode_member, _VERSION)))
-    return list(groups.values())
+        for member_id, member in members.items():
+            group.restore(*_member(member_id, member))
+        groups.append(group)
+    return groups
+
+
+def _group_fact(group: ShareGroup) -> _GroupFact:
+    return _GroupFact(_VERSION, group.epoch, group.assignment_epoch, group.digest)
 
 
 def _member_fact(member: ShareMember, target: Assignment) -> _MemberFact:

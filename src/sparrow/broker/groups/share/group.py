@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import GroupFull, UnknownMember
-from sparrow.broker.groups.changes import Changes
+from sparrow.base.errors import GroupFull
 from sparrow.broker.groups.consumer.assignors import Wish
 from sparrow.broker.groups.consumer.member import JOIN_EPOCH, NOTHING, Assignment, HeartbeatAnswer
 from sparrow.broker.groups.description import GroupState
+from sparrow.broker.groups.members import MemberGroup
 from sparrow.broker.groups.share import assignor
 from sparrow.broker.groups.share.checks import check_epoch
 from sparrow.broker.groups.share.member import ShareMember
@@ -28,25 +28,15 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.share.member import ShareHeartbeat
 
 
-class ShareGroup:
+class ShareGroup(MemberGroup[ShareMember]):
     """One group. Times are monotonic seconds."""
 
     def __init__(self, name: str, topics: TopicCatalog, max_members: int) -> None:
-        self.name = name
-        self.epoch = 0
-        self.assignment_epoch = 0
-        self.digest = b""
-        """Of the subscribed topics, when the group epoch last rose or they were last looked at."""
-        self.members: dict[str, ShareMember] = {}
-        self.targets: dict[str, Assignment] = {}
-        self.needs_refresh = True
-        """Whether topics may have changed since anybody looked."""
-        self.changes = Changes()
+        super().__init__(name, topics)
         self.max_members = max_members
         self._sessions: dict[str, float] = {}
         """When a member is put out."""
         self._limit: Container[str] | None = None
-        self._topics = topics
 
     # ── what doors see ────────────────────────────────────────────────────────────────────────────
 
@@ -62,17 +52,6 @@ class ShareGroup:
     def readable_topics(self) -> list[TopicView]:
         """The topics whose partitions are assigned."""
         return self._existing(self.subscribed_topics())
-
-    def get(self, member_id: str) -> ShareMember:
-        """A member.
-
-        Raises:
-            UnknownMember
-        """
-        member = self.members.get(member_id)
-        if member is None:
-            raise UnknownMember(f"{member_id!r} is no member of group {self.name!r} (any more); join again.")
-        return member
 
     # ── members speak ─────────────────────────────────────────────────────────────────────────────
 
@@ -147,11 +126,6 @@ class ShareGroup:
         """Begin all sessions anew, after a restart."""
         self._sessions = dict.fromkeys(self.members, now + session_timeout_s)
 
-    def take_changes(self) -> Changes:
-        """What is to be written; from now on it counts as written."""
-        changes, self.changes = self.changes, Changes()
-        return changes
-
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
 
     def _check_room(self, member_id: str) -> None:
@@ -188,10 +162,7 @@ class ShareGroup:
                 for member in self.members.values()
             }
         )
-        self.changes.members.update(m for m in targets if targets[m] != self.targets.get(m, NOTHING))
-        self.targets = targets
-        self.assignment_epoch = self.epoch
-        self.changes.group = True
+        self._take_targets(targets)
 
     def _existing(self, names: Iterable[str]) -> list[TopicView]:
         allowed = (name for name in names if self._limit is None or name in self._limit)
