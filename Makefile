@@ -33,10 +33,15 @@ imports: setup
 pytest: setup
 	$(BIN)/pytest -n $(WORKERS) -q
 
+# What the bench needs beside the broker: clients of the peers. The peers themselves are used where they are installed.
+BENCH_PACKAGES = VIRTUAL_ENV=.venv UV_PROJECT_ENVIRONMENT=.venv $(BIN)/uv sync --quiet --frozen --inexact --extra server --group bench
+
 bench: setup  ## the performance table, medians of five runs; writes JSON to bench/results
+	@$(BENCH_PACKAGES)
 	@$(BIN)/python -m bench
 
 bench-quick: setup  ## the same table, one short run
+	@$(BENCH_PACKAGES)
 	@$(BIN)/python -m bench --quick
 
 crash: setup  ## kill -9 under load, many rounds (ROUNDS=100)

@@ -109,3 +109,18 @@ async def test_an_exception_whose_text_is_no_unicode_or_none_at_all_fails_its_me
 async def test_what_a_worker_rejects_for_must_be_exceptions(fake_client: Client) -> None:
     with pytest.raises(InvalidArgument, match="reject_on"):
         fake_client.worker("jobs", reject_on=("ValueError",))  # type: ignore[arg-type]  # that is the test
+
+
+async def test_no_lease_is_longer_and_no_delay_later_than_the_broker_allows(
+    fake: FakeBroker, fake_client: Client
+) -> None:
+    fake.add(b"one")
+    async with fake_client.queue("jobs") as queue:
+        (job,) = await queue.lease(1)
+        with pytest.raises(InvalidArgument, match="at most 43200"):
+            await job.extend(43_201)
+        with pytest.raises(InvalidArgument, match="30 days"):
+            await job.nack(31 * 86_400)
+        await job.extend(43_200)
+        await job.nack(30 * 86_400, error=ValueError("wrong"))  # type: ignore[arg-type]  # many will write that
+    assert said(fake, SettleVerb.NACK)[0].text == "wrong"

@@ -219,7 +219,7 @@ def test_batches_of_different_partitions_are_not_taken_for_each_other(reads: lis
 
 
 def test_only_the_last_few_batches_are_remembered(reads: list[int]) -> None:
-    excerpter = Excerpter()
+    excerpter = Excerpter(max_batches=8)
     for base in [*range(0, 1000, 100), 900, 0]:
         assert offsets_of(excerpter.excerpt(batch_of(100, base), [(base + 3, base + 4)])) == [base + 3]
     assert reads == [*range(0, 1000, 100), 0]

@@ -36,6 +36,8 @@ def serve(arguments: Sequence[str]) -> int:
         logging.getLogger("sparrow.server").warning(warning)
     from sparrow.server.run import run
 
+    # kio offers strategies for hypothesis where that is installed, as it is where programs are tested; a broker need not load it (2 s).
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]  # makes its import fail
     run(config)
     return 0
 

@@ -35,7 +35,7 @@ _SMALL_BATCH_BYTES: Final = 2048
 """Cutting such a batch saves nothing."""
 _MIN_RUN: Final = 8
 _LONGEST_STRETCH: Final = 512
-_MAX_BATCHES: Final = 8
+_MAX_BATCHES: Final = 512
 _MAX_BYTES: Final = 16 << 20
 _MAX_REMEMBERED_BYTES: Final = 4 << 20
 
@@ -62,12 +62,17 @@ class Excerpter:
     Args:
         max_bytes: what a batch may become when it is decompressed.
         max_remembered_bytes: what all that is remembered may take.
+        max_batches: of how many batches something is remembered.
     """
 
     def __init__(
-        self, max_bytes: int = _MAX_BYTES, max_remembered_bytes: int = _MAX_REMEMBERED_BYTES
+        self,
+        max_bytes: int = _MAX_BYTES,
+        max_remembered_bytes: int = _MAX_REMEMBERED_BYTES,
+        max_batches: int = _MAX_BATCHES,
     ) -> None:
         self._max_bytes = max_bytes
+        self._max_batches = max_batches
         self._max_remembered_bytes = max_remembered_bytes
         self._remembered: dict[Hashable, _Contents] = {}
         """The latest last."""
@@ -151,7 +156,7 @@ class Excerpter:
             found = _read(header, batch, self._max_bytes)
             self._remembered_bytes += found.size_bytes
         self._remembered[key] = found
-        while len(self._remembered) > _MAX_BATCHES or self._remembered_bytes > self._max_remembered_bytes:
+        while len(self._remembered) > self._max_batches or self._remembered_bytes > self._max_remembered_bytes:
             oldest = next(iter(self._remembered))
             self._remembered_bytes -= self._remembered.pop(oldest).size_bytes
         return found
