@@ -251,7 +251,11 @@ def test_administration_has_the_same_names(client: Client) -> None:
     theirs = {n for n in dir(type(client.admin)) if not n.startswith("_")}
     ours = {n for n in dir(sparrow.Client) if not n.startswith("_")}
     assert theirs == {n for n in dir(sparrow.client.Admin) if not n.startswith("_")}
-    assert {n for n in dir(Client) if not n.startswith("_")} >= ours - {"abandon", "queue_with", "subscription"}
+    assert {n for n in dir(Client) if not n.startswith("_")} >= ours - {
+        "abandon",
+        "queue_with",
+        "subscription",
+    }
     client.admin.create_topic("t", partitions=1, config={"retention.ms": "1000"})
     client.admin.configure_topic("t", {"retention.bytes": "5000"}, unset=["retention.ms"])
     assert client.admin.add_partitions("t", 2).partition_count == 2

@@ -156,7 +156,9 @@ class Excerpter:
             found = _read(header, batch, self._max_bytes)
             self._remembered_bytes += found.size_bytes
         self._remembered[key] = found
-        while len(self._remembered) > self._max_batches or self._remembered_bytes > self._max_remembered_bytes:
+        while (
+            len(self._remembered) > self._max_batches or self._remembered_bytes > self._max_remembered_bytes
+        ):
             oldest = next(iter(self._remembered))
             self._remembered_bytes -= self._remembered.pop(oldest).size_bytes
         return found
