@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from sparrow.client.url import Address
 
 _logger = logging.getLogger("sparrow.client")
+_LEAST_ATTEMPT_S = 0.02
+"""What must be left of the time for connecting to try once more."""
 
 
 class Tenant(Protocol):
@@ -128,6 +130,10 @@ class Connection:
                 ):
                     raise
                 await self._sleep(delay_s)
+                if (
+                    deadline - self.loop.time() < _LEAST_ATTEMPT_S
+                ):  # the loop was busy; so short a try would tell nothing
+                    raise
 
     async def _keep_up(self, link: Link) -> None:
         while self._failure is None:
