@@ -329,16 +329,6 @@ class QueueVerbs:
         member.takes_by_offset = True
         return member
 
-    def refusal(self, name: str, *, principal: Principal = ANONYMOUS) -> NotAuthorized | None:
-        """Why the principal may not take from the queue (any more), or None."""
-        queue = self.registry.find(name)
-        try:
-            if queue is not None:
-                self._require_reading(principal, queue)
-        except NotAuthorized as refusal:
-            return refusal
-        return None
-
 
 def attach(
     queue: Queue, consumer_id: str, client_name: str, subscriber: str = "", prefetch: int = 0

@@ -66,6 +66,13 @@ def authorized_operations(call: Call, resource_type: ResourceType, name: str = C
     return bits(call.broker.authorized_operations(call.principal, resource_type, name))
 
 
+def group_operations(call: Call, group: str, *, are_asked: bool) -> dict[str, i32]:
+    """What the caller may do to a group, as a field of its description where the request asks for it (KIP-430)."""
+    return (
+        {"authorized_operations": authorized_operations(call, ResourceType.GROUP, group)} if are_asked else {}
+    )
+
+
 def cluster_operations(call: Call) -> i32:
     """What the caller may do to the cluster; 0 for who may not even describe it, as in Kafka."""
     may_see = call.broker.authorizer.allows(

@@ -15,9 +15,8 @@ from kio.schema.consumer_group_heartbeat.v1.response import (
 from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import SparrowError, Unavailable
-from sparrow.broker.access.authz import ResourceType
 from sparrow.broker.groups.consumer.member import Heartbeat, by_topic
-from sparrow.frontends.kafka.acl_codes import authorized_operations
+from sparrow.frontends.kafka.acl_codes import group_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 
@@ -147,15 +146,8 @@ def _described(
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
         members=tuple(_member(member) for member in group.members),
-        **_operations(group.group, request, call),
+        **group_operations(call, group.group, are_asked=request.include_authorized_operations),
     )
-
-
-def _operations(group: str, request: ConsumerGroupDescribeRequest, call: Call) -> dict[str, int]:
-    """What the principal may do to the group, when that was asked (KIP-430)."""
-    if not request.include_authorized_operations:
-        return {}
-    return {"authorized_operations": authorized_operations(call, ResourceType.GROUP, group)}
 
 
 def _failed(group: str, code: ErrorCode, text: str | None) -> describing.DescribedGroup:

@@ -15,10 +15,9 @@ from kio.schema.share_group_heartbeat.v1.response import (
 )
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.access.authz import ResourceType
 from sparrow.broker.groups.consumer.member import by_topic
 from sparrow.broker.groups.share.member import ShareHeartbeat
-from sparrow.frontends.kafka.acl_codes import authorized_operations
+from sparrow.frontends.kafka.acl_codes import group_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.group_codes import group_code, state_word
 
@@ -107,15 +106,8 @@ def _described(
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
         members=tuple(_member(member) for member in group.members),
-        **_operations(group.group, request, call),
+        **group_operations(call, group.group, are_asked=request.include_authorized_operations),
     )
-
-
-def _operations(group: str, request: ShareGroupDescribeRequest, call: Call) -> dict[str, int]:
-    """What the principal may do to the group, when that was asked (KIP-430)."""
-    if not request.include_authorized_operations:
-        return {}
-    return {"authorized_operations": authorized_operations(call, ResourceType.GROUP, group)}
 
 
 def _failed(group: str, code: ErrorCode, text: str | None) -> describing.DescribedGroup:
