@@ -281,7 +281,14 @@ def _scalar(value: object) -> str:
     raise ValueError("names with plain values")
 
 
+def _read_words(given: object) -> tuple[str, ...]:
+    """A list from YAML, or one text with commas between."""
+    texts = given if isinstance(given, list | tuple) else str(given).split(",")
+    return tuple(word for word in (_read_text(text).strip() for text in texts) if word)
+
+
 TEXT = Kind("text", _read_text)
+WORDS = Kind("text", _read_words, repeats=True)
 PATH = Kind("path", _read_text)
 BOOLEAN = Kind("true|false", _read_boolean)
 PAIRS = Kind("name=value", _read_pairs, repeats=True)

@@ -7,7 +7,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
-from sparrow.base.options import options_of
+from sparrow.base.options import BOOLEAN, options_of
 from sparrow.server.config import CONFIG_FLAG, CONFIG_VARIABLE, DEFAULT_FILE, ServerConfig, load
 
 if TYPE_CHECKING:
@@ -58,4 +58,7 @@ def _add_flag(made: argparse.ArgumentParser, each: Option) -> None:
     text = f"{each.help} (default: {each.show}) [{each.environment}]".replace("%", "%%")
     action = "append" if each.kind.repeats else "store"
     metavar = each.kind.name if "|" in each.kind.name else each.kind.name.upper()
+    if each.kind is BOOLEAN:  # the bare flag says true
+        made.add_argument(each.flag, dest=each.name, metavar=metavar, nargs="?", const="true", help=text)
+        return
     made.add_argument(each.flag, dest=each.name, metavar=metavar, action=action, help=text)

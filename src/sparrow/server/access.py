@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from sparrow.base.units import counted
-from sparrow.server.config import check_exposure, kafka_listeners, native_needs_login
+from sparrow.server.config import check_exposure, http_needs_login, kafka_listeners, native_needs_login
 from sparrow.server.logins import Logins
 from sparrow.server.tls import server_context
 from sparrow.server.tokens import Tokens, read_tokens_file, read_users_file
@@ -42,6 +42,16 @@ class Access:
         """How the native door speaks TLS; None: it does not."""
         return self._tls if self._config.native_tls else None
 
+    @property
+    def http_tls(self) -> ssl.SSLContext | None:
+        """How the HTTP door speaks TLS; None: it does not."""
+        return self._tls if self._config.http_tls else None
+
+    @property
+    def http_login(self) -> bool:
+        """Whether clients of the HTTP door must log in."""
+        return http_needs_login(self._config, authenticated=self._has_credentials)
+
     def kafka_tls(self, listener: ListenerDeclaration) -> ssl.SSLContext | None:
         """How a listener of the Kafka door speaks TLS; None: it does not."""
         return self._tls if listener.tls else None
@@ -65,7 +75,7 @@ class Access:
             )
         if len(broker.users) and not self._needs_login and not self._config.tls_client_ca:
             log.warning(
-                "there are users, but nobody has to log in: set native.login and kafka.sasl to required if that is not meant"
+                "there are users, but nobody has to log in: set native.login, http.login and kafka.sasl to required if that is not meant"
             )
         is_required = native_needs_login(self._config, authenticated=self._has_credentials)
         return Logins(broker.users, self._tokens, is_required=is_required)
@@ -83,6 +93,8 @@ class Access:
 
     @property
     def _needs_login(self) -> bool:
-        return native_needs_login(self._config, authenticated=self._has_credentials) or any(
-            self.kafka_sasl(each) for each in kafka_listeners(self._config)
+        return (
+            native_needs_login(self._config, authenticated=self._has_credentials)
+            or self.http_login
+            or any(self.kafka_sasl(each) for each in kafka_listeners(self._config))
         )

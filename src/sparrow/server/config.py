@@ -18,6 +18,7 @@ from sparrow.base.options import (
     PAIRS,
     PATH,
     TEXT,
+    WORDS,
     Kind,
     Located,
     Option,
@@ -37,6 +38,7 @@ from sparrow.server.listeners import (
     LISTENERS,
     OFF,
     PORT_OR_OFF,
+    UNSET,
     ListenerDeclaration,
     split_address,
 )
@@ -222,6 +224,153 @@ class ServerConfig:
         flag="",
         environment="",
         show="none",
+    )
+    http_host: str = option(
+        "http.host", TEXT, "127.0.0.1", "Address on which the HTTP door listens (API, WebSocket, metrics)."
+    )
+    http_port: int = option(
+        "http.port", PORT_OR_OFF, 9095, "Port of the HTTP door; 0 takes a free one, off closes the door."
+    )
+    http_login: str = option(
+        "http.login",
+        _LOGIN,
+        "auto",
+        "Whether clients of the HTTP door must log in; auto: when tokens or users are configured.",
+    )
+    http_tls: bool = option(
+        "http.tls",
+        BOOLEAN,
+        True,
+        "Whether the HTTP door speaks TLS once tls.certificate is set.",
+        show="true",
+    )
+    http_cors_origins: tuple[str, ...] = option(
+        "http.cors_origins",
+        WORDS,
+        (),
+        "Origins whose web pages may use the HTTP door, such as https://app.example.org; * for all.",
+        show="none",
+    )
+    http_max_body_bytes: int = option(
+        "http.max_body",
+        size(1 << 10, 1 << 30),
+        16 << 20,
+        "Largest body of a request, and largest message of a WebSocket.",
+        show="16 MiB",
+    )
+    http_body_timeout_ms: int = option(
+        "http.body_timeout",
+        duration(100, 3_600_000),
+        30_000,
+        "How long a client may take to send the head of a request, and then its body.",
+        show="30s",
+    )
+    http_idempotency_window_ms: int = option(
+        "http.idempotency_window",
+        duration(1_000, 30 * _DAY_MS),
+        _DAY_MS,
+        "How long the answer to a publish with an Idempotency-Key is kept.",
+        show="1d",
+    )
+    webhooks_allow: tuple[str, ...] = option(
+        "webhooks.allow",
+        WORDS,
+        (),
+        "Loopback and private networks to which webhooks may be sent, such as 10.0.0.0/8; private for all of them.",
+        show="none",
+    )
+    webhooks_max_connections: int = option(
+        "webhooks.max_connections",
+        integer(1, 100_000),
+        1_000,
+        "Connections to webhook endpoints at a time.",
+    )
+    webhooks_ca: str = option(
+        "webhooks.ca",
+        PATH,
+        "",
+        "PEM file with authorities of your own whose certificates webhook endpoints may show.",
+        show="none",
+    )
+    seeds_all: bool = option(
+        "seeds.all",
+        BOOLEAN,
+        False,
+        "Switch on the doors for all seed systems (docs/seeds.md) on their own ports.",
+        flag="--seeds",
+        show="false",
+    )
+    seeds_host: str = option(
+        "seeds.host", TEXT, "127.0.0.1", "Address on which the doors for seed systems listen."
+    )
+    seeds_diy_port: int = option(
+        "seeds.diy_message_broker.port",
+        PORT_OR_OFF,
+        UNSET,
+        "Port for clients of diy_message_broker; 8080 with seeds.all.",
+        show="off",
+    )
+    seeds_messagebroker_port: int = option(
+        "seeds.messagebroker.port",
+        PORT_OR_OFF,
+        UNSET,
+        "Port for clients of messagebroker; 3000 with seeds.all.",
+        show="off",
+    )
+    seeds_messagebroker_ack_timeout_ms: int = option(
+        "seeds.messagebroker.ack_timeout",
+        duration(10, 3_600_000),
+        10_000,
+        "How long a subscriber of messagebroker may take to acknowledge a message.",
+        show="10s",
+    )
+    seeds_messagebroker_ack_delay_ms: int = option(
+        "seeds.messagebroker.ack_delay",
+        duration(0, 3_600_000),
+        1_000,
+        "How long a message waits that a subscriber of messagebroker did not acknowledge.",
+        show="1s",
+    )
+    seeds_messagebroker_redeliveries: int = option(
+        "seeds.messagebroker.redeliveries",
+        integer(0, 250),
+        5,
+        "How often it is delivered again before it goes to the dead letters.",
+    )
+    seeds_mbus_port: int = option(
+        "seeds.mbus.port",
+        PORT_OR_OFF,
+        UNSET,
+        "Port for producers of Message Bus (mbus); 9990 with seeds.all.",
+        show="off",
+    )
+    seeds_mbus_consumer_port: int = option(
+        "seeds.mbus.consumer_port",
+        PORT_OR_OFF,
+        UNSET,
+        "Port for consumers of Message Bus (mbus); 9991 with seeds.all.",
+        show="off",
+    )
+    seeds_msbq_port: int = option(
+        "seeds.msbq.port",
+        PORT_OR_OFF,
+        UNSET,
+        "Port for clients of msbq; 5671 with seeds.all.",
+        show="off",
+    )
+    seeds_syncbrok_port: int = option(
+        "seeds.syncbrok.port",
+        PORT_OR_OFF,
+        UNSET,
+        "Port for clients of Syncbrok; 10000 with seeds.all.",
+        show="off",
+    )
+    seeds_syncbrok_private_endpoints: bool = option(
+        "seeds.syncbrok.private_endpoints",
+        BOOLEAN,
+        True,
+        "Whether endpoints that clients of Syncbrok name may have loopback and private addresses.",
+        show="true",
     )
     tokens: Mapping[str, str] = option(
         "tokens",
@@ -483,6 +632,12 @@ def native_needs_login(config: ServerConfig, *, authenticated: bool) -> bool:
     return authenticated if required is None else required
 
 
+def http_needs_login(config: ServerConfig, *, authenticated: bool) -> bool:
+    """Whether clients of the HTTP door must log in. `authenticated`: tokens or users are configured."""
+    required = _REQUIRED[config.http_login]
+    return authenticated if required is None else required
+
+
 def kafka_listeners(config: ServerConfig) -> tuple[ListenerDeclaration, ...]:
     """All listeners of the Kafka door; none when it is off."""
     if config.kafka_port == OFF:
@@ -496,6 +651,29 @@ def kafka_listeners(config: ServerConfig) -> tuple[ListenerDeclaration, ...]:
         tls=config.kafka_tls,
     )
     return (first, *config.kafka_listeners)
+
+
+SEED_PORTS: dict[str, tuple[str, int]] = {
+    "diy_message_broker": ("seeds_diy_port", 8080),
+    "messagebroker": ("seeds_messagebroker_port", 3000),
+    "mbus": ("seeds_mbus_port", 9990),
+    "mbus_consumer": ("seeds_mbus_consumer_port", 9991),
+    "msbq": ("seeds_msbq_port", 5671),
+    "syncbrok": ("seeds_syncbrok_port", 10000),
+}
+"""Doors for seed systems: name → option, and the port of the original."""
+
+
+def seed_ports(config: ServerConfig) -> dict[str, int]:
+    """The ports of the doors for seed systems that are switched on, by name."""
+    ports: dict[str, int] = {}
+    for name, (option_name, default) in SEED_PORTS.items():
+        port: int = getattr(config, option_name)
+        if port == UNSET:
+            port = default if config.seeds_all else OFF
+        if port != OFF:
+            ports[name] = port
+    return ports
 
 
 def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> tuple[ServerConfig, Resolved]:
@@ -542,6 +720,12 @@ def check_exposure(config: ServerConfig, *, authenticated: bool) -> None:
         for each in kafka_listeners(config)
         if not (each.needs_login(authenticated=authenticated) or (knows_certificates and each.tls))
     ]
+    if config.http_port != OFF and not (
+        http_needs_login(config, authenticated=authenticated) or (knows_certificates and config.http_tls)
+    ):
+        open_doors.append(("http.host", config.http_host))
+    if seed_ports(config):  # the seed systems know no login
+        open_doors.append(("seeds.host", config.seeds_host))
     public = next(((what, host) for what, host in open_doors if not is_loopback(host)), None)
     if public is None:
         return

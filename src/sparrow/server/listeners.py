@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from sparrow.base.options import BOOLEAN, TEXT, Kind, integer
 
 OFF = -1
+UNSET = -2
+"""Of a port: nothing was said about it."""
 DEFAULT_NAME = "kafka"
 _KEYS = ("name", "host", "port", "advertised", "sasl", "tls")
 _PORT = integer(0, 65535)

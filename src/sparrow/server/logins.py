@@ -1,7 +1,7 @@
 """Who may come in, for all doors: users with passwords, and the bearer tokens of the configuration.
 
 The Kafka door asks `check_password` and `scram` where a listener wants SASL. A token works there as the password of its principal by
-PLAIN. The native door asks `authenticate` with what HELLO brings: {"user": …, "password": …}, {"token": …}, or nothing. Wrong credentials are refused even
+PLAIN. The native door asks `authenticate` with what HELLO brings, the HTTP door with what the request does: {"user": …, "password": …}, {"token": …}, or nothing. Wrong credentials are refused even
 where none are needed.
 """
 
@@ -26,13 +26,17 @@ class Logins:
     Args:
         users: those with passwords.
         tokens: those with tokens.
-        is_required: whether the native door refuses who shows no credentials.
+        is_required: whether `authenticate` refuses who shows no credentials.
     """
 
     def __init__(self, users: Users, tokens: Tokens, *, is_required: bool) -> None:
         self._users = users
         self._tokens = tokens
         self._is_required = is_required
+
+    def requiring(self, *, is_required: bool) -> Logins:
+        """The same for a door of its own mind about who shows no credentials."""
+        return Logins(self._users, self._tokens, is_required=is_required)
 
     async def check_password(self, name: str, password: str) -> Principal:
         """The principal of who shows this password, or a token that is this principal's.
@@ -50,7 +54,7 @@ class Logins:
         return self._users.scram(mechanism)
 
     def authenticate(self, credentials: Mapping[str, str], peer: str) -> Principal | Awaitable[Principal]:
-        """The principal behind the credentials of HELLO.
+        """The principal behind credentials.
 
         Raises:
             NotAuthenticated: none where they are needed, or wrong ones.

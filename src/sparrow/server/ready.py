@@ -1,7 +1,7 @@
 """What the server says once clients can connect: a block for people, and a file for supervisors.
 
 The ready file is JSON, replaced atomically, and removed at the stop: {"pid": …, "url": "sparrow://…", "host": …, "port": …,
-"data_dir": …, "kafka": "localhost:9092"}.
+"data_dir": …, "kafka": "localhost:9092", "http": "http://127.0.0.1:9095", "seeds": {"mbus": "127.0.0.1:9990", …}}.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.units import counted, format_size
@@ -27,11 +27,20 @@ class Ready:
     data_dir: str
     kafka: str = ""
     """Bootstrap servers for Kafka clients, "" when that door is off."""
+    http: str = ""
+    """Address of the HTTP door, "" when that is off."""
+    seeds: dict[str, str] = field(default_factory=dict)
+    """host:port of each door for a seed system that is on."""
 
 
 def url_of(host: str, port: int, *, has_tls: bool = False) -> str:
     """The address for clients; one that listens everywhere is reached on this machine by loopback."""
     return f"{'sparrows' if has_tls else 'sparrow'}://{bootstrap_of(host, port)}"
+
+
+def http_url_of(host: str, port: int, *, has_tls: bool) -> str:
+    """The address of the HTTP door."""
+    return f"{'https' if has_tls else 'http'}://{bootstrap_of(host, port)}"
 
 
 def bootstrap_of(host: str, port: int) -> str:
@@ -46,6 +55,12 @@ def banner(ready: Ready, *, topics: int, free_bytes: int, access: str) -> str:
         f"Sparrow {ready.version} is ready (pid {ready.pid})",
         f"  clients   {ready.url}",
         *([f"  Kafka     {ready.kafka}"] if ready.kafka else []),
+        *([f"  HTTP      {ready.http} (API: /docs, metrics: /metrics)"] if ready.http else []),
+        *(
+            [f"  seeds     {', '.join(f'{name} {at}' for name, at in ready.seeds.items())}"]
+            if ready.seeds
+            else []
+        ),
         f"  access    {access}",
         f"  data      {ready.data_dir} ({counted(topics, 'topic')}, {format_size(free_bytes)} free)",
         "  stop      Ctrl-C or SIGTERM",

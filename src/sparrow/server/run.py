@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sparrow.server.config import kafka_listeners
+from sparrow.server.config import kafka_listeners, seed_ports
+from sparrow.server.listeners import OFF
 from sparrow.server.server import Server
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def run(config: ServerConfig) -> None:
 def fit_connections(config: ServerConfig) -> ServerConfig:
     """The configuration with no more connections than the limit of open files leaves room for: those who connect, whoever they are, must
     not take the files away that records are kept in."""
-    doors = 2 if kafka_listeners(config) else 1
+    doors = 1 + bool(kafka_listeners(config)) + (config.http_port != OFF) + len(seed_ports(config))
     limit = allow_open_files(doors * config.max_connections + OPEN_FILES_BESIDES)
     room = (limit - min(OPEN_FILES_BESIDES, limit // 2)) // doors
     if room >= config.max_connections:

@@ -18,15 +18,28 @@ from sparrow.base.errors import BadInput, InvalidConfig, TopicExists
 from sparrow.broker.access.acls import AclFilter
 from sparrow.broker.access.authz import SYSTEM
 from sparrow.server.access import Access
-from sparrow.server.config import kafka_listeners
-from sparrow.server.ready import Ready, banner, bootstrap_of, remove_ready_file, url_of, write_ready_file
+from sparrow.server.config import kafka_listeners, seed_ports
+from sparrow.server.listeners import OFF
+from sparrow.server.ready import (
+    Ready,
+    banner,
+    bootstrap_of,
+    http_url_of,
+    remove_ready_file,
+    url_of,
+    write_ready_file,
+)
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Mapping
 
     from sparrow.broker.broker import Broker
+    from sparrow.frontends.http import HttpFrontend
     from sparrow.frontends.kafka import KafkaFrontend
     from sparrow.frontends.native import NativeFrontend
+    from sparrow.frontends.seeds import SeedFrontend
+    from sparrow.frontends.webhook import WebhookFrontend
     from sparrow.server.config import ServerConfig, TopicDeclaration
     from sparrow.server.listeners import ListenerDeclaration
     from sparrow.server.logins import Logins
@@ -51,6 +64,9 @@ class Server:
         self._broker: Broker | None = None
         self._native: NativeFrontend | None = None
         self._kafka: KafkaFrontend | None = None
+        self._http: HttpFrontend | None = None
+        self._webhook: WebhookFrontend | None = None
+        self._seeds: SeedFrontend | None = None
         self.ready: Ready | None = None
 
     async def start(self) -> Ready:
@@ -80,10 +96,26 @@ class Server:
             self._kafka = _make_kafka_door(config, self._broker, logins)
             ports = [await _listen_for_kafka(self._kafka, each, self._access) for each in listeners]
             kafka = bootstrap_of(listeners[0].host, ports[0])
-        self.ready = _ready(config, port, kafka, has_tls=self._access.native_tls is not None)
+        self._webhook = _make_webhook_door(config, self._broker)
+        await self._webhook.start()
+        http = await self._start_http(config, self._broker, logins) if config.http_port != OFF else ""
+        seeds = await self._start_seeds(config, self._broker) if seed_ports(config) else {}
+        has_tls = self._access.native_tls is not None
+        self.ready = _ready(config, port, kafka, http=http, seeds=seeds, has_tls=has_tls)
         if config.ready_file:
             write_ready_file(config.ready_file, self.ready)
         return self.ready
+
+    async def _start_http(self, config: ServerConfig, broker: Broker, logins: Logins) -> str:
+        tls = self._access.http_tls
+        self._http = _make_http_door(config, broker, logins.requiring(is_required=self._access.http_login))
+        port = await _listen_for_http(self._http, config.http_host, config.http_port, tls)
+        return http_url_of(config.http_host, port, has_tls=tls is not None)
+
+    async def _start_seeds(self, config: ServerConfig, broker: Broker) -> dict[str, str]:
+        self._seeds = _make_seed_doors(config, broker)
+        ports = await _listen_for_seeds(self._seeds, config.seeds_host)
+        return {name: bootstrap_of(config.seeds_host, port) for name, port in ports.items()}
 
     def banner(self) -> str:
         """What to tell a person after the start."""
@@ -104,15 +136,14 @@ class Server:
             StorageFailed, TimeoutError: the data could not be closed cleanly; the next start recovers it.
         """
         timeout_s = self.config.drain_timeout_ms / 1000 if drain_timeout_s is None else drain_timeout_s
-        native, self._native = self._native, None
-        kafka, self._kafka = self._kafka, None
+        doors = [self._native, self._kafka, self._http, self._webhook, self._seeds]
+        self._native = self._kafka = self._http = self._webhook = self._seeds = None
         broker, self._broker = self._broker, None
         try:
             async with asyncio.TaskGroup() as draining:
-                if native is not None:
-                    draining.create_task(native.drain(timeout_s))
-                if kafka is not None:
-                    draining.create_task(kafka.drain(timeout_s))
+                for door in doors:
+                    if door is not None:
+                        draining.create_task(door.drain(timeout_s))
         finally:
             try:
                 if broker is not None:
@@ -216,6 +247,74 @@ def _make_kafka_door(config: ServerConfig, broker: Broker, logins: Logins) -> Ka
     return KafkaFrontend(broker, limits=limits, logins=logins)
 
 
+def _make_http_door(config: ServerConfig, broker: Broker, logins: Logins) -> HttpFrontend:
+    from sparrow.frontends.http import HttpFrontend, HttpLimits
+
+    limits = HttpLimits(
+        max_connections=config.max_connections,
+        max_body_bytes=config.http_max_body_bytes,
+        body_timeout_ms=config.http_body_timeout_ms,
+        receive_budget_bytes=config.receive_budget_bytes,
+        cors_origins=config.http_cors_origins,
+        idempotency_window_ms=config.http_idempotency_window_ms,
+    )
+    return HttpFrontend(broker, logins=logins, limits=limits)
+
+
+async def _listen_for_http(door: HttpFrontend, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+    try:
+        return await door.start(host, port, tls=tls)
+    except OSError as error:
+        raise InvalidConfig(
+            f"cannot listen on {host}:{port} for HTTP: {error.strerror or error};"
+            f" {_HTTP_ADVICE.get(error.errno or 0, 'give another http.host or http.port')}"
+        ) from None
+
+
+_HTTP_ADVICE = {
+    errno.EADDRINUSE: "another program uses it: stop that, or give another http.port, 0 for a free one, or off",
+    errno.EADDRNOTAVAIL: "this machine has no such address; http.host is one of its own, or 0.0.0.0 for all",
+    errno.EACCES: "ports below 1024 need privileges; give another http.port",
+}
+
+
+def _make_webhook_door(config: ServerConfig, broker: Broker) -> WebhookFrontend:
+    from sparrow.frontends.webhook import WebhookFrontend, WebhookSettings
+
+    settings = WebhookSettings(
+        allow=config.webhooks_allow,
+        max_connections=config.webhooks_max_connections,
+        ca_path=config.webhooks_ca,
+    )
+    return WebhookFrontend(broker, settings=settings)
+
+
+def _make_seed_doors(config: ServerConfig, broker: Broker) -> SeedFrontend:
+    from sparrow.frontends.seeds import SeedFrontend, SeedSettings
+
+    settings = SeedSettings(
+        host=config.seeds_host,
+        ports=seed_ports(config),
+        max_connections=config.max_connections,
+        idle_timeout_ms=config.idle_timeout_ms,
+        ack_timeout_ms=config.seeds_messagebroker_ack_timeout_ms,
+        ack_delay_ms=config.seeds_messagebroker_ack_delay_ms,
+        redeliveries=config.seeds_messagebroker_redeliveries,
+        private_endpoints=config.seeds_syncbrok_private_endpoints,
+    )
+    return SeedFrontend(broker, settings)
+
+
+async def _listen_for_seeds(doors: SeedFrontend, host: str) -> Mapping[str, int]:
+    try:
+        return await doors.start()
+    except OSError as error:
+        raise InvalidConfig(
+            f"cannot listen on {host} for clients of {error.filename}: {error.strerror or error}; give another"
+            f" seeds.{error.filename}.port (docs/configuration.md), 0 for a free one, or off"
+        ) from None
+
+
 async def _listen_for_kafka(door: KafkaFrontend, declared: ListenerDeclaration, access: Access) -> int:
     from sparrow.frontends.kafka import Listener
 
@@ -259,13 +358,15 @@ async def _listen(door: NativeFrontend, host: str, port: int, tls: ssl.SSLContex
         ) from None
 
 
-def _ready(config: ServerConfig, port: int, kafka: str, *, has_tls: bool) -> Ready:
+def _ready(
+    config: ServerConfig, port: int, kafka: str, *, http: str, seeds: dict[str, str], has_tls: bool
+) -> Ready:
     from sparrow.base.version import version
 
     host = config.native_host
     data_dir = os.path.abspath(config.data_dir)
     url = url_of(host, port, has_tls=has_tls)
-    return Ready(os.getpid(), version(), url, host, port, data_dir, kafka)
+    return Ready(os.getpid(), version(), url, host, port, data_dir, kafka, http, seeds)
 
 
 def _free_bytes(path: str) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sparrow.base.errors import InvalidArgument, InvalidConfig
 from sparrow.base.options import options_of, resolve
-from sparrow.server.config import ServerConfig
+from sparrow.server.config import SEED_PORTS, ServerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,6 +50,17 @@ class RunningBroker:
         return self._ready.kafka
 
     @property
+    def http(self) -> str:
+        """Address of the HTTP door: http://127.0.0.1:PORT; "" when that is off."""
+        return self._ready.http
+
+    @property
+    def seeds(self) -> Mapping[str, tuple[str, int]]:
+        """Host and port of each door for a seed system that is on."""
+        split = {name: at.rpartition(":") for name, at in self._ready.seeds.items()}
+        return {name: (host.strip("[]"), int(port)) for name, (host, _, port) in split.items()}
+
+    @property
     def host(self) -> str:
         return self._ready.host
 
@@ -73,6 +84,10 @@ class RunningBroker:
         self._options["native_port"] = self.port
         if self.kafka:
             self._options["kafka_port"] = int(self.kafka.rpartition(":")[2])
+        if self.http:
+            self._options["http_port"] = int(self.http.rpartition(":")[2])
+        for name, (_, port) in self.seeds.items():
+            self._options[SEED_PORTS[name][0]] = port
         self._ready = self._start()
 
     def stop(self) -> None:
@@ -109,6 +124,7 @@ def running(*, process: bool, data_dir: str | None, options: Mapping[str, Any]) 
     chosen = {
         "native_port": 0,
         "kafka_port": 0,
+        "http_port": 0,
         "reserve_bytes": 0,
         **options,
         "data_dir": data_dir or f"{work_dir}/data",

@@ -1,0 +1,270 @@
+"""Publishing for doors whose clients send messages, not record batches: messages in, where each is stored out.
+
+Messages of one call are spread as Kafka's clients spread them: by their key (murmur2), those without a key together to one partition, another one with
+each call. What goes to one partition is appended at once, in as few batches as the topic's `max.message.bytes` allows, in the order of the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING, NamedTuple
+
+from sparrow.base.errors import RecordTooLarge, SparrowError
+from sparrow.broker.access.authz import Operation
+from sparrow.broker.partition import ACKS_ALL
+from sparrow.records.batch import HEADER_BYTES
+from sparrow.records.builder import build_batch
+from sparrow.records.partitioner import partition_for_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sparrow.broker.access.authz import Principal
+    from sparrow.broker.broker import Broker
+    from sparrow.broker.partition import Published
+    from sparrow.broker.producer_ids import ProducerIdentity
+
+RECORD_OVERHEAD_BYTES = 40
+"""At most this much of a record is neither key, value nor header: seven numbers of variable length."""
+HEADER_OVERHEAD_BYTES = 10
+"""The same of one header."""
+
+
+class Message(NamedTuple):
+    """What is to be published. `timestamp_ms` -1: the time of the call."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_ms: int = -1
+
+
+class Stored(NamedTuple):
+    """Where a message is, and its time."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+Answer = Stored | SparrowError
+
+
+class Part(NamedTuple):
+    """The messages of one call that went to one partition: their places in the call, and the promise of the broker."""
+
+    partition: int
+    places: Sequence[int]
+    timestamps: Sequence[int]
+    published: asyncio.Future[Published]
+
+    def answers(self) -> Iterator[tuple[int, Answer]]:
+        """Place and answer of each message; the promise must be settled."""
+        failure = self.published.exception()
+        if failure is None:
+            done = self.published.result()
+            for number, place in enumerate(self.places):
+                time = self.timestamps[number] if done.log_append_time_ms < 0 else done.log_append_time_ms
+                yield place, Stored(self.partition, done.base_offset + number, time)
+        elif isinstance(failure, SparrowError):
+            yield from ((place, failure) for place in self.places)
+        else:
+            raise failure
+
+
+class Publisher:
+    """One for each door. Loop thread only."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._turns = itertools.count()
+
+    async def publish(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        partition: int = -1,
+        acks: int = ACKS_ALL,
+        principal: Principal,
+        producer: ProducerIdentity | None = None,
+    ) -> list[Answer]:
+        """Publish to a topic, which is made if it is missing and the broker makes topics; one answer for each message, in order.
+
+        Args:
+            partition: the one for all messages; -1: by their keys.
+            acks: as `Broker.publish`.
+            producer: publish once, whatever happens: as this producer, with sequence 0 in each partition that gets something.
+
+        Raises:
+            UnknownTopic, UnknownPartition, InvalidTopicName, NotAuthorized, and what else concerns all messages.
+        """
+        await self.ensure(topic, principal=principal)
+        parts = self.begin(
+            topic, messages, partition=partition, acks=acks, principal=principal, producer=producer
+        )
+        if parts:
+            await asyncio.wait([part.published for part in parts])
+        return ordered(parts, len(messages))
+
+    async def ensure(self, topic: str, *, principal: Principal) -> None:
+        """Make the topic if it is missing.
+
+        Raises:
+            UnknownTopic, InvalidTopicName, NotAuthorized
+        """
+        if self._broker.topics.find(topic) is None:
+            await self._broker.ensure_topic(topic, principal=principal)
+
+    def begin(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        partition: int = -1,
+        acks: int = ACKS_ALL,
+        principal: Principal,
+        producer: ProducerIdentity | None = None,
+    ) -> list[Part]:
+        """Append to a topic that exists. When it returns all is in the log, in order; the parts say when that is promised.
+
+        Raises, with nothing appended:
+            UnknownTopic, UnknownPartition, NotAuthorized
+            InvalidTimestamp, InvalidRecord: of any of the messages.
+        """
+        self._broker.partition(topic, max(partition, 0), operation=Operation.WRITE, principal=principal)
+        target = self._broker.topics.get(topic)
+        count = len(target.partitions)
+        turn = next(self._turns) if producer is None else producer.producer_id
+        placed = _spread(messages, partition, count, turn % count)
+        call = _Call(messages, self._broker.clock.wall_ms(), target.config.max_message_bytes, producer)
+        runs = [(index, run) for index, places in placed.items() for run in call.runs(places)]
+        return [
+            Part(index, run.places, run.timestamps, self._append(topic, index, run.data, acks, principal))
+            for index, run in runs
+        ]
+
+    def _append(
+        self, topic: str, partition: int, data: bytes | SparrowError, acks: int, principal: Principal
+    ) -> asyncio.Future[Published]:
+        try:
+            if isinstance(data, SparrowError):
+                raise data
+            return self._broker.publish(topic, partition, data, acks=acks, principal=principal)
+        except SparrowError as error:
+            failed: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            return failed
+
+
+def ordered(parts: Sequence[Part], count: int) -> list[Answer]:
+    """The answers of all parts, whose promises are settled, in the order of the call's messages."""
+    answers: dict[int, Answer] = {}
+    for part in parts:
+        answers.update(part.answers())
+    return [answers[place] for place in range(count)]
+
+
+def _spread(
+    messages: Sequence[Message], partition: int, count: int, keyless: int
+) -> dict[int, Sequence[int]]:
+    """Partition → the places of its messages, in order."""
+    if partition >= 0 or count == 1:
+        return {max(partition, 0): range(len(messages))} if messages else {}
+    spread: dict[int, list[int]] = {}
+    for place, message in enumerate(messages):
+        index = keyless if message.key is None else partition_for_key(message.key, count)
+        spread.setdefault(index, []).append(place)
+    return dict(spread)
+
+
+class _Run(NamedTuple):
+    """Messages that are appended together: their batches back to back, or why they cannot be."""
+
+    places: Sequence[int]
+    timestamps: Sequence[int]
+    data: bytes | SparrowError
+
+
+class _Call:
+    """The messages of one call, to be made into batches."""
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        now_ms: int,
+        max_batch_bytes: int,
+        producer: ProducerIdentity | None,
+    ) -> None:
+        self._messages = messages
+        self._now_ms = now_ms
+        self._max_batch_bytes = max_batch_bytes
+        self._producer = producer
+
+    def runs(self, places: Sequence[int]) -> list[_Run]:
+        """What goes to one partition: all in one run, but for messages that no batch can hold, and for an idempotent producer, whose batches are
+        appended one by one, as the log knows them by their sequence."""
+        runs: list[_Run] = []
+        batches: list[bytes] = []
+        taken: list[int] = []
+        for cut in self._cuts(places):
+            batch = self._batch(cut, len(taken))
+            if len(batch) > self._max_batch_bytes:
+                runs.append(_Run(cut, self._times(cut), self._too_large(len(batch))))
+            elif self._producer is not None:
+                taken += cut
+                runs.append(_Run(cut, self._times(cut), batch))
+            else:
+                taken += cut
+                batches.append(batch)
+        if batches:
+            runs.append(_Run(taken, self._times(taken), b"".join(batches)))
+        return runs
+
+    def _cuts(self, places: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Stretches that fit one batch each, by the largest size that they may have; what may be too large stands alone."""
+        room = self._max_batch_bytes - HEADER_BYTES
+        sizes = [_most_bytes(self._messages[place]) for place in places]
+        if sum(sizes) <= room:
+            yield places
+            return
+        start = used = 0
+        for number, size in enumerate(sizes):
+            if used + size > room and number > start:
+                yield places[start:number]
+                start, used = number, 0
+            used += size
+        yield places[start:]
+
+    def _batch(self, places: Sequence[int], sequence: int) -> bytes:
+        messages = [self._messages[place] for place in places]
+        keys = [message.key for message in messages]
+        headers = [message.headers for message in messages]
+        identity = self._producer
+        return build_batch(
+            [message.value for message in messages],
+            keys if any(key is not None for key in keys) else None,
+            headers if any(headers) else None,
+            self._times(places),
+            producer_id=-1 if identity is None else identity.producer_id,
+            producer_epoch=-1 if identity is None else identity.epoch,
+            base_sequence=-1 if identity is None else sequence,
+        )
+
+    def _times(self, places: Sequence[int]) -> list[int]:
+        times = [self._messages[place].timestamp_ms for place in places]
+        return [self._now_ms if time < 0 else time for time in times]
+
+    def _too_large(self, size_bytes: int) -> RecordTooLarge:
+        return RecordTooLarge(
+            f"a message that takes {size_bytes} bytes as a batch; max.message.bytes of the topic is {self._max_batch_bytes}"
+        )
+
+
+def _most_bytes(message: Message) -> int:
+    """The most that a message takes in a batch."""
+    size = RECORD_OVERHEAD_BYTES + len(message.value or b"") + len(message.key or b"")
+    for name, value in message.headers:
+        size += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(value or b"")
+    return size
