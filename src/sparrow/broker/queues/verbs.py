@@ -277,6 +277,14 @@ class QueueVerbs:
 
     # ── consuming ─────────────────────────────────────────────────────────────────────────────────
 
+    def require_consuming(self, name: str, *, principal: Principal = ANONYMOUS) -> None:
+        """See that a principal may take from a queue, where it does so by a consumer that another opened.
+
+        Raises:
+            UnknownQueue, NotAuthorized
+        """
+        self._readable(name, principal)
+
     async def open_consumer(
         self,
         name: str,
