@@ -30,6 +30,7 @@ class Server:
         self.directory = directory
         self.port = free_port()
         self.kafka_port = free_port()
+        self.http_port = free_port()
         self.options = options
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -54,6 +55,8 @@ class Server:
             str(self.port),
             "--kafka-port",
             str(self.kafka_port),
+            "--http-port",
+            str(self.http_port),
             *self.options,
         ]
         environment = {

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from bench.results import Measurement
 from bench.workloads import (
     connections,
+    http,
     kafka,
     latency,
     queue_parents,
     queue_sizes,
     queues,
+    seeds,
     startup,
     throughput,
     topics,
@@ -38,4 +40,8 @@ WORKLOADS: dict[str, Workload] = {
     "queue-million": queue_sizes.million,
     "queue-delayed": queue_sizes.delayed,
     "queue-parented": queue_parents.drained,
+    "http-batches": http.batches,
+    "http-singly": http.singly,
+    "http-events": http.events,
+    "seeds": seeds.publishing,
 }

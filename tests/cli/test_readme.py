@@ -79,13 +79,13 @@ def test_serve_block_starts_a_broker_in_the_working_directory(tmp_path):
         ["bash", "-c", f"exec {SERVE}"], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
-    banner = [process.stderr.readline() for _ in range(6)]
+    banner = [process.stderr.readline() for _ in range(7)]
     process.terminate()
     process.stderr.read()
     process.stderr.close()
     assert process.wait(30) == 0
     assert f"sparrow://127.0.0.1:{port}" in banner[1]
-    assert str(tmp_path / "sparrow-data") in banner[4]
+    assert str(tmp_path / "sparrow-data") in banner[5]
     assert (tmp_path / "sparrow-data" / ".clean").exists()
 
 

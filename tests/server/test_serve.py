@@ -183,8 +183,9 @@ def test_start_says_what_listens_where_and_where_the_data_is(tmp_path):
     assert re.fullmatch(r"Sparrow \S+ is ready \(pid \d+\)", banner[0])
     assert f"clients   {serving.ready['url']}" in banner[1]
     assert f"Kafka     {serving.ready['kafka']}" in banner[2]
-    assert "everybody" in banner[3]
-    assert str(tmp_path / "sparrow-data") in banner[4]
+    assert f"HTTP      {serving.ready['http']}" in banner[3]
+    assert "everybody" in banner[4]
+    assert str(tmp_path / "sparrow-data") in banner[5]
     events = [json.loads(line) for line in (ready, stopping, stopped)]
     assert [each["event"] for each in events] == ["ready", "stopping", "stopped"]
     assert events[1]["signal"] == "SIGINT"

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.options import options_of
 from sparrow.base.yamlfile import read_yaml
-from sparrow.server.config import IN_WORDS, ServerConfig, TopicDeclaration, check_exposure, is_loopback, load
+from sparrow.server.config import IN_WORDS, ServerConfig, TopicDeclaration, load, seed_ports
+from sparrow.server.exposure import check_exposure, is_loopback
+from sparrow.server.listeners import OFF
 
 
 @pytest.fixture
@@ -148,6 +150,37 @@ def test_public_address_without_authentication_is_refused_unless_said_in_words(h
     check_exposure(ServerConfig(native_host=host), authenticated=True)
     check_exposure(ServerConfig(native_host=host, insecure_public_listen=IN_WORDS), authenticated=False)
     assert not is_loopback(host)
+
+
+def test_a_public_http_door_needs_a_login_or_is_closed():
+    with pytest.raises(InvalidConfig, match=r"http\.host is '0\.0\.0\.0'"):
+        check_exposure(ServerConfig(http_host="0.0.0.0"), authenticated=False)
+    check_exposure(ServerConfig(http_host="0.0.0.0"), authenticated=True)
+    check_exposure(ServerConfig(http_host="0.0.0.0", http_port=OFF), authenticated=False)
+    with pytest.raises(InvalidConfig, match=r"http\.host"):
+        check_exposure(ServerConfig(http_host="0.0.0.0", http_login="off"), authenticated=True)
+
+
+def test_public_doors_for_seed_systems_are_refused_even_with_users_since_their_clients_cannot_log_in():
+    check_exposure(ServerConfig(seeds_host="0.0.0.0"), authenticated=True)
+    for config in (
+        ServerConfig(seeds_host="0.0.0.0", seeds_all=True),
+        ServerConfig(seeds_host="0.0.0.0", seeds_mbus_port=9990),
+    ):
+        with pytest.raises(InvalidConfig, match=r"seeds\.host is '0\.0\.0\.0'"):
+            check_exposure(config, authenticated=True)
+
+
+def test_seed_doors_take_the_ports_of_the_originals_when_all_are_switched_on():
+    assert seed_ports(ServerConfig()) == {}
+    assert seed_ports(ServerConfig(seeds_msbq_port=7000)) == {"msbq": 7000}
+    assert seed_ports(ServerConfig(seeds_all=True, seeds_diy_port=0, seeds_mbus_port=OFF)) == {
+        "diy_message_broker": 0,
+        "messagebroker": 3000,
+        "mbus_consumer": 9991,
+        "msbq": 5671,
+        "syncbrok": 10000,
+    }
 
 
 def test_only_the_exact_words_allow_a_public_address(file):

@@ -6,7 +6,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from sparrow.base.units import counted
-from sparrow.server.config import check_exposure, http_needs_login, kafka_listeners, native_needs_login
+from sparrow.server.config import http_needs_login, kafka_listeners, native_needs_login
+from sparrow.server.exposure import check_exposure
 from sparrow.server.logins import Logins
 from sparrow.server.tls import server_context
 from sparrow.server.tokens import Tokens, read_tokens_file, read_users_file

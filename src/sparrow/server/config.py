@@ -5,14 +5,11 @@ The file is `sparrow.yml` in the working directory if there is one, or the one t
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
-import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import InvalidConfig
 from sparrow.base.options import (
     BOOLEAN,
     PAIRS,
@@ -697,57 +694,3 @@ def _read_file(flag: object, environment: Mapping[str, str], options: list[Optio
     from sparrow.base.yamlfile import read_yaml
 
     return read_yaml(named or DEFAULT_FILE, [each.key for each in options])
-
-
-def check_exposure(config: ServerConfig, *, authenticated: bool) -> None:
-    """Refuse to listen where other machines come in unless they must say who they are: by a token, a password or a certificate.
-
-    `authenticated`: tokens or users are configured.
-
-    Raises:
-        InvalidConfig: says what to set.
-    """
-    if config.insecure_public_listen == IN_WORDS:
-        return
-    knows_certificates = bool(config.tls_client_ca)
-    open_doors = []
-    if not (
-        native_needs_login(config, authenticated=authenticated) or (knows_certificates and config.native_tls)
-    ):
-        open_doors.append(("native.host", config.native_host))
-    open_doors += [
-        (f"the host of the Kafka listener {each.name!r}", each.host)
-        for each in kafka_listeners(config)
-        if not (each.needs_login(authenticated=authenticated) or (knows_certificates and each.tls))
-    ]
-    if config.http_port != OFF and not (
-        http_needs_login(config, authenticated=authenticated) or (knows_certificates and config.http_tls)
-    ):
-        open_doors.append(("http.host", config.http_host))
-    if seed_ports(config):  # the seed systems know no login
-        open_doors.append(("seeds.host", config.seeds_host))
-    public = next(((what, host) for what, host in open_doors if not is_loopback(host)), None)
-    if public is None:
-        return
-    what, host = public
-    raise InvalidConfig(
-        f"{what} is {host!r}: other machines could connect, and nobody has to log in there."
-        " Set users, users_file, tokens, tokens_file or tls.client_ca, or listen on 127.0.0.1; if everybody may really"
-        " publish, read and delete, say"
-        f' insecure_public_listen: "{IN_WORDS}"'
-    )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address; a name must resolve to loopback addresses alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        pass
-    try:
-        found = {info[4][0] for info in socket.getaddrinfo(host, None)} if host else set()
-    except OSError:
-        return False
-    return bool(found) and all(
-        ipaddress.ip_address(str(each).partition("%")[0]).is_loopback for each in found
-    )

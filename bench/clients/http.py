@@ -1,0 +1,94 @@
+"""An HTTP client that does as little as one can: whole requests made beforehand, answers counted by their head. What is measured is the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from bench.together import Stopwatch
+
+if TYPE_CHECKING:
+    from bench.together import Span, Start
+
+
+def post(path: str, body: bytes, content_type: str, *more: str) -> bytes:
+    """A request as bytes."""
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        f"Content-Type: {content_type}",
+        f"Content-Length: {len(body)}",
+        *more,
+    ]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+class _Connection(asyncio.Protocol):
+    """Sends its request again whenever the answer is there, so often."""
+
+    def __init__(self, request: bytes, count: int, done: asyncio.Future[None]) -> None:
+        self._request = request
+        self._left = count
+        self._done = done
+        self._received = b""
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport  # type: ignore[assignment]
+
+    def begin(self) -> None:
+        self.transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, blank, body = self._received.partition(b"\r\n\r\n")
+        if not blank:
+            return
+        if not head.startswith(b"HTTP/1.1 2"):
+            self._done.set_exception(RuntimeError(repr(self._received)))
+            return
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        if len(body) < length:
+            return
+        self._received = b""
+        self._left -= 1
+        if self._left:
+            self.begin()
+        else:
+            self._done.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._done.done():
+            self._done.set_exception(exc or RuntimeError("the broker closed the connection"))
+
+
+async def _repeat(port: int, request: bytes, connections: int, each: int, start: Start) -> Span:
+    loop = asyncio.get_running_loop()
+    clients = []
+    for _ in range(connections):
+        done: asyncio.Future[None] = loop.create_future()
+        _, client = await loop.create_connection(
+            lambda done=done: _Connection(request, each, done),
+            "127.0.0.1",
+            port,  # type: ignore[misc]
+        )
+        clients.append((client, done))
+    watch = Stopwatch(start)
+    for client, _ in clients:
+        client.begin()
+    await asyncio.gather(*(done for _, done in clients))
+    span = watch.span()
+    for client, _ in clients:
+        client.transport.close()
+    return span
+
+
+def repeat(port: int, request: bytes, connections: int, each: int, start: Start) -> Span:
+    """Send a request so many times over each of so many keep-alive connections, one after the other.
+
+    Raises:
+        RuntimeError: an answer that is not 2xx.
+    """
+    return uvloop.run(_repeat(port, request, connections, each, start))
