@@ -23,6 +23,22 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _accepts(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
 class Server:
     """One broker process; `start` returns when its port accepts."""
 
@@ -66,9 +82,15 @@ class Server:
         began = time.perf_counter()
         self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         log.close()
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return time.perf_counter() - began
+        self._wait_for(self.port)
+        spent = time.perf_counter() - began
+        self._wait_for(self.http_port, touch=False)
+        return spent
+
+    def _wait_for(self, port: int, *, touch: bool = True) -> None:
+        """Until the port is listened on; without `touch` no connection comes in (the HTTP door loads its libraries at the first)."""
+        while not (_accepts(port) if touch else _is_taken(port)):
+            assert self.process is not None
             if self.process.poll() is not None:
                 raise RuntimeError((self.directory.parent / "serve.log").read_text())
             time.sleep(0.002)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         UnknownPartition,
         UnknownQueue,
         UnknownTopic,
+        UnknownWebhook,
     )
     from sparrow.broker.broker import Broker
     from sparrow.client.client import Client, connect
@@ -91,6 +92,7 @@ __all__ = [
     "UnknownPartition",
     "UnknownQueue",
     "UnknownTopic",
+    "UnknownWebhook",
     "connect",
     "sync",
 ]

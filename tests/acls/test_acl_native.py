@@ -50,6 +50,13 @@ CALLS: dict[str, dict[str, Any]] = {
     "queue.redrive": {"name": "secret-queue"},
     "queue.redrive_progress": {"name": "secret-queue"},
     "queue.redrive_stop": {"name": "secret-queue"},
+    "webhook.put": {"queue": "secret-queue", "name": "hook", "settings": {"url": "https://example.org"}},
+    "webhook.delete": {"queue": "secret-queue", "name": "hook"},
+    "webhook.describe": {"queue": "secret-queue", "name": "hook"},
+    "webhook.list": {},
+    "webhook.pause": {"queue": "secret-queue", "name": "hook"},
+    "webhook.resume": {"queue": "secret-queue", "name": "hook"},
+    "webhook.rotate_secret": {"queue": "secret-queue", "name": "hook"},
     "user.list": {},
     "user.create": {"name": "new", "credentials": [SALTED]},
     "user.password": {"name": "somebody", "credentials": [SALTED]},
@@ -61,7 +68,12 @@ CALLS: dict[str, dict[str, Any]] = {
     "quota.list": {},
     "broker.describe": {},
 }
-SHOWN = {"topic.list": {"topics": []}, "group.list": {"groups": []}, "queue.list": {"queues": []}}
+SHOWN = {
+    "topic.list": {"topics": []},
+    "group.list": {"groups": []},
+    "queue.list": {"queues": []},
+    "webhook.list": {"webhooks": []},
+}
 """Calls that show less instead of refusing."""
 
 

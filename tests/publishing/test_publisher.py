@@ -190,20 +190,5 @@ async def test_a_message_without_key_on_a_compacted_topic_fails_its_partition_on
     assert placed(answers[1]).partition == 1
 
 
-async def test_publishing_again_as_the_same_producer_stores_nothing_twice(
-    broker: Broker, publisher: Publisher
-) -> None:
-    identity = await broker.open_producer()
-    messages = [Message(b"%d" % n, b"k%d" % n if n % 2 else None) for n in range(40)]
-
-    first = await publisher.publish("t", messages, principal=ANONYMOUS, producer=identity)
-    again = await publisher.publish("t", messages, principal=ANONYMOUS, producer=identity)
-
-    assert [(placed(a).partition, placed(a).offset) for a in first] == [
-        (placed(a).partition, placed(a).offset) for a in again
-    ]
-    assert len(await stored(broker, "t")) == 40
-
-
 async def test_no_messages_are_no_work(publisher: Publisher) -> None:
     assert await publisher.publish("t", [], principal=ANONYMOUS) == []

@@ -55,7 +55,7 @@ def test_each_listener_may_decide_for_itself(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("users: {ann: ''}", "'ann' is empty"),
+        ("users: {ann: ''}", "users\\.ann: a user and the password are not empty"),
         ("users: [ann]", "users cannot be what it is"),
         ("kafka: {sasl: maybe}", "auto, required, off"),
         ("kafka: {listeners: [{name: x, port: 0, sasl: maybe}]}", "true or false"),

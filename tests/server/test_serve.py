@@ -111,7 +111,7 @@ def test_declared_topic_with_a_wrong_name_is_a_wrong_configuration(refused, tmp_
     (tmp_path / "sparrow.yml").write_text("topics: [../etc]")
     code, err = refused("--native-port", 0)
     assert code == 78
-    assert "the topic '../etc' of the configuration file cannot be made" in err
+    assert "sparrow.yml:1: topics[0]: the topic name '../etc' may only have" in err
 
 
 def test_address_of_another_machine_is_named_as_such(refused):

@@ -84,11 +84,14 @@ def test_config_flag_names_another_file_and_wins_over_the_variable(file, tmp_pat
         ("native: 5", r"sparrow\.yml:1: there is no option 'native'"),
         ("tokens: {a: x, a: y}", r"sparrow\.yml:1: 'a' stands twice"),
         ("data_dir: ''", r"sparrow\.yml:1: data_dir cannot be ''; it takes the path of a directory"),
-        ("tokens: {alice: ''}", r"sparrow\.yml:1: tokens cannot be .* that of 'alice' is empty"),
+        ("tokens: {alice: ''}", r"sparrow\.yml:1: tokens\.alice: a principal and its token are not empty"),
         ("default_topic_config: {retention.ms: 7dd}", r"sparrow\.yml:1: .* for retention\.ms, not '7dd'"),
-        ("topics: {name: x}", r"topics cannot be .* a list of topics"),
-        ("topics: [{nmae: x}]", r"topics that have a name"),
-        ("topics: [{name: x, partition: 3}]", r"name, partitions and config for a topic, not 'partition'"),
+        ("topics: 5", r"topics cannot be 5; it takes a list of topics"),
+        ("topics: [{nmae: x}]", r"topics\[0\]: a topic needs 'name'"),
+        (
+            "topics:\n  - name: x\n    partition: 3",
+            r"sparrow\.yml:3: topics\[0\]\.partition: a topic has no setting 'partition'; did you mean 'partitions'",
+        ),
         (
             "data_dir: !!python/object/apply:os.system ['true']",
             r"sparrow\.yml:1: not YAML: could not determine a constructor",

@@ -24,6 +24,7 @@ storage, meta store, sockets. A message is a sentence for a person: what failed,
     │   ├── InvalidSessionTimeout INVALID_SESSION_TIMEOUT
     │   ├── OffsetMetadataTooLarge OFFSET_METADATA_TOO_LARGE
     │   ├── InvalidTransactionTimeout INVALID_TRANSACTION_TIMEOUT
+    │   ├── IdempotencyKeyReused  IDEMPOTENCY_KEY_REUSED
     │   └── OffsetOutOfRange      OFFSET_OUT_OF_RANGE
     ├── NotFound                  the thing named does not exist
     │   ├── UnknownTopic          UNKNOWN_TOPIC
@@ -31,6 +32,7 @@ storage, meta store, sockets. A message is a sentence for a person: what failed,
     │   ├── UnknownUser           UNKNOWN_USER
     │   ├── UnknownTransaction    UNKNOWN_TRANSACTION
     │   ├── UnknownQueue          UNKNOWN_QUEUE
+    │   ├── UnknownWebhook        UNKNOWN_WEBHOOK
     │   └── UnknownGroup          UNKNOWN_GROUP
     ├── Conflict                  the state of the broker says no
     │   ├── TopicExists           TOPIC_EXISTS
@@ -71,6 +73,7 @@ storage, meta store, sockets. A message is a sentence for a person: what failed,
     │   ├── StorageFailed         STORAGE_FAILED (not retriable: restart after repair)
     │   ├── Draining              DRAINING
     │   ├── Overloaded            OVERLOADED
+    │   │   └── TooManyIdempotencyKeys TOO_MANY_IDEMPOTENCY_KEYS
     │   ├── TimedOut              TIMED_OUT
     │   └── ConnectionLost        CONNECTION_LOST
     ├── ProtocolError             the peer does not speak as agreed; the connection ends
@@ -203,6 +206,12 @@ class InvalidTransactionTimeout(BadInput):
     code = "INVALID_TRANSACTION_TIMEOUT"
 
 
+class IdempotencyKeyReused(BadInput):
+    """The key belongs to another request."""
+
+    code = "IDEMPOTENCY_KEY_REUSED"
+
+
 class OffsetOutOfRange(BadInput):
     code = "OFFSET_OUT_OF_RANGE"
 
@@ -238,6 +247,12 @@ class UnknownQueue(NotFound):
     """There is no queue of that name."""
 
     code = "UNKNOWN_QUEUE"
+
+
+class UnknownWebhook(NotFound):
+    """The queue has no webhook of that name."""
+
+    code = "UNKNOWN_WEBHOOK"
 
 
 class UnknownGroup(NotFound):
@@ -474,6 +489,12 @@ class Draining(Unavailable):
 
 class Overloaded(Unavailable):
     code = "OVERLOADED"
+
+
+class TooManyIdempotencyKeys(Overloaded):
+    """So many are kept that no new one can be taken."""
+
+    code = "TOO_MANY_IDEMPOTENCY_KEYS"
 
 
 class TimedOut(Unavailable):

@@ -7,6 +7,7 @@ A reader of a plain value raises ValueError with what is allowed. A reader of a 
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 Path = tuple[str | int, ...]
 """From the whole value to a part: names in mappings, indexes in lists."""
 _SHOWN = 80
+_PLACE = re.compile(r"[^\n]*?:(\d+): ")
 
 
 class Fault(NamedTuple):
@@ -66,3 +68,13 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     """ "; did you mean 'x'?" if something known is close."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def by_line(sentences: Iterable[str]) -> list[str]:
+    """Sentences about a file ("sparrow.yml:12: …") in the order of its lines, each once; others come first."""
+    return sorted(dict.fromkeys(sentences), key=_line_of)
+
+
+def _line_of(sentence: str) -> int:
+    found = _PLACE.match(sentence)
+    return int(found[1]) if found else 0

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sparrow.base.errors import InvalidConfig
+from sparrow.base.faults import Fault, Misfit, Path, by_line, dotted, faults_of, suggestion
 from sparrow.base.units import parse_duration_ms, parse_size_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -35,6 +37,8 @@ class Kind(Generic[T_co]):
     read: Callable[[object], T_co]
     repeats: bool = False
     """The flag may be given several times; the texts arrive as a list."""
+    schema: Mapping[str, object] = field(default_factory=dict)
+    """What a file may say, as JSON Schema for editors; it allows whatever `read` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,22 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A value from a file and where it stands: "sparrow.yml:12"."""
+    """A value from a file and where it stands: "sparrow.yml:12".
+
+    `lines` has the lines of its parts, as far as they are known. `faults` are sentences about it, and then the value does not count.
+    """
 
     value: object
     place: str
+    lines: Mapping[Path, int] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+
+    def place_of(self, path: Path) -> str:
+        """Where a part stands, or what it is in."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        file = self.place.rpartition(":")[0]
+        return f"{file}:{self.lines[path]}" if path else self.place
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +133,7 @@ def resolve(
     flags: Mapping[str, object],
     environment: Mapping[str, str],
     file: Mapping[str, Located],
+    advice: Mapping[str, str] | None = None,
 ) -> Resolved:
     """Choose a value for every option.
 
@@ -125,13 +142,17 @@ def resolve(
         flags: option name → text (or list of texts), only of flags that were given.
         environment: all variables.
         file: dotted key → value, from the configuration file.
+        advice: names at the top of the file that are wrong but likely → what to do instead.
 
     Raises:
         InvalidConfig: every wrong value and unknown key, one per line.
     """
     declared = list(options)
-    errors = [
-        _unknown_key(key, found.place, declared) for key, found in file.items() if not _knows(declared, key)
+    errors = [sentence for found in file.values() for sentence in found.faults]
+    errors += [
+        _unknown_key(key, found.place, declared, advice or {})
+        for key, found in file.items()
+        if not found.faults and not _knows(declared, key)
     ]
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -141,11 +162,19 @@ def resolve(
             values[each.name] = each.default if source == "default" else each.kind.read(given)
             sources[each.name] = source
         except ValueError as error:
-            shown = "what it is (not shown)" if each.secret else _shown(given)
-            errors.append(f"{source}: {each.key} cannot be {shown}; it takes {error}")
+            found = file.get(each.key, Located(given, source))
+            at = found if found.place == source else Located(given, source)
+            errors += _sentences(each, at, error)
     if errors:
-        raise InvalidConfig("\n".join(errors))
+        raise InvalidConfig("\n".join(by_line(errors)))
     return Resolved(values, sources, _misspelt_variables(declared, environment))
+
+
+def _sentences(wanted: Option, given: Located, error: ValueError) -> list[str]:
+    return [
+        f"{given.place_of(path)}: {dotted((wanted.key, *path))}{text}"
+        for path, text in faults_of(error, given.value, is_secret=wanted.secret)
+    ]
 
 
 def _first(
@@ -155,7 +184,7 @@ def _first(
         return flags[wanted.name], wanted.flag
     if wanted.environment in environment:
         return environment[wanted.environment], f"environment variable {wanted.environment}"
-    if wanted.key in file:
+    if wanted.key in file and not file[wanted.key].faults:
         return file[wanted.key].value, file[wanted.key].place
     return None, "default"
 
@@ -164,8 +193,11 @@ def _knows(options: list[Option], key: str) -> bool:
     return any(each.key == key for each in options)
 
 
-def _unknown_key(key: str, place: str, options: list[Option]) -> str:
-    return f"{place}: there is no option {key!r}{_suggestion(key, [each.key for each in options])}"
+def _unknown_key(key: str, place: str, options: list[Option], advice: Mapping[str, str]) -> str:
+    section = key.partition(".")[0]
+    if section in advice:
+        return f"{place}: there is no option {key!r}; {advice[section]}"
+    return f"{place}: there is no option {key!r}{suggestion(key, [each.key for each in options])}"
 
 
 def _misspelt_variables(options: list[Option], environment: Mapping[str, str]) -> list[str]:
@@ -178,16 +210,6 @@ def _misspelt_variables(options: list[Option], environment: Mapping[str, str]) -
             if close:
                 warnings.append(f"environment variable {variable} is not used; did you mean {close[0]}?")
     return warnings
-
-
-def _suggestion(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _shown(given: object) -> str:
-    text = repr(given)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 # ── kinds ─────────────────────────────────────────────────────────────────────────────────────────
@@ -225,17 +247,29 @@ def integer(low: int, high: int) -> Kind[int]:
             raise ValueError(f"a whole number from {low} to {high}")
         return int(text)
 
-    return Kind("number", read)
+    schema = {
+        "anyOf": [
+            {"type": "integer", "minimum": low, "maximum": high},
+            {"type": "string", "pattern": r"^\s*-?\d+\s*$"},
+        ]
+    }
+    return Kind("number", read, schema=schema)
 
 
 def size(low: int, high: int) -> Kind[int]:
     """A size in bytes, within bounds."""
-    return Kind("size", _bounded(parse_size_bytes, low, high, "bytes"))
+    return Kind("size", _bounded(parse_size_bytes, low, high, "bytes"), schema=_amount("64 MiB", low, high))
 
 
 def duration(low: int, high: int) -> Kind[int]:
     """A duration in milliseconds, within bounds."""
-    return Kind("duration", _bounded(parse_duration_ms, low, high, "ms"))
+    return Kind("duration", _bounded(parse_duration_ms, low, high, "ms"), schema=_amount("30s", low, high))
+
+
+def _amount(example: str, low: int, high: int) -> dict[str, object]:
+    """A number, or a text with a unit."""
+    number = {"type": "number", "minimum": low, "maximum": high}
+    return {"anyOf": [number, {"type": "string", "examples": [example]}]}
 
 
 def _bounded(parse: Callable[[str], int], low: int, high: int, unit: str) -> Callable[[object], int]:
@@ -251,18 +285,22 @@ def _bounded(parse: Callable[[str], int], low: int, high: int, unit: str) -> Cal
 def choice(*words: str) -> Kind[str]:
     """One of some words."""
 
-    def read(given: object) -> str:
-        if str(given) not in words:
-            raise ValueError("one of " + ", ".join(words))
-        return str(given)
+    spelled = {False: "off", True: "on"}  # YAML reads a bare `off` as false
 
-    return Kind("|".join(words), read)
+    def read(given: object) -> str:
+        text = spelled[given] if isinstance(given, bool) else str(given)
+        if text not in words:
+            raise ValueError("one of " + ", ".join(words))
+        return text
+
+    allowed = [*words, *(value for value, word in spelled.items() if word in words)]
+    return Kind("|".join(words), read, schema={"enum": allowed})
 
 
 def _read_pairs(given: object) -> dict[str, str]:
     """A mapping from YAML, or "name=value" texts: a list (repeated flag) or one text with commas between."""
     if isinstance(given, dict):
-        return {_read_text(name): _scalar(value) for name, value in given.items()}
+        return _read_mapping(given)
     texts = given if isinstance(given, list) else [part for part in str(given).split(",") if part.strip()]
     pairs: dict[str, str] = {}
     for text in texts:
@@ -273,22 +311,43 @@ def _read_pairs(given: object) -> dict[str, str]:
     return pairs
 
 
-def _scalar(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str | int | float):
-        return str(value)
-    raise ValueError("names with plain values")
+def _read_mapping(given: dict[object, object]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    faults: list[Fault] = []
+    for name, value in given.items():
+        if isinstance(name, bool) or not isinstance(name, str | int | float):
+            faults.append(Fault((str(name),), ": a name is a text; put it in quotes"))
+        elif not isinstance(value, str | int | float):
+            # What it is may be a secret.
+            faults.append(Fault((str(name),), ": a text or a number is expected; put it in quotes"))
+        else:
+            pairs[str(name)] = str(value).lower() if isinstance(value, bool) else str(value)
+    if faults:
+        raise Misfit(faults)
+    return pairs
 
 
 def _read_words(given: object) -> tuple[str, ...]:
     """A list from YAML, or one text with commas between."""
-    texts = given if isinstance(given, list | tuple) else str(given).split(",")
+    texts = given if isinstance(given, list | tuple) else _read_text(given).split(",")
     return tuple(word for word in (_read_text(text).strip() for text in texts) if word)
 
 
-TEXT = Kind("text", _read_text)
-WORDS = Kind("text", _read_words, repeats=True)
-PATH = Kind("path", _read_text)
-BOOLEAN = Kind("true|false", _read_boolean)
-PAIRS = Kind("name=value", _read_pairs, repeats=True)
+_PLAIN: Mapping[str, object] = {"type": ["string", "number", "boolean"]}
+_PAIRS_SCHEMA: Mapping[str, object] = {
+    "anyOf": [
+        {"type": "object", "additionalProperties": _PLAIN},
+        {"type": "array", "items": {"type": "string"}},
+        {"type": "string"},
+    ]
+}
+_BOOLEAN_SCHEMA: Mapping[str, object] = {"type": ["boolean", "string", "integer"]}
+TEXT = Kind("text", _read_text, schema={"type": ["string", "number"]})
+TEXTS_SCHEMA: Mapping[str, object] = {
+    "anyOf": [TEXT.schema, {"type": "array", "items": TEXT.schema}, {"type": "null"}]
+}
+"""One text, or a list of texts."""
+WORDS = Kind("text", _read_words, repeats=True, schema=TEXTS_SCHEMA)
+PATH = Kind("path", _read_text, schema=TEXT.schema)
+BOOLEAN = Kind("true|false", _read_boolean, schema=_BOOLEAN_SCHEMA)
+PAIRS = Kind("name=value", _read_pairs, repeats=True, schema=_PAIRS_SCHEMA)

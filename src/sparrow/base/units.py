@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
+_SIZE = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([a-zA-Z]*)\s*")
+_DURATION = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)\s*([a-z]+)\s*")
 
 _BYTES_PER: dict[str, int] = {
     "": 1,
@@ -45,7 +45,7 @@ def parse_duration_ms(text: str) -> int:
         ValueError: says what is allowed.
     """
     stripped = text.strip().lower()
-    if stripped.isdecimal():
+    if stripped.isdecimal() and len(stripped) <= 30:
         return int(stripped)
     parts = _DURATION.findall(stripped)
     if not parts or _DURATION.sub("", stripped) or any(unit not in _MS_PER for _, unit in parts):

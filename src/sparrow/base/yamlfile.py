@@ -1,7 +1,10 @@
-"""A YAML file as a flat map of dotted keys, each with the line that it stands on.
+"""A YAML file as a flat map of dotted keys, each with the line that it stands on, and the lines of what is inside its value.
 
 Safe: plain data only, never objects. Stricter than YAML where YAML hides mistakes: a key that stands twice is refused. A
-mapping under a key that is declared to hold one (`nested`) stays a value; any other mapping is a section.
+mapping under a key that is declared to hold one (`whole`) stays a value; any other mapping is a section.
+
+What is no YAML ends the reading. What is wrong with one value is kept with that value (`Located.faults`), so that a reader of the file hears of everything at
+once. A file cannot cost more than its size: aliases that multiply are counted.
 """
 
 from __future__ import annotations
@@ -14,8 +17,13 @@ from sparrow.base.errors import InvalidConfig
 from sparrow.base.options import Located
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
+    from sparrow.base.faults import Path
+
+MAX_FILE_BYTES = 16 << 20
+MAX_VALUES = 200_000
+"""Values inside one value; an alias counts as often as it is used."""
 _MAX_SECTION_DEPTH = 8
 
 
@@ -27,81 +35,166 @@ def read_yaml(path: str, whole: Collection[str]) -> dict[str, Located]:
         whole: dotted keys whose value is taken as it is, whatever its shape.
 
     Raises:
-        InvalidConfig: the file cannot be read, is no YAML, is no mapping, or has a key twice.
+        InvalidConfig: the file cannot be read, is no YAML, or is no mapping.
     """
-    loader = _loader(path)
-    try:
-        root = loader.get_single_node()
-        if root is None:
-            return {}
-        if not isinstance(root, yaml.MappingNode):
+    return YamlFile(path).flat(whole)
+
+
+class YamlFile:
+    """A file that was read and is a mapping of something.
+
+    Raises (from the constructor):
+        InvalidConfig: the file cannot be read, is no YAML, or is no mapping.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._loader = _loader(path)
+        try:
+            root = self._loader.get_single_node()
+        except yaml.MarkedYAMLError as error:
+            raise InvalidConfig(self._not_yaml(error)) from None
+        except (yaml.YAMLError, RecursionError) as error:
+            reason = "nested too deep" if isinstance(error, RecursionError) else error
+            raise InvalidConfig(f"{path}:1: not YAML: {reason}") from None
+        if not isinstance(root, yaml.MappingNode | None):
             raise InvalidConfig(
                 f"{path}:1: a mapping of options is expected at the top, such as 'data_dir: ./data'"
             )
-        return dict(_flatten(loader, path, root, "", frozenset(whole)))
-    except yaml.MarkedYAMLError as error:
+        self._root = root
+        self.sections: tuple[str, ...] = tuple(self._names(root)) if root is not None else ()
+        """The names at the top, in order."""
+
+    def _names(self, root: yaml.MappingNode) -> Iterator[str]:
+        for key_node, _ in root.value:
+            yield str(self._value(key_node, []))
+
+    def flat(self, whole: Collection[str]) -> dict[str, Located]:
+        """Dotted key → value with its place; see `read_yaml`."""
+        found: dict[str, Located] = {}
+        if self._root is not None:
+            self._flatten(self._root, "", frozenset(whole), found)
+        return found
+
+    def _flatten(
+        self, section: yaml.Node, prefix: str, whole: frozenset[str], found: dict[str, Located]
+    ) -> None:
+        first: dict[str, int] = {}
+        for key_node, value_node in section.value if isinstance(section, yaml.MappingNode) else ():
+            line = key_node.start_mark.line + 1
+            key = prefix + str(self._value(key_node, []))
+            if key in first or key in found:
+                before = first.get(key) or found[key].place.rpartition(":")[2]
+                self._add_fault(found, key, line, f"{key!r} stands twice; the first is on line {before}")
+                continue
+            first[key] = line
+            if key.count(".") > _MAX_SECTION_DEPTH:
+                self._add_fault(found, key, line, f"sections are nested too deep at {key[:80]!r}")
+            elif key not in whole and self._is_section(value_node, key, whole):
+                self._flatten(value_node, f"{key}.", whole, found)
+            else:
+                found[key] = self._located(value_node, line)
+
+    def _is_section(self, node: yaml.Node, key: str, whole: frozenset[str]) -> bool:
+        """Whether something may follow; where nothing stands, only if it is known that something could."""
+        if isinstance(node, yaml.MappingNode) and node.value:
+            return True
+        is_empty = isinstance(node, yaml.MappingNode) or node.tag == "tag:yaml.org,2002:null"
+        return is_empty and any(each.startswith(f"{key}.") for each in whole)
+
+    def _add_fault(self, found: dict[str, Located], key: str, line: int, fault: str) -> None:
+        place = f"{self.path}:{line}"
+        before = found.get(key, Located(None, place))
+        found[key] = Located(before.value, before.place, before.lines, (*before.faults, f"{place}: {fault}"))
+
+    def _located(self, node: yaml.Node, line: int) -> Located:
+        faults: list[str] = []
+        lines: dict[Path, int] = {}
+        value = None
+        if self._is_bounded(node, line, faults):
+            self._refuse_duplicates(node, set(), faults)
+            value = self._value(node, faults)
+        if not faults:
+            lines = dict(self._lines(node, ()))
+        return Located(value, f"{self.path}:{line}", lines, tuple(faults))
+
+    def _value(self, node: yaml.Node, faults: list[str]) -> Any:
+        try:
+            return self._loader.construct_object(node, deep=True)
+        except yaml.MarkedYAMLError as error:
+            faults.append(self._not_yaml(error))
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            faults.append(f"{self.path}:{node.start_mark.line + 1}: {error}; put the value in quotes")
+        return None
+
+    def _not_yaml(self, error: yaml.MarkedYAMLError) -> str:
         mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark else 1
-        raise InvalidConfig(f"{path}:{line}: not YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise InvalidConfig(f"{path}: not YAML: {error}") from None
-    finally:
-        loader.dispose()
+        return f"{self.path}:{mark.line + 1 if mark else 1}: not YAML: {error.problem or error.context}"
+
+    def _is_bounded(self, node: yaml.Node, line: int, faults: list[str]) -> bool:
+        waiting, count = [node], 0
+        while waiting and count <= MAX_VALUES:
+            each = waiting.pop()
+            count += 1
+            if isinstance(each, yaml.CollectionNode):
+                waiting += _children(each)
+        if waiting:
+            faults.append(
+                f"{self.path}:{line}: more than {MAX_VALUES} values stand here; an alias counts as often as it is used, and must"
+                " not be in itself"
+            )
+        return not waiting
+
+    def _refuse_duplicates(self, node: yaml.Node, seen: set[int], faults: list[str]) -> None:
+        """Walk a value; an alias is walked once."""
+        if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+            return
+        seen.add(id(node))
+        keys: set[str] = set()
+        for child in node.value if isinstance(node, yaml.MappingNode) else ():
+            key = str(self._value(child[0], faults))
+            if key in keys:
+                faults.append(f"{self.path}:{child[0].start_mark.line + 1}: {key!r} stands twice")
+            keys.add(key)
+        for part in _children(node):
+            self._refuse_duplicates(part, seen, faults)
+
+    def _lines(self, node: yaml.Node, path: Path) -> Iterator[tuple[Path, int]]:
+        """The lines of the parts of a value that was constructed (so that what it merges is in it)."""
+        if isinstance(node, yaml.MappingNode):
+            for key_node, value_node in node.value:
+                inner: Path = (*path, str(self._value(key_node, [])))
+                yield inner, key_node.start_mark.line + 1
+                yield from self._lines(value_node, inner)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value_node in enumerate(node.value):
+                yield (*path, index), value_node.start_mark.line + 1
+                yield from self._lines(value_node, (*path, index))
+
+
+def _children(node: yaml.CollectionNode) -> list[yaml.Node]:
+    return [part for child in node.value for part in (child if isinstance(child, tuple) else (child,))]
 
 
 def _loader(path: str) -> yaml.SafeLoader:
     try:
-        with open(path, encoding="utf-8") as file:
-            return yaml.SafeLoader(file.read())
+        with open(path, "rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InvalidConfig(
             f"configuration file {path} cannot be read: {error.strerror}; create it or name another by --config"
         ) from None
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidConfig(f"configuration file {path} is not UTF-8 text: {error}") from None
-
-
-def _flatten(
-    loader: yaml.SafeLoader, path: str, section: yaml.MappingNode, prefix: str, whole: frozenset[str]
-) -> list[tuple[str, Located]]:
-    found: list[tuple[str, Located]] = []
-    lines: dict[str, int] = {}
-    for key_node, value_node in section.value:
-        line = key_node.start_mark.line + 1
-        key = prefix + str(loader.construct_object(key_node, deep=True))
-        if key in lines:
-            raise InvalidConfig(f"{path}:{line}: {key!r} stands twice; the first is on line {lines[key]}")
-        lines[key] = line
-        if key.count(".") > _MAX_SECTION_DEPTH:
-            raise InvalidConfig(f"{path}:{line}: sections are nested too deep at {key!r}")
-        if isinstance(value_node, yaml.MappingNode) and key not in whole:
-            found += _flatten(loader, path, value_node, f"{key}.", whole)
-        else:
-            found.append((key, Located(_value(loader, path, value_node), f"{path}:{line}")))
-    return found
-
-
-def _value(loader: yaml.SafeLoader, path: str, node: yaml.Node) -> Any:
-    _refuse_duplicates(loader, path, node, set())
+    if len(data) > MAX_FILE_BYTES:
+        raise InvalidConfig(
+            f"configuration file {path} has more than {MAX_FILE_BYTES} bytes; is it the right one?"
+        )
     try:
-        return loader.construct_object(node, deep=True)
-    except ValueError as error:
-        raise InvalidConfig(f"{path}:{node.start_mark.line + 1}: {error}; put the value in quotes") from None
-
-
-def _refuse_duplicates(loader: yaml.SafeLoader, path: str, node: yaml.Node, seen: set[int]) -> None:
-    """Walk a value; an alias is walked once, so a file that refers to itself ends, too."""
-    if id(node) in seen or not isinstance(node, yaml.CollectionNode):
-        return
-    seen.add(id(node))
-    keys: set[object] = set()
-    for child in node.value:
-        parts = child if isinstance(child, tuple) else (child,)
-        if isinstance(child, tuple):
-            key = str(loader.construct_object(parts[0], deep=True))
-            if key in keys:
-                line = parts[0].start_mark.line + 1
-                raise InvalidConfig(f"{path}:{line}: {key!r} stands twice")
-            keys.add(key)
-        for part in parts:
-            _refuse_duplicates(loader, path, part, seen)
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidConfig(f"{path}:{line}: this is not UTF-8 text; save the file as UTF-8") from None
+    try:
+        return yaml.SafeLoader(text)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise InvalidConfig(f"{path}:{line}: a character stands here that YAML does not allow") from None

@@ -58,9 +58,12 @@ from sparrow.broker.groups.share.settings import why_no_dead_letters
 from sparrow.broker.groups.share.verbs import ShareGroupVerbs
 from sparrow.broker.groups.verbs import GroupVerbs
 from sparrow.broker.housekeeping import Housekeeping
+from sparrow.broker.idempotency.keys import IdempotencyKeys
 from sparrow.broker.internal_topics import INTERNAL_CONFIG, INTERNAL_TOPICS
 from sparrow.broker.lag import lags_of_share, report
 from sparrow.broker.log_dirs import LogDirectory, describe_log_directory
+from sparrow.broker.measures import Measures
+from sparrow.broker.metrics.gathering import Gathering
 from sparrow.broker.partition import ACKS_ALL, Admit, Partition, Published, refuse_transactional
 from sparrow.broker.positions import TIMESTAMP, Start, check_start, locate
 from sparrow.broker.producer_ids import ProducerIdentity, ProducerIds
@@ -74,6 +77,8 @@ from sparrow.broker.subscription import Selector, Subscription, SubscriptionList
 from sparrow.broker.topics import NO_TOPIC_ID, Topic, TopicInfo, Topics
 from sparrow.broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
 from sparrow.broker.transactions.verbs import Transactions
+from sparrow.broker.webhooks.registry import Webhooks
+from sparrow.broker.webhooks.verbs import WebhookVerbs
 from sparrow.meta.store import ABSENT, Put
 
 if TYPE_CHECKING:
@@ -124,6 +129,7 @@ class Broker:
             self.config.super_users, allow_unnamed=self.config.allow_unnamed_resources
         )
         self.authorizer = authorizer or self._rules
+        self.measures = Measures()
         self.started_at_ms = -1
         check_config(self.config.topic_defaults)
         self._path = None if path is None else fspath(path)
@@ -158,16 +164,19 @@ class Broker:
             self.groups,
             transactions=self.transactions.coordinator,
             queues=self.queues.registry,
+            idempotency=self.idempotency,
             written=written,
         )
         self.queues.registry.begin()
+        self.idempotency.begin()
+        self.metrics = Gathering(self, self._logs, self._meta, written)
         self._housekeeping.start()
         self.started_at_ms = self.clock.wall_ms()
         self._is_open = True
 
     async def _load(self) -> frozenset[LogId]:
         """Everything that the stores know; returns the logs that have data."""
-        self.topics = Topics(self.config, self._meta, self._logs, self.clock)
+        self.topics = Topics(self.config, self._meta, self._logs, self.clock, measures=self.measures)
         self.groups = assemble(
             self._meta,
             self.clock,
@@ -201,6 +210,14 @@ class Broker:
         registry = Queues(self._meta, self.clock, self.topics)
         await registry.load()
         registry.made.append(self._dead_lettering(registry).attach)
+        self.idempotency = IdempotencyKeys(
+            self._meta,
+            self.clock,
+            self.topics,
+            self._new_producer_id,
+            window_ms=self.config.idempotency_window_ms,
+            max_keys=self.config.idempotency_max_keys,
+        )
         self.queues = QueueVerbs(
             registry,
             lambda: self.authorizer,
@@ -208,19 +225,22 @@ class Broker:
             redrives=Redrives(registry, self.topics),
             watch_rules=self._rules.watch,
         )
+        webhooks = Webhooks(self._meta, registry)
+        await webhooks.load()
+        self.webhooks = WebhookVerbs(webhooks, registry, self.clock, lambda: self.authorizer)
         self.groups.share.queues = ShareQueues(registry, self.topics, self.clock)
         self.configs.group_changed = self.groups.share.settings_changed
         return written
 
-    def _dead_lettering(self, registry: Queues) -> DeadLettering:
-        async def new_producer_id() -> int:
-            return (await self._producer_ids.allocate()).producer_id
+    async def _new_producer_id(self) -> int:
+        return (await self._producer_ids.allocate()).producer_id
 
+    def _dead_lettering(self, registry: Queues) -> DeadLettering:
         return DeadLettering(
             registry,
             self._meta,
             self.topics,
-            new_producer_id,
+            self._new_producer_id,
             self.config.auto_create_topics,
             style_of=self._dead_letter_style,
             refusal_of=lambda queue, topic: (
@@ -293,6 +313,8 @@ class Broker:
             closing.push_async_callback(self._meta.close)
             closing.push_async_callback(self._logs.close)
             await self._housekeeping.stop()
+            await self.idempotency.close()
+            await self.webhooks.registry.close()
             await self.queues.registry.close()
             self.groups.close()
             await self.transactions.coordinator.close()
@@ -681,6 +703,10 @@ class Broker:
             await partition.keep_producers()
             starts[index] = await partition.log.delete_records(offset)
         return starts
+
+    def refusal(self) -> SparrowError | None:
+        """Why the stores refuse records now; None: they do not, as far as is known. For supervisors: anybody may ask."""
+        return self._logs.refusal()
 
     @property
     def log_directory(self) -> str:

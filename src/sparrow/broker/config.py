@@ -28,6 +28,10 @@ class BrokerConfig:
     """How often groups look at their clocks."""
     producer_expiration_ms: int = 86_400_000
     """An idempotent producer that was silent for so long is forgotten (Kafka: producer.id.expiration.ms)."""
+    idempotency_window_ms: int = 86_400_000
+    """How long it is known what became of a publish with an idempotency key."""
+    idempotency_max_keys: int = 1_000_000
+    """Of all principals together; each takes about 200 bytes of the meta store."""
     offsets_retention_ms: int = 7 * 86_400_000
     """Offsets of a group without members are forgotten after this (Kafka: offsets.retention.minutes)."""
     transaction_max_timeout_ms: int = 900_000

@@ -301,6 +301,8 @@ async def _read_one(
     aborted: Sequence[AbortedTransaction] = ()
     if committed and chunk is not None:
         chunk, aborted = _committed(partition, chunk, request.offset)
+    if chunk is not None and chunk.data:
+        partition.count_read(chunk.next_offset - request.offset, len(chunk.data))
     return Fetched(request.topic, request.partition, chunk, None, end, start, stable, aborted)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sparrow.base.clock import Clock
     from sparrow.broker.config import BrokerConfig
     from sparrow.broker.groups.groups import Groups
+    from sparrow.broker.idempotency.keys import IdempotencyKeys
     from sparrow.broker.partition import Partition
     from sparrow.broker.queues.queues import Queues
     from sparrow.broker.topics import Topics
@@ -41,6 +42,7 @@ class Housekeeping:
         *,
         transactions: TransactionCoordinator,
         queues: Queues,
+        idempotency: IdempotencyKeys,
         written: frozenset[LogId],
     ) -> None:
         self._config = config
@@ -49,6 +51,7 @@ class Housekeeping:
         self._groups = groups
         self._transactions = transactions
         self._queues = queues
+        self._idempotency = idempotency
         self._written = written
         """Logs that had data when the broker started."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -59,6 +62,7 @@ class Housekeeping:
         self._tasks = [
             loop.create_task(self._every(self._config.tick_interval_ms, self.tick)),
             loop.create_task(self._every(self._config.tick_interval_ms, self._transactions.tick)),
+            loop.create_task(self._every(self._config.tick_interval_ms, self._idempotency.tick)),
             loop.create_task(self._every(self._config.retention_check_interval_ms, self.walk)),
         ]
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
 
 from sparrow.base.errors import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from sparrow.base.clock import Clock
     from sparrow.broker.configs.topic import TopicConfig
+    from sparrow.broker.measures import Measures
     from sparrow.broker.transactions.index import AbortedRange, AbortedTransaction
     from sparrow.storage.store import LogId, LogStore, PartitionLog
 
@@ -88,12 +90,19 @@ class Partition:
         store: LogStore,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
+        *,
+        measures: Measures,
     ) -> None:
         self.id = log_id
         self.config = config
         self._store = store
         self._clock = clock
         self._loop = loop
+        self._measures = measures
+        self.records_in = self.bytes_in = 0
+        """What was published here since the broker started."""
+        self.records_out = self.bytes_out = 0
+        """What was read by offset: by subscriptions and fetches."""
         self._log: PartitionLog | None = None
         self._producers = ProducerStates()
         self._waiters: dict[Waiter, None] = {}
@@ -191,6 +200,11 @@ class Partition:
         """The same with their ends."""
         return self._producers.transactions.ranges(start, end)
 
+    def count_read(self, records: int, size_bytes: int) -> None:
+        """Something was read by offset, for somebody outside."""
+        self.records_out += records
+        self.bytes_out += size_bytes
+
     def wait(self, waiter: Waiter) -> None:
         """Wake `waiter` once, at the next append."""
         self._waiters[waiter] = None
@@ -224,6 +238,7 @@ class Partition:
         """
         if acks not in _ACKS:
             raise InvalidArgument(f"acks {acks} for {self.id} do not exist; there are -1 (all), 1 and 0")
+        begun = perf_counter()
         log = self.log  # raises when the topic was deleted; brings the producers' state with it
         batches = list(split(data))
         if not batches:
@@ -235,7 +250,7 @@ class Partition:
                 self._check_transactional(header, admit)
         known = self._known(batches)
         if known is not None:
-            return self._promise(known.answer, acks, known.log_append_time_ms)
+            return self._promise(known.answer, acks, known.log_append_time_ms, begun)
         stamped_ms = -1
         if self.config.log_append_time:
             stamped_ms = now_ms
@@ -244,7 +259,12 @@ class Partition:
             batches = [_recompressed(batch, self.config.compression) for batch in batches]
             for header, _ in batches:
                 self._check_size(header)
-        return self._promise(self._append(log, batches, now_ms), acks, stamped_ms)
+        answer = self._append(log, batches, now_ms)
+        self.bytes_in += len(data)
+        for header, _ in batches:
+            self.records_in += header.record_count
+        self._measures.appended(perf_counter() - begun)
+        return self._promise(answer, acks, stamped_ms, begun)
 
     def _known(self, batches: list[Batch]) -> AcceptedBatch | None:
         """The first answer to an idempotent batch that was sent again."""
@@ -274,14 +294,14 @@ class Partition:
         self.wake_waiters()
 
     def _promise(
-        self, answer: Appended | asyncio.Future[Appended], acks: int, stamped_ms: int
+        self, answer: Appended | asyncio.Future[Appended], acks: int, stamped_ms: int, begun: float
     ) -> asyncio.Future[Published]:
         """A future that is done when what `acks` asks for is true."""
         promise: asyncio.Future[Published] = self._loop.create_future()
         if isinstance(answer, Appended):
-            self._keep(promise, answer, acks, stamped_ms)
+            self._keep(promise, answer, acks, stamped_ms, begun)
         else:
-            answer.add_done_callback(partial(self._keep_later, promise, acks, stamped_ms))
+            answer.add_done_callback(partial(self._keep_later, promise, acks, stamped_ms, begun))
         return promise
 
     def _keep_later(
@@ -289,26 +309,30 @@ class Partition:
         promise: asyncio.Future[Published],
         acks: int,
         stamped_ms: int,
+        begun: float,
         appended: asyncio.Future[Appended],
     ) -> None:
         failure = appended.exception()
         if failure is None:
-            self._keep(promise, appended.result(), acks, stamped_ms)
+            self._keep(promise, appended.result(), acks, stamped_ms, begun)
         elif not promise.done():
             promise.set_exception(failure)
 
     def _keep(
-        self, promise: asyncio.Future[Published], offsets: Appended, acks: int, stamped_ms: int
+        self, promise: asyncio.Future[Published], offsets: Appended, acks: int, stamped_ms: int, begun: float
     ) -> None:
         published = Published(offsets.base_offset, offsets.last_offset, stamped_ms)
+        published_after = self._measures.published
         if acks != ACKS_ALL or not self.config.syncs:
+            published_after(perf_counter() - begun)
             _settle(promise, published)
             return
         durable = self.log.durable(offsets.last_offset + 1)
         if durable.done():
+            published_after(perf_counter() - begun)
             _settle(promise, published, durable)
         else:
-            durable.add_done_callback(partial(_settle, promise, published))
+            durable.add_done_callback(partial(_settle_later, promise, published, published_after, begun))
 
     # ── transactions ──────────────────────────────────────────────────────────────────────────────
 
@@ -386,6 +410,17 @@ class Partition:
                 f"a batch for {self.id} has a record of {header.base_timestamp} ms, earlier than now ({now_ms} ms) by more"
                 f" than message.timestamp.before.max.ms ({config.timestamp_before_max_ms})"
             )
+
+
+def _settle_later(
+    promise: asyncio.Future[Published],
+    published: Published,
+    published_after: Callable[[float], None],
+    begun: float,
+    durable: asyncio.Future[None],
+) -> None:
+    published_after(perf_counter() - begun)
+    _settle(promise, published, durable)
 
 
 def _settle(

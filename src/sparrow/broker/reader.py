@@ -208,6 +208,7 @@ class Reader:
         self._queue.append(cursor)
         if not chunk.data:  # all of it was aborted
             return None
+        cursor.partition.count_read(chunk.next_offset - offset, len(chunk.data))
         topic, partition = cursor.key
         return Delivery(
             topic,

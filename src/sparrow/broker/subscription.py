@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,6 +38,8 @@ class Selector:
     start: Start = AT_END
     offsets: Mapping[int, int] = field(default_factory=dict)
     """Explicit positions by partition."""
+    partitions: frozenset[int] | None = None
+    """Only these of the topic's partitions; None: all. Not in a group, which shares them out."""
 
 
 class SubscriptionListener(Protocol):
@@ -251,7 +253,7 @@ class Subscription:
                 self._wanted = wanted
                 self._membership.update(wanted)
             return
-        keys = {(name, p) for name in wanted for p in range(len(self._topics.get(name).partitions))}
+        keys = {(name, p) for name in wanted for p in self._meant(name)}
         dropped = [key for key in self._owned if key not in keys]
         if dropped:
             self._lose(dropped, DROPPED)
@@ -259,6 +261,12 @@ class Subscription:
         if added:
             self._epoch += 1
             self.on_assign(self._epoch, added)
+
+    def _meant(self, topic: str) -> Iterable[int]:
+        """Which of its partitions."""
+        every = range(len(self._topics.get(topic).partitions))
+        chosen = self._selector_of(topic).partitions
+        return every if chosen is None else [index for index in every if index in chosen]
 
     # ── gaining and losing partitions ─────────────────────────────────────────────────────────────
 

@@ -32,6 +32,7 @@ from sparrow.base.ids import uuid7
 from sparrow.broker.configs.topic import ConfigEntry, TopicConfig, check_config, check_name
 from sparrow.broker.detached import Detached
 from sparrow.broker.internal_topics import INTERNAL_TOPICS
+from sparrow.broker.measures import Measures
 from sparrow.broker.partition import Partition
 from sparrow.broker.topic_names import check_topic_name, compile_pattern, plain_name
 from sparrow.meta.store import ABSENT, Delete, Put
@@ -143,8 +144,17 @@ class Topic:
 class Topics:
     """The registry. Loop thread only. Changes are durable when a method returns."""
 
-    def __init__(self, config: BrokerConfig, meta: MetaStore, store: LogStore, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        meta: MetaStore,
+        store: LogStore,
+        clock: Clock,
+        *,
+        measures: Measures | None = None,
+    ) -> None:
         self._config = config
+        self._measures = measures or Measures()
         self.defaults: Mapping[str, str] = config.topic_defaults
         """Configuration values that topics have unless they set their own."""
         self._meta = meta
@@ -443,7 +453,9 @@ class Topics:
         loop = asyncio.get_running_loop()
         for index in range(len(topic.partitions), total):
             log_id = LogId(topic.name, topic.id, index)
-            topic.partitions.append(Partition(log_id, topic.config, self._store, self._clock, loop))
+            topic.partitions.append(
+                Partition(log_id, topic.config, self._store, self._clock, loop, measures=self._measures)
+            )
 
 
 def _decode(fact: Fact) -> _TopicFact:

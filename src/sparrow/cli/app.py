@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from sparrow.cli import (
     acls,
+    config,
     consume,
     doctor,
     groups,
@@ -58,6 +59,7 @@ app.add_typer(users.app, name="user")
 app.add_typer(acls.app, name="acl")
 app.add_typer(quotas.app, name="quota")
 app.add_typer(logdump.app, name="log")
+app.add_typer(config.app, name="config")
 app.command("doctor")(doctor.doctor)
 
 

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from sparrow.base.units import counted, format_duration
-from sparrow.cli import queue_lease, queue_peek, queue_publish, redrive
+from sparrow.cli import queue_lease, queue_peek, queue_publish, redrive, webhooks
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.queue_options import AsJson, Name
 from sparrow.cli.queue_policy import Settings, policy_rows, takes_policy
@@ -19,6 +19,8 @@ from sparrow.cli.topics import confirmed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from sparrow.cli.target import Target
+    from sparrow.client import Client
     from sparrow.client.results import QueueDescription, QueueStatistics
 
 app = typer.Typer(
@@ -153,22 +155,47 @@ app.command("publish")(queue_publish.publish)
 app.command("lease")(queue_lease.lease)
 app.command("peek")(queue_peek.peek)
 app.command("redrive")(redrive.redrive)
+app.command("subscribe")(webhooks.subscribe)
+app.command("unsubscribe")(webhooks.unsubscribe)
+app.command("subscribers")(webhooks.subscribers)
+app.command("rotate-secret")(webhooks.rotate_secret)
+
+Webhook = Annotated[
+    str | None,
+    typer.Option("--webhook", metavar="NAME", help="Only the deliveries to this URL (see `subscribers`)."),
+]
 
 
 @app.command("pause")
-def pause(context: typer.Context, name: Name, url: Url = None, token: Token = None) -> int:
+def pause(
+    context: typer.Context, name: Name, webhook: Webhook = None, url: Url = None, token: Token = None
+) -> int:
     """Deliver nothing more until it is resumed; what is leased may be acknowledged."""
-    with_client(target(context, url, token), lambda client: client.admin.pause_queue(name))
-    print(f"queue {name} paused")
+    _pause(target(context, url, token), name, webhook, is_paused=True)
     return OK
 
 
 @app.command("resume")
-def resume(context: typer.Context, name: Name, url: Url = None, token: Token = None) -> int:
+def resume(
+    context: typer.Context, name: Name, webhook: Webhook = None, url: Url = None, token: Token = None
+) -> int:
     """Deliver again."""
-    with_client(target(context, url, token), lambda client: client.admin.resume_queue(name))
-    print(f"queue {name} resumed")
+    _pause(target(context, url, token), name, webhook, is_paused=False)
     return OK
+
+
+def _pause(to: Target, name: str, webhook: str | None, *, is_paused: bool) -> None:
+    async def act(client: Client) -> None:
+        if webhook is not None:
+            await webhooks.set_paused(client, name, webhook, is_paused=is_paused)
+        elif is_paused:
+            await client.admin.pause_queue(name)
+        else:
+            await client.admin.resume_queue(name)
+
+    with_client(to, act)
+    what = f"queue {name}" if webhook is None else f"webhook {webhook} of queue {name}"
+    print(f"{what} {'paused' if is_paused else 'resumed'}")
 
 
 @app.command("purge")

@@ -1,4 +1,4 @@
-"""Administration: topics, groups, the broker; queues in `queue_admin.py`. One method for each verb of the protocol; results are those of `results.py`.
+"""Administration: topics, groups, the broker; queues in `queue_admin.py`, webhooks in `webhook_admin.py`. One method for each verb of the protocol; results are those of `results.py`.
 
 Reads are repeated over a lost connection. A change during which the connection is lost raises `ConnectionLost`: look before doing it again.
 """
@@ -26,6 +26,7 @@ from sparrow.client.results import (
 )
 from sparrow.client.salting import ITERATIONS, MECHANISMS, hashed
 from sparrow.client.verbs import result_as
+from sparrow.client.webhook_admin import WebhookAdmin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,7 +40,7 @@ ALL_PARTITIONS = -1
 BROKERS_CHOICE = -1
 
 
-class Admin(QueueAdmin):
+class Admin(QueueAdmin, WebhookAdmin):
     """`client.admin`. Every method raises `ConnectionLost`, `TimedOut`, `NotAuthorized`, and what is named besides."""
 
     # ── topics ────────────────────────────────────────────────────────────────────────────────────

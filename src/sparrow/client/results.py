@@ -233,6 +233,51 @@ class RedriveProgress(Result, frozen=True):
     error: str = ""
 
 
+class WebhookStatistics(Result, frozen=True):
+    """How a webhook does. Counts are since the broker started; times are ms since the epoch, -1: never."""
+
+    state: str = "waiting"
+    """ "delivering", "held" (it asked for time), "failing" (a probe now and then), "paused", "refused" (its owner may not read any more), "waiting"."""
+    until_ms: int = -1
+    """When the next delivery is tried, where it waits for a time."""
+    attempts: int = 0
+    delivered: int = 0
+    """Accepted."""
+    failed: int = 0
+    """Attempts that were not accepted."""
+    returned: int = 0
+    """Records that were given back without an attempt that counts."""
+    throttled: int = 0
+    """Attempts that were answered with a Retry-After."""
+    pauses: int = 0
+    """How often it failed so often that it was paused."""
+    in_flight: int = 0
+    consecutive_failures: int = 0
+    last_error: str = ""
+    last_error_ms: int = -1
+    last_success_ms: int = -1
+    seconds: float = 0.0
+    """That all attempts took together."""
+
+
+class WebhookDescription(Result, frozen=True):
+    """A webhook: a subscriber of a queue that is a URL. `settings` has every setting by name but the secrets; see `docs/webhooks.md`."""
+
+    queue: str
+    name: str
+    settings: dict[str, Any]
+    secrets: list[int] = []
+    """Until when (ms since the epoch) each of its secrets signs, the newest first; 0: for good."""
+    owner: str = ""
+    is_trusted: bool = False
+    is_paused: bool = False
+    paused_because: str = ""
+    created_ms: int = -1
+    statistics: WebhookStatistics = WebhookStatistics()
+    secret: str = ""
+    """The one that was made just now; it is not shown again."""
+
+
 class BrokerDescription(Result, frozen=True):
     """A broker. `statistics` has everything that it tells, these fields included."""
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.broker import Broker
     from sparrow.broker.partition import Published
-    from sparrow.broker.producer_ids import ProducerIdentity
 
 RECORD_OVERHEAD_BYTES = 40
 """At most this much of a record is neither key, value nor header: seven numbers of variable length."""
@@ -73,6 +72,30 @@ class Part(NamedTuple):
             raise failure
 
 
+class Terms(NamedTuple):
+    """What decides where the messages of a call go, and in which batches."""
+
+    partition: int
+    """The one for all; -1: by their keys."""
+    partition_count: int
+    keyless: int
+    """Where messages without a key go."""
+    now_ms: int
+    max_batch_bytes: int
+    producer_id: int = -1
+    """If there is one, each batch is appended by itself. It has this id, its number in the call for an epoch, and no sequence: so it can be found
+    in the log, and nobody has to remember it (`once.py`)."""
+
+
+class Run(NamedTuple):
+    """Messages that are appended together: their batches back to back, or why they cannot be."""
+
+    partition: int
+    places: Sequence[int]
+    timestamps: Sequence[int]
+    data: bytes | SparrowError
+
+
 class Publisher:
     """One for each door. Loop thread only."""
 
@@ -88,22 +111,18 @@ class Publisher:
         partition: int = -1,
         acks: int = ACKS_ALL,
         principal: Principal,
-        producer: ProducerIdentity | None = None,
     ) -> list[Answer]:
         """Publish to a topic, which is made if it is missing and the broker makes topics; one answer for each message, in order.
 
         Args:
             partition: the one for all messages; -1: by their keys.
             acks: as `Broker.publish`.
-            producer: publish once, whatever happens: as this producer, with sequence 0 in each partition that gets something.
 
         Raises:
             UnknownTopic, UnknownPartition, InvalidTopicName, NotAuthorized, and what else concerns all messages.
         """
         await self.ensure(topic, principal=principal)
-        parts = self.begin(
-            topic, messages, partition=partition, acks=acks, principal=principal, producer=producer
-        )
+        parts = self.begin(topic, messages, partition=partition, acks=acks, principal=principal)
         if parts:
             await asyncio.wait([part.published for part in parts])
         return ordered(parts, len(messages))
@@ -125,7 +144,6 @@ class Publisher:
         partition: int = -1,
         acks: int = ACKS_ALL,
         principal: Principal,
-        producer: ProducerIdentity | None = None,
     ) -> list[Part]:
         """Append to a topic that exists. When it returns all is in the log, in order; the parts say when that is promised.
 
@@ -133,29 +151,49 @@ class Publisher:
             UnknownTopic, UnknownPartition, NotAuthorized
             InvalidTimestamp, InvalidRecord: of any of the messages.
         """
+        runs = cut(messages, self.terms(topic, partition, principal=principal))
+        return [
+            Part(run.partition, run.places, run.timestamps, self.append(topic, run, acks, principal))
+            for run in runs
+        ]
+
+    def terms(self, topic: str, partition: int, producer_id: int = -1, *, principal: Principal) -> Terms:
+        """As things are now, for a principal that may write.
+
+        Raises:
+            UnknownTopic, UnknownPartition, NotAuthorized
+        """
         self._broker.partition(topic, max(partition, 0), operation=Operation.WRITE, principal=principal)
         target = self._broker.topics.get(topic)
         count = len(target.partitions)
-        turn = next(self._turns) if producer is None else producer.producer_id
-        placed = _spread(messages, partition, count, turn % count)
-        call = _Call(messages, self._broker.clock.wall_ms(), target.config.max_message_bytes, producer)
-        runs = [(index, run) for index, places in placed.items() for run in call.runs(places)]
-        return [
-            Part(index, run.places, run.timestamps, self._append(topic, index, run.data, acks, principal))
-            for index, run in runs
-        ]
+        now_ms = self._broker.clock.wall_ms()
+        keyless = next(self._turns) % count
+        return Terms(partition, count, keyless, now_ms, target.config.max_message_bytes, producer_id)
 
-    def _append(
-        self, topic: str, partition: int, data: bytes | SparrowError, acks: int, principal: Principal
-    ) -> asyncio.Future[Published]:
+    def append(self, topic: str, run: Run, acks: int, principal: Principal) -> asyncio.Future[Published]:
+        """Append one run; the promise, which has failed already where that is refused."""
         try:
-            if isinstance(data, SparrowError):
-                raise data
-            return self._broker.publish(topic, partition, data, acks=acks, principal=principal)
+            if isinstance(run.data, SparrowError):
+                raise run.data
+            return self._broker.publish(topic, run.partition, run.data, acks=acks, principal=principal)
         except SparrowError as error:
             failed: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
             failed.set_exception(error)
             return failed
+
+
+def cut(messages: Sequence[Message], terms: Terms) -> list[Run]:
+    """What is appended where. The same messages and terms give the same runs.
+
+    Raises:
+        InvalidTimestamp, InvalidRecord: of any of the messages.
+    """
+    batches = _Batches(messages, terms)
+    return [
+        run
+        for partition, places in _spread(messages, terms).items()
+        for run in batches.runs(partition, places)
+    ]
 
 
 def ordered(parts: Sequence[Part], count: int) -> list[Answer]:
@@ -166,65 +204,47 @@ def ordered(parts: Sequence[Part], count: int) -> list[Answer]:
     return [answers[place] for place in range(count)]
 
 
-def _spread(
-    messages: Sequence[Message], partition: int, count: int, keyless: int
-) -> dict[int, Sequence[int]]:
+def _spread(messages: Sequence[Message], terms: Terms) -> dict[int, Sequence[int]]:
     """Partition → the places of its messages, in order."""
-    if partition >= 0 or count == 1:
-        return {max(partition, 0): range(len(messages))} if messages else {}
+    count = terms.partition_count
+    if terms.partition >= 0 or count == 1:
+        return {max(terms.partition, 0): range(len(messages))} if messages else {}
     spread: dict[int, list[int]] = {}
     for place, message in enumerate(messages):
-        index = keyless if message.key is None else partition_for_key(message.key, count)
+        index = terms.keyless if message.key is None else partition_for_key(message.key, count)
         spread.setdefault(index, []).append(place)
     return dict(spread)
 
 
-class _Run(NamedTuple):
-    """Messages that are appended together: their batches back to back, or why they cannot be."""
-
-    places: Sequence[int]
-    timestamps: Sequence[int]
-    data: bytes | SparrowError
-
-
-class _Call:
+class _Batches:
     """The messages of one call, to be made into batches."""
 
-    def __init__(
-        self,
-        messages: Sequence[Message],
-        now_ms: int,
-        max_batch_bytes: int,
-        producer: ProducerIdentity | None,
-    ) -> None:
+    def __init__(self, messages: Sequence[Message], terms: Terms) -> None:
         self._messages = messages
-        self._now_ms = now_ms
-        self._max_batch_bytes = max_batch_bytes
-        self._producer = producer
+        self._terms = terms
+        self._numbers = itertools.count()
 
-    def runs(self, places: Sequence[int]) -> list[_Run]:
-        """What goes to one partition: all in one run, but for messages that no batch can hold, and for an idempotent producer, whose batches are
-        appended one by one, as the log knows them by their sequence."""
-        runs: list[_Run] = []
+    def runs(self, partition: int, places: Sequence[int]) -> list[Run]:
+        """What goes to one partition: all in one run, but for messages that no batch can hold, and for batches that are to be found again."""
+        runs: list[Run] = []
         batches: list[bytes] = []
         taken: list[int] = []
-        for cut in self._cuts(places):
-            batch = self._batch(cut, len(taken))
-            if len(batch) > self._max_batch_bytes:
-                runs.append(_Run(cut, self._times(cut), self._too_large(len(batch))))
-            elif self._producer is not None:
-                taken += cut
-                runs.append(_Run(cut, self._times(cut), batch))
+        for stretch in self._cuts(places):
+            batch = self._batch(stretch)
+            if len(batch) > self._terms.max_batch_bytes:
+                runs.append(Run(partition, stretch, self._times(stretch), self._too_large(len(batch))))
+            elif self._terms.producer_id >= 0:
+                runs.append(Run(partition, stretch, self._times(stretch), batch))
             else:
-                taken += cut
+                taken += stretch
                 batches.append(batch)
         if batches:
-            runs.append(_Run(taken, self._times(taken), b"".join(batches)))
+            runs.append(Run(partition, taken, self._times(taken), b"".join(batches)))
         return runs
 
     def _cuts(self, places: Sequence[int]) -> Iterator[Sequence[int]]:
         """Stretches that fit one batch each, by the largest size that they may have; what may be too large stands alone."""
-        room = self._max_batch_bytes - HEADER_BYTES
+        room = self._terms.max_batch_bytes - HEADER_BYTES
         sizes = [_most_bytes(self._messages[place]) for place in places]
         if sum(sizes) <= room:
             yield places
@@ -237,28 +257,29 @@ class _Call:
             used += size
         yield places[start:]
 
-    def _batch(self, places: Sequence[int], sequence: int) -> bytes:
+    def _batch(self, places: Sequence[int]) -> bytes:
         messages = [self._messages[place] for place in places]
         keys = [message.key for message in messages]
         headers = [message.headers for message in messages]
-        identity = self._producer
+        number = next(self._numbers)
+        producer_id = self._terms.producer_id
         return build_batch(
             [message.value for message in messages],
             keys if any(key is not None for key in keys) else None,
             headers if any(headers) else None,
             self._times(places),
-            producer_id=-1 if identity is None else identity.producer_id,
-            producer_epoch=-1 if identity is None else identity.epoch,
-            base_sequence=-1 if identity is None else sequence,
+            producer_id=producer_id,
+            producer_epoch=-1 if producer_id < 0 else number,
         )
 
     def _times(self, places: Sequence[int]) -> list[int]:
         times = [self._messages[place].timestamp_ms for place in places]
-        return [self._now_ms if time < 0 else time for time in times]
+        return [self._terms.now_ms if time < 0 else time for time in times]
 
     def _too_large(self, size_bytes: int) -> RecordTooLarge:
         return RecordTooLarge(
-            f"a message that takes {size_bytes} bytes as a batch; max.message.bytes of the topic is {self._max_batch_bytes}"
+            f"a message that takes {size_bytes} bytes as a batch; max.message.bytes of the topic is"
+            f" {self._terms.max_batch_bytes}"
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import DiskFull, SparrowError, StorageFailed
+from sparrow.base.histogram import Histogram
 from sparrow.meta.checks import check_write, condition_failed
 from sparrow.meta.store import ANY, Fact, Put
 
@@ -45,6 +46,7 @@ class MemoryMetaStore:
     def __init__(self, facts: dict[Key, Fact] | None = None, faults: MetaFaults | None = None) -> None:
         self.facts: dict[Key, Fact] = facts if facts is not None else {}
         self.full = False
+        self.commit_times = Histogram()
         self.commits = 0
         self._faults = faults or MetaFaults()
         self._random = random.Random(self._faults.seed)  # noqa: S311 - faults must be repeatable

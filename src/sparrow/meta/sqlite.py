@@ -14,9 +14,11 @@ import logging
 import queue
 import threading
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import InternalError, Overloaded, SparrowError, StorageFailed
+from sparrow.base.histogram import Histogram
 from sparrow.meta.checks import check_write
 from sparrow.meta.database import Database
 
@@ -73,6 +75,7 @@ class SqliteMetaStore:
         )
         self._max_waiting_bytes = max_waiting_bytes
         self._waiting_bytes = 0
+        self.commit_times = Histogram()
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._closing: asyncio.Future[None] | None = None
         self._thread = threading.Thread(target=self._serve, name="sparrow-meta", daemon=True)
@@ -158,7 +161,9 @@ class SqliteMetaStore:
         writes = [request for request in requests if isinstance(request, _WriteRequest)]
         answers: list[_Answer] = []
         if writes:
+            begun = perf_counter()
             outcomes = self._commit([request.batch for request in writes])
+            self.commit_times.observe(perf_counter() - begun)
             answers.extend((request, None, error) for request, error in zip(writes, outcomes, strict=True))
         answers.extend(_read(request) for request in requests if isinstance(request, _ReadRequest))
         return answers

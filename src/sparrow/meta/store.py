@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sparrow.base.histogram import Histogram
+
 ANY = -1
 """`if_version`: write whatever is there."""
 ABSENT = 0
@@ -73,6 +75,11 @@ class MetaStore(Protocol):
 
     async def scan(self, kind: str, prefix: str = "") -> list[Fact]:
         """All facts of a kind whose key starts with `prefix`, by key."""
+        ...
+
+    @property
+    def commit_times(self) -> Histogram:
+        """How long it took to bring writes to stable storage, in seconds: of each group of writes that shared a commit."""
         ...
 
     async def close(self) -> None:

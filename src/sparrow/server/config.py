@@ -10,11 +10,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sparrow.base.faults import Fault, Misfit
 from sparrow.base.options import (
     BOOLEAN,
     PAIRS,
     PATH,
     TEXT,
+    TEXTS_SCHEMA,
     WORDS,
     Kind,
     Located,
@@ -28,7 +30,10 @@ from sparrow.base.options import (
     resolve,
     size,
 )
-from sparrow.base.units import plain_topic_config
+from sparrow.server.bootstrap.pipelines import PIPELINES, PipelineDeclaration
+from sparrow.server.bootstrap.queues import QUEUES, QueueDeclaration
+from sparrow.server.bootstrap.rules import RULES
+from sparrow.server.bootstrap.topics import TOPIC_CONFIG, TOPICS, TopicDeclaration
 from sparrow.server.listeners import (
     ADDRESS,
     DEFAULT_NAME,
@@ -43,48 +48,13 @@ from sparrow.server.listeners import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sparrow.broker.access.acls import AclBinding
+
 DEFAULT_FILE = "sparrow.yml"
 CONFIG_FLAG = "--config"
 CONFIG_VARIABLE = "SPARROW_CONFIG"
 IN_WORDS = "without authentication"
 _DAY_MS = 86_400_000
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDeclaration:
-    """A topic that exists after the start: created if missing, never changed. `partitions` -1: the broker's default."""
-
-    name: str
-    partitions: int
-    config: Mapping[str, str]
-
-
-def _read_topics(given: object) -> tuple[TopicDeclaration, ...]:
-    if not isinstance(given, list):
-        raise ValueError("a list of topics, each with name, partitions and config")  # noqa: TRY004 - what readers raise
-    return tuple(_read_topic(entry) for entry in given)
-
-
-def _read_topic(entry: object) -> TopicDeclaration:
-    if isinstance(entry, str):
-        return TopicDeclaration(entry, -1, {})
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        raise ValueError("topics that have a name")  # noqa: TRY004
-    unknown = sorted(str(key) for key in set(entry) - {"name", "partitions", "config"})
-    if unknown:
-        raise ValueError(f"name, partitions and config for a topic, not {unknown[0]!r}")
-    partitions = integer(1, 10_000).read(entry["partitions"]) if "partitions" in entry else -1
-    return TopicDeclaration(
-        entry["name"], partitions, plain_topic_config(PAIRS.read(entry.get("config") or {}))
-    )
-
-
-def _read_topic_config(given: object) -> dict[str, str]:
-    return plain_topic_config(PAIRS.read(given))
-
-
-_TOPICS = Kind("list of topics", _read_topics)
-_TOPIC_CONFIG = Kind("name=value", _read_topic_config, repeats=True)
 
 
 def _read_directory(given: object) -> str:
@@ -95,24 +65,35 @@ def _read_directory(given: object) -> str:
 
 
 def _read_words(given: object) -> str:
-    if given not in {"", IN_WORDS}:
+    if given not in ("", IN_WORDS):
         raise ValueError(f'only the words "{IN_WORDS}"')
     return str(given)
 
 
 def _read_tokens(given: object) -> dict[str, str]:
     tokens = PAIRS.read(given)
-    empty = [name for name, token in tokens.items() if not token]
+    empty = [name for name, token in tokens.items() if not name or not token]
     if empty:
-        raise ValueError(f"a token for every principal; that of {empty[0]!r} is empty")
+        raise Misfit([Fault((name,), ": a principal and its token are not empty") for name in empty])
     return tokens
 
 
 def _read_users(given: object) -> dict[str, str]:
+    from sparrow.broker.access.credentials import MAX_NAME_BYTES
+
     users = PAIRS.read(given)
-    empty = [name for name, password in users.items() if not password]
-    if empty:
-        raise ValueError(f"a password for every user; that of {empty[0]!r} is empty")
+    faults = [
+        Fault((name,), ": a user and the password are not empty")
+        for name in users
+        if not name or not users[name]
+    ]
+    faults += [
+        Fault((name,), f": the name of a user has {MAX_NAME_BYTES} bytes at most")
+        for name in users
+        if len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES
+    ]
+    if faults:
+        raise Misfit(faults)
     return users
 
 
@@ -121,7 +102,7 @@ def _read_principals(given: object) -> frozenset[str]:
 
     A type is one word: a colon behind anything else is part of a name, such as CN=a,OU=urn:b.
     """
-    listed = given if isinstance(given, list | frozenset) else str(given).split(";")
+    listed = given if isinstance(given, list | frozenset) else TEXT.read(given).split(";")
     texts = [TEXT.read(each).strip() for each in listed]
     principals = frozenset(
         f"User:{text}" if ":" not in text or re.match(r"\w*[^\w:]", text) else text for text in texts if text
@@ -131,11 +112,11 @@ def _read_principals(given: object) -> frozenset[str]:
     return principals
 
 
-_PRINCIPALS = Kind("principal", _read_principals, repeats=True)
-_IN_WORDS = Kind("words", _read_words)
-_DIRECTORY = Kind("path", _read_directory)
-_TOKENS = Kind("name=value", _read_tokens)
-_USERS = Kind("name=value", _read_users)
+_PRINCIPALS = Kind("principal", _read_principals, repeats=True, schema=TEXTS_SCHEMA)
+_IN_WORDS = Kind("words", _read_words, schema={"enum": ["", IN_WORDS]})
+_DIRECTORY = Kind("path", _read_directory, schema=TEXT.schema)
+_TOKENS = Kind("name=value", _read_tokens, schema=PAIRS.schema)
+_USERS = Kind("name=value", _read_users, schema=PAIRS.schema)
 _LOGIN = choice("auto", "required", "off")
 
 
@@ -317,9 +298,9 @@ class ServerConfig:
     seeds_messagebroker_ack_timeout_ms: int = option(
         "seeds.messagebroker.ack_timeout",
         duration(10, 3_600_000),
-        10_000,
+        2_000,
         "How long a subscriber of messagebroker may take to acknowledge a message.",
-        show="10s",
+        show="2s",
     )
     seeds_messagebroker_ack_delay_ms: int = option(
         "seeds.messagebroker.ack_delay",
@@ -454,13 +435,46 @@ class ServerConfig:
     )
     topic_defaults: Mapping[str, str] = option(
         "default_topic_config",
-        _TOPIC_CONFIG,
+        TOPIC_CONFIG,
         {},
         "Configuration of topics that do not set their own, such as retention.ms=1d.",
         show="none",
     )
     topics: tuple[TopicDeclaration, ...] = option(
-        "topics", _TOPICS, (), "Topics made at the start when missing.", flag="", environment="", show="none"
+        "topics",
+        TOPICS,
+        (),
+        "Topics that are there after the start: name, partitions, config.",
+        flag="",
+        environment="",
+        show="none",
+    )
+    queues: tuple[QueueDeclaration, ...] = option(
+        "queues",
+        QUEUES,
+        (),
+        "Queues that are there after the start: name, topics, partitions, policy, subscribers, webhooks.",
+        flag="",
+        environment="",
+        show="none",
+    )
+    acls: tuple[AclBinding, ...] = option(
+        "acls",
+        RULES,
+        (),
+        "Access rules that hold after the start: principal, operations, and what they are about.",
+        flag="",
+        environment="",
+        show="none",
+    )
+    pipelines: tuple[PipelineDeclaration, ...] = option(
+        "pipelines",
+        PIPELINES,
+        (),
+        "Pipelines: name and file, which is looked for beside the configuration file.",
+        flag="",
+        environment="",
+        show="none",
     )
     group_initial_rebalance_delay_ms: int = option(
         "groups.initial_rebalance_delay",
@@ -620,6 +634,13 @@ class ServerConfig:
     )
 
 
+_ADVICE = {
+    "listeners": "what listens are the sections native, kafka, http and seeds; kafka.listeners has more of the Kafka door",
+    "subscribers": "subscribers stand with their queue, as 'queues: {NAME: {subscribers: …}}'",
+    "endpoints": "webhooks stand with their queue, as 'queues: {NAME: {webhooks: …}}'",
+    "rules": "access rules stand under 'acls'",
+}
+"""Names at the top of the file that one may expect."""
 _REQUIRED: dict[str, bool | None] = {"auto": None, "required": True, "off": False}
 
 
@@ -681,16 +702,23 @@ def load(flags: Mapping[str, object], environment: Mapping[str, str]) -> tuple[S
     """
     options = options_of(ServerConfig)
     given = {name: value for name, value in flags.items() if name != "config"}
-    file = _read_file(flags.get("config"), environment, options)
-    resolved = resolve(options, flags=given, environment=environment, file=file)
+    file = _read_file(config_file_of(flags, environment), options)
+    resolved = resolve(options, flags=given, environment=environment, file=file, advice=_ADVICE)
     return ServerConfig(**resolved.values), resolved
 
 
-def _read_file(flag: object, environment: Mapping[str, str], options: list[Option]) -> dict[str, Located]:
-    named = str(flag) if flag is not None else environment.get(CONFIG_VARIABLE)
-    if named is None and not os.path.exists(DEFAULT_FILE):
+def config_file_of(flags: Mapping[str, object], environment: Mapping[str, str]) -> str | None:
+    """The configuration file that is named, or is there; None: there is none."""
+    named = flags.get("config", environment.get(CONFIG_VARIABLE))
+    if named is not None:
+        return str(named)
+    return DEFAULT_FILE if os.path.exists(DEFAULT_FILE) else None
+
+
+def _read_file(path: str | None, options: list[Option]) -> dict[str, Located]:
+    if path is None:
         return {}
     # PyYAML costs 50 ms; a server without a file does not pay for it.
-    from sparrow.base.yamlfile import read_yaml
+    from sparrow.server.bootstrap.files import read_config_file
 
-    return read_yaml(named or DEFAULT_FILE, [each.key for each in options])
+    return read_config_file(path, [each.key for each in options])

@@ -7,14 +7,16 @@ with a name of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from sparrow.base.faults import misfit
 from sparrow.base.options import BOOLEAN, TEXT, Kind, integer
+from sparrow.base.shapes import NAME, Part, Section, named
 
 OFF = -1
 UNSET = -2
 """Of a port: nothing was said about it."""
 DEFAULT_NAME = "kafka"
-_KEYS = ("name", "host", "port", "advertised", "sasl", "tls")
 _PORT = integer(0, 65535)
 
 
@@ -69,35 +71,40 @@ def _read_address(given: object) -> str:
     return text
 
 
-def _read_listeners(given: object) -> tuple[ListenerDeclaration, ...]:
-    if not isinstance(given, list):
-        raise ValueError(f"a list of listeners, each with {', '.join(_KEYS)}")  # noqa: TRY004 - what readers raise
-    found = tuple(_read_listener(entry) for entry in given)
-    names = [each.name for each in found]
-    doubled = sorted({name for name in names if names.count(name) > 1 or name == DEFAULT_NAME})
-    if doubled:
-        raise ValueError(f"listeners with names of their own; {doubled[0]!r} stands twice")
-    return found
-
-
-def _read_listener(entry: object) -> ListenerDeclaration:
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or "port" not in entry:
-        raise ValueError("listeners that have a name and a port")
-    unknown = sorted(str(key) for key in set(entry) - set(_KEYS))
-    if unknown:
-        raise ValueError(f"{', '.join(_KEYS)} for a listener, not {unknown[0]!r}")
-    advertised_host, advertised_port = split_address(_read_address(entry.get("advertised", "")))
+def _make(values: dict[str, Any]) -> ListenerDeclaration:
+    if values[NAME] == DEFAULT_NAME:
+        raise misfit(
+            f"a listener cannot be called {DEFAULT_NAME!r}: that is the one of kafka.host and kafka.port"
+        )
+    advertised_host, advertised_port = split_address(values.get("advertised", ""))
     return ListenerDeclaration(
-        entry["name"],
-        TEXT.read(entry.get("host", "")),
-        int(_PORT.read(entry["port"])),
+        values[NAME],
+        values.get("host", ""),
+        values["port"],
         advertised_host,
         advertised_port,
-        None if entry.get("sasl") is None else BOOLEAN.read(entry["sasl"]),
-        BOOLEAN.read(entry.get("tls", True)),
+        values.get("sasl"),
+        values.get("tls", True),
     )
 
 
-PORT_OR_OFF = Kind("port", _read_port)
-ADDRESS = Kind("host[:port]", _read_address)
-LISTENERS = Kind("list of listeners", _read_listeners)
+def _maybe_boolean(given: object) -> bool | None:
+    return None if given is None else BOOLEAN.read(given)
+
+
+_PORT_SCHEMA = {"anyOf": [_PORT.schema, {"enum": ["off", False]}]}
+PORT_OR_OFF = Kind("port", _read_port, schema=_PORT_SCHEMA)
+ADDRESS = Kind("host[:port]", _read_address, schema=TEXT.schema)
+_LISTENER = Section(
+    "a listener",
+    {
+        "port": Part(_PORT, is_required=True),
+        "host": Part(TEXT),
+        "advertised": Part(ADDRESS),
+        "sasl": Part(
+            Kind("true|false", _maybe_boolean, schema={"anyOf": [BOOLEAN.schema, {"type": "null"}]})
+        ),
+        "tls": Part(BOOLEAN),
+    },
+)
+LISTENERS = named(_LISTENER, _make, "listeners")

@@ -34,6 +34,11 @@ class Logins:
         self._tokens = tokens
         self._is_required = is_required
 
+    @property
+    def is_required(self) -> bool:
+        """Whether who shows no credentials is refused."""
+        return self._is_required
+
     def requiring(self, *, is_required: bool) -> Logins:
         """The same for a door of its own mind about who shows no credentials."""
         return Logins(self._users, self._tokens, is_required=is_required)

@@ -1,6 +1,6 @@
 """A running broker with its doors, put together in the order in which the parts depend on each other.
 
-Start: the data directory, the broker, the topics that the configuration declares, the doors, the word that it is ready.
+Start: the data directory, the broker, what the configuration declares, the doors, the word that it is ready.
 Stop: the doors drain (accept nobody, finish what was promised, tell the clients), then the broker closes its data. The stop is
 bounded in time; what it would cut short is not acknowledged, so nothing that was promised depends on it.
 """
@@ -14,10 +14,11 @@ import os
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import BadInput, InvalidConfig, TopicExists
+from sparrow.base.errors import InvalidConfig
 from sparrow.broker.access.acls import AclFilter
 from sparrow.broker.access.authz import SYSTEM
 from sparrow.server.access import Access
+from sparrow.server.bootstrap.apply import apply
 from sparrow.server.config import kafka_listeners, seed_ports
 from sparrow.server.listeners import OFF
 from sparrow.server.ready import (
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from sparrow.frontends.native import NativeFrontend
     from sparrow.frontends.seeds import SeedFrontend
     from sparrow.frontends.webhook import WebhookFrontend
-    from sparrow.server.config import ServerConfig, TopicDeclaration
+    from sparrow.server.config import ServerConfig
     from sparrow.server.listeners import ListenerDeclaration
     from sparrow.server.logins import Logins
 
@@ -74,7 +75,7 @@ class Server:
 
         Raises:
             DataDirectoryError: the data directory is in use, unreadable or of a newer format.
-            InvalidConfig: the address cannot be listened on, or a declared topic is wrong.
+            InvalidConfig: the address cannot be listened on, or what is declared is impossible.
         """
         try:
             return await self._start()
@@ -85,8 +86,7 @@ class Server:
     async def _start(self) -> Ready:
         config = self.config
         self._broker = await _start_broker(config)
-        for topic in config.topics:
-            await _declare(self._broker, topic)
+        await apply(self._broker, config)
         logins = await self._access.open(self._broker)
         self._native = _make_native_door(config, self._broker, logins)
         port = await _listen(self._native, config.native_host, config.native_port, self._access.native_tls)
@@ -151,18 +151,6 @@ class Server:
             finally:
                 if self.ready is not None and self.config.ready_file:
                     remove_ready_file(self.config.ready_file)
-
-
-async def _declare(broker: Broker, topic: TopicDeclaration) -> None:
-    try:
-        await broker.create_topic(topic.name, topic.partitions, topic.config, principal=SYSTEM)
-    except TopicExists:
-        return
-    except BadInput as error:
-        raise InvalidConfig(
-            f"topics: the topic {topic.name!r} of the configuration file cannot be made: {error.text}"
-        ) from None
-    log.info("topic made", extra={"topic": topic.name})
 
 
 async def _start_broker(config: ServerConfig) -> Broker:

@@ -18,9 +18,11 @@ import logging
 import threading
 from collections import deque
 from queue import SimpleQueue
+from time import perf_counter
 from typing import Protocol
 
 from sparrow.base.errors import InternalError, SparrowError
+from sparrow.base.histogram import Histogram
 
 _log = logging.getLogger(__name__)
 BACKGROUND_LOGS = 8
@@ -61,6 +63,8 @@ class Flusher:
     """The threads and their queue. `request` and `note_dirty` are called on the loop."""
 
     def __init__(self, threads: int, interval_ms: int) -> None:
+        self.times = Histogram()
+        """How long the good syncs took, in seconds."""
         self._threads_wanted = threads
         self._interval = interval_ms / 1000
         self._threads: list[threading.Thread] = []
@@ -154,12 +158,16 @@ class Flusher:
 
     def _run_rounds(self, log: Syncable) -> None:
         while True:
+            begun = perf_counter()
             offset, error = _sync(log)
+            seconds = perf_counter() - begun
             self._done.append((log, offset, error))
             self._wake()
             if error is None:
                 _follow(log)
             with self._lock:
+                if error is None:
+                    self.times.observe(seconds)
                 state = self._rounds[log]
                 if not state.again:
                     del self._rounds[log]

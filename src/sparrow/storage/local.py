@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import uuid
 
     from sparrow.base.clock import Clock
+    from sparrow.base.histogram import Histogram
     from sparrow.storage.filesystem import FileSystem, Space
     from sparrow.storage.recovery import Repair
     from sparrow.storage.store import LogConfig
@@ -96,11 +97,22 @@ class LocalLogStore:
     def location(self) -> str:
         return self._directory.logs
 
+    @property
+    def sync_times(self) -> Histogram:
+        return self._resources.flusher.times
+
     def free_bytes(self) -> int:
         return self._space().free_bytes
 
     def total_bytes(self) -> int:
         return self._space().total_bytes
+
+    def refusal(self) -> SparrowError | None:
+        try:
+            full = self._resources.room.refusal()
+        except OSError as error:
+            return translate(error, "asking for the free space of", self.path)
+        return full or next((log.failure for log in self._logs.values() if log.failure is not None), None)
 
     def _space(self) -> Space:
         try:

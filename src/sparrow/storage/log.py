@@ -175,6 +175,11 @@ class LocalLog:
         self.last_append_ms = now_ms
         self._durability.appended()
 
+    @property
+    def failure(self) -> StorageFailed | None:
+        """What ended all writing to this log, until a restart."""
+        return self._durability.failure
+
     def _refuse_if_unable(self) -> None:
         if self._durability.failure is not None:
             raise StorageFailed(self._durability.failure.text)

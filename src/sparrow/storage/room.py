@@ -58,6 +58,11 @@ class Room:
         self._ask()
         return self._space
 
+    def refusal(self) -> DiskFull | None:
+        """Why nothing more fits; None: something does."""
+        self._ask()
+        return None if self._space.free_bytes > self._reserve_bytes else self._full()
+
     def forget(self) -> None:
         """The device said it is full: ask it before the next append."""
         self._budget_bytes = -1
@@ -68,12 +73,15 @@ class Room:
         self._budget_bytes = min(self._check_bytes, usable) - size
         if size > usable:
             self.forget()
-            refusal = DiskFull(
-                f"the device of {self._path} has {self._space.free_bytes >> 20} MiB left and "
-                f"{self._reserve_bytes >> 20} MiB are kept in reserve; free some space, or shorten the retention of topics"
-            )
+            refusal = self._full()
             self._tell(refusal)
             raise refusal
+
+    def _full(self) -> DiskFull:
+        return DiskFull(
+            f"the device of {self._path} has {self._space.free_bytes >> 20} MiB left and "
+            f"{self._reserve_bytes >> 20} MiB are kept in reserve; free some space, or shorten the retention of topics"
+        )
 
     def _tell(self, refusal: DiskFull) -> None:
         """Publishers hear of every refusal; whoever runs the broker hears it now and then."""

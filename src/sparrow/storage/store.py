@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import asyncio
     import uuid
 
+    from sparrow.base.errors import SparrowError
+    from sparrow.base.histogram import Histogram
     from sparrow.records.batch import BatchHeader
 
 
@@ -256,12 +258,21 @@ class LogStore(Protocol):
         """Where the logs are kept, for people: an absolute path, or a URL."""
         ...
 
+    @property
+    def sync_times(self) -> Histogram:
+        """How long syncs took, in seconds."""
+        ...
+
     def free_bytes(self) -> int:
         """Room left on the device."""
         ...
 
     def total_bytes(self) -> int:
         """Size of the device."""
+        ...
+
+    def refusal(self) -> SparrowError | None:
+        """Why appends are refused now, as far as that is known without one; None: they are not."""
         ...
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sparrow.client.salting import ITERATIONS, MECHANISMS
 from sparrow.sync.queue_admin import QueueAdmin
+from sparrow.sync.webhook_admin import WebhookAdmin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     )
 
 
-class Admin(QueueAdmin):
+class Admin(QueueAdmin, WebhookAdmin):
     """`client.admin`."""
 
     def create_topic(

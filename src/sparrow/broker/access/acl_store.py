@@ -166,7 +166,7 @@ class Acls:
             DiskFull, StorageFailed: none was made.
         """
         self._require(principal, Operation.ALTER)
-        outcomes = [_fault(rule) for rule in rules]
+        outcomes = [maybe_fault(rule) for rule in rules]
         good = [rule for rule, fault in zip(rules, outcomes, strict=True) if fault is None]
         await self._changes.carry_out(lambda: self._create(good))
         return outcomes
@@ -218,7 +218,8 @@ class Acls:
         require(self._authorizer(), principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def _fault(rule: AclBinding) -> SparrowError | None:
+def maybe_fault(rule: AclBinding) -> SparrowError | None:
+    """Why a rule cannot be made, or None."""
     try:
         check_rule(rule)
     except InvalidArgument as error:

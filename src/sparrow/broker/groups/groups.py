@@ -310,9 +310,13 @@ class Groups:
 
     def list_groups(self) -> list[GroupInfo]:
         """All groups that have members or offsets, or that a family keeps, by name."""
+        return [self.info(name) for name in sorted(self.names())]
+
+    def names(self) -> set[str]:
+        """Of the same."""
         names = set(self._offsets.groups())
         names.update(*(family.names() for family in self._families.values()))
-        return [self.info(name) for name in sorted(names)]
+        return names
 
     def info(self, group: str) -> GroupInfo:
         """A group in a list.

@@ -168,6 +168,12 @@ class Origin:
     error: str
     has_content: bool
     """Whether key, value and headers are in the letter; else they are where the record came from."""
+    delivery_count: int = -1
+    """-1, as of the times: it does not say."""
+    timestamp_ms: int = -1
+    """Of the record; the deliveries are the first and the last one, in ms since the epoch, too."""
+    first_delivery_ms: int = -1
+    last_delivery_ms: int = -1
 
 
 def maybe_origin(letter: Record) -> Origin | None:
@@ -186,6 +192,10 @@ def maybe_origin(letter: Record) -> Origin | None:
         parse_text(found.get(DEAD_LETTER_REASON)),
         (found.get(DEAD_LETTER_ERROR) or b"").decode(errors="replace"),
         letter.key is not None or letter.value is not None,
+        _number(found.get(DEAD_LETTER_DELIVERY_COUNT)),
+        _number(found.get(DEAD_LETTER_TIMESTAMP)),
+        _number(found.get(DEAD_LETTER_FIRST_DELIVERY)),
+        _number(found.get(DEAD_LETTER_LAST_DELIVERY)),
     )
 
 

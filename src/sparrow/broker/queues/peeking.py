@@ -35,7 +35,7 @@ _PORTION: Final = 256
 """Records that are read between two turns of the loop."""
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where a record is, and how it stands."""
 
     source: int
@@ -74,21 +74,21 @@ async def peek(
         )
     lane = queue.state.lanes[subscriber]
     wanted = frozenset(STATES.index(state) for state in states)
-    places = list(islice(_places(lane, wanted, skip), max_records))
+    places = list(islice(places_in(lane, wanted, skip), max_records))
     peeked: list[Peeked] = []
     for start in range(0, len(places), _PORTION):
         portion = places[start : start + _PORTION]
-        records = await _records_of(queue, portion, max_bytes)
-        peeked += [_peeked(place, records[place[:2]]) for place in portion if place[:2] in records]
-        max_bytes -= sum(map(_size_of, records.values()))
+        records = await records_of(queue, portion, max_bytes)
+        peeked += [as_peeked(place, records[place[:2]]) for place in portion if place[:2] in records]
+        max_bytes -= sum(map(size_of, records.values()))
         if max_bytes <= 0:
             break
         await asyncio.sleep(0)
     return peeked
 
 
-def _places(lane: Lane, wanted: frozenset[int], skip: int) -> Iterator[_Place]:
-    """The records in these states, but for the first so many."""
+def places_in(lane: Lane, wanted: frozenset[int], skip: int) -> Iterator[Place]:
+    """The records in these states, but for the first so many. The queue may not change meanwhile."""
     for source, first, end, value in _runs(lane, wanted):
         if skip >= end - first:
             skip -= end - first
@@ -96,7 +96,7 @@ def _places(lane: Lane, wanted: frozenset[int], skip: int) -> Iterator[_Place]:
         mark = lane.marks.get(value >> MARK_SHIFT)
         consumer, error = (mark.consumer, mark.error) if mark is not None else ("", "")
         for offset in range(first + skip, end):
-            yield _Place(source, offset, value, consumer, error)
+            yield Place(source, offset, value, consumer, error)
         skip = 0
 
 
@@ -117,9 +117,7 @@ def _runs(lane: Lane, wanted: frozenset[int]) -> Iterator[tuple[int, int, int, i
                     yield source, first, b, value
 
 
-async def _records_of(
-    queue: Queue, places: Iterable[_Place], max_bytes: int
-) -> dict[tuple[int, int], Record]:
+async def records_of(queue: Queue, places: Iterable[Place], max_bytes: int) -> dict[tuple[int, int], Record]:
     """The records that are there, by source and offset, of about so many bytes."""
     by_source: dict[int, list[int]] = {}
     for place in places:
@@ -128,7 +126,7 @@ async def _records_of(
     for number, offsets in by_source.items():
         records = await records_at(queue.sources[number], sorted(offsets), max_bytes)
         found |= {(number, offset): record for offset, record in records.items()}
-        max_bytes -= sum(map(_size_of, records.values()))
+        max_bytes -= sum(map(size_of, records.values()))
         if max_bytes <= 0:
             break
     return found
@@ -180,7 +178,8 @@ def _decoded(
     }
 
 
-def _peeked(place: _Place, record: Record) -> Peeked:
+def as_peeked(place: Place, record: Record) -> Peeked:
+    """What is shown of a record."""
     deliver_at_ms = next((parse_time_ms(v) for name, v in record.headers if name == DELIVER_AT and v), 0)
     return Peeked(
         record.topic,
@@ -196,7 +195,8 @@ def _peeked(place: _Place, record: Record) -> Peeked:
     )
 
 
-def _size_of(record: Record) -> int:
+def size_of(record: Record) -> int:
+    """Bytes of its content."""
     headers = sum(len(name) + len(value or b"") for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers
 

@@ -118,7 +118,7 @@ def _choice(choices: Sequence[str]) -> Check:
 def _jitter(name: str, value: object) -> float:
     try:
         number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = -1.0
     if not 0 <= number <= 1:
         raise InvalidConfig(f"{name} is {value!r}; it is a number from 0 to 1")

@@ -59,6 +59,8 @@ class Queues:
         self._growing: set[asyncio.Task[None]] = set()
         self.made: list[Callable[[Queue], None]] = []
         """Called with each queue that begins to run: what else belongs to it is attached there."""
+        self.deleted: list[Callable[[Queue], None]] = []
+        """Called with each queue that was deleted: what else belongs to it goes, too."""
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -204,9 +206,7 @@ class Queues:
         Raises:
             QueueExists, UnknownTopic, InvalidConfig, InvalidArgument
         """
-        check_group_name(name)
-        if len(set(topics)) < len(topics):
-            raise InvalidArgument(f"queue {name!r} names a topic twice: {', '.join(topics)}")
+        check_name_and_topics(name, topics)
         policy = QueuePolicy().changed(settings or {})
         now_ms = self._clock.wall_ms()
         definition = Definition(name, uuid7(now_ms), kind, tuple(topics), policy, created_ms=now_ms)
@@ -215,23 +215,8 @@ class Queues:
 
     @staticmethod
     def _check_dead_letters(definition: Definition) -> None:
-        dead = definition.policy.dead_letters_of(definition.name)
-        if definition.kind != QUEUE or dead is None:
-            return
-        if dead in definition.topics:
-            raise InvalidArgument(
-                f"the dead letters of queue {definition.name!r} would go to {dead!r}, which is one of its own topics"
-            )
-        if dead in INTERNAL_TOPICS:
-            raise InvalidArgument(
-                f"the dead letters of queue {definition.name!r} cannot go to the internal topic {dead!r}"
-            )
-        try:
-            check_topic_name(dead)
-        except InvalidTopicName as error:
-            raise InvalidTopicName(
-                f"the dead letters of queue {definition.name!r} have no topic: {error.text}; set dead_letter_topic"
-            ) from None
+        if definition.kind == QUEUE:
+            check_dead_letters(definition.name, definition.topics, definition.policy)
 
     async def _create(self, definition: Definition, starts: Callable[[Partition], int] | None) -> Queue:
         if definition.name in self._queues:
@@ -307,16 +292,36 @@ class Queues:
 
         async def change() -> Queue:
             queue = self.get(name)
-            definition = replace(queue.definition, policy=queue.definition.policy.changed(settings, unset))
-            self._check_dead_letters(definition)
-            new, old = definition.policy, queue.definition.policy
-            if any(getattr(new, each) != getattr(old, each) for each in _REBUILT_FOR):
-                return await self._rebuild(queue, definition)
-            await self._meta.write([definition.fact()])
-            queue.redefine(definition)
-            return queue
+            return await self._redefine(queue, queue.definition.policy.changed(settings, unset))
 
         return await self._changes.carry_out(change)
+
+    async def set_subscriber(self, name: str, subscriber: str, *, is_one: bool) -> Queue:
+        """Have a name among the subscribers, or not; nothing else of them changes. The first makes the queue an all-of queue.
+
+        Raises:
+            UnknownQueue, InvalidConfig
+        """
+
+        async def change() -> Queue:
+            queue = self.get(name)
+            policy = queue.definition.policy
+            others = [each for each in policy.subscribers if each != subscriber]
+            if is_one == (subscriber in policy.subscribers):
+                return queue
+            subscribers = [*others, subscriber] if is_one else others
+            return await self._redefine(queue, policy.changed({"subscribers": subscribers}))
+
+        return await self._changes.carry_out(change)
+
+    async def _redefine(self, queue: Queue, policy: QueuePolicy) -> Queue:
+        definition = replace(queue.definition, policy=policy)
+        self._check_dead_letters(definition)
+        if any(getattr(policy, each) != getattr(queue.definition.policy, each) for each in _REBUILT_FOR):
+            return await self._rebuild(queue, definition)
+        await self._meta.write([definition.fact()])
+        queue.redefine(definition)
+        return queue
 
     async def set_paused(self, name: str, *, is_paused: bool) -> None:
         """Hand out nothing, or go on.
@@ -380,6 +385,8 @@ class Queues:
             del self._queues[name]
             queue.stop()
             queue.end_consumers(UnknownQueue(f"queue {name!r} was deleted"))
+            for forget in self.deleted:
+                forget(queue)
             await queue.journal.drop()
             await self._remove_facts(queue_id)
 
@@ -412,6 +419,22 @@ class Queues:
             self._grow(queue)
 
         await self._changes.carry_out(change)
+
+    async def extend(self, name: str, topics: Sequence[str]) -> Queue:
+        """Let a queue take from more topics, which exist: from where its policy says that it begins.
+
+        Raises:
+            UnknownQueue, UnknownTopic, InvalidArgument
+        """
+        definition = self.get(name).definition
+        self._check_dead_letters(replace(definition, topics=(*definition.topics, *topics)))
+        firsts = {
+            partition.id: await _first_offset(partition, definition.policy)
+            for topic in topics
+            for partition in self._topics.get(topic).partitions
+        }
+        await self.add_topics(name, topics, lambda partition: firsts.get(partition.id, partition.start_offset))
+        return self.get(name)
 
     async def drop_topic(self, name: str, topic: str) -> None:
         """A share group does not have this topic any more.
@@ -478,6 +501,32 @@ class Queues:
                 queue.begin(source)
             queue.journal.add(writes)
             queue.journal.changed()
+
+
+def check_name_and_topics(name: str, topics: Sequence[str]) -> None:
+    """Raise InvalidArgument if a queue cannot be called so, or a topic is named twice."""
+    check_group_name(name)
+    if len(set(topics)) < len(topics):
+        raise InvalidArgument(f"queue {name!r} names a topic twice: {', '.join(topics)}")
+
+
+def check_dead_letters(name: str, topics: Sequence[str], policy: QueuePolicy) -> None:
+    """Raise InvalidArgument or InvalidTopicName if a queue's dead letters cannot go where the policy says."""
+    dead = policy.dead_letters_of(name)
+    if dead is None:
+        return
+    if dead in topics:
+        raise InvalidArgument(
+            f"the dead letters of queue {name!r} would go to {dead!r}, which is one of its own topics"
+        )
+    if dead in INTERNAL_TOPICS:
+        raise InvalidArgument(f"the dead letters of queue {name!r} cannot go to the internal topic {dead!r}")
+    try:
+        check_topic_name(dead)
+    except InvalidTopicName as error:
+        raise InvalidTopicName(
+            f"the dead letters of queue {name!r} have no topic: {error.text}; set dead_letter_topic"
+        ) from None
 
 
 def _restore_source(queue: Queue, partition: Partition, stored: StoredSource) -> None:

@@ -72,6 +72,8 @@ class RedriveFilter:
     """When they died: at this time (ms since the epoch) or later."""
     until_ms: int | None = None
     """Before this time."""
+    letter: tuple[int, int] | None = None
+    """The one that lies there: partition and offset on the dead-letter topic."""
 
     def matches(self, letter: Record, origin: Origin) -> bool:
         """Whether a letter is meant, but for its key."""
@@ -83,6 +85,7 @@ class RedriveFilter:
             and (self.error_contains is None or self.error_contains in origin.error)
             and (self.since_ms is None or letter.timestamp >= self.since_ms)
             and (self.until_ms is None or letter.timestamp < self.until_ms)
+            and self.letter in (None, (letter.partition, letter.offset))
         )
 
 
@@ -247,13 +250,16 @@ class _Redrive:
             if self._dead.definition.policy.order != "none":
                 await self._until_scanned()
             for source in list(self._dead.sources):
-                if source.topic == self._topic and not source.is_gone:
+                if source.topic == self._topic and not source.is_gone and self._may_hold(source):
                     await self._look_through(source)
         except SparrowError as error:
             self._fail(error.text)
         except Exception as error:  # noqa: BLE001 - whoever asks how far it is must learn that it is over
             _LOG.exception("redrive of queue %r", self._name)
             self._fail(f"a fault of the broker: {error!r}")
+
+    def _may_hold(self, source: Source) -> bool:
+        return self._where.letter is None or self._where.letter[0] == source.index
 
     async def _until_scanned(self) -> None:
         """What has an order is sent only when its place in that is known. (Behind a very long backlog that takes the consumers.)"""
@@ -275,6 +281,9 @@ class _Redrive:
     async def _look_through(self, source: Source) -> None:
         position = self._lane.starts[source.number]
         end = source.visible_end(committed=self._dead.is_committed_only)
+        if self._where.letter is not None:
+            offset = self._where.letter[1]
+            position, end = max(position, offset), min(end, offset + 1)
         # Else a letter might be lost with the machine's power, and its record, sent back, die from where it is once more.
         await source.partition.log.durable(end)
         while not self._is_over:

@@ -4,10 +4,12 @@ A queue is a resource of type GROUP by its name, as a share group is in Kafka: t
 
     lease, settle, peek            READ on the queue and on its topics
     describe, list                 DESCRIBE on the queue
-    create, configure, pause       ALTER_CONFIGS on the queue; create also READ on the topics (and CREATE for those that are missing);
+    create, configure, pause,
+    add topics                     ALTER_CONFIGS on the queue; create and add topics also READ on the topics (and CREATE for those that are missing);
                                    to name a dead-letter topic WRITE on that
     purge, delete                  DELETE on the queue
-    redrive                        READ on the queue and on its dead-letter topic, WRITE on its topics
+    dead letters                   READ on the queue and on its dead-letter topic
+    redrive                        that, and WRITE on its topics
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, Resourc
 from sparrow.broker.queues import peeking
 from sparrow.broker.queues.consumer import QueueConsumer
 from sparrow.broker.queues.description import Peeked, QueueInfo, describe
+from sparrow.broker.queues.letter_browsing import DeadLetters, browse
 from sparrow.broker.queues.policy import QueuePolicy
 from sparrow.broker.queues.redrive import RedriveFilter, RedriveProgress, Redrives
 from sparrow.broker.queues.state import ONE_OF
@@ -143,6 +146,32 @@ class QueueVerbs:
         self._require_dead_letters(principal, set or {})
         return self._info(await self.registry.configure(name, set or {}, unset))
 
+    async def set_subscriber(
+        self, name: str, subscriber: str, *, is_one: bool, principal: Principal = ANONYMOUS
+    ) -> QueueInfo:
+        """Have a name among the subscribers, or not. The first one makes the queue an all-of queue.
+
+        Raises:
+            UnknownQueue, InvalidConfig, NotAuthorized
+        """
+        self._require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
+        return self._info(await self.registry.set_subscriber(name, subscriber, is_one=is_one))
+
+    async def add_topics(
+        self, name: str, topics: Sequence[str], *, partitions: int = -1, principal: Principal = ANONYMOUS
+    ) -> QueueInfo:
+        """Let a queue take from more topics; those that are missing are made with so many `partitions`.
+
+        Raises:
+            UnknownQueue, InvalidTopicName, InvalidArgument, NotAuthorized
+        """
+        self._require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
+        self.registry.get(name)
+        for topic in topics:
+            self._require(principal, Operation.READ, _TOPIC, topic)
+            await self._ensure_topic(topic, partitions, principal)
+        return self._info(await self.registry.extend(name, topics))
+
     async def delete(self, name: str, *, principal: Principal = ANONYMOUS) -> None:
         """Forget a queue; the records stay in their topics.
 
@@ -225,6 +254,47 @@ class QueueVerbs:
         return await peeking.peek(
             queue, max_records, states, subscriber=subscriber, skip=skip, max_bytes=max_bytes
         )
+
+    def first_topic(self, name: str, *, principal: Principal = ANONYMOUS) -> str:
+        """The topic that messages for a queue are published to.
+
+        Raises:
+            UnknownQueue, NotAuthorized
+            InvalidArgument: it has none.
+        """
+        self._require(principal, Operation.DESCRIBE, _GROUP, name)
+        topics = self.registry.get(name).definition.topics
+        if not topics:
+            raise InvalidArgument(f"queue {name!r} has no topic that messages could be published to")
+        return topics[0]
+
+    async def dead_letters(
+        self,
+        name: str,
+        max_records: int = 10,
+        *,
+        where: RedriveFilter = RedriveFilter(),  # noqa: B008 - frozen
+        skip: int = 0,
+        max_bytes: int = peeking.MAX_BYTES,
+        principal: Principal = ANONYMOUS,
+    ) -> DeadLetters:
+        """Dead letters of a queue that are not finished on the dead-letter topic; nothing changes. See `letter_browsing.browse`.
+
+        Raises:
+            UnknownQueue, NotAuthorized
+            InvalidArgument: the queue has no dead-letter topic, or as `browse`.
+        """
+        self._require(principal, Operation.READ, _GROUP, name)
+        topic = self.registry.get(name).definition.policy.dead_letters_of(name)
+        if topic is None:
+            raise InvalidArgument(
+                f"queue {name!r} keeps no dead letters: what it cannot deliver is dropped (dead_letter_topic)"
+            )
+        self._require(principal, Operation.READ, _TOPIC, topic)
+        dead = self.registry.find(topic)
+        if dead is None:  # nothing has died yet
+            return DeadLetters([], -1)
+        return await browse(dead, name, where, max_records, skip=skip, max_bytes=max_bytes)
 
     # ── sending dead letters back ─────────────────────────────────────────────────────────────────
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from sparrow.base.errors import InvalidConfig
 
@@ -73,7 +74,8 @@ def _reach_of_one(address: Address) -> Reach:
         return Reach.FORBIDDEN
     if isinstance(address, IPv6Address) and any(address in network for network in _IPV4_LAST):
         return Reach.PUBLIC  # what it stands for decides; ::1 is judged as an address of its own below
-    return Reach.PUBLIC if address.is_global else Reach.PRIVATE
+    is_site_local = isinstance(address, IPv6Address) and address.is_site_local
+    return Reach.PUBLIC if address.is_global and not is_site_local else Reach.PRIVATE
 
 
 def _embedded(address: Address) -> Iterator[Address]:
@@ -118,7 +120,9 @@ class Addresses:
                 raise InvalidConfig(
                     f"webhooks.allow: {text!r} is no network ({error}); write one such as 10.0.0.0/8, or the name of a host"
                 ) from None
-        elif text and all(part and part.replace("-", "").replace("_", "").isalnum() for part in text.split(".")):
+        elif text and all(
+            part and part.replace("-", "").replace("_", "").isalnum() for part in text.split(".")
+        ):
             self._names.add(text.lower())
         else:
             raise InvalidConfig(
@@ -140,12 +144,25 @@ class Addresses:
             " lets them"
         )
 
+    def refusal_of_url(self, url: object, *, is_trusted: bool) -> str | None:
+        """What can be said of a URL before it is connected to: of a host that is an address, or a name for loopback."""
+        host = _host_of(url)
+        address = maybe_address(host)
+        if address is None and host.lower().rstrip(".").rpartition(".")[2] == "localhost":
+            address = IPv4Address("127.0.0.1")
+        return self.refusal(address, host, is_trusted=is_trusted) if address is not None else None
+
     def _is_allowed(self, address: Address, host: str) -> bool:
         if host.lower().rstrip(".") in self._names:
             return True
-        return any(
-            each in network for network in self._networks for each in (address, *_embedded(address))
-        )
+        return any(each in network for network in self._networks for each in (address, *_embedded(address)))
+
+
+def _host_of(url: object) -> str:
+    try:
+        return (urlsplit(url).hostname or "") if isinstance(url, str) else ""
+    except ValueError:
+        return ""  # which the check of the settings tells
 
 
 def maybe_address(host: str) -> Address | None:

@@ -32,6 +32,8 @@ MAX_OPEN: Final = 10_000
 """Consumers that are kept; of more the longest unused is forgotten."""
 IDLE_S: Final = 60.0
 MAX_TOKEN_CHARACTERS: Final = 4096
+MAX_CONSUMERS_AT_ONCE: Final = 100
+"""Whose leases one request settles: each may have to be opened first."""
 MAX_SETTLEMENTS_PER_TURN: Final = 512
 """Settlements that a queue gets between two turns of the loop."""
 RETRY_S: Final = 0.02
@@ -68,10 +70,9 @@ def parse_token(text: str) -> LeaseToken:
     Raises:
         InvalidArgument: it is none.
     """
+    whole = text[:MAX_TOKEN_CHARACTERS] + "=" * (-len(text) % 4)
     try:
-        if len(text) > MAX_TOKEN_CHARACTERS:
-            raise ValueError("too long")
-        return _decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        return _decode(urlsafe_b64decode(whole))
     except (ValueError, binascii.Error, msgspec.MsgspecError):
         raise InvalidArgument(
             f"{text[:40]!r} is no lease: send back the text that stood under `lease` when the message was leased"
@@ -153,7 +154,9 @@ class Consumers:
         deadline = loop.time() + wait_ms / 1000
         consumer_id = asked.consumer or shared_id(asked.subscriber, principal)
         while True:
-            entry = await self._entry(asked.queue, consumer_id, asked.subscriber, principal, asked.client_name)
+            entry = await self._entry(
+                asked.queue, consumer_id, asked.subscriber, principal, asked.client_name
+            )
             left_ms = max(0, round((deadline - loop.time()) * 1000)) if wait_ms else 0
             entry.users += 1
             try:
@@ -185,26 +188,20 @@ class Consumers:
 
         Raises:
             UnknownQueue, NotAuthorized
+            InvalidArgument: they are of too many consumers.
         """
         self._broker.queues.require_consuming(wanted.queue, principal=principal)
-        outcomes: list[Outcome] = [None] * len(leases)
-        by_consumer: dict[tuple[str, str], list[tuple[int, LeaseToken]]] = {}
-        for place, text in enumerate(leases):
-            try:
-                token = parse_token(text)
-                by_consumer.setdefault((token.consumer, token.subscriber), []).append((place, token))
-            except InvalidArgument as error:
-                outcomes[place] = error
+        by_consumer, outcomes = _sorted_out(leases)
         for (consumer_id, subscriber), held in by_consumer.items():
-            places = [place for place, _ in held]
             try:
-                entry = await self._entry(wanted.queue, consumer_id, subscriber, principal, wanted.client_name)
-                found = await self._settle_tokens(entry, wanted, [token for _, token in held])
+                entry = await self._entry(
+                    wanted.queue, consumer_id, subscriber, principal, wanted.client_name
+                )
+                found = await self._settle_tokens(entry, wanted, list(held.values()))
             except InvalidArgument as error:  # no such consumer or subscriber can have leased it
                 found = [error] * len(held)
-            for place, outcome in zip(places, found, strict=True):
-                outcomes[place] = outcome
-        return outcomes
+            outcomes |= zip(held, found, strict=True)
+        return [outcomes[place] for place in range(len(leases))]
 
     async def _settle_tokens(
         self, entry: _Entry, wanted: Settling, tokens: Sequence[LeaseToken]
@@ -230,7 +227,7 @@ class Consumers:
         finally:
             entry.users -= 1
             entry.used_at = self._now_s()
-        return [next(found) if each.queue == mark else _of_another_queue(wanted.queue) for each in tokens]
+        return [next(found) if each.queue == mark else of_another_queue(wanted.queue) for each in tokens]
 
     async def _settle_on(self, consumer: QueueConsumer, settlements: Sequence[Settlement]) -> list[Outcome]:
         """So many at a time that nobody holds up the loop; all wait for the disk together."""
@@ -238,9 +235,7 @@ class Consumers:
         for start in range(0, len(settlements), MAX_SETTLEMENTS_PER_TURN):
             if start:
                 await asyncio.sleep(0)
-            answers.append(
-                await _handed_over(consumer, settlements[start : start + MAX_SETTLEMENTS_PER_TURN])
-            )
+            answers.append(await handed_over(consumer, settlements[start : start + MAX_SETTLEMENTS_PER_TURN]))
         return [outcome for answer in answers for outcome in await answer]
 
     # ── which are open ────────────────────────────────────────────────────────────────────────────
@@ -303,7 +298,7 @@ def shared_id(subscriber: str, principal: Principal) -> str:
     return f"http:{principal.name}" + (f":{subscriber}" if subscriber else "")
 
 
-async def _handed_over(
+async def handed_over(
     consumer: QueueConsumer, settlements: Sequence[Settlement]
 ) -> asyncio.Future[list[Outcome]]:
     """The settlements are the queue's; one that is being changed is asked again.
@@ -319,5 +314,29 @@ async def _handed_over(
     return consumer.settle(settlements)
 
 
-def _of_another_queue(queue: str) -> NotLeased:
+def _sorted_out(
+    leases: Sequence[str],
+) -> tuple[dict[tuple[str, str], dict[int, LeaseToken]], dict[int, Outcome]]:
+    """The tokens (by their places) of each consumer id and subscriber, and what is wrong with the others.
+
+    Raises:
+        InvalidArgument: they are of too many consumers.
+    """
+    by_consumer: dict[tuple[str, str], dict[int, LeaseToken]] = {}
+    wrong: dict[int, Outcome] = {}
+    for place, text in enumerate(leases):
+        try:
+            token = parse_token(text)
+            by_consumer.setdefault((token.consumer, token.subscriber), {})[place] = token
+        except InvalidArgument as error:
+            wrong[place] = error
+    if len(by_consumer) > MAX_CONSUMERS_AT_ONCE:
+        raise InvalidArgument(
+            f"the leases are of {len(by_consumer)} consumers; settle those of at most {MAX_CONSUMERS_AT_ONCE} at a time"
+        )
+    return by_consumer, wrong
+
+
+def of_another_queue(queue: str) -> NotLeased:
+    """The error for a token that is not of the queue."""
     return NotLeased(f"the lease is of another queue than {queue!r}, or of one of that name that was deleted")

@@ -13,10 +13,11 @@ import math
 from collections import deque
 from dataclasses import replace
 from functools import partial
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparrow.broker.access.authz import ANONYMOUS
+from sparrow.frontends.kafka.apis import SASL_TOKEN
 from sparrow.frontends.kafka.framing import FrameReceiver
 from sparrow.frontends.kafka.malformed import MalformedRequest
 from sparrow.frontends.tls import certificate_principal
@@ -42,10 +43,18 @@ _PROGRESS_SHARE: Final = 20
 class _Answer:
     """A place in the order of answers. `pieces` is None until it is known; [] where none is sent."""
 
-    __slots__ = ("pieces",)
+    __slots__ = ("_begun", "_frontend", "_key", "pieces")
 
-    def __init__(self) -> None:
+    def __init__(self, frontend: KafkaFrontend, key: int, begun: float) -> None:
         self.pieces: list[Piece] | None = None
+        self._frontend = frontend
+        self._key = key
+        self._begun = begun
+
+    def is_known(self, pieces: list[Piece]) -> None:
+        """Set it; the time that it took is counted."""
+        self.pieces = pieces
+        self._frontend.answered(self._key, perf_counter() - self._begun)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -204,6 +213,8 @@ class Connection(asyncio.BufferedProtocol):
         self._balance()
 
     def _begin(self, frame: bytes | memoryview) -> None:
+        begun_at = perf_counter()
+        key = SASL_TOKEN if "raw" in self.state else int.from_bytes(frame[:2], "big")
         try:
             begun = self.frontend.begin(self, frame)
         except MalformedRequest as error:
@@ -215,10 +226,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         if begun is None:
             return
-        answer = _Answer()
+        answer = _Answer(self.frontend, key, begun_at)
         self._answers.append(answer)
         if isinstance(begun, list):
-            answer.pieces = begun
+            answer.is_known(begun)
         elif isinstance(begun, asyncio.Future):
             begun.add_done_callback(partial(self._settled, answer))
         else:
@@ -237,7 +248,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _work(self, coroutine: Coroutine[Any, Any, list[Piece] | None], answer: _Answer) -> None:
         try:
-            answer.pieces = await coroutine or []
+            answer.is_known(await coroutine or [])
         except MalformedRequest:
             answer.pieces = []
             raise
@@ -269,7 +280,7 @@ class Connection(asyncio.BufferedProtocol):
             log.error("connection %s of %s: a produce failed", self.id, self.peer_host, exc_info=error)
             self.abort()
             return
-        answer.pieces = future.result()
+        answer.is_known(future.result())
         if self._answers and self._answers[0] is answer:
             self._run()
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from sparrow.frontends.budget import ReceiveBudget
+from sparrow.frontends.kafka.apis import APIS
 from sparrow.frontends.kafka.connection import Connection
 from sparrow.frontends.kafka.fetch_sessions import FetchSessions
 from sparrow.frontends.kafka.framing import SCRATCH_BYTES
@@ -86,6 +87,7 @@ class KafkaFrontend:
             self.limits.max_fetch_sessions, self.limits.max_fetch_session_partitions
         )
         self.share_members = ShareMembers(broker, self.limits)
+        self._measures = broker.measures.door("kafka", lambda: self.connections)
         self._connections: set[Connection] = set()
         self._all_gone = asyncio.Event()
         self._numbers = itertools.count(1)
@@ -172,6 +174,10 @@ class KafkaFrontend:
             await server.wait_closed()
 
     # ── offered to the connections ────────────────────────────────────────────────────────────────
+
+    def answered(self, api_key: int, seconds: float) -> None:
+        """Count the time that a request took, the wait for the disk or for new records included."""
+        self._measures.observe(APIS[api_key].name, seconds)
 
     def admit(self, connection: Connection) -> bool:
         """Count a connection in; whether it may be served."""

@@ -6,17 +6,18 @@ stand in `docs/protocol.md`. The verbs of queues are in `queue_calls.py`.
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from sparrow.base.errors import InvalidArgument
+from sparrow.base.errors import InvalidArgument, SparrowError
 from sparrow.base.version import version
 from sparrow.broker.access.acls import ANY_HOST, AclBinding, AclFilter, PatternType, Permission, check_rule
 from sparrow.broker.access.authz import Operation, ResourceType
 from sparrow.broker.access.credentials import Upsertion
 from sparrow.broker.quotas.rules import QuotaChange
-from sparrow.frontends.native import queue_calls
+from sparrow.frontends.native import queue_calls, webhook_calls
 from sparrow.frontends.native.verbs import Arguments, Caller, Matching, Named, NoArguments, Verb
 
 if TYPE_CHECKING:
@@ -40,7 +41,14 @@ async def call(frontend: NativeFrontend, principal: Principal, request: Request)
         arguments = msgspec.convert(request.arguments, verb.arguments)
     except (msgspec.ValidationError, OverflowError) as error:
         raise InvalidArgument(f"The arguments of {request.verb} are wrong: {error}.") from None
-    return await verb.handler(Caller(frontend, principal), arguments)
+    measures, begun = frontend.measures, perf_counter()
+    try:
+        return await verb.handler(Caller(frontend, principal), arguments)
+    except SparrowError:
+        measures.failed(request.verb)
+        raise
+    finally:
+        measures.observe(request.verb, perf_counter() - begun)
 
 
 # ── arguments ─────────────────────────────────────────────────────────────────────────────────────
@@ -348,5 +356,6 @@ VERBS: Final[dict[str, Verb]] = {
     "quota.alter": Verb(AlterQuota, _alter_quota),
     "quota.list": Verb(NoArguments, _list_quotas),
     **queue_calls.VERBS,
+    **webhook_calls.VERBS,
     "broker.describe": Verb(NoArguments, _describe_broker),
 }

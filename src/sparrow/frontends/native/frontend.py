@@ -57,6 +57,7 @@ class NativeFrontend:
         self.logger = logger or logging.getLogger(__name__)
         self.budget = ReceiveBudget(self.limits.receive_budget_bytes)
         self.is_draining = False
+        self.measures = broker.measures.door("native", lambda: self.connections)
         self._sessions: set[Session] = set()
         self._served: set[Session] = set()
         """Those that were not refused."""

@@ -18,11 +18,13 @@ class SeedSettings:
     max_message_bytes: int = 1 << 20
     idle_timeout_ms: int = 60_000
     """How long a client may take to go on within a message that it began."""
-    ack_timeout_ms: int = 10_000
+    ack_timeout_ms: int = 2_000
     """messagebroker: how long a subscriber may take to acknowledge."""
     ack_delay_ms: int = 1_000
     """messagebroker: how long a message waits that was not acknowledged."""
     redeliveries: int = 5
     """messagebroker: how often it is delivered again before it goes to the dead letters."""
+    stall_timeout_ms: int = 10_000
+    """msbq: how long a consumer may take nothing of what was sent to it."""
     private_endpoints: bool = True
     """Syncbrok: whether its clients may name endpoints with loopback and private addresses."""

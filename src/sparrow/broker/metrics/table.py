@@ -1,0 +1,230 @@
+"""All metrics: one row for each. `docs/http.md` shows this table; a test compares them.
+
+Names follow Prometheus: base units (seconds, bytes), counters end in `_total` and begin at 0 when the broker starts. A label of the empty text stands
+for all that have none of their own (`Gathering`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+GAUGE: Final = "gauge"
+COUNTER: Final = "counter"
+HISTOGRAM: Final = "histogram"
+INFO: Final = "info"
+
+
+class Metric(NamedTuple):
+    """One metric: a family of values, one for each combination of its labels."""
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    text: str
+    is_largest: bool = False
+    """Of several values that share their labels the largest is shown, not the sum."""
+
+
+_TOPIC: Final = ("topic",)
+_PARTITION: Final = ("topic", "partition")
+_QUEUE: Final = ("queue",)
+_ENDPOINT: Final = ("queue", "endpoint")
+
+# ── the broker ──
+BUILD = Metric("sparrow_build_info", INFO, ("version",), "The version that runs.")
+START_TIME = Metric(
+    "sparrow_start_time_seconds", GAUGE, (), "When the broker was started, in seconds since 1970."
+)
+CONNECTIONS = Metric("sparrow_connections", GAUGE, ("door",), "Clients that are connected, by door.")
+REQUEST_SECONDS = Metric(
+    "sparrow_request_seconds",
+    HISTOGRAM,
+    ("door", "request"),
+    "From a request to its answer, the wait for the disk or for new records included; requests are Kafka's APIs, verbs of the native protocol, routes of HTTP.",
+)
+REQUEST_FAILURES = Metric(
+    "sparrow_request_failures_total",
+    COUNTER,
+    ("door", "request"),
+    "Requests that were answered with an error; Kafka's answers, which may be errors in part, are not counted.",
+)
+APPEND_SECONDS = Metric(
+    "sparrow_append_seconds",
+    HISTOGRAM,
+    (),
+    "From the arrival of a publish at its partition to the page cache; one publish is one or several batches.",
+)
+PUBLISH_SECONDS = Metric(
+    "sparrow_publish_seconds",
+    HISTOGRAM,
+    (),
+    "From the same to what its acks asks for: with all, stable storage.",
+)
+SYNC_SECONDS = Metric(
+    "sparrow_sync_seconds",
+    HISTOGRAM,
+    (),
+    "Syncs of logs to stable storage (fdatasync); one serves all that wait.",
+)
+META_COMMIT_SECONDS = Metric(
+    "sparrow_meta_commit_seconds",
+    HISTOGRAM,
+    (),
+    "Commits of the meta store: offsets, states of queues, and so on.",
+)
+DISK_FREE = Metric("sparrow_disk_free_bytes", GAUGE, (), "Room left on the device of the data directory.")
+DISK_SIZE = Metric("sparrow_disk_size_bytes", GAUGE, (), "Size of that device.")
+DISK_REFUSES = Metric(
+    "sparrow_disk_refuses",
+    GAUGE,
+    (),
+    "1 while records are refused because the disk is full or failed, else 0.",
+)
+TRANSACTIONS = Metric(
+    "sparrow_transactional_ids",
+    GAUGE,
+    ("state",),
+    "Transactional ids, by the state of their transaction (Kafka's words).",
+)
+IDEMPOTENCY_KEYS = Metric(
+    "sparrow_idempotency_keys",
+    GAUGE,
+    (),
+    "Idempotency keys that are kept; after a start, as far as they are counted.",
+)
+
+# ── topics ──
+TOPICS = Metric("sparrow_topics", GAUGE, (), "Topics.")
+PARTITIONS = Metric("sparrow_topic_partitions", GAUGE, _TOPIC, "Partitions of a topic.")
+MESSAGES_IN = Metric("sparrow_topic_messages_in_total", COUNTER, _TOPIC, "Messages that were published.")
+BYTES_IN = Metric(
+    "sparrow_topic_bytes_in_total", COUNTER, _TOPIC, "Bytes of the batches that were published."
+)
+MESSAGES_OUT = Metric(
+    "sparrow_topic_messages_out_total",
+    COUNTER,
+    _TOPIC,
+    "Messages that were read by offset, by subscriptions and fetches; what queues hand out is counted by queue.",
+)
+BYTES_OUT = Metric(
+    "sparrow_topic_bytes_out_total", COUNTER, _TOPIC, "Bytes of the batches that were read by offset."
+)
+TOPIC_MESSAGES = Metric(
+    "sparrow_topic_messages",
+    GAUGE,
+    _TOPIC,
+    "Offsets from the start to the end of a topic; compaction leaves holes.",
+)
+TOPIC_BYTES = Metric("sparrow_topic_size_bytes", GAUGE, _TOPIC, "Bytes of a topic on the disk.")
+PARTITION_START = Metric(
+    "sparrow_partition_start_offset",
+    GAUGE,
+    _PARTITION,
+    "The first offset that can be read. With detail=partitions.",
+)
+PARTITION_END = Metric(
+    "sparrow_partition_end_offset",
+    GAUGE,
+    _PARTITION,
+    "The offset of the next message. With detail=partitions.",
+)
+PARTITION_BYTES = Metric(
+    "sparrow_partition_size_bytes", GAUGE, _PARTITION, "Bytes of a partition. With detail=partitions."
+)
+
+# ── groups ──
+GROUPS = Metric("sparrow_groups", GAUGE, ("type", "state"), "Consumer groups, by type and state.")
+GROUP_MEMBERS = Metric("sparrow_group_members", GAUGE, ("group",), "Members of a group.")
+GROUP_LAG = Metric(
+    "sparrow_group_lag",
+    GAUGE,
+    ("group", "topic"),
+    "Messages of a topic behind the offsets that a group committed. How far a share group is says its queue.",
+)
+PARTITION_LAG = Metric(
+    "sparrow_group_partition_lag",
+    GAUGE,
+    ("group", "topic", "partition"),
+    "The same by partition. With detail=partitions.",
+)
+PARTITION_COMMITTED = Metric(
+    "sparrow_group_partition_offset",
+    GAUGE,
+    ("group", "topic", "partition"),
+    "The offset that a group committed. With detail=partitions.",
+)
+
+# ── queues ──
+QUEUE_MESSAGES = Metric(
+    "sparrow_queue_messages",
+    GAUGE,
+    ("queue", "state"),
+    "Messages that are ready, leased, delayed, blocked (by parents or an earlier one of their key) or moving (to the dead letters); of a queue with subscribers the largest of theirs.",
+)
+SUBSCRIBER_MESSAGES = Metric(
+    "sparrow_queue_subscriber_messages",
+    GAUGE,
+    ("queue", "subscriber", "state"),
+    "The same of each subscriber of a queue that has some.",
+)
+QUEUE_UNFINISHED = Metric(
+    "sparrow_queue_unfinished_messages", GAUGE, _QUEUE, "Messages that are not finished."
+)
+QUEUE_DEAD = Metric(
+    "sparrow_queue_dead_messages", GAUGE, _QUEUE, "Unfinished messages on the dead-letter topic of a queue."
+)
+QUEUE_OLDEST = Metric(
+    "sparrow_queue_oldest_age_seconds",
+    GAUGE,
+    _QUEUE,
+    "Age of the oldest unfinished message; 0 if there is none, or its time is not in memory.",
+    is_largest=True,
+)
+QUEUE_CONSUMERS = Metric("sparrow_queue_consumers", GAUGE, _QUEUE, "Consumers that are connected.")
+QUEUE_PAUSED = Metric(
+    "sparrow_queue_paused", GAUGE, _QUEUE, "1 while a queue hands out nothing, else 0.", is_largest=True
+)
+QUEUE_DELIVERIES = Metric(
+    "sparrow_queue_deliveries_total",
+    COUNTER,
+    _QUEUE,
+    "Messages that were handed out, again or for the first time.",
+)
+QUEUE_REDELIVERIES = Metric("sparrow_queue_redeliveries_total", COUNTER, _QUEUE, "... again.")
+QUEUE_ACKNOWLEDGED = Metric(
+    "sparrow_queue_acknowledged_total", COUNTER, _QUEUE, "Messages that were acknowledged."
+)
+QUEUE_REJECTED = Metric("sparrow_queue_rejected_total", COUNTER, _QUEUE, "Messages that a consumer rejected.")
+QUEUE_DEAD_LETTERED = Metric(
+    "sparrow_queue_dead_lettered_total",
+    COUNTER,
+    _QUEUE,
+    "Messages that were given up: rejected, or delivered too often.",
+)
+QUEUE_EXPIRED = Metric("sparrow_queue_expired_total", COUNTER, _QUEUE, "Messages whose time was over.")
+QUEUE_DROPPED = Metric(
+    "sparrow_queue_dropped_total",
+    COUNTER,
+    _QUEUE,
+    "Messages that were given up where there is no dead-letter topic.",
+)
+QUEUE_LOST = Metric(
+    "sparrow_queue_lost_total", COUNTER, _QUEUE, "Messages that retention deleted before they were finished."
+)
+
+# ── webhooks ──
+WEBHOOK_DELIVERED = Metric(
+    "sparrow_webhook_delivered_total", COUNTER, _ENDPOINT, "Deliveries that an endpoint accepted."
+)
+WEBHOOK_FAILED = Metric(
+    "sparrow_webhook_failed_total", COUNTER, _ENDPOINT, "Deliveries that it did not accept."
+)
+WEBHOOK_SECONDS = Metric(
+    "sparrow_webhook_seconds_total", COUNTER, _ENDPOINT, "Time that all deliveries took together."
+)
+WEBHOOK_IN_FLIGHT = Metric("sparrow_webhook_in_flight", GAUGE, _ENDPOINT, "Deliveries under way.")
+WEBHOOK_STATE = Metric(
+    "sparrow_webhook_state", GAUGE, ("queue", "endpoint", "state"), "1 for the state in which an endpoint is."
+)
+
+ALL: Final[tuple[Metric, ...]] = tuple(each for each in list(vars().values()) if isinstance(each, Metric))

@@ -1,0 +1,212 @@
+"""The endpoints of a broker by queue and name: loaded, put, changed, deleted, gone with their queue.
+
+Changes are durable when a method returns, and run one after the other. Who may do what is asked in `verbs.py`; who delivers watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from sparrow.base.errors import PolicyViolation, SparrowError, UnknownWebhook
+from sparrow.broker.changes import Changes
+from sparrow.broker.webhooks import stored
+from sparrow.broker.webhooks.description import EndpointStatistics
+from sparrow.meta.store import Delete
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sparrow.broker.queues.queue import Queue
+    from sparrow.broker.queues.queues import Queues
+    from sparrow.broker.webhooks.endpoint import Endpoint
+    from sparrow.meta.store import MetaStore
+
+_LOG = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+"""Queue and name."""
+Watcher = Callable[[Key], None]
+"""Told that an endpoint was put, changed or deleted."""
+MAX_ENDPOINTS: Final = 1000
+"""Each is a task and holds some connections."""
+MAX_OF_QUEUE: Final = 100
+
+
+class Webhooks:
+    """The registry. Loop thread only."""
+
+    def __init__(self, meta: MetaStore, queues: Queues) -> None:
+        self._meta = meta
+        self._queues = queues
+        self._endpoints: dict[Key, Endpoint] = {}
+        self._statistics: dict[Key, EndpointStatistics] = {}
+        self._changes = Changes(meta)
+        self._watchers: list[Watcher] = []
+        self._forgetting: set[asyncio.Task[None]] = set()
+        queues.deleted.append(self._queue_deleted)
+
+    def __len__(self) -> int:
+        return len(self._endpoints)
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        return iter(list(self._endpoints.values()))
+
+    async def load(self) -> None:
+        """Read all endpoints; those of queues that are gone are forgotten. After the queues were loaded.
+
+        Raises:
+            DirectoryUnreadable, NewerFormat
+        """
+        orphans = []
+        for fact in await self._meta.scan(stored.KIND):
+            endpoint = stored.decode(fact)
+            queue = self._queues.find(endpoint.queue)
+            if queue is None or queue.definition.id != endpoint.queue_id:
+                orphans.append(Delete(stored.KIND, fact.key))
+            else:
+                self._remember(endpoint)
+        if orphans:
+            await self._meta.write(orphans)
+
+    async def close(self) -> None:
+        """Finish what is being written."""
+        if self._forgetting:
+            await asyncio.wait(set(self._forgetting))
+        await self._changes.settle()
+
+    # ── finding ───────────────────────────────────────────────────────────────────────────────────
+
+    def find(self, queue: str, name: str) -> Endpoint | None:
+        """The endpoint, or None."""
+        return self._endpoints.get((queue, name))
+
+    def get(self, queue: str, name: str) -> Endpoint:
+        """The endpoint.
+
+        Raises:
+            UnknownWebhook
+        """
+        endpoint = self._endpoints.get((queue, name))
+        if endpoint is None:
+            raise UnknownWebhook(
+                f"queue {queue[:200]!r} has no webhook {name[:200]!r}; `sparrow queue subscribers` lists those it has"
+            )
+        return endpoint
+
+    def of_queue(self, queue: str) -> list[Endpoint]:
+        """The endpoints of a queue, by name."""
+        return sorted(
+            (each for each in self._endpoints.values() if each.queue == queue), key=lambda e: e.name
+        )
+
+    def statistics(self, key: Key) -> EndpointStatistics:
+        """How an endpoint does; whoever delivers to it writes there."""
+        return self._statistics.setdefault(key, EndpointStatistics())
+
+    def poke(self, key: Key) -> None:
+        """Let whoever delivers look again, though nothing changed."""
+        self._tell(key)
+
+    def watch(self, watcher: Watcher) -> Callable[[], None]:
+        """Be told of each change; returns what ends that."""
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher)
+
+    # ── changing ──────────────────────────────────────────────────────────────────────────────────
+
+    async def put(self, queue: str, name: str, make: Callable[[Endpoint | None], Endpoint]) -> Endpoint:
+        """Keep what `make` makes of the endpoint that is there; nothing is written where it makes no difference.
+
+        Raises:
+            PolicyViolation: there are too many.
+            DiskFull, StorageFailed; what `make` raises
+        """
+
+        async def change() -> Endpoint:
+            before = self.find(queue, name)
+            endpoint = make(before)
+            if before is None:
+                self._check_room(queue)
+            if endpoint != before:
+                await self._meta.write([stored.fact_of(endpoint)])
+                self._remember(endpoint)
+                self._tell(endpoint.key)
+            return endpoint
+
+        return await self._changes.carry_out(change)
+
+    async def delete(self, queue: str, name: str) -> None:
+        """Forget an endpoint.
+
+        Raises:
+            UnknownWebhook, DiskFull, StorageFailed
+        """
+
+        async def change() -> None:
+            key = self.get(queue, name).key
+            await self._meta.write([Delete(stored.KIND, stored.key_of(*key))])
+            self._forget(key)
+
+        await self._changes.carry_out(change)
+
+    async def set_paused(self, queue: str, name: str, *, is_paused: bool, because: str = "") -> Endpoint:
+        """Deliver nothing, or go on.
+
+        Raises:
+            UnknownWebhook, DiskFull, StorageFailed
+        """
+
+        def make(before: Endpoint | None) -> Endpoint:
+            return replace(before or self.get(queue, name), is_paused=is_paused, paused_because=because)
+
+        return await self.put(queue, name, make)
+
+    def _check_room(self, queue: str) -> None:
+        if len(self._endpoints) >= MAX_ENDPOINTS:
+            raise PolicyViolation(
+                f"the broker has {MAX_ENDPOINTS} webhooks, which is as many as there may be"
+            )
+        if len(self.of_queue(queue)) >= MAX_OF_QUEUE:
+            raise PolicyViolation(
+                f"queue {queue!r} has {MAX_OF_QUEUE} webhooks, which is as many as there may be of one queue"
+            )
+
+    def _remember(self, endpoint: Endpoint) -> None:
+        self._endpoints[endpoint.key] = endpoint
+        self.statistics(endpoint.key)
+
+    def _forget(self, key: Key) -> None:
+        if self._endpoints.pop(key, None) is not None:
+            self._statistics.pop(key, None)
+            self._tell(key)
+
+    def _tell(self, key: Key) -> None:
+        for watcher in list(self._watchers):
+            watcher(key)
+
+    def _queue_deleted(self, queue: Queue) -> None:
+        gone = [each.key for each in self.of_queue(queue.name)]
+        for key in gone:
+            self._forget(key)
+        if gone:
+            task = asyncio.get_running_loop().create_task(self._forget_facts(gone, queue.definition.id.hex))
+            self._forgetting.add(task)
+            task.add_done_callback(self._forgetting.discard)
+
+    async def _forget_facts(self, keys: list[Key], queue_id: str) -> None:
+        """What fails here is done at the next start: the facts name a queue that is not there any more."""
+
+        async def change() -> None:
+            gone = [key for key in keys if key not in self._endpoints]
+            await self._meta.write([Delete(stored.KIND, stored.key_of(*key)) for key in gone])
+
+        try:
+            await self._changes.carry_out(change)
+        except SparrowError as error:
+            _LOG.warning(
+                "webhooks of the deleted queue %s are still in the meta store: %s", queue_id, error.text
+            )

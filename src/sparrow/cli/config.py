@@ -1,0 +1,108 @@
+"""`sparrow config …`: judge, show and describe the configuration file, without starting a broker and without a look at its data."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sparrow.base.errors import InvalidConfig
+from sparrow.cli.exits import BAD_CONFIG, OK
+from sparrow.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from sparrow.server.bootstrap.check import Report
+
+app = typer.Typer(
+    help="Check and show the configuration of `sparrow serve`; starts nothing, changes nothing.",
+    no_args_is_help=True,
+)
+File = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[FILE]", help="The file; else what `serve` would read: SPARROW_CONFIG, then sparrow.yml."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+
+
+@app.command("check")
+def check(file: File = None, *, as_json: AsJson = False) -> int:
+    """Say everything that is wrong with the configuration, or what it declares. Exit code 78 if something is wrong."""
+    report = _report(file)
+    if as_json:
+        print(json.dumps(_as_json(report)))
+        return BAD_CONFIG if report.errors else OK
+    _print_warnings(report)
+    _refuse_errors(report)
+    assert report.config is not None
+    from sparrow.server.bootstrap.summary import summary
+
+    print(f"{report.file or 'no file, the defaults'}: good")
+    for what, text in summary(report.config):
+        print(f"  {what:<10}{text}")
+    return OK
+
+
+@app.command("show")
+def show(file: File = None, *, as_json: AsJson = False) -> int:
+    """Every option with the value that holds, and where it comes from. Secrets are not shown."""
+    from sparrow.server.bootstrap.plain import plain_options
+    from sparrow.server.config import load
+
+    config, resolved = load({} if file is None else {"config": file}, os.environ)
+    options = plain_options(config, resolved)
+    if as_json:
+        print(json.dumps(options))
+        return OK
+    rows = [(key, _words(each["value"]), each["source"]) for key, each in options.items()]
+    print_table(["option", "value", "source"], rows)
+    return OK
+
+
+@app.command("schema")
+def schema() -> int:
+    """The JSON Schema of the configuration file, for editors."""
+    from sparrow.server.bootstrap.schema import file_schema
+
+    print(json.dumps(file_schema(), indent=2))
+    return OK
+
+
+def _report(file: str | None) -> Report:
+    from sparrow.server.bootstrap.check import check
+
+    return check({} if file is None else {"config": file}, os.environ)
+
+
+def _as_json(report: Report) -> dict[str, Any]:
+    from sparrow.server.bootstrap.plain import plain_declared
+
+    return {
+        "file": report.file,
+        "is_good": not report.errors,
+        "errors": report.errors,
+        "warnings": report.warnings,
+        "declared": None if report.config is None else plain_declared(report.config),
+    }
+
+
+def _print_warnings(report: Report) -> None:
+    for warning in report.warnings:
+        print(f"sparrow: warning: {warning}", file=sys.stderr)
+
+
+def _refuse_errors(report: Report) -> None:
+    if report.errors:
+        raise InvalidConfig("\n".join(report.errors))
+
+
+def _words(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value in ("", [], {}, None):
+        return "none"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else str(value)

@@ -1,0 +1,199 @@
+"""The FastAPI application: the routers put together, errors as problems, the OpenAPI document.
+
+A family of routes is a module in `routes/` with a function `router(door)`, and a line in `_ROUTERS`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from sparrow.base.errors import InternalError, InvalidArgument, SparrowError
+from sparrow.base.version import version
+from sparrow.frontends.http.answers import problem_answer
+from sparrow.frontends.http.direct import Direct
+from sparrow.frontends.http.openapi import PROBLEM_SCHEMA
+from sparrow.frontends.http.problems import BUG, InvalidParameters, MethodNotAllowed, NoSuchPage
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from starlette.requests import Request
+    from starlette.types import ASGIApp
+
+    from sparrow.frontends.http.frontend import HttpFrontend
+
+_ROUTERS: Final = (
+    "documents",
+    "health",
+    "messages",
+    "stream",
+    "socket",
+    "queues",
+    "leases",
+    "dead_letters",
+    "admin_topics",
+    "admin_groups",
+    "admin_queues",
+    "admin_subscribers",
+    "admin_users",
+    "admin_acls",
+    "admin_broker",
+    "metrics",
+)
+"""The modules of `routes/`, in the order of the document."""
+_TITLE: Final = "Sparrow"
+_TEXT: Final = """\
+The message broker for Python and Spark, by HTTP.
+
+Errors are problem details (RFC 9457) with a stable `code`, and say whether the same request may succeed later (`retriable`). Times are milliseconds since 1970, sizes
+bytes, as their names say.
+"""
+_SECURITY: Final = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A token of the configuration."},
+    "basic": {"type": "http", "scheme": "basic", "description": "A user and a password."},
+}
+_SECURITY_OF_ALL: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"basic": []}, {}]
+
+
+def build(door: HttpFrontend) -> ASGIApp:
+    """The application of a door. May be called in any thread."""
+    routers = [_router(name, door) for name in _ROUTERS]
+    app = _documented(routers)
+    routes = [route for router in routers for route in router.routes]
+    return _allowing_origins(Direct(app, routes), door.limits.cors_origins)
+
+
+def _documented(routers: list[APIRouter]) -> FastAPI:
+    """FastAPI's application of the routers."""
+    app = FastAPI(
+        title=_TITLE,
+        version=version(),
+        description=_TEXT,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers={
+            SparrowError: _broker_refused,
+            HTTPException: _framework_refused,
+            RequestValidationError: _input_refused,
+            Exception: _failed,
+        },
+    )
+    for router in routers:
+        app.include_router(router)
+    setattr(app, "openapi", lambda: _openapi(app))  # noqa: B010 - FastAPI's way to have a document of one's own
+    return app
+
+
+def _router(name: str, door: HttpFrontend) -> APIRouter:
+    made: APIRouter = import_module(f"sparrow.frontends.http.routes.{name}").router(door)
+    return made
+
+
+def _allowing_origins(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
+    if not origins:
+        return app
+    from starlette.middleware.cors import CORSMiddleware
+
+    return CORSMiddleware(
+        app, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"], expose_headers=["*"]
+    )
+
+
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _path(request: Request) -> str:
+    path: str = request.scope["path"]
+    return path
+
+
+async def _broker_refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, SparrowError)
+    return problem_answer(error, _path(request))
+
+
+async def _failed(request: Request, _: Exception) -> Response:
+    return problem_answer(InternalError(BUG), _path(request))
+
+
+async def _input_refused(request: Request, error: Exception) -> Response:
+    """What does not fit the types of a handler."""
+    assert isinstance(error, RequestValidationError)
+    faults = [(".".join(str(part) for part in each["loc"]), str(each["msg"])) for each in error.errors()]
+    said = "; ".join(f"{where}: {what}" for where, what in faults[:3])
+    return problem_answer(
+        InvalidParameters(f"the request is not as expected: {said}", faults), _path(request)
+    )
+
+
+async def _framework_refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, SparrowError):  # raised while the framework read the body
+        return problem_answer(error.__cause__, _path(request))
+    if error.status_code == 404:
+        return problem_answer(NoSuchPage(f"nothing is served at {_path(request)}; see /docs"), _path(request))
+    if error.status_code == 405:
+        return _method_refused(request)
+    return problem_answer(InvalidArgument(str(error.detail)), _path(request))
+
+
+def _method_refused(request: Request) -> Response:
+    allowed = sorted(_methods_of(request))
+    listed = ", ".join(allowed)
+    if request.method == "OPTIONS":
+        return Response(status_code=204, headers={"allow": listed})
+    refused = MethodNotAllowed(f"{_path(request)} is not served by {request.method}; it is by {listed}")
+    answer = problem_answer(refused, _path(request))
+    answer.raw_headers.append((b"allow", listed.encode()))
+    return answer
+
+
+def _methods_of(request: Request) -> set[str]:
+    """The methods by which the path is served."""
+    found = {"OPTIONS"}
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        if _is_served(request, method):
+            found.add(method)
+    return found | {"HEAD"} if "GET" in found else found
+
+
+def _is_served(request: Request, method: str) -> bool:
+    from starlette.routing import Match
+
+    scope = {**request.scope, "method": method}
+    return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+
+# ── the document ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    schemas["Problem"] = PROBLEM_SCHEMA
+    components["securitySchemes"] = _SECURITY
+    document["security"] = _SECURITY_OF_ALL
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            _without_defaults(operation)
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    return document
+
+
+def _without_defaults(operation: dict[str, Any]) -> None:
+    """Without the answers that FastAPI adds and this door never gives: invalid input is a problem with status 400."""
+    answers = operation["responses"]
+    if "HTTPValidationError" in str(answers.get("422", "")):
+        del answers["422"]

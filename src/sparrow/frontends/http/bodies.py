@@ -1,0 +1,121 @@
+"""Bodies of requests, bounded before they are read: by size, by the memory that all of them share, and (in `serving`) by time.
+
+A body above a small size reserves its whole length; one of unknown length that grows above it reserves the largest length there may be. What waits for room
+is not read from. Whoever holds a reservation waits for its own client alone, whose time is bounded, so the room comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from sparrow.base.errors import Overloaded
+from sparrow.frontends.http.problems import BodyTooLarge
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.types import Message, Receive
+
+    from sparrow.frontends.budget import ReceiveBudget
+    from sparrow.frontends.http.limits import HttpLimits
+
+
+class ClientGone(Exception):
+    """The client closed the connection before it had sent all; there is nobody to answer."""
+
+
+class BoundedBody:
+    """The `receive` of a request: uvicorn's, within the limits. `release` when the request is over.
+
+    Raises (when called):
+        BodyTooLarge, Overloaded
+    """
+
+    __slots__ = ("_budget", "_limits", "_receive", "_reserved_bytes", "_size_bytes")
+
+    def __init__(self, receive: Receive, limits: HttpLimits, budget: ReceiveBudget) -> None:
+        self._receive = receive
+        self._limits = limits
+        self._budget = budget
+        self._size_bytes = 0
+        self._reserved_bytes = 0
+
+    async def announce(self, size_bytes: int) -> None:
+        """The length that the head of the request says."""
+        if size_bytes > self._limits.max_body_bytes:
+            raise self._too_large()
+        if size_bytes > self._limits.small_body_bytes:
+            await self._reserve(size_bytes)
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        body = message.get("body")
+        if body:
+            self._size_bytes += len(body)
+            if self._size_bytes > self._limits.max_body_bytes:
+                raise self._too_large()
+            if self._size_bytes > self._limits.small_body_bytes and not self._reserved_bytes:
+                await self._reserve(self._limits.max_body_bytes)
+        return message
+
+    def release(self) -> None:
+        """The request is over."""
+        reserved, self._reserved_bytes = self._reserved_bytes, 0
+        if reserved:
+            self._budget.release(reserved)
+
+    async def _reserve(self, size_bytes: int) -> None:
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def grant() -> None:
+            if not granted.done():
+                granted.set_result(None)
+
+        if not self._budget.reserve(size_bytes, grant):
+            await self._wait(granted, grant, size_bytes)
+        self._reserved_bytes = size_bytes
+
+    async def _wait(self, granted: asyncio.Future[None], grant: Any, size_bytes: int) -> None:
+        try:
+            async with asyncio.timeout(self._limits.body_timeout_ms / 1000):
+                await granted
+        except BaseException as error:
+            if granted.done() and not granted.cancelled():
+                self._budget.release(size_bytes)
+            else:
+                self._budget.withdraw(grant)
+            if isinstance(error, TimeoutError):
+                raise Overloaded(
+                    "other requests take all the memory for bodies (receive_budget); try again later"
+                ) from None
+            raise
+
+    def _too_large(self) -> BodyTooLarge:
+        return BodyTooLarge(
+            f"the body is larger than {self._limits.max_body_bytes} bytes (http.max_body); send several smaller ones"
+        )
+
+
+async def read_body(request: Request) -> bytes:
+    """The whole body.
+
+    Raises:
+        BodyTooLarge, Overloaded
+        ClientGone: nobody waits for an answer any more.
+    """
+    message = await request.receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        body: bytes = message["body"]
+        return body
+    parts = []
+    while message["type"] == "http.request":
+        parts.append(message["body"])
+        if not message.get("more_body"):
+            return b"".join(parts)
+        message = await request.receive()
+    raise ClientGone
+
+
+def media_type(request: Request) -> str:
+    """The content type without parameters, in lower case; "" if none is said."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()

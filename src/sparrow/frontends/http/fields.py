@@ -1,0 +1,65 @@
+"""What the bodies of the administration's routes are made of: bounded texts and numbers, so that hostile ones are refused before a verb is called.
+
+The limits here are coarse, they bound what one request costs; what a name or a setting may be, the broker says, in its own words. A member that a route does not know
+is refused, because a setting that was misspelt would else be left out without a word.
+"""
+
+from typing import Annotated, Any
+
+from fastapi import Path, Query
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+MAX_NAME_CHARACTERS = 1000
+MAX_TEXT_CHARACTERS = 10_000
+MAX_ENTRIES = 1000
+MAX_TIME_MS = (1 << 62) - 1
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)]
+MaybeName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARACTERS)]
+Text = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS)]
+Partition = Annotated[int, Field(ge=0, lt=1 << 31)]
+PartitionKey = Annotated[int, Field(ge=0, lt=1 << 31, strict=False)]
+"""A partition as a member's name, which JSON has as text."""
+Offset = Annotated[int, Field(ge=0, lt=1 << 62)]
+TimeMs = Annotated[int, Field(ge=0, le=MAX_TIME_MS)]
+
+TopicPath = Annotated[str, Path(description="Name of the topic.", max_length=MAX_NAME_CHARACTERS)]
+QueuePath = Annotated[str, Path(description="Name of the queue.", max_length=MAX_NAME_CHARACTERS)]
+GroupPath = Annotated[str, Path(description="Name of the group.", max_length=MAX_NAME_CHARACTERS)]
+Pattern = Annotated[
+    str,
+    Query(
+        description="Only names that match: `*` stands for any run of characters, `?` for one.",
+        max_length=MAX_NAME_CHARACTERS,
+    ),
+]
+
+ConfigValue = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS)] | bool | int | float
+Config = Annotated[dict[Name, ConfigValue], Field(max_length=MAX_ENTRIES)]
+"""Settings of a topic by name; numbers and booleans are written as Kafka writes them."""
+Policy = Annotated[dict[Name, Any], Field(max_length=MAX_ENTRIES)]
+Names = Annotated[list[Name], Field(max_length=MAX_ENTRIES)]
+
+
+class Body(BaseModel):
+    """A JSON object that a client sends. Types are as they stand: `"3"` is no number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Shown(BaseModel):
+    """A JSON object that a client gets; for the document, answers are made without it."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
+
+def config_texts(config: dict[str, str | bool | int | float]) -> dict[str, str]:
+    """Settings as Kafka writes them."""
+    return {
+        name: value
+        if isinstance(value, str)
+        else str(value).lower()
+        if isinstance(value, bool)
+        else str(value)
+        for name, value in config.items()
+    }

@@ -1,0 +1,62 @@
+"""Routes of administration: FastAPI reads their bodies, which are JSON and say so.
+
+They are smaller than those of messages may be, because as objects they take many times their size. A body of another content type FastAPI would take for bytes and find that those are no object; the sentence here tells what to do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi.routing import APIRoute
+
+from sparrow.frontends.http.bodies import media_type
+from sparrow.frontends.http.openapi import problems
+from sparrow.frontends.http.problems import BodyTooLarge, UnsupportedMediaType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+
+MAX_BODY_BYTES: Final = 1 << 20
+
+
+class JsonRoute(APIRoute):
+    """A route whose body, if it has one, is JSON."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        if self.body_field is not None:
+            self.responses = {**self.responses, 415: problems(415)[415]}
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
+        if self.body_field is None:
+            return answer
+
+        async def answer_json(request: Request) -> Response:
+            _check_content_type(request)
+            if len(await request.body()) > MAX_BODY_BYTES:
+                raise BodyTooLarge(
+                    f"the body is larger than {MAX_BODY_BYTES} bytes, the most that administration takes; send several smaller ones"
+                )
+            return await answer(request)
+
+        return answer_json
+
+
+def _check_content_type(request: Request) -> None:
+    """
+    Raises:
+        UnsupportedMediaType: there is a body that is not said to be JSON.
+    """
+    kind = media_type(request)
+    if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
+        return
+    headers = request.headers
+    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+        raise UnsupportedMediaType(
+            f"the content type of the body is {kind[:80]!r}; send JSON with the header Content-Type: application/json"
+        )

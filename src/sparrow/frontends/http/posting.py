@@ -1,0 +1,68 @@
+"""One request that publishes, to a topic or to the topic of a queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sparrow.broker.partition import ACKS_ALL
+from sparrow.broker.quotas.rules import QuotaKind
+from sparrow.frontends.http.bodies import read_body
+from sparrow.frontends.http.idempotency import REPLAYED, maybe_key
+from sparrow.frontends.http.identity import caller
+from sparrow.frontends.http.queries import Query
+from sparrow.frontends.http.records import messages_of, publishing_answer
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from sparrow.frontends.http.frontend import HttpFrontend
+
+_MAX_PARTITION: Final = (1 << 31) - 1
+_ACKS: Final = {"all": ACKS_ALL, "leader": 1, "none": 0}
+_ACCEPTED: Final = 202
+
+
+async def post(door: HttpFrontend, request: Request, topic: str) -> Response:
+    """Publish what a request has to a topic, and say where it is.
+
+    Raises:
+        what `OncePublisher.publish` and `messages_of` raise
+    """
+    query = Query(request)
+    acks = query.choice("acks", "all", tuple(_ACKS))
+    partition = query.integer("partition", -1, 0, _MAX_PARTITION)
+    is_raw = query.flag("raw")
+    query.refuse_others()
+    body = await read_body(request)
+    principal = caller(request)
+    headers = request.scope["headers"]
+    posted = messages_of(
+        body,
+        _content_type(headers),
+        headers,
+        limits=door.limits,
+        now_ms=door.broker.clock.wall_ms(),
+        raw=is_raw,
+    )
+    answers, is_replay = await door.once.publish(
+        maybe_key(request.scope, body, principal),
+        topic,
+        posted.messages,
+        partition=partition,
+        acks=_ACKS[acks],
+        principal=principal,
+    )
+    if not is_replay:
+        await door.hold_back(QuotaKind.PRODUCE, principal, len(body))
+    return publishing_answer(
+        answers,
+        posted,
+        request.scope["path"],
+        status=_ACCEPTED if acks == "none" else 200,
+        headers=dict([REPLAYED]) if is_replay else None,
+    )
+
+
+def _content_type(headers: list[tuple[bytes, bytes]]) -> str:
+    return next((value.decode("latin-1") for name, value in headers if name == b"content-type"), "")

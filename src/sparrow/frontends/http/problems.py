@@ -1,0 +1,171 @@
+"""Errors as HTTP says them: problem details (RFC 9457) made from the error tree.
+
+    {"type": "urn:sparrow:error:unknown-topic", "title": "Unknown topic", "status": 404, "detail": "There is no topic 'orders'; …",
+     "instance": "/v1/topics/orders/messages", "code": "UNKNOWN_TOPIC", "retriable": false}
+
+The status is that of the error's class or of the nearest class above it in `_STATUS`. What only HTTP knows of (a content type, a method) has classes here,
+below the branch of the tree that says whose fault it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from sparrow.base import errors as e
+
+MEDIA_TYPE: Final = "application/problem+json"
+_MEDIA_TYPE_BYTES: Final = MEDIA_TYPE.encode()
+_encode: Final = msgspec.json.Encoder().encode
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class NoSuchPage(e.NotFound):
+    """Nothing is served under the path."""
+
+    code = "NO_SUCH_PAGE"
+
+
+class MethodNotAllowed(e.BadInput):
+    code = "METHOD_NOT_ALLOWED"
+
+
+class UnsupportedMediaType(e.BadInput):
+    code = "UNSUPPORTED_MEDIA_TYPE"
+
+
+class NotAcceptable(e.BadInput):
+    code = "NOT_ACCEPTABLE"
+
+
+class BodyTooLarge(e.BadInput):
+    code = "BODY_TOO_LARGE"
+
+
+class HeadTooLarge(e.BadInput):
+    code = "HEAD_TOO_LARGE"
+
+
+class TooSlow(e.BadInput):
+    """The client did not send its request in time."""
+
+    code = "TOO_SLOW"
+    retriable = True
+
+
+class MalformedRequest(e.BadInput):
+    """What came is no HTTP."""
+
+    code = "MALFORMED_REQUEST"
+
+
+class OriginRefused(e.Refused):
+    """A web page of another origin, or under a name that is not this machine's."""
+
+    code = "ORIGIN_REFUSED"
+
+
+class InvalidParameters(e.InvalidArgument):
+    """Several things of a request are wrong; `faults` has (where, what) of each."""
+
+    def __init__(self, text: str = "", faults: list[tuple[str, str]] | None = None) -> None:
+        super().__init__(text)
+        self.faults = faults or []
+
+
+_STATUS: Final[dict[type[e.SparrowError], int]] = {
+    e.SparrowError: 500,
+    e.BadInput: 400,
+    e.RecordTooLarge: 413,
+    BodyTooLarge: 413,
+    HeadTooLarge: 431,
+    TooSlow: 408,
+    e.IdempotencyKeyReused: 422,
+    e.UnsupportedCompression: 415,
+    UnsupportedMediaType: 415,
+    NotAcceptable: 406,
+    MethodNotAllowed: 405,
+    e.NotFound: 404,
+    e.Conflict: 409,
+    e.Refused: 403,
+    e.NotAuthenticated: 401,
+    e.Unavailable: 503,
+    e.DiskFull: 507,
+    e.TooManyIdempotencyKeys: 429,
+    e.TimedOut: 504,
+    e.ProtocolError: 400,
+}
+_RETRY_AFTER_S: Final[dict[type[e.SparrowError], int]] = {
+    e.Draining: 5,
+    e.Overloaded: 1,
+    e.TooManyIdempotencyKeys: 60,
+    e.DiskFull: 30,
+}
+"""When to come again, where that is known."""
+BUG: Final = "The broker met a bug while it answered; its log has the details."
+
+
+def status_of(error: e.SparrowError) -> int:
+    """The HTTP status of an error."""
+    return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
+
+
+def problem_of(error: e.SparrowError, instance: str = "") -> dict[str, Any]:
+    """The problem as an object; `instance` is the path that was asked for."""
+    problem: dict[str, Any] = {
+        "type": f"urn:sparrow:error:{error.code.lower().replace('_', '-')}",
+        "title": error.code.replace("_", " ").capitalize(),
+        "status": status_of(error),
+        "detail": error.text,
+    }
+    if instance:
+        problem["instance"] = instance
+    problem["code"] = error.code
+    problem["retriable"] = error.retriable
+    if isinstance(error, InvalidParameters):
+        problem["errors"] = [{"where": where, "what": what} for where, what in error.faults]
+    return problem
+
+
+def headers_of(error: e.SparrowError) -> Headers:
+    """The headers that an answer with this error has, without those of its body."""
+    headers: Headers = []
+    retry_after_s = next((_RETRY_AFTER_S[k] for k in type(error).__mro__ if k in _RETRY_AFTER_S), None)
+    if retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % retry_after_s))
+    if isinstance(error, e.NotAuthenticated):
+        headers += [
+            (b"www-authenticate", b'Bearer realm="sparrow"'),
+            (b"www-authenticate", b'Basic realm="sparrow", charset="UTF-8"'),
+        ]
+    return headers
+
+
+def body_of(error: e.SparrowError, instance: str = "") -> bytes:
+    """The problem as JSON. What is no Unicode text of a path or message (lone surrogates) is replaced."""
+    problem = problem_of(error, instance)
+    try:
+        return _encode(problem)
+    except UnicodeEncodeError:
+        return _encode({name: _printable(value) for name, value in problem.items()})
+
+
+def _printable(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [{name: _printable(each) for name, each in entry.items()} for entry in value]
+    return value
+
+
+def whole_answer(error: e.SparrowError, instance: str = "") -> tuple[int, Headers, bytes]:
+    """Status, headers and body of an answer that is this problem."""
+    body = body_of(error, instance)
+    headers = [
+        (b"content-type", _MEDIA_TYPE_BYTES),
+        (b"content-length", b"%d" % len(body)),
+        *headers_of(error),
+    ]
+    return status_of(error), headers, body

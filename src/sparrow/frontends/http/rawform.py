@@ -1,0 +1,281 @@
+"""One message as a raw body: the value is the body, everything else stands in headers of HTTP, in both directions.
+
+    Sparrow-Key, Sparrow-Key-Base64       the key; neither: no key
+    Sparrow-Header-NAME                   a header of the message; HTTP knows no case, so the name is in lower case
+    Sparrow-Headers                       all headers of the message as JSON, [["name", "value"], …] as `record_json` has them: for those that HTTP cannot carry
+    Sparrow-Priority, -Delay-Ms, …        what is asked of queues (`wanted.py`)
+    Sparrow-Timestamp-Ms                  its time
+    Sparrow-Null                          "true": the value is null (a tombstone), the body is empty
+    Content-Type, traceparent, tracestate become headers of the message of the same names, unless Sparrow-Headers has them all
+
+In the direction out there are `Sparrow-Topic`, `-Partition` and `-Offset` as well. A stored page of somebody's must not run scripts under the broker's
+address, so answers are marked to be shown as what they say they are, in a sandbox.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from sparrow.base.errors import InvalidArgument
+from sparrow.frontends.http.answers import plain_answer
+from sparrow.frontends.http.wanted import Wanted, with_wanted
+from sparrow.frontends.publishing import Message
+from sparrow.frontends.record_json import json_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from starlette.responses import Response
+
+    from sparrow.frontends.http.problems import Headers
+    from sparrow.records.record import Record
+
+    Header = tuple[str, bytes | None]
+
+
+class Base64(msgspec.Struct, forbid_unknown_fields=True):
+    """Bytes in JSON that are no text."""
+
+    base64: str
+
+
+HeaderValue = str | Base64 | None
+HeaderPairs = list[tuple[str, HeaderValue]] | dict[str, HeaderValue]
+
+_PREFIX: Final = b"sparrow-"
+_HEADER_PREFIX: Final = b"sparrow-header-"
+_SAYS_NOTHING: Final = frozenset({"", "application/x-www-form-urlencoded", "application/octet-stream"})
+"""Content types that are not kept: none, what curl says of a body when it was told nothing, and that there are bytes."""
+_TRACING: Final = (b"traceparent", b"tracestate")
+_HEADERS: Final = b"sparrow-headers"
+_KEY: Final = b"sparrow-key"
+_KEY_BASE64: Final = b"sparrow-key-base64"
+_NULL: Final = b"sparrow-null"
+_TIMESTAMP: Final = b"sparrow-timestamp-ms"
+_MAX_DIGITS: Final = 20
+_decode_pairs: Final = msgspec.json.Decoder(HeaderPairs).decode
+
+# ── in ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def message_of_headers(
+    body: bytes, content_type: str, headers: Sequence[tuple[bytes, bytes]], now_ms: int
+) -> Message:
+    """The message that a body and the headers of its request are.
+
+    Args:
+        content_type: as it was sent, "" if it was not.
+        headers: of the request, their names in lower case.
+        now_ms: the time from which delays count.
+
+    Raises:
+        InvalidArgument: a header says something that cannot be.
+    """
+    own: list[Header] = []
+    said: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name.startswith(_HEADER_PREFIX):
+            own.append((name[len(_HEADER_PREFIX) :].decode("latin-1"), value))
+        elif name.startswith(_PREFIX):
+            if name in said:
+                raise InvalidArgument(f"the header {name.decode('latin-1')} stands twice; give it once")
+            said[name] = value
+        elif name in _TRACING:
+            own.append((name.decode(), value))
+    _add_content_type(own, content_type)
+    return _with_options(body, own, said, now_ms) if said else Message(body, None, own)
+
+
+def _add_content_type(own: list[Header], content_type: str) -> None:
+    if content_type.partition(";")[0].strip().lower() in _SAYS_NOTHING:
+        return
+    if all(name != "content-type" for name, _ in own):
+        own.append(("content-type", content_type.encode("latin-1", "replace")))
+
+
+def _with_options(body: bytes, own: list[Header], said: Mapping[bytes, bytes], now_ms: int) -> Message:
+    unknown = said.keys() - _KNOWN
+    if unknown:
+        raise InvalidArgument(
+            f"there is no header {min(unknown).decode('latin-1')}; a header of the message itself is Sparrow-Header-NAME"
+        )
+    if _HEADERS in said:
+        own = _all_headers(own, said[_HEADERS])
+    values: dict[str, Any] = {
+        member: read(name.decode(), said[name]) for name, (member, read) in _WANTED.items() if name in said
+    }
+    timestamp_ms = _number("sparrow-timestamp-ms", said[_TIMESTAMP]) if _TIMESTAMP in said else -1
+    return Message(
+        _value(body, said),
+        _key(said),
+        with_wanted(own, Wanted(**values), now_ms),
+        check_timestamp(timestamp_ms),
+    )
+
+
+def _all_headers(own: Sequence[Header], text: bytes) -> list[Header]:
+    if any(name not in {"content-type", "traceparent", "tracestate"} for name, _ in own):
+        raise InvalidArgument(
+            "Sparrow-Headers has all headers of the message; give no Sparrow-Header-NAME beside it"
+        )
+    try:
+        return pairs_of(_decode_pairs(text))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InvalidArgument(f'Sparrow-Headers is not JSON like [["name", "value"]]: {error}') from None
+
+
+def pairs_of(given: HeaderPairs) -> list[Header]:
+    """Headers of a message from JSON.
+
+    Raises:
+        InvalidArgument: base64 that is none.
+        UnicodeEncodeError: text that UTF-8 cannot write.
+    """
+    pairs = given.items() if isinstance(given, dict) else given
+    return [(name, _header_value(value)) for name, value in pairs]
+
+
+def _header_value(value: HeaderValue) -> bytes | None:
+    if isinstance(value, str):
+        return value.encode()
+    return None if value is None else from_base64(value.base64)
+
+
+def _value(body: bytes, said: Mapping[bytes, bytes]) -> bytes | None:
+    if said.get(_NULL, b"false").lower() != b"true":
+        return body
+    if body:
+        raise InvalidArgument(
+            "Sparrow-Null says that there is no value, and there is a body; send one of them"
+        )
+    return None
+
+
+def _key(said: Mapping[bytes, bytes]) -> bytes | None:
+    key, encoded = said.get(_KEY), said.get(_KEY_BASE64)
+    if encoded is None:
+        return key
+    if key is not None:
+        raise InvalidArgument("Sparrow-Key and Sparrow-Key-Base64 are both given; give one of them")
+    return from_base64(encoded)
+
+
+def from_base64(text: str | bytes) -> bytes:
+    """
+    Raises:
+        InvalidArgument: it is no base64.
+    """
+    try:
+        return b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidArgument(f"base64 that is none: {error}") from None
+
+
+def check_timestamp(timestamp_ms: int) -> int:
+    """
+    Raises:
+        InvalidArgument: no time of a record; -1 stands for now.
+    """
+    if -1 <= timestamp_ms < 1 << 62:
+        return timestamp_ms
+    raise InvalidArgument(f"timestamp_ms is {timestamp_ms}; it is ms since 1970, or -1 for now")
+
+
+def _number(name: str, value: bytes) -> int:
+    digits = value[1:] if value.startswith(b"-") else value
+    if not digits.isdigit() or len(digits) > _MAX_DIGITS:
+        raise InvalidArgument(f"{name} is {value.decode('latin-1')!r}; it is a whole number")
+    return int(value)
+
+
+def _text(name: str, value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"{name} is no UTF-8") from None
+
+
+def _texts(name: str, value: bytes) -> list[str]:
+    return [each.strip() for each in _text(name, value).split(",")]
+
+
+_WANTED: Final[dict[bytes, tuple[str, Callable[[str, bytes], Any]]]] = {
+    b"sparrow-priority": ("priority", _number),
+    b"sparrow-delay-ms": ("delay_ms", _number),
+    b"sparrow-deliver-at-ms": ("deliver_at_ms", _number),
+    b"sparrow-ttl-ms": ("ttl_ms", _number),
+    b"sparrow-expires-at-ms": ("expires_at_ms", _number),
+    b"sparrow-message-id": ("message_id", _text),
+    b"sparrow-parent-ids": ("parents", _texts),
+}
+_PLACE: Final = frozenset({b"sparrow-topic", b"sparrow-partition", b"sparrow-offset"})
+"""Where a record came from: what was read can be published as it is."""
+_KNOWN: Final = frozenset({*_WANTED, *_PLACE, _HEADERS, _KEY, _KEY_BASE64, _NULL, _TIMESTAMP})
+
+# ── out ───────────────────────────────────────────────────────────────────────────────────────────
+
+OCTETS: Final = b"application/octet-stream"
+_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
+_VALUE: Final = re.compile(rb"(?:[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)?")
+_SAFE: Final[Headers] = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"sandbox; default-src 'none'"),
+]
+
+
+def raw_answer(record: Record, extra_headers: Iterable[tuple[bytes, bytes]] = ()) -> Response:
+    """The record as a raw body."""
+    headers: Headers = [
+        (b"content-type", _content_type(record)),
+        *_SAFE,
+        (b"sparrow-topic", record.topic.encode()),
+        (b"sparrow-partition", b"%d" % record.partition),
+        (b"sparrow-offset", b"%d" % record.offset),
+        (_TIMESTAMP, b"%d" % record.timestamp),
+        *_shown_key(record.key),
+        *_shown_headers(record),
+        *extra_headers,
+    ]
+    if record.value is None:
+        headers.append((_NULL, b"true"))
+    return plain_answer(record.value or b"", 200, headers)
+
+
+def _content_type(record: Record) -> bytes:
+    said = [value for name, value in record.headers if name == "content-type"]
+    is_plain = said and said[-1] is not None and said[-1] and _VALUE.fullmatch(said[-1])
+    return said[-1] or OCTETS if is_plain else OCTETS
+
+
+def _shown_key(key: bytes | None) -> Headers:
+    if key is None:
+        return []
+    if _VALUE.fullmatch(key):
+        return [(_KEY, key)]
+    return [(_KEY_BASE64, b64encode(key))]
+
+
+def _shown_headers(record: Record) -> Headers:
+    """Each by itself, or, where HTTP would lose something, all as JSON."""
+    if all(_is_plain(name, value) for name, value in record.headers):
+        return [(_HEADER_PREFIX + name.encode(), value or b"") for name, value in record.headers]
+    return [(_HEADERS, _ascii(msgspec.json.encode(json_headers(record.headers))))]
+
+
+def _is_plain(name: str, value: bytes | None) -> bool:
+    return value is not None and bool(_NAME.fullmatch(name) and _VALUE.fullmatch(value))
+
+
+def _ascii(text: bytes) -> bytes:
+    """JSON without characters that a header of HTTP cannot have: all of those stand within texts."""
+    return re.sub(r"[^\x20-\x7e]", lambda found: _escaped(found.group()), text.decode()).encode()
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[i] << 8 | units[i + 1]:04x}" for i in range(0, len(units), 2))

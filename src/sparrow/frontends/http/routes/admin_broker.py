@@ -1,0 +1,99 @@
+"""The broker itself: what it is and counts, and the quotas of its clients."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from sparrow.base.version import version
+from sparrow.broker.quotas.rules import QuotaChange
+from sparrow.frontends.http.answers import json_answer, no_content
+from sparrow.frontends.http.fields import Body, Name, Shown
+from sparrow.frontends.http.identity import caller
+from sparrow.frontends.http.jsonroute import JsonRoute
+from sparrow.frontends.http.openapi import problems
+
+if TYPE_CHECKING:
+    from sparrow.frontends.http.frontend import HttpFrontend
+
+
+class BrokerShown(Shown):
+    version: str
+    cluster_id: str
+    uptime_ms: int
+    connections: Annotated[int, Field(description="Of the HTTP door.")]
+    topics: int
+    partitions: int
+    bytes: int
+    groups: int
+    free_bytes: int
+
+
+class Quota(Body):
+    entity: Annotated[
+        dict[Name, Name | None],
+        Field(max_length=3, description="user, client-id or ip → its name; null is the default of the type."),
+    ]
+    values: Annotated[
+        dict[Name, float | None],
+        Field(max_length=10, description="Such as producer_byte_rate; null removes the limit."),
+    ]
+
+
+class QuotaShown(Shown):
+    entity: dict[str, str | None]
+    values: dict[str, float]
+
+
+class QuotaList(Shown):
+    quotas: list[QuotaShown]
+
+
+class _Broker:
+    def __init__(self, door: "HttpFrontend") -> None:
+        self._door = door
+        self._broker = door.broker
+
+    async def describe(self, request: Request) -> Response:
+        """Version, identity and counts of the broker."""
+        broker = self._broker
+        return json_answer(
+            {
+                **broker.statistics(principal=caller(request)),
+                "version": version(),
+                "cluster_id": broker.cluster_id,
+                "uptime_ms": broker.clock.wall_ms() - broker.started_at_ms,
+                "connections": self._door.connections,
+            }
+        )
+
+    async def list_quotas(self, request: Request) -> Response:
+        """All quotas."""
+        found = self._broker.quotas.describe([], principal=caller(request))
+        return json_answer(
+            {"quotas": [{"entity": dict(entity), "values": values} for entity, values in found]}
+        )
+
+    async def alter_quota(self, request: Request, body: Quota) -> Response:
+        """Set or remove limits of one entity; they hold from now on."""
+        change = QuotaChange(tuple(body.entity.items()), tuple(body.values.items()))
+        (refused,) = await self._broker.quotas.alter([change], principal=caller(request))
+        if refused is not None:
+            raise refused
+        return no_content()
+
+
+def router(door: "HttpFrontend") -> APIRouter:
+    """The routes of the broker and its quotas."""
+    routes = _Broker(door)
+    api = APIRouter(tags=["broker"], route_class=JsonRoute)
+    api.add_api_route(
+        "/v1/broker", routes.describe, methods=["GET"], response_model=BrokerShown, responses=problems(403)
+    )
+    api.add_api_route(
+        "/v1/quotas", routes.list_quotas, methods=["GET"], response_model=QuotaList, responses=problems(403)
+    )
+    api.add_api_route(
+        "/v1/quotas", routes.alter_quota, methods=["PATCH"], status_code=204, responses=problems(400, 403)
+    )
+    return api

@@ -1,0 +1,143 @@
+"""Messages of a queue: published to its first topic, and looked at as they stand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fastapi import APIRouter
+
+from sparrow.broker.queues.peeking import PEEKED_STATES
+from sparrow.frontends.http import forms
+from sparrow.frontends.http.answers import json_answer
+from sparrow.frontends.http.identity import caller
+from sparrow.frontends.http.openapi import (
+    TEXT,
+    RawRoute,
+    answer,
+    array,
+    choice,
+    integer,
+    members,
+    path_parameter,
+    problems,
+    query_parameter,
+)
+from sparrow.frontends.http.posting import post
+from sparrow.frontends.http.queries import Query
+from sparrow.frontends.record_json import encode, members_of_record
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from sparrow.broker.queues.description import Peeked
+    from sparrow.frontends.http.frontend import HttpFrontend
+
+MAX_BYTES: Final = 16 << 20
+_STATES: Final = "ready,leased,delayed,blocked"
+
+
+class _Queues:
+    def __init__(self, door: HttpFrontend) -> None:
+        self._door = door
+        self._queues = door.broker.queues
+
+    async def publish(self, request: Request) -> Response:
+        topic = self._queues.first_topic(request.path_params["queue"], principal=caller(request))
+        return await post(self._door, request, topic)
+
+    async def peek(self, request: Request) -> Response:
+        query = Query(request)
+        limit = query.integer("limit", 10, 1, self._door.limits.max_messages)
+        skip = query.integer("skip", 0, 0, (1 << 62) - 1)
+        max_bytes = query.integer("max_bytes", 1 << 20, 1, MAX_BYTES)
+        states = tuple(query.text("state", _STATES).split(","))
+        subscriber = query.text("subscriber")
+        as_base64 = query.choice("encoding", "text", ("text", "base64")) == "base64"
+        query.refuse_others()
+        found = await self._queues.peek(
+            request.path_params["queue"],
+            limit,
+            states=states,
+            subscriber=subscriber,
+            skip=skip,
+            max_bytes=max_bytes,
+            principal=caller(request),
+        )
+        shown = [encode(_shown(each, as_base64=as_base64)) for each in found]
+        return json_answer(b'{"messages":[%s]}' % b",".join(shown))
+
+
+def _shown(peeked: Peeked, *, as_base64: bool) -> dict[str, object]:
+    return {
+        **members_of_record(peeked.record, as_base64=as_base64),
+        "state": peeked.state,
+        "delivery_count": peeked.delivery_count,
+        "priority": peeked.priority,
+        "consumer": peeked.consumer,
+        "deliver_at_ms": peeked.deliver_at_ms,
+        "error": peeked.error,
+    }
+
+
+_QUEUE: Final = path_parameter("queue", "Name of the queue.")
+_MESSAGE: Final = {
+    "allOf": [
+        forms.RECORD,
+        members(
+            ["state", "delivery_count", "priority", "consumer", "deliver_at_ms", "error"],
+            state={**TEXT, "enum": list(PEEKED_STATES)},
+            delivery_count=integer(),
+            priority=integer(),
+            consumer={**TEXT, "description": "Who has it leased, or had it last."},
+            deliver_at_ms={**integer(), "description": "0: its publisher did not delay it."},
+            error={**TEXT, "description": "What went wrong the last time."},
+        ),
+    ]
+}
+
+
+def router(door: HttpFrontend) -> APIRouter:
+    """The routes of a queue's messages, but for leases."""
+    routes = _Queues(door)
+    api = APIRouter(tags=["queues"], route_class=RawRoute)
+    path = "/v1/queues/{queue}/messages"
+    api.add_api_route(
+        path,
+        routes.publish,
+        methods=["POST"],
+        summary="Publish to a queue",
+        description="As to a topic: the queue's first.",
+        **forms.publishing(_QUEUE),
+    )
+    api.add_api_route(
+        path,
+        routes.peek,
+        methods=["GET"],
+        summary="Look at messages",
+        description="Messages as they stand, the ready ones in the order in which they will be leased. Nothing changes.",
+        responses=problems(400, 403, 404)
+        | {
+            200: answer(
+                "Some messages.", {"application/json": members(["messages"], messages=array(_MESSAGE))}
+            )
+        },
+        openapi_extra={
+            "parameters": [
+                _QUEUE,
+                query_parameter("limit", "At most so many.", integer(10, 1, door.limits.max_messages)),
+                query_parameter("skip", "Leave out so many.", integer(0, 0)),
+                query_parameter(
+                    "max_bytes", "About so many bytes, but one message.", integer(1 << 20, 1, MAX_BYTES)
+                ),
+                query_parameter(
+                    "state",
+                    f"In these states, with commas between: {', '.join(PEEKED_STATES)}.",
+                    {**TEXT, "default": _STATES},
+                ),
+                query_parameter("subscriber", "Of this subscriber of an all-of queue."),
+                query_parameter("encoding", "base64: base64 throughout.", choice("text", "text", "base64")),
+            ]
+        },
+    )
+    return api

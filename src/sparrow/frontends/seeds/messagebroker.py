@@ -1,0 +1,119 @@
+"""The door for clients of messagebroker: push, with ack and nack.
+
+A topic is one of Sparrow's; each connection that subscribes reads it by itself, from where it asks for (`delivering.py`). Publishers are told nothing but
+what went wrong: status 3 with a sentence, and the connection goes on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import SparrowError
+from sparrow.frontends.publishing import Message
+from sparrow.frontends.seeds.delivering import Deliverer
+from sparrow.frontends.seeds.intake import Intake
+from sparrow.frontends.seeds.names import topic_of
+from sparrow.frontends.seeds.pump import Hold, Port, Pump
+from sparrow.protocol.seeds import messagebroker as wire
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from sparrow.frontends.seeds.frontend import Context
+
+
+def open_door(context: Context) -> Port:
+    """The door of this seed."""
+    return Port("messagebroker", context, MessageBrokerPump)
+
+
+class MessageBrokerPump(Pump):
+    """One publisher or subscriber."""
+
+    def __init__(self, port: Port) -> None:
+        super().__init__(port)
+        self._decoder = wire.Decoder(port.context.settings.max_message_bytes)
+        self._intake = Intake(self, self._not_kept)
+        self._deliverer: Deliverer | None = None
+        self._to_do: deque[wire.Event] = deque()
+        self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def bytes_wanted(self) -> int:
+        return self._decoder.bytes_wanted
+
+    def received(self, data: bytes) -> bool:
+        self._decoder.receive_data(data)
+        events = self._decoder.events()
+        for event in events:
+            if isinstance(event, wire.Publish):
+                self._publish(event)
+            elif isinstance(event, wire.Answer):
+                if self._deliverer is not None:
+                    self._deliverer.answered(is_ack=event.is_ack)
+            else:
+                self._to_do.append(event)
+        if self._to_do and self._serving is None:
+            self.hold(Hold.WORK)
+            self._serving = self.port.start(self._serve())
+        return bool(events)
+
+    def ended(self) -> None:
+        if self._deliverer is not None:
+            self.port.start(self._deliverer.close())
+
+    # ── publishing ────────────────────────────────────────────────────────────────────────────────
+
+    def _publish(self, event: wire.Publish) -> None:
+        try:
+            topic = topic_of(event.topic[len(wire.PREFIX) :])
+        except SparrowError as error:
+            self._tell(error.text)
+            return
+        size_bytes = sum(map(len, event.values))
+        self._intake.publish(topic, [Message(value) for value in event.values], size_bytes)
+
+    def _not_kept(self, topic: str, count: int, error: SparrowError) -> None:
+        self._tell(f"{count} messages for topic {topic!r} are not kept: {error.text}")
+
+    def _tell(self, text: str) -> None:
+        self.write(wire.status(wire.Status.ERROR, text))
+
+    # ── subscribing ───────────────────────────────────────────────────────────────────────────────
+
+    async def _serve(self) -> None:
+        """Answer what was asked, one after the other."""
+        try:
+            while self._to_do and self.is_open:
+                await self.until_writable()
+                event = self._to_do.popleft()
+                try:
+                    await self._handle(event)
+                except SparrowError as error:
+                    self._tell(error.text)
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._serving = None
+            self.unhold(Hold.WORK)
+
+    async def _handle(self, event: wire.Event) -> None:
+        if isinstance(event, wire.Subscribe):
+            await self._subscribe(event)
+            self.write(wire.status(wire.Status.SUBSCRIBED))
+        elif isinstance(event, wire.Unsubscribe):
+            if self._deliverer is not None:
+                await self._deliverer.unsubscribe([name.encode() for name in event.topics])
+            self.write(wire.status(wire.Status.UNSUBSCRIBED))
+        elif isinstance(event, wire.Wrong):
+            self._tell(event.text)
+            if event.is_end:
+                self.finish(event.text)
+
+    async def _subscribe(self, event: wire.Subscribe) -> None:
+        if self._deliverer is None:
+            self._deliverer = Deliverer(self)
+        names = dict.fromkeys(name.encode() for name in event.topics)
+        await self._deliverer.subscribe(list(names), event.start, event.offset)

@@ -1,0 +1,502 @@
+"""The door for msbq's clients: queues that are asserted, messages for them, streams that are pushed what comes.
+
+A queue Q of msbq is the Sparrow queue Q on the topic Q, so whatever is published to that topic comes out, and workers of other doors compete
+with the streams. What a client publishes is appended as it comes, without a wait for the disk; an ErrorMessage tells what could not be kept.
+Assertions are carried out one after the other with everything else of their connection.
+
+`Session` is a connection, `MsbqPort` has the queues that streams are registered for; what is handed out is in `msbq_routes.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from sparrow.base.errors import Draining, InvalidArgument, NotFound, SparrowError
+from sparrow.broker.access.authz import ANONYMOUS
+from sparrow.frontends.publishing import Message
+from sparrow.frontends.seeds.intake import Intake
+from sparrow.frontends.seeds.msbq_routes import PORT_UNTAKEN_BYTES, TYPE_HEADER, Handout, Route
+from sparrow.frontends.seeds.names import topic_of
+from sparrow.frontends.seeds.pump import Hold, Port, Pump
+from sparrow.frontends.seeds.topics import ensure_topic
+from sparrow.protocol.seeds.msbq import (
+    P2P,
+    PUBSUB,
+    EndpointMessage,
+    Event,
+    QueueAssertion,
+    Receiver,
+    Refusal,
+    error_frame,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+
+    from sparrow.broker.queues.consumer import QueueConsumer
+    from sparrow.frontends.seeds.frontend import Context
+
+NAME: Final = "msbq"
+CONSUMER: Final = "msbq"
+"""The consumer that stands for all streams of a queue. Always the same, so that what a broker held that was killed is given back."""
+MAX_REGISTRATIONS: Final = 1_000
+"""Of one connection."""
+MAX_TYPES: Final = 100
+MAX_PUBLISHERS: Final = 1_000
+WHOLE_FRAMES_BYTES: Final = 32 << 10
+"""The original's client takes what one read gives for a whole frame. So frames are written whole, and no more at once than a segment of TCP holds on the
+way through one machine."""
+UNREAD_ERRORS_BYTES: Final = 64 << 10
+SHARE_OF_DRAIN_FOR_SOCKETS: Final = 0.25
+
+Headers = tuple[tuple[str, bytes], ...]
+
+
+def open_door(context: Context) -> MsbqPort:
+    """The port of msbq."""
+    return MsbqPort(context)
+
+
+class MsbqPort(Port):
+    """All connections, and the queues that their streams are registered for. Loop thread only."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(NAME, context, Session)
+        self.untaken_bytes = 0
+        """Written, and not taken by sockets yet."""
+        self.waiting: set[Route] = set()
+        """Those that wait for room."""
+        self._made: set[str] = set()
+        """Topics that this door made since the broker started."""
+        self._routes: dict[str, Route] = {}
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def _alone(self, queue: str) -> AsyncIterator[None]:
+        """Nobody else makes or deletes the queue meanwhile."""
+        lock, users = self._locks.get(queue, (asyncio.Lock(), 0))
+        self._locks[queue] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks.pop(queue)
+            if users > 1:
+                self._locks[queue] = lock, users - 1
+
+    async def register(self, session: Session, asserted: QueueAssertion) -> None:
+        """Make the queue if it is missing, and give the stream its messages.
+
+        Raises:
+            InvalidArgument: no such type, or the queue has another one.
+            Draining, InvalidTopicName, UnknownTopic, NotAuthorized, DiskFull, StorageFailed
+        """
+        queue = topic_of(asserted.name.encode(errors="replace"))
+        if asserted.type not in (P2P, PUBSUB):
+            raise InvalidArgument(
+                f"queue {asserted.name!r} has the Type {asserted.type!r}; it is {P2P} or {PUBSUB}"
+            )
+        async with self._alone(queue):
+            if self.is_draining:
+                raise Draining("the broker stops; connect again in a moment")
+            route = self._routes.get(queue)
+            if route is None:
+                route = self._routes[queue] = await self._open(queue, asserted)
+            elif route.kind != asserted.type:
+                raise InvalidArgument(
+                    f"queue {asserted.name!r} is of Type {route.kind} as long as it has consumers, not {asserted.type}"
+                )
+            route.vanishes &= not asserted.is_durable
+            if session.is_open:
+                session.register(route, asserted.stream)
+            elif not route.members:
+                self.start(self._retire(route))
+
+    async def _open(self, queue: str, asserted: QueueAssertion) -> Route:
+        await self._make_topic(queue)
+        is_ours = queue in self._made and self.context.broker.queues.registry.find(queue) is None
+        await (await self._consumer(queue)).close(give_back=True)
+        route = Route(
+            self,
+            asserted.name,
+            asserted.type,
+            consumer=await self._consumer(queue),
+            vanishes=is_ours and not asserted.is_durable,
+        )
+        route.start()
+        return route
+
+    async def make_topic(self, name: str) -> None:
+        """Make the topic of a queue if it is missing.
+
+        Raises:
+            UnknownTopic, InvalidTopicName, NotAuthorized, DiskFull, StorageFailed
+        """
+        async with self._alone(name):
+            await self._make_topic(name)
+
+    async def _make_topic(self, name: str) -> None:
+        if await ensure_topic(self.context.broker, name):
+            self._made.add(name)
+
+    def _consumer(self, queue: str) -> Coroutine[object, object, QueueConsumer]:
+        return self.context.broker.queues.open_consumer(
+            queue, consumer_id=CONSUMER, client_name=NAME, create=True, principal=ANONYMOUS
+        )
+
+    def unregister(self, session: Session, route: Route, stream: str) -> None:
+        """The stream is gone."""
+        route.remove(session, stream)
+        if not route.members and not self.is_draining and self._routes.get(route.queue) is route:
+            self.start(self._retire(route))
+
+    async def _retire(self, route: Route) -> None:
+        """Nobody takes the queue's messages any more, unless somebody came meanwhile."""
+        async with self._alone(route.queue):
+            if route.members or self._routes.get(route.queue) is not route:
+                return
+            await route.close()
+            del self._routes[route.queue]
+            if route.vanishes and not self.is_draining:
+                await self._delete(route.queue)
+
+    async def _delete(self, queue: str) -> None:
+        broker = self.context.broker
+        self._made.discard(queue)
+        try:
+            await broker.queues.delete(queue, principal=ANONYMOUS)
+            await broker.delete_topic(queue, principal=ANONYMOUS)
+        except NotFound:
+            pass  # somebody else deleted it
+        except SparrowError as error:
+            self.context.logger.warning("msbq: queue %r could not be deleted: %s", queue, error.text)
+
+    def route_ended(self, route: Route, error: SparrowError) -> None:
+        """The queue was deleted, or may not be read any more."""
+        self.context.logger.warning("msbq: queue %r ended: %s", route.queue, error.text)
+        members, route.members = route.members, {}
+        if self._routes.get(route.queue) is route:
+            del self._routes[route.queue]
+        for session, stream in members:
+            session.forget(route, stream)
+            session.report(f"queue {route.name!r} ended: {error.text}", stream)
+
+    def took(self, size_bytes: int) -> None:
+        """Sockets took so much, or nobody will any more."""
+        self.untaken_bytes -= size_bytes
+        if self.untaken_bytes <= PORT_UNTAKEN_BYTES:
+            for route in list(self.waiting):
+                route.wake()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Take nothing new, finish what was taken, close all connections; takes at most about `timeout_s`."""
+        self.is_draining = True
+        deadline = self.loop.time() + timeout_s
+        for route in self._routes.values():
+            route.stop()
+        patience = self.loop.time() + timeout_s * SHARE_OF_DRAIN_FOR_SOCKETS
+        while self.untaken_bytes and self.loop.time() < patience:  # noqa: ASYNC110 - rare, and short
+            await asyncio.sleep(0.005)
+        await asyncio.gather(*(route.close() for route in list(self._routes.values())))
+        await super().drain(max(0.0, deadline - self.loop.time()))
+
+
+class Session(Pump):
+    """One connection with its streams."""
+
+    port: MsbqPort
+
+    def __init__(self, port: Port) -> None:
+        super().__init__(port)
+        self._receiver = Receiver(port.context.settings.max_message_bytes)
+        self._intake = Intake(self, self._not_kept)
+        self._todo: deque[Event] = deque()
+        self._is_busy = False
+        self._registered: set[tuple[Route, str]] = set()
+        self._headers: dict[str, Headers] = {"": ()}
+        """Type → the headers of its messages."""
+        self._publishers: dict[str, str] = {}
+        """Topic → the stream that published to it last: it is told what could not be kept."""
+        self._is_full = False
+        self._untaken: list[tuple[Handout, int]] = []
+        self._written_bytes = 0
+        self._watch = Watch(self)
+
+    # ── what the peer says ────────────────────────────────────────────────────────────────────────
+
+    def opened(self) -> None:
+        """As soon as a byte is left that the socket does not take, we are told; and again when none is."""
+        if self.transport is not None:
+            self.transport.set_write_buffer_limits(high=0)
+
+    @property
+    def bytes_wanted(self) -> int:
+        return self._receiver.bytes_wanted
+
+    def received(self, data: bytes) -> bool:
+        self._receiver.receive_data(data)
+        events = self._receiver.events()
+        self._todo.extend(events)
+        self._work()
+        return bool(events)
+
+    def _work(self) -> None:
+        """Do what was said, in order, until something takes time."""
+        todo = self._todo
+        while todo and self.is_open and not self._is_busy:
+            event = todo.popleft()
+            if isinstance(event, EndpointMessage):
+                self._publish(event)
+            elif isinstance(event, QueueAssertion):
+                self._take_time(partial(self._assert, event))
+            else:
+                self._refuse(event)
+
+    def _publish(self, first: EndpointMessage) -> None:
+        """This message and those that follow it, one call for each queue."""
+        todo = self._todo
+        routes: dict[str, list[EndpointMessage]] = {first.route: [first]}
+        while todo and isinstance(message := todo[0], EndpointMessage):
+            todo.popleft()
+            routes.setdefault(message.route, []).append(message)
+        missing: list[tuple[str, list[EndpointMessage]]] = []
+        for route, messages in routes.items():
+            try:
+                topic = topic_of(route.encode(errors="replace"))
+            except SparrowError as error:
+                self._not_published(route, messages, error)
+                continue
+            if self.port.context.broker.topics.find(topic) is None:
+                missing.append((topic, messages))
+            else:
+                self._publish_to(topic, messages)
+        if missing:
+            self._take_time(partial(self._publish_to_new, missing))
+
+    async def _publish_to_new(self, calls: Sequence[tuple[str, list[EndpointMessage]]]) -> None:
+        for topic, messages in calls:
+            try:
+                await self.port.make_topic(topic)
+            except SparrowError as error:
+                self._not_published(topic, messages, error)
+            else:
+                self._publish_to(topic, messages)
+
+    def _publish_to(self, topic: str, messages: Sequence[EndpointMessage]) -> None:
+        if len(self._publishers) > MAX_PUBLISHERS:
+            self._publishers.clear()
+        self._publishers[topic] = messages[-1].stream
+        headers = self._headers
+        calls = [
+            Message(message.body, None, headers.get(message.type) or self._headers_of(message.type))
+            for message in messages
+        ]
+        self._intake.publish(topic, calls, sum(len(message.body or b"") for message in messages))
+
+    def _not_published(self, queue: str, messages: Sequence[EndpointMessage], error: SparrowError) -> None:
+        self._publishers[queue] = messages[-1].stream
+        self._not_kept(queue, len(messages), error)
+
+    def _headers_of(self, kind: str) -> Headers:
+        if not kind:
+            return ()
+        if len(self._headers) > MAX_TYPES:
+            self._headers.clear()
+        headers = self._headers[kind] = ((TYPE_HEADER, kind.encode(errors="replace")),)
+        return headers
+
+    def _not_kept(self, topic: str, count: int, error: SparrowError) -> None:
+        self.report(
+            f"{count} messages for queue {topic!r} are not kept: {error.text}",
+            self._publishers.get(topic, ""),
+        )
+
+    def _take_time(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do this before anything that was said later."""
+        self._is_busy = True
+        self.hold(Hold.WORK)
+        self.port.start(self._until_done(work))
+
+    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        finally:
+            self._is_busy = False
+            self._work()
+            if not self._is_busy:
+                self.unhold(Hold.WORK)
+
+    async def _assert(self, asserted: QueueAssertion) -> None:
+        try:
+            await self.port.register(self, asserted)
+        except SparrowError as error:
+            self.report(f"queue {asserted.name!r} cannot be had: {error.text}", asserted.stream)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self.report(refusal.error.text, refusal.stream)
+        if refusal.is_last:
+            self.refuse(refusal.error.text)
+            self._watch.begin()
+
+    def report(self, text: str, stream: str) -> None:
+        """Tell the peer what went wrong. Who does not read that is not read from."""
+        if not self.is_open:
+            return
+        frame = error_frame(text, stream)
+        self._written_bytes += len(frame)
+        self.write(frame)
+        if self.transport is not None and self.transport.get_write_buffer_size() > UNREAD_ERRORS_BYTES:
+            self.hold(Hold.WRITE)
+            self._watch.begin()
+
+    # ── registrations ─────────────────────────────────────────────────────────────────────────────
+
+    def register(self, route: Route, stream: str) -> None:
+        """The stream gets the queue's messages.
+
+        Raises:
+            InvalidArgument: it has too many already.
+        """
+        if (route, stream) not in self._registered and len(self._registered) >= MAX_REGISTRATIONS:
+            raise InvalidArgument(
+                f"this connection has {MAX_REGISTRATIONS} streams registered for queues, which is the most; open another one"
+            )
+        self._registered.add((route, stream))
+        route.add(self, stream)
+
+    def forget(self, route: Route, stream: str) -> None:
+        """The queue has ended."""
+        self._registered.discard((route, stream))
+
+    def ended(self) -> None:
+        self._watch.end()
+        self._todo.clear()
+        registered, self._registered = self._registered, set()
+        for handout, size_bytes in self._take_untaken():
+            handout.lost()
+            self._took(handout, size_bytes)
+        for route, stream in registered:
+            self.port.unregister(self, route, stream)
+
+    # ── what is pushed ────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the socket took everything so far."""
+        return self.is_open and not self._is_full
+
+    @property
+    def untaken(self) -> Sequence[tuple[Handout, int]]:
+        """What the socket did not take yet."""
+        return self._untaken
+
+    @property
+    def taken_bytes(self) -> int:
+        """How much the socket took in all."""
+        unsent = self.transport.get_write_buffer_size() if self.transport is not None else 0
+        return self._written_bytes - unsent
+
+    def push(self, frames: Sequence[bytes], handout: Handout) -> None:
+        """Write these; the handout is told when the socket took them."""
+        size_bytes = sum(map(len, frames))
+        for chunk in chunks(frames):
+            self.write(chunk)
+        self._written_bytes += size_bytes
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            handout.lost()
+        elif self._is_full:
+            self._untaken.append((handout, size_bytes))
+            self.port.untaken_bytes += size_bytes
+            handout.route.untaken_bytes += size_bytes
+            self._watch.begin()
+        else:
+            handout.taken()
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._watch.end()
+        for handout, size_bytes in self._take_untaken():
+            handout.taken()
+            self._took(handout, size_bytes)
+        self.unhold(Hold.WRITE)
+        for route, _ in self._registered:
+            route.wake()
+
+    def _take_untaken(self) -> list[tuple[Handout, int]]:
+        untaken, self._untaken = self._untaken, []
+        return untaken
+
+    def _took(self, handout: Handout, size_bytes: int) -> None:
+        handout.route.untaken_bytes -= size_bytes
+        handout.route.wake()
+        self.port.took(size_bytes)
+
+
+class Watch:
+    """Of a connection whose socket is full: leases go on as long as the peer takes something; if it takes nothing for too long, the connection ends."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._timer: asyncio.TimerHandle | None = None
+        self._taken_bytes = 0
+        self._progress_s = 0.0
+
+    def begin(self) -> None:
+        """The socket is full."""
+        if self._timer is None:
+            self._taken_bytes = self._session.taken_bytes
+            self._progress_s = self._session.port.loop.time()
+            self._again()
+
+    def end(self) -> None:
+        """It is not, or it is closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @property
+    def _limit_s(self) -> float:
+        return self._session.port.context.settings.stall_timeout_ms / 1000
+
+    def _again(self) -> None:
+        leases_s = [handout.route.lease_s / 3 for handout, _ in self._session.untaken]
+        self._timer = self._session.port.loop.call_later(min(self._limit_s / 4, *leases_s, 1.0), self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        session, now_s = self._session, self._session.port.loop.time()
+        if session.taken_bytes > self._taken_bytes:
+            self._taken_bytes, self._progress_s = session.taken_bytes, now_s
+        elif now_s - self._progress_s >= self._limit_s:
+            session.port.context.logger.warning(
+                "msbq: the connection of %s ends: it took nothing of what was sent to it for %g s",
+                session.peer,
+                self._limit_s,
+            )
+            session.abort()
+            return
+        for handout, _ in session.untaken:
+            if now_s - handout.leased_s >= handout.route.lease_s / 3:
+                handout.route.prolong(handout)
+        self._again()
+
+
+def chunks(frames: Sequence[bytes]) -> list[bytes]:
+    """The frames in order, small ones together."""
+    written: list[bytes] = []
+    start = size_bytes = 0
+    for index, frame in enumerate(frames):
+        if size_bytes and size_bytes + len(frame) > WHOLE_FRAMES_BYTES:
+            written.append(b"".join(frames[start:index]))
+            start, size_bytes = index, 0
+        size_bytes += len(frame)
+    written.append(b"".join(frames[start:]))
+    return written

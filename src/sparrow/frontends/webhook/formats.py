@@ -1,0 +1,177 @@
+"""What is POSTed: a record in one of the formats that an endpoint may have.
+
+raw                  the value as it is; all about it in headers (`sparrow-…`)
+json                 an object: the record as `record_json.py` has it, and what the delivery is
+cloudevents          CloudEvents 1.0, structured (`cloud_events.py`)
+cloudevents-binary   CloudEvents 1.0, binary
+syncbrok             {"id": …, "content": base64 of the value}, as Syncbrok sends it
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote
+
+from sparrow.broker.webhooks import endpoint as settings
+from sparrow.frontends.record_json import encode, members_of_record
+
+if TYPE_CHECKING:
+    from sparrow.records.record import Record
+
+HttpHeaders = list[tuple[str, str]]
+OCTETS: Final = "application/octet-stream"
+MAX_HEADERS: Final = 64
+MAX_HEADER_BYTES: Final = 6 << 10
+"""What the headers of a record may take of a request; servers take 8 KiB in all, or little more."""
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_MEDIA_TYPE: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}/[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}([ ;][ -~]{0,160})?")
+_PRINTABLE: Final = re.compile(rb"[!-~]([ -~]{0,2000}[!-~])?")
+_TRACES: Final = ("traceparent", "tracestate")
+"""W3C Trace Context: a trace goes on at the endpoint."""
+
+
+class Delivery(NamedTuple):
+    """A record on its way to an endpoint."""
+
+    record: Record
+    queue: str
+    subscriber: str
+    delivery_count: int
+    message_id: str
+
+
+class Payload(NamedTuple):
+    """A request's body and the headers that belong to it."""
+
+    content_type: str
+    body: bytes
+    headers: HttpHeaders
+
+
+def render(delivery: Delivery, form: str) -> Payload:
+    """The request that a record is in a format."""
+    return _FORMATS[form](delivery)
+
+
+def content_type_of(record: Record) -> str:
+    """The content type that a record says it has in its header; "" where it says none that HTTP can carry."""
+    value = header_of(record, "content-type")
+    return value.decode() if value is not None and _MEDIA_TYPE.fullmatch(value) else ""
+
+
+def header_of(record: Record, name: str) -> bytes | None:
+    """The last value of a header whose name is this, in whatever letters."""
+    for each, value in reversed(record.headers):
+        if len(each) == len(name) and each.lower() == name:
+            return value
+    return None
+
+
+def header_text(text: str) -> str:
+    """Text as a header can carry it: percent-encoded where it is not plain."""
+    plain = text.isascii() and text.isprintable() and text == text.strip()
+    return text if plain else quote(text, safe="")
+
+
+def trace_headers(record: Record) -> HttpHeaders:
+    """The trace that a record belongs to."""
+    found = [(name, header_of(record, name)) for name in _TRACES]
+    return [(name, value.decode()) for name, value in found if value and _PRINTABLE.fullmatch(value)]
+
+
+# ── raw ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _raw(delivery: Delivery) -> Payload:
+    record = delivery.record
+    headers = [
+        ("sparrow-queue", header_text(delivery.queue)),
+        ("sparrow-topic", record.topic),
+        ("sparrow-partition", str(record.partition)),
+        ("sparrow-offset", str(record.offset)),
+        ("sparrow-timestamp-ms", str(record.timestamp)),
+        ("sparrow-delivery-count", str(delivery.delivery_count)),
+    ]
+    if delivery.subscriber:
+        headers.append(("sparrow-subscriber", header_text(delivery.subscriber)))
+    room = MAX_HEADER_BYTES
+    if record.key is not None:
+        room -= _put_key(headers, record.key)
+    if record.headers:
+        _put_headers(headers, record, room)
+        headers += trace_headers(record)
+    return Payload(content_type_of(record) or OCTETS, record.value or b"", headers)
+
+
+def _put_key(headers: HttpHeaders, key: bytes) -> int:
+    """Add the key if it is not too long; returns what it takes."""
+    if _PRINTABLE.fullmatch(key):
+        headers.append(("sparrow-key", key.decode()))
+    elif len(key) <= MAX_HEADER_BYTES // 2:
+        headers.append(("sparrow-key-base64", b64encode(key).decode()))
+    else:
+        headers.append(("sparrow-key-omitted", str(len(key))))
+    return len(headers[-1][1])
+
+
+def _put_headers(headers: HttpHeaders, record: Record, room: int) -> None:
+    """Add the record's headers, as far as HTTP can carry them; how many it cannot is said."""
+    omitted = 0
+    for number, (name, value) in enumerate(record.headers):
+        pair = _http_header(name, value or b"")
+        room -= len(pair[0]) + len(pair[1]) if pair else 0
+        if pair is None or room < 0 or number >= MAX_HEADERS:
+            omitted += 1
+        else:
+            headers.append(pair)
+    if omitted:
+        headers.append(("sparrow-headers-omitted", str(omitted)))
+
+
+def _http_header(name: str, value: bytes) -> tuple[str, str] | None:
+    if not _TOKEN.fullmatch(name):
+        return None
+    if not value or _PRINTABLE.fullmatch(value):
+        return f"sparrow-header-{name}", value.decode()
+    return f"sparrow-header-base64-{name}", b64encode(value).decode()
+
+
+# ── json, syncbrok ────────────────────────────────────────────────────────────────────────────────
+
+
+def _json(delivery: Delivery) -> Payload:
+    members = members_of_record(delivery.record)
+    members["queue"] = delivery.queue
+    if delivery.subscriber:
+        members["subscriber"] = delivery.subscriber
+    members["delivery_count"] = delivery.delivery_count
+    return Payload("application/json", encode(members), trace_headers(delivery.record))
+
+
+def _syncbrok(delivery: Delivery) -> Payload:
+    content = b64encode(delivery.record.value or b"").decode()
+    return Payload("application/json", encode({"id": delivery.message_id, "content": content}), [])
+
+
+def _cloud_event(delivery: Delivery) -> Payload:
+    from sparrow.frontends.webhook import cloud_events
+
+    return cloud_events.structured(delivery)
+
+
+def _binary_cloud_event(delivery: Delivery) -> Payload:
+    from sparrow.frontends.webhook import cloud_events
+
+    return cloud_events.binary(delivery)
+
+
+_FORMATS: Final[dict[str, Callable[[Delivery], Payload]]] = {
+    settings.RAW: _raw,
+    settings.JSON: _json,
+    settings.CLOUDEVENTS: _cloud_event,
+    settings.CLOUDEVENTS_BINARY: _binary_cloud_event,
+    settings.SYNCBROK: _syncbrok,
+}

@@ -1,0 +1,255 @@
+"""POSTs over one pool of kept connections (aiohttp), and only to addresses that the rule allows.
+
+The rule is asked where a socket is made, with the very address that it is to be connected to: whatever a name resolves to, now or the next time, and whichever way an
+address is written, nothing gets around that. Endpoints that the configuration trusts have a pool of their own, as a connection that was made for one of them must not
+be used for others.
+
+Redirects are followed by hand, 307 and 308 alone (the others would make a GET of it), at most three, never from https to http; at another origin the headers of the
+endpoint's own, which may hold credentials, are left out. Of an answer's body so much is read as anybody looks at; a connection with more to come is closed.
+
+This module imports aiohttp: it is itself imported when there is something to deliver to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from contextvars import ContextVar
+from functools import partial
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urljoin
+
+import aiohttp
+from yarl import URL
+
+from sparrow.base.errors import InvalidConfig
+from sparrow.base.version import version
+from sparrow.broker.webhooks.endpoint import new_settings
+from sparrow.frontends.webhook.answers import Answer, Outcome
+
+if TYPE_CHECKING:
+    from aiohttp.abc import AbstractResolver
+
+    from sparrow.broker.webhooks.addresses import Addresses
+    from sparrow.frontends.webhook.formats import HttpHeaders
+
+MAX_BODY_BYTES: Final = 64 << 10
+MAX_REDIRECTS: Final = 3
+_FOLLOWED: Final = (307, 308)
+_REDIRECTS: Final = range(300, 400)
+_KEEP_ALIVE_S: Final = 30.0
+_CONNECT_SHARE: Final = 0.5
+"""Of the time for an attempt, what making the connection may take."""
+
+
+class _Target:
+    """Where the request of a task goes, and why it was refused."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.refusal: str | None = None
+
+
+_target: ContextVar[_Target] = ContextVar("target")
+
+
+class RefusedAddress(OSError):
+    """The rule says no to the address of a connection."""
+
+
+class Poster:
+    """One for the door. Loop thread only.
+
+    Args:
+        max_connections: requests at a time; more wait.
+        resolver: what to ask for addresses instead of the system.
+    """
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        *,
+        max_connections: int,
+        tls: ssl.SSLContext,
+        resolver: AbstractResolver | None = None,
+    ) -> None:
+        self._addresses = addresses
+        self._tls = tls
+        self._resolver = resolver
+        self._turns = asyncio.Semaphore(max_connections)
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+
+    async def post(
+        self,
+        url: str,
+        headers: HttpHeaders,
+        body: bytes,
+        *,
+        own: HttpHeaders,
+        timeout_s: float,
+        is_trusted: bool,
+    ) -> Answer | Outcome:
+        """POST, and what came back; or an Outcome that says why nothing did.
+
+        Args:
+            own: headers for this URL's origin alone.
+        """
+        async with self._turns:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await self._follow(
+                        URL(url, encoded=True),
+                        headers,
+                        body,
+                        own=own,
+                        timeout_s=timeout_s,
+                        is_trusted=is_trusted,
+                    )
+            except TimeoutError:
+                return Outcome(text=f"no answer within {timeout_s:g} s")
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for session in self._sessions.values():
+            await session.close()
+
+    async def _follow(
+        self,
+        url: URL,
+        headers: HttpHeaders,
+        body: bytes,
+        *,
+        own: HttpHeaders,
+        timeout_s: float,
+        is_trusted: bool,
+    ) -> Answer | Outcome:
+        first = url
+        for _ in range(MAX_REDIRECTS + 1):
+            is_home = url.origin() == first.origin()
+            sent = [*headers, *own] if is_home else headers
+            answer = await self._post(url, sent, body, timeout_s=timeout_s, is_trusted=is_trusted and is_home)
+            if isinstance(answer, Outcome) or answer.status not in _REDIRECTS:
+                return answer
+            target = answer.location
+            if answer.status not in _FOLLOWED or not target:
+                return Outcome(
+                    text=f"HTTP {answer.status}: a redirect that is not followed (307 and 308 are); name the URL itself"
+                )
+            following = _next(url, target)
+            if isinstance(following, Outcome):
+                return following
+            url = following
+        return Outcome(text=f"more than {MAX_REDIRECTS} redirects")
+
+    async def _post(
+        self, url: URL, headers: HttpHeaders, body: bytes, *, timeout_s: float, is_trusted: bool
+    ) -> Answer | Outcome:
+        target = _Target(url.host or "")
+        token = _target.set(target)
+        try:
+            async with self._session(is_trusted=is_trusted).post(
+                url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=None, connect=timeout_s * _CONNECT_SHARE),
+            ) as response:
+                return Answer(
+                    response.status,
+                    await _beginning(response),
+                    response.headers.get("Retry-After", ""),
+                    response.headers.get("Location", ""),
+                )
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            return Outcome(text=target.refusal or f"cannot connect: {_words(error)}", was_reached=False)
+        except (aiohttp.ClientError, ValueError) as error:
+            return Outcome(text=f"no answer that can be read: {_words(error)}")
+        except OSError as error:
+            return Outcome(text=f"the connection was lost: {_words(error)}")
+        finally:
+            _target.reset(token)
+
+    def _session(self, *, is_trusted: bool) -> aiohttp.ClientSession:
+        if is_trusted not in self._sessions:
+            connector = aiohttp.TCPConnector(
+                limit=0,
+                ssl=self._tls,
+                resolver=self._resolver,
+                keepalive_timeout=_KEEP_ALIVE_S,
+                socket_factory=partial(self._open_socket, is_trusted=is_trusted),
+            )
+            self._sessions[is_trusted] = aiohttp.ClientSession(
+                connector=connector,
+                connector_owner=True,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": f"Sparrow/{version()}", "Accept-Encoding": "identity"},
+                trust_env=False,
+            )
+        return self._sessions[is_trusted]
+
+    def _open_socket(self, place: aiohttp.AddrInfoType, *, is_trusted: bool) -> socket.socket:
+        family, kind, protocol, _, address = place
+        target = _target.get()
+        found = ip_address(str(address[0]).partition("%")[0])
+        refusal = self._addresses.refusal(found, target.host, is_trusted=is_trusted)
+        if refusal is not None:
+            target.refusal = refusal
+            raise RefusedAddress(refusal)
+        made = socket.socket(family=family, type=kind, proto=protocol)
+        if family in (socket.AF_INET, socket.AF_INET6):
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
+
+
+def _next(url: URL, location: str) -> URL | Outcome:
+    """Where a redirect leads, if it may be followed there."""
+    joined = urljoin(str(url), location)
+    try:
+        new_settings({"url": joined})
+    except InvalidConfig as error:
+        return Outcome(text=f"a redirect to a URL that cannot be used: {error.text}")
+    target = URL(joined, encoded=True)
+    if url.scheme == "https" and target.scheme != "https":
+        return Outcome(text="a redirect from https to http, which is not followed")
+    return target
+
+
+async def _beginning(response: aiohttp.ClientResponse) -> bytes:
+    """The first bytes of the body. If that is not all of it, the connection is not used again."""
+    parts: list[bytes] = []
+    room = MAX_BODY_BYTES
+    while room > 0:
+        part = await response.content.read(room)
+        if not part:
+            break
+        parts.append(part)
+        room -= len(part)
+    if not response.content.at_eof():
+        response.close()
+    return b"".join(parts)
+
+
+def _words(error: BaseException) -> str:
+    """What a library's error says, in one line and not too long."""
+    text = " ".join((str(error) or type(error).__name__).split())
+    return text if len(text) <= 300 else f"{text[:300]}…"
+
+
+def tls_context(ca_path: str) -> ssl.SSLContext:
+    """What certificates are checked by: the system's authorities and those of a file. Reads files.
+
+    Raises:
+        InvalidConfig: the file cannot be used.
+    """
+    context = ssl.create_default_context()
+    if ca_path:
+        try:
+            context.load_verify_locations(ca_path)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidConfig(
+                f"webhooks.ca: {ca_path!r} cannot be used ({error}); it is a PEM file with certificates of authorities"
+            ) from None
+    return context

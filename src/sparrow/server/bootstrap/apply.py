@@ -1,0 +1,164 @@
+"""Bring a broker to what its configuration declares, at each start, before anybody may come in.
+
+Each step is one verb of the broker and durable by itself, and each looks at what is there first. So a start that was killed between two steps is finished by the
+next one, and a start that finds everything as declared writes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from sparrow.base.errors import BadInput, Conflict, InvalidArgument, InvalidConfig
+from sparrow.broker.access.acls import AclFilter
+from sparrow.broker.access.authz import SYSTEM
+from sparrow.broker.queues.definition import SHARE
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping
+
+    from sparrow.broker.broker import Broker
+    from sparrow.broker.queues.queue import Queue
+    from sparrow.broker.topics import Topic
+    from sparrow.server.bootstrap.endpoints import EndpointDeclaration
+    from sparrow.server.bootstrap.queues import QueueDeclaration
+    from sparrow.server.bootstrap.topics import TopicDeclaration
+    from sparrow.server.config import ServerConfig
+
+_LOG: Final = logging.getLogger("sparrow.server")
+
+
+async def apply(broker: Broker, config: ServerConfig) -> None:
+    """Make what is missing and change what differs; each change is logged.
+
+    Raises:
+        InvalidConfig: something declared is impossible here, such as more partitions than there may be.
+        DiskFull, StorageFailed
+    """
+    if any(queue.endpoints for queue in config.queues):
+        from sparrow.broker.webhooks.addresses import Addresses
+
+        broker.webhooks.addresses = Addresses(config.webhooks_allow)
+    for topic in config.topics:
+        await _doing(f"topics: the topic {topic.name!r}", _apply_topic(broker, topic))
+    for queue in config.queues:
+        await _doing(f"queues: the queue {queue.name!r}", _apply_queue(broker, queue))
+    await _apply_rules(broker, config)
+
+
+async def _doing(what: str, step: Coroutine[None, None, None]) -> None:
+    try:
+        await step
+    except (BadInput, Conflict) as error:
+        raise InvalidConfig(f"{what} of the configuration file cannot be made: {error.text}") from None
+
+
+# ── topics ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _apply_topic(broker: Broker, declared: TopicDeclaration) -> None:
+    topic = broker.topics.find(declared.name)
+    if topic is None:
+        await broker.create_topic(declared.name, declared.partitions, declared.config, principal=SYSTEM)
+        _LOG.info("topic made", extra={"topic": declared.name})
+        return
+    changes = {k: v for k, v in declared.config.items() if topic.config.overrides.get(k) != v}
+    if changes:
+        await broker.configure_topic(declared.name, changes, principal=SYSTEM)
+        _LOG.info("topic configured", extra={"topic": declared.name, "config": changes})
+    await _grow(broker, topic, declared.partitions)
+
+
+async def _grow(broker: Broker, topic: Topic, partitions: int) -> None:
+    count = len(topic.partitions)
+    if 0 < partitions < count:
+        _LOG.warning(
+            "the configuration file declares fewer partitions than the topic has; a topic never shrinks",
+            extra={"topic": topic.name, "partitions": count, "declared": partitions},
+        )
+    elif partitions > count:
+        await broker.add_partitions(topic.name, partitions, principal=SYSTEM)
+        _LOG.info("partitions added", extra={"topic": topic.name, "partitions": partitions})
+
+
+# ── queues ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _apply_queue(broker: Broker, declared: QueueDeclaration) -> None:
+    queue = broker.queues.registry.find(declared.name)
+    if queue is None:
+        policy = {**declared.policy, "subscribers": list(declared.subscribers)}
+        await broker.queues.create(
+            declared.name, declared.topics, policy, partitions=declared.partitions, principal=SYSTEM
+        )
+        _LOG.info("queue made", extra={"queue": declared.name})
+    elif queue.definition.kind == SHARE:
+        _warn(
+            declared.name,
+            "a Kafka share group has this name; the queue of the configuration file is not made",
+        )
+        return
+    else:
+        await _change_queue(broker, queue, declared)
+    for endpoint in declared.endpoints:
+        await _apply_endpoint(broker, declared.name, endpoint)
+
+
+async def _change_queue(broker: Broker, queue: Queue, declared: QueueDeclaration) -> None:
+    name = declared.name
+    new = [topic for topic in declared.topics if topic not in queue.definition.topics]
+    if new:
+        await broker.queues.add_topics(name, new, partitions=declared.partitions, principal=SYSTEM)
+        _LOG.info("topics added to a queue", extra={"queue": name, "topics": new})
+    changes = _policy_changes(queue, declared)
+    if changes:
+        await broker.queues.configure(name, changes, principal=SYSTEM)
+        _LOG.info("queue configured", extra={"queue": name, "policy": changes})
+
+
+def _policy_changes(queue: Queue, declared: QueueDeclaration) -> Mapping[str, object]:
+    """What the file names and the queue has otherwise. Subscribers that the file does not name stay."""
+    policy = queue.definition.policy
+    before = policy.settings()
+    changes = {name: value for name, value in declared.policy.items() if value != before[name]}
+    if "start" in changes:
+        start = changes.pop("start")
+        _warn(
+            queue.name,
+            f"it began at {policy.start!r}, and a queue begins only once: {start!r} of the file does not count",
+        )
+    missing = [each for each in declared.subscribers if each not in policy.subscribers]
+    return {**changes, "subscribers": [*policy.subscribers, *missing]} if missing else changes
+
+
+def _warn(queue: str, text: str) -> None:
+    _LOG.warning("queue %r: %s", queue, text)
+
+
+async def _apply_endpoint(broker: Broker, queue: str, declared: EndpointDeclaration) -> None:
+    before = broker.webhooks.registry.find(queue, declared.name)
+    settings = dict(declared.settings)
+    if declared.secrets:
+        settings["secrets"] = list(declared.secrets)
+    try:
+        await broker.webhooks.put(
+            queue, declared.name, settings, is_trusted=declared.is_trusted, principal=SYSTEM
+        )
+    except InvalidArgument as error:  # what others made of the queue does not go with it
+        _warn(queue, f"the webhook {declared.name!r} of the configuration file is not made: {error.text}")
+    if broker.webhooks.registry.find(queue, declared.name) is not before:
+        what = "webhook made" if before is None else "webhook configured"
+        _LOG.info(what, extra={"queue": queue, "webhook": declared.name})
+
+
+# ── access rules ──────────────────────────────────────────────────────────────────────────────────
+
+
+async def _apply_rules(broker: Broker, config: ServerConfig) -> None:
+    if not config.acls:
+        return
+    rules = set(broker.acls.describe(AclFilter(), principal=SYSTEM))
+    missing = [rule for rule in config.acls if rule not in rules]
+    if missing:
+        await broker.acls.create(missing, principal=SYSTEM)
+        _LOG.info("access rules made", extra={"rules": len(missing)})

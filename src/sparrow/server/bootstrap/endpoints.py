@@ -1,0 +1,131 @@
+"""Webhooks of the configuration file: a name, and a URL with settings behind it.
+
+The settings are those of `broker.webhooks.endpoint`, which also judges them. Durations may be written with units (`timeout_ms: 5s`), also under the
+name without `_ms`. A secret stands in the file, or better in a file of its own. Whoever writes the configuration may mark an endpoint as trusted: then
+its address may be private.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparrow.base.errors import SparrowError
+from sparrow.base.faults import misfit
+from sparrow.base.options import BOOLEAN, PATH, TEXTS_SCHEMA, Kind
+from sparrow.base.shapes import NAME, Part, Section, named
+from sparrow.broker.webhooks.endpoint import ACCEPTS, DEFAULTS, FORMATS, check_secrets, new_settings
+from sparrow.server.bootstrap.settings import parts_of, without_aliases
+
+ALIASES = {
+    "timeout": "timeout_ms",
+    "backoff": "backoff_ms",
+    "backoff_max": "backoff_max_ms",
+    "jitter": "backoff_jitter",
+    "secret": "secrets",
+}
+"""Other names of settings."""
+_MAX_SECRET_FILE_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointDeclaration:
+    """An endpoint that a queue has after the start."""
+
+    name: str
+    settings: Mapping[str, object]
+    secrets: tuple[str, ...] = field(repr=False)
+    """The newest first; none: those that it has, or one that is made."""
+    is_trusted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberDeclaration:
+    """A subscriber of an "all of" queue; `endpoint` None: some consumer that comes and takes."""
+
+    name: str
+    endpoint: EndpointDeclaration | None
+
+
+def _read_secrets(given: object) -> tuple[str, ...]:
+    try:
+        return tuple(each.text for each in check_secrets(given))
+    except SparrowError as error:
+        raise misfit(error.text) from None
+
+
+def _read_secret_file(given: object) -> tuple[str, ...]:
+    path = PATH.read(given)
+    try:
+        with open(path, encoding="ascii") as file:
+            lines = file.read(_MAX_SECRET_FILE_BYTES).split()
+    except OSError as error:
+        raise misfit(f"the file {path} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise misfit(f"the file {path} is no text of secrets, one in each line") from None
+    if not lines:
+        raise misfit(f"the file {path} is empty; it has one secret in each line, the newest first")
+    return _read_secrets(lines)
+
+
+def _check(name: str, value: object) -> object:
+    if name == "headers" and isinstance(value, Mapping):  # YAML makes numbers of digits
+        value = {key: str(text) if isinstance(text, int | float) else text for key, text in value.items()}
+    given = {"url": "https://example.org", name: value}
+    return new_settings(given).values()[name]
+
+
+_PARTS = {
+    **parts_of(
+        {"url": "", **DEFAULTS},
+        {alias: name for alias, name in ALIASES.items() if name != "secrets"},
+        _check,
+        {"format": FORMATS, "accept": ("", *ACCEPTS)},
+    ),
+    "secrets": Part(Kind("secrets", _read_secrets, schema=TEXTS_SCHEMA), is_secret=True),
+    "secret": Part(Kind("secret", _read_secrets, schema=TEXTS_SCHEMA), is_secret=True),
+    "secret_file": Part(Kind("path", _read_secret_file, schema=PATH.schema)),
+    "trusted": Part(BOOLEAN),
+}
+
+
+def _endpoint(values: dict[str, Any]) -> EndpointDeclaration:
+    values = without_aliases(values, ALIASES)
+    name = check_name(values.pop(NAME))
+    if "url" not in values:
+        raise misfit("a webhook needs a url, such as https://example.org/hook")
+    if "secrets" in values and "secret_file" in values:
+        raise misfit("the secrets of a webhook stand here or in secret_file, not both")
+    secrets = values.pop("secrets", None) or values.pop("secret_file", ())
+    is_trusted = values.pop("trusted", False)
+    return EndpointDeclaration(name, values, secrets, is_trusted)
+
+
+def _subscriber(values: dict[str, Any]) -> SubscriberDeclaration:
+    if "url" in values:
+        return SubscriberDeclaration(values[NAME], _endpoint(values))
+    if len(values) > 1:
+        raise misfit("a subscriber that has no url has no settings; it is a name for consumers that come")
+    return SubscriberDeclaration(check_name(values[NAME]), None)
+
+
+def check_name(name: str) -> str:
+    """The name, if a subscriber can have it.
+
+    Raises:
+        Misfit
+    """
+    from sparrow.broker.queues.policy import QueuePolicy
+
+    try:
+        QueuePolicy().changed({"subscribers": [name]})
+    except SparrowError:
+        raise misfit(
+            f"a subscriber cannot have the name {name[:80]!r}; a name has 1 to 200 printable characters without '/'"
+        ) from None
+    return name
+
+
+SUBSCRIBERS = named(Section("a subscriber", _PARTS, "url"), _subscriber, "subscribers")
+WEBHOOKS = named(Section("a webhook", _PARTS, "url"), _endpoint, "webhooks")

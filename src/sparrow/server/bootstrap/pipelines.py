@@ -1,0 +1,45 @@
+"""Pipelines of the configuration file: each has a name and a file, which must be there and be a YAML mapping.
+
+What stands in the file, and running it, is the matter of pipelines; the configuration only knows which there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sparrow.base.errors import SparrowError
+from sparrow.base.faults import misfit
+from sparrow.base.options import PATH, Kind
+from sparrow.base.shapes import NAME, Part, Section, named
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineDeclaration:
+    """A pipeline and where it is described."""
+
+    name: str
+    file: str
+
+
+def _read_file(given: object) -> str:
+    from sparrow.base.yamlfile import YamlFile
+
+    path = PATH.read(given)
+    try:
+        YamlFile(path)
+    except SparrowError as error:
+        raise misfit(error.text) from None
+    return path
+
+
+def _make(values: dict[str, Any]) -> PipelineDeclaration:
+    if not values[NAME] or not values[NAME].isprintable():
+        raise misfit("a pipeline needs a name of printable characters")
+    return PipelineDeclaration(values[NAME], values["file"])
+
+
+_PIPELINE = Section(
+    "a pipeline", {"file": Part(Kind("path", _read_file, schema=PATH.schema), is_required=True)}
+)
+PIPELINES = named(_PIPELINE, _make, "pipelines")

@@ -1,0 +1,29 @@
+"""JSON Schema (2020-12) of the configuration file, for editors. It follows from the options and their kinds.
+
+It allows whatever the broker takes; the broker is stricter, as it also knows units, names and what goes together.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sparrow.base.options import options_of
+from sparrow.server.config import ServerConfig
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def file_schema() -> dict[str, Any]:
+    """The schema as plain data."""
+    root: dict[str, Any] = {"$schema": DIALECT, "title": "Configuration of a Sparrow broker", **_section()}
+    for each in options_of(ServerConfig):
+        *sections, name = each.key.split(".")
+        at = root
+        for section in sections:
+            at = at["properties"].setdefault(section, _section())
+        at["properties"][name] = {"description": f"{each.help} Default: {each.show}.", **each.kind.schema}
+    return root
+
+
+def _section() -> dict[str, Any]:
+    return {"type": ["object", "null"], "properties": {}, "additionalProperties": False}

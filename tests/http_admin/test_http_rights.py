@@ -1,0 +1,222 @@
+"""Every route, called by somebody who may do nothing. A route that is not in the table fails the test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest_asyncio
+
+from sparrow.broker.access.acls import AclBinding, AclFilter, PatternType, Permission
+from sparrow.broker.access.authz import SYSTEM, Operation, ResourceType
+from sparrow.broker.broker import Broker
+from sparrow.broker.config import BrokerConfig
+from sparrow.frontends.http.leases import LeaseToken, token_text
+from tests.broker.batches import batch
+from tests.http_admin.calls import call
+from tests.http_door.conftest import Http, MakeHttp
+
+TOKENS = {"nobody": "n-token", "somebody": "s-token", "root": "r-token"}
+LEASE = {"leases": [token_text(LeaseToken(0, "c", "", "secret", 0, 0, 1))]}
+RULE = {"resource_type": "Topic", "name": "secret", "principal": "User:nobody", "operation": "Read"}
+Q, T, G, S = (
+    "/v1/queues/{queue}",
+    "/v1/topics/{topic}",
+    "/v1/groups/{group}",
+    "/v1/queues/{queue}/subscribers",
+)
+ONE = f"{S}/{{subscriber}}"
+
+CALLS: dict[tuple[str, str], Any] = {
+    ("GET", "/v1/topics"): None,
+    ("POST", "/v1/topics"): {"name": "new"},
+    ("GET", T): None,
+    ("PATCH", T): {"set": {"retention.ms": "1"}},
+    ("DELETE", T): None,
+    ("POST", f"{T}/partitions"): {"total": 9},
+    ("POST", f"{T}/truncate"): {"before": {"0": 0}},
+    ("GET", f"{T}/offsets"): None,
+    ("POST", f"{T}/messages"): {"messages": [{"value": "x"}]},
+    ("GET", f"{T}/messages"): None,
+    ("GET", f"{T}/messages/{{partition}}/{{offset}}"): None,
+    ("GET", f"{T}/stream"): None,
+    ("GET", "/v1/groups"): None,
+    ("GET", G): None,
+    ("DELETE", G): None,
+    ("GET", f"{G}/offsets"): None,
+    ("PUT", f"{G}/offsets"): {"offsets": [{"topic": "secret", "partition": 0, "offset": 1}]},
+    ("POST", f"{G}/reset"): {"topic": "secret", "to": "end"},
+    ("GET", "/v1/queues"): None,
+    ("POST", "/v1/queues"): {"name": "new"},
+    ("GET", Q): None,
+    ("PUT", Q): {},
+    ("PATCH", Q): {"set": {"lease_ms": 1000}},
+    ("DELETE", Q): None,
+    ("POST", f"{Q}/pause"): None,
+    ("POST", f"{Q}/resume"): None,
+    ("POST", f"{Q}/purge"): None,
+    ("POST", f"{Q}/messages"): {"messages": [{"value": "x"}]},
+    ("GET", f"{Q}/messages"): None,
+    ("POST", f"{Q}/lease"): None,
+    ("POST", f"{Q}/ack"): LEASE,
+    ("POST", f"{Q}/nack"): LEASE,
+    ("POST", f"{Q}/reject"): LEASE,
+    ("POST", f"{Q}/extend"): LEASE,
+    ("POST", f"{Q}/release"): LEASE,
+    ("GET", f"{Q}/dead-letters"): None,
+    ("POST", f"{Q}/dead-letters/{{partition}}/{{offset}}/redrive"): None,
+    ("GET", f"{Q}/redrive"): None,
+    ("POST", f"{Q}/redrive"): {},
+    ("DELETE", f"{Q}/redrive"): None,
+    ("GET", S): None,
+    ("GET", ONE): None,
+    ("PUT", ONE): {},
+    ("DELETE", ONE): None,
+    ("POST", f"{ONE}/pause"): None,
+    ("POST", f"{ONE}/resume"): None,
+    ("POST", f"{ONE}/rotate-secret"): None,
+    ("GET", "/v1/users"): None,
+    ("POST", "/v1/users"): {"name": "new", "password": "x"},
+    ("PUT", "/v1/users/{user}"): {"password": "x"},
+    ("DELETE", "/v1/users/{user}"): None,
+    ("GET", "/v1/acls"): None,
+    ("POST", "/v1/acls"): {"rules": [RULE]},
+    ("DELETE", "/v1/acls"): None,
+    ("GET", "/v1/quotas"): None,
+    ("PATCH", "/v1/quotas"): {"entity": {"user": "nobody"}, "values": {"producer_byte_rate": 1}},
+    ("GET", "/v1/broker"): None,
+    ("GET", "/metrics"): None,
+}
+QUERIES = {("DELETE", "/v1/acls"): "?all=true"}
+OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
+"""What anybody may ask, without a login."""
+SHOWN = {
+    ("GET", "/v1/topics"): {"topics": []},
+    ("GET", "/v1/groups"): {"groups": []},
+    ("GET", "/v1/queues"): {"queues": []},
+}
+"""Routes that show less instead of refusing."""
+PLACES = {
+    "topic": "secret",
+    "queue": "secret-queue",
+    "group": "secret-group",
+    "subscriber": "hook",
+    "user": "alice",
+    "partition": "0",
+    "offset": "0",
+}
+
+
+@pytest_asyncio.fixture
+async def guarded(tmp_path: Path, make_http: MakeHttp) -> AsyncIterator[Http]:
+    config = BrokerConfig(
+        default_partitions=1, super_users=frozenset({"User:root"}), allow_unnamed_resources=False
+    )
+    async with Broker(tmp_path / "data", config=config) as broker:
+        await broker.create_topic("secret", principal=SYSTEM)
+        await broker.publish("secret", 0, batch(b"secret"), principal=SYSTEM)
+        await broker.commit_offsets("secret-group", {("secret", 0): (1, "")}, principal=SYSTEM)
+        await broker.queues.create("secret-queue", ["secret"], principal=SYSTEM)
+        await broker.webhooks.put("secret-queue", "hook", {"url": "https://example.org"}, principal=SYSTEM)
+        http = await make_http(broker=broker, tokens=TOKENS)
+        yield http
+        await http.door.drain(1)
+
+
+def path_of(template: str) -> str:
+    return template.format(**PLACES)
+
+
+async def test_the_table_has_every_route_of_the_document(guarded: Http) -> None:
+    answer = await call(guarded, "GET", "/openapi.json", token=TOKENS["nobody"])
+
+    served = {(method.upper(), path) for path, methods in answer.json["paths"].items() for method in methods}
+    assert served == CALLS.keys() | OPEN
+
+
+async def test_whoever_may_do_nothing_does_nothing_and_sees_nothing(guarded: Http) -> None:
+    before = await state_of(guarded)
+    for (method, template), body in CALLS.items():
+        path = path_of(template) + QUERIES.get((method, template), "")
+        answer = await call(guarded, method, path, body, TOKENS["nobody"])
+        expected = SHOWN.get((method, template))
+        if expected is None:
+            assert (answer.status, answer.code) == (403, "NOT_AUTHORIZED"), (method, path, answer)
+            assert "retriable" in answer.json
+        else:
+            assert (answer.status, answer.json) == (200, expected), (method, path, answer)
+    assert await state_of(guarded) == before
+
+
+async def test_whoever_says_nothing_gets_in_nowhere(guarded: Http) -> None:
+    for (method, template), body in CALLS.items():
+        answer = await call(guarded, method, path_of(template), body)
+        assert (answer.status, answer.code) == (401, "NOT_AUTHENTICATED"), (method, template, answer)
+        assert "www-authenticate" in answer.headers
+    for path in ("/openapi.json", "/docs"):
+        assert (await call(guarded, "GET", path)).status == 401, path
+    for method, path in OPEN:
+        assert (await call(guarded, method, path)).status == 200
+
+
+async def test_whoever_may_read_a_queue_leases_from_it_and_changes_nothing_else(guarded: Http) -> None:
+    await grant(guarded, ResourceType.GROUP, "secret-queue", Operation.READ)
+    await grant(guarded, ResourceType.TOPIC, "secret", Operation.READ)
+    token = TOKENS["somebody"]
+
+    leased = await call(guarded, "POST", "/v1/queues/secret-queue/lease", token=token)
+    (message,) = leased.json["messages"]
+    acked = await call(guarded, "POST", "/v1/queues/secret-queue/ack", {"leases": [message["lease"]]}, token)
+
+    assert (message["value"], acked.status) == ("secret", 200)
+    assert (await call(guarded, "POST", "/v1/queues/secret-queue/pause", token=token)).status == 403
+    assert (await call(guarded, "POST", "/v1/queues/secret-queue/messages", {}, token)).status == 403
+
+
+async def test_a_right_that_is_taken_away_ends_the_leasing_of_a_shared_consumer_for_that_user_alone(
+    guarded: Http,
+) -> None:
+    for name in ("somebody", "nobody"):
+        await grant(guarded, ResourceType.GROUP, "secret-queue", Operation.READ, name)
+        await grant(guarded, ResourceType.TOPIC, "secret", Operation.READ, name)
+    path = "/v1/queues/secret-queue/lease?consumer=shared"
+    first = await call(guarded, "POST", path, token=TOKENS["somebody"])
+    assert len(first.json["messages"]) == 1
+
+    await guarded.broker.acls.delete([AclFilter(principal="User:somebody")], principal=SYSTEM)
+
+    assert (await call(guarded, "POST", path, token=TOKENS["somebody"])).status == 403
+    acked = await call(
+        guarded,
+        "POST",
+        "/v1/queues/secret-queue/ack",
+        {"leases": [first.json["messages"][0]["lease"]]},
+        TOKENS["nobody"],
+    )
+    assert acked.status == 200, acked
+
+
+async def grant(
+    http: Http, kind: ResourceType, name: str, operation: Operation, to: str = "somebody"
+) -> None:
+    rule = AclBinding(kind, name, PatternType.LITERAL, f"User:{to}", "*", operation, Permission.ALLOW)
+    assert await http.broker.acls.create([rule], principal=SYSTEM) == [None]
+
+
+async def state_of(http: Http) -> Any:
+    """Everything that a call could have changed."""
+    broker = http.broker
+    offsets = await broker.report_group("secret-group", principal=SYSTEM)
+    return (
+        broker.statistics(principal=SYSTEM)["topics"],
+        broker.describe_topic("secret", principal=SYSTEM),
+        offsets,
+        broker.queues.listing(principal=SYSTEM)[0].policy,
+        broker.queues.listing(principal=SYSTEM)[0].is_paused,
+        len(broker.queues.listing(principal=SYSTEM)),
+        [(each.name, each.is_paused, each.secrets) for each in broker.webhooks.listing(principal=SYSTEM)],
+        broker.users.listing(principal=SYSTEM),
+        broker.acls.describe(AclFilter(), principal=SYSTEM),
+        broker.quotas.describe([], principal=SYSTEM),
+    )

@@ -1,0 +1,106 @@
+"""A broker with an HTTP door in the loop of the test."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest_asyncio
+
+from sparrow.base.clock import ManualClock
+from sparrow.broker.broker import Broker
+from sparrow.broker.config import BrokerConfig
+from sparrow.frontends.http import HttpFrontend, HttpLimits
+from sparrow.server.logins import Logins
+from sparrow.server.tokens import Tokens
+from tests.http_door.raw import Answer, ask
+
+ONE_PARTITION = BrokerConfig(default_partitions=1)
+DRAIN_S = 0.5
+
+
+@dataclass(frozen=True)
+class Http:
+    """A running door and its broker."""
+
+    broker: Broker
+    door: HttpFrontend
+    port: int
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> Awaitable[Answer]:
+        """One request on a connection of its own."""
+        return ask(self.port, method, path, body, headers)
+
+    def get(self, path: str, **headers: str) -> Awaitable[Answer]:
+        """GET; `authorization="Bearer x"` is a header."""
+        return self.ask("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+    def post(self, path: str, body: bytes = b"", **headers: str) -> Awaitable[Answer]:
+        """POST; `content_type="text/plain"` is a header."""
+        return self.ask("POST", path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+
+
+class MakeHttp(Protocol):
+    def __call__(
+        self,
+        *,
+        broker: Broker | None = None,
+        tokens: Mapping[str, str] | None = None,
+        users: Mapping[str, str] | None = None,
+        login: bool | None = None,
+        tls: ssl.SSLContext | None = None,
+        config: BrokerConfig = ONE_PARTITION,
+        clock: ManualClock | None = None,
+        **limits: Any,
+    ) -> Awaitable[Http]: ...
+
+
+@pytest_asyncio.fixture
+async def make_http(tmp_path: Path) -> AsyncIterator[MakeHttp]:
+    """Makes doors, each with a broker of its own unless one is given. `login` None: required where there are tokens or users; the rest are
+    `HttpLimits`."""
+    async with AsyncExitStack() as stack:
+        yield partial(_make, stack, tmp_path)
+
+
+async def _make(
+    stack: AsyncExitStack,
+    path: Path,
+    *,
+    broker: Broker | None = None,
+    tokens: Mapping[str, str] | None = None,
+    users: Mapping[str, str] | None = None,
+    login: bool | None = None,
+    tls: ssl.SSLContext | None = None,
+    config: BrokerConfig = ONE_PARTITION,
+    clock: ManualClock | None = None,
+    **limits: Any,
+) -> Http:
+    if broker is None:
+        number = len(list(path.glob("broker*")))
+        broker = await stack.enter_async_context(Broker(path / f"broker{number}", config=config, clock=clock))
+    await broker.users.ensure(users or {})
+    required = bool(tokens or users) if login is None else login
+    logins = Logins(broker.users, Tokens(tokens or {}), is_required=required)
+    door = HttpFrontend(broker, logins=logins, limits=HttpLimits(**{"failed_login_delay_ms": 1, **limits}))
+    port = await door.start("127.0.0.1", 0, tls=tls)
+    stack.push_async_callback(door.drain, DRAIN_S)
+    return Http(broker, door, port, tls)
+
+
+@pytest_asyncio.fixture
+async def http(make_http: MakeHttp) -> Http:
+    """A door that lets everybody in."""
+    return await make_http()

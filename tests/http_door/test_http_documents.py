@@ -1,0 +1,38 @@
+"""/openapi.json and /docs."""
+
+from tests.http_door.conftest import Http
+
+
+async def test_the_document_names_security_schemes_and_problems(http: Http) -> None:
+    document = (await http.get("/openapi.json")).json
+    assert document["openapi"].startswith("3.1")
+    assert set(document["components"]["securitySchemes"]) == {"bearer", "basic"}
+    publish = document["paths"]["/v1/topics/{topic}/messages"]["post"]
+    problem = publish["responses"]["404"]["content"]["application/problem+json"]["schema"]
+    assert problem == {"$ref": "#/components/schemas/Problem"}
+    assert "code" in document["components"]["schemas"]["Problem"]["required"]
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+async def test_every_parameter_of_a_path_is_described(http: Http) -> None:
+    document = (await http.get("/openapi.json")).json
+    for path, operations in document["paths"].items():
+        named = {part[1:-1] for part in path.split("/") if part.startswith("{")}
+        for operation in operations.values():
+            described = {each["name"] for each in operation.get("parameters", []) if each["in"] == "path"}
+            assert described == named, path
+            assert operation["summary"], path
+
+
+async def test_the_page_loads_nothing_from_another_host(http: Http) -> None:
+    page = await http.get("/docs")
+    assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert b"https://" not in page.body
+    for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon.png"):
+        assert f"/docs/{name}".encode() in page.body
+        assert (await http.get(f"/docs/{name}")).status == 200
+
+
+async def test_the_page_serves_no_other_file(http: Http) -> None:
+    for name in ("redoc.standalone.js", "..%2F__init__.py", "%00"):
+        assert (await http.get(f"/docs/{name}")).code == "NO_SUCH_PAGE"

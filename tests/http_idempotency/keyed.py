@@ -1,0 +1,94 @@
+"""A broker to which is published with idempotency keys; it can be copied as a kill -9 would leave it, and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from sparrow.base.clock import Clock
+from sparrow.broker.access.authz import ANONYMOUS, SYSTEM, Principal
+from sparrow.broker.broker import Broker
+from sparrow.broker.config import BrokerConfig
+from sparrow.broker.fetch import FetchRequest
+from sparrow.broker.idempotency.kept import Key
+from sparrow.frontends.once import Answers, OncePublisher
+from sparrow.frontends.publishing import Answer, Message, Publisher, Stored
+from sparrow.records.batch import split
+from sparrow.records.record import decode
+
+
+def key_of(text: str, body: Iterable[object] = (), principal: Principal = ANONYMOUS) -> Key:
+    return Key(str(principal), text, repr(list(body)).encode())
+
+
+class Keyed:
+    def __init__(self, path: str, clock: Clock, config: BrokerConfig) -> None:
+        self.path = path
+        self.clock = clock
+        self.config = config
+        self.broker: Broker
+        self._copies = 0
+
+    async def start(self, *, until_counted: bool = True) -> None:
+        self.broker = Broker(self.path, config=self.config, clock=self.clock)
+        await self.broker.start()
+        self.publisher = Publisher(self.broker)
+        self.once = OncePublisher(self.broker, self.publisher)
+        async with asyncio.timeout(10):
+            while until_counted and self.broker.idempotency.is_walking:
+                await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        await self.broker.close()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    def copied(self) -> str:
+        """What a kill -9 would leave now."""
+        self._copies += 1
+        path = f"{self.path}-{self._copies}"
+        shutil.copytree(self.path, path)
+        return path
+
+    async def publish(
+        self,
+        key: str,
+        messages: Sequence[Message],
+        topic: str = "t",
+        *,
+        principal: Principal = ANONYMOUS,
+        acks: int = -1,
+    ) -> Answers:
+        return await self.once.publish(
+            key_of(key, messages, principal), topic, messages, principal=principal, acks=acks
+        )
+
+    async def counts(self, topic: str = "t") -> Counter[bytes | None]:
+        """How often each value is in the log."""
+        found: Counter[bytes | None] = Counter()
+        for partition in range(len(self.broker.topics.get(topic).partitions)):
+            found += Counter(await self._values(topic, partition))
+        return found
+
+    async def _values(self, topic: str, partition: int) -> list[bytes | None]:
+        values: list[bytes | None] = []
+        offset = self.broker.topics.get(topic).partition(partition).start_offset
+        while True:
+            (fetched,) = await self.broker.fetch([FetchRequest(topic, partition, offset)], principal=SYSTEM)
+            if fetched.chunk is None or not fetched.chunk.data:
+                return values
+            values += [r.value for _, batch in split(fetched.chunk.data) for r in decode(batch)]
+            offset = fetched.chunk.next_offset
+
+
+def stored(answers: Answers) -> list[Stored]:
+    return [placed(answer) for answer in answers.answers]
+
+
+def placed(answer: Answer) -> Stored:
+    assert isinstance(answer, Stored), answer
+    return answer

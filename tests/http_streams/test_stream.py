@@ -1,0 +1,317 @@
+"""Server-Sent Events: what a client gets, how it goes on where it was, and what ends a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+import pytest_asyncio
+
+from sparrow.broker.access.acls import AclBinding, AclFilter, PatternType, Permission
+from sparrow.broker.access.authz import SYSTEM, Operation, ResourceType
+from sparrow.broker.config import BrokerConfig
+from sparrow.frontends.http import rendering
+from sparrow.frontends.http.routes import stream
+from sparrow.records.builder import build_batch
+from tests.http_door.conftest import Http, MakeHttp
+from tests.http_door.raw import Raw, request
+from tests.http_streams.conftest import DEADLINE_S, event_stream, fill
+
+BEGINNING = "/v1/topics/t/stream?from=beginning"
+END = "/v1/topics/t/stream"
+
+
+@pytest_asyncio.fixture
+async def filled(http: Http) -> Http:
+    """A topic of three records."""
+    await fill(http, "t", "a", "b", "c")
+    return http
+
+
+# ── what comes ────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_each_record_is_an_event_whose_id_stands_behind_it(filled: Http) -> None:
+    async with event_stream(filled.port, BEGINNING) as events:
+        first = await events.next()
+        assert (first.kind, first.id) == ("message", "0:1")
+        assert first.json == {
+            "topic": "t",
+            "partition": 0,
+            "offset": 0,
+            "timestamp_ms": 0,
+            "key": None,
+            "value": "a",
+            "headers": [],
+        }
+        assert (await events.next()).id == "0:2"
+
+
+async def test_records_that_are_published_later_follow(filled: Http) -> None:
+    async with event_stream(filled.port, BEGINNING) as events:
+        await events.values(3)
+        await fill(filled, "t", "d")
+        assert await events.values(1) == ["d"]
+
+
+async def test_by_default_a_stream_begins_at_the_end(filled: Http) -> None:
+    async with event_stream(filled.port, END) as events:
+        await events.next_block()
+        await fill(filled, "t", "d")
+        assert await events.values(1) == ["d"]
+
+
+async def test_a_stream_of_a_missing_topic_begins_with_its_first_record(http: Http) -> None:
+    async with event_stream(http.port, END) as events:
+        await fill(http, "t", "first")
+        assert await events.values(1) == ["first"]
+
+
+@pytest.mark.parametrize(
+    ("place", "values"), [("beginning", ["a", "b", "c"]), ("1", ["b", "c"]), ("timestamp:0", ["a", "b", "c"])]
+)
+async def test_a_stream_begins_where_it_is_told_to(filled: Http, place: str, values: list[str]) -> None:
+    async with event_stream(filled.port, f"{END}?from={place}") as events:
+        assert await events.values(len(values)) == values
+
+
+async def test_one_partition_alone(make_http: MakeHttp) -> None:
+    http = await make_http(config=BrokerConfig(default_partitions=3))
+    for partition in range(3):
+        await fill(http, "t", f"of {partition}", partition=partition)
+    async with event_stream(http.port, f"{BEGINNING}&partition=1") as events:
+        assert await events.values(1) == ["of 1"]
+        await fill(http, "t", "not this", partition=0)
+        await fill(http, "t", "this", partition=1)
+        assert await events.values(1) == ["this"]
+        assert events.last_id == "1:2"
+
+
+async def test_a_partition_that_is_added_is_read_from_its_beginning(filled: Http) -> None:
+    async with event_stream(filled.port, END) as events:
+        await events.next_block()
+        await filled.broker.add_partitions("t", 2)
+        await fill(filled, "t", "new", partition=1)
+        assert await events.values(1) == ["new"]
+        assert events.last_id == "1:1,0:3"
+
+
+async def test_what_is_no_text_is_base64(http: Http) -> None:
+    await http.broker.create_topic("t")
+    await http.broker.publish("t", 0, build_batch([b"\xff\x00"]))
+    async with event_stream(http.port, BEGINNING) as events:
+        assert (await events.next()).json["value_base64"] == "/wA="
+
+
+async def test_base64_throughout_for_who_asks_for_it(filled: Http) -> None:
+    async with event_stream(filled.port, f"{BEGINNING}&encoding=base64") as events:
+        assert (await events.next()).json["value_base64"] == "YQ=="
+
+
+async def test_records_with_line_breaks_are_one_event_each(http: Http) -> None:
+    value = "one\ntwo\r\nthree\u2028\n\ndata: not an event"
+    await fill(http, "t", value, "next")
+    async with event_stream(http.port, BEGINNING) as events:
+        assert await events.values(2) == [value, "next"]
+
+
+async def test_a_comment_comes_when_nothing_else_does(filled: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.01)
+    async with event_stream(filled.port, END) as events:
+        while events.comments < 3:
+            await events.next_block()
+        await fill(filled, "t", "d")
+        assert await events.values(1) == ["d"]
+
+
+async def test_head_ends_with_its_head(filled: Http) -> None:
+    async with Raw(filled.port) as raw:
+        answer = await raw.ask("HEAD", END)
+        assert answer.status == 200
+        assert (await raw.ask("GET", "/healthz")).status == 200
+
+
+# ── going on ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_who_comes_back_with_the_last_id_misses_and_repeats_nothing(make_http: MakeHttp) -> None:
+    http = await make_http(config=BrokerConfig(default_partitions=3))
+    published = []
+    for number in range(30):
+        published.append(f"r{number}")
+        await fill(http, "t", published[-1], partition=number % 3)
+    got: list[str] = []
+    last_id = "0:0"
+    while len(got) < 30:
+        async with event_stream(http.port, END, last_event_id=last_id) as events:
+            got += await events.values(1 + len(got) % 4) if len(got) < 27 else await events.values(1)
+            last_id = events.last_id
+    assert sorted(got) == sorted(published)
+
+
+async def test_a_stream_that_was_cut_before_its_first_event_goes_on_where_it_began(filled: Http) -> None:
+    async with event_stream(filled.port, END) as events:
+        await events.next_block()
+        last_id = events.last_id
+        assert events.retry_ms == stream.RETRY_MS
+    await fill(filled, "t", "between")
+    async with event_stream(filled.port, END, last_event_id=last_id) as events:
+        assert await events.values(1) == ["between"]
+
+
+async def test_the_last_id_may_stand_in_the_address(filled: Http) -> None:
+    async with event_stream(filled.port, f"{END}?last_event_id=0:2") as events:
+        assert await events.values(1) == ["c"]
+
+
+async def test_a_gap_is_told_where_records_are_gone(filled: Http) -> None:
+    await filled.broker.delete_records("t", {0: 2})
+    async with event_stream(filled.port, END, last_event_id="0:1") as events:
+        gap = await events.next()
+        while gap.kind != "gap":
+            gap = await events.next()
+        assert gap.json == {"partition": 0, "from": 1, "to": 2}
+        assert await events.values(1) == ["c"]
+
+
+async def test_an_id_from_the_future_goes_on_at_the_end_and_says_so(filled: Http) -> None:
+    async with event_stream(filled.port, END, last_event_id="0:99") as events:
+        gap = await events.next()
+        assert (gap.kind, gap.json["from"], gap.json["to"]) == ("gap", 99, 3)
+        await fill(filled, "t", "d")
+        assert await events.values(1) == ["d"]
+
+
+# ── what is refused ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("from=yesterday", 400, "INVALID_ARGUMENT"),
+        ("last_event_id=x", 400, "INVALID_ARGUMENT"),
+        ("partition=7", 404, "UNKNOWN_PARTITION"),
+        ("partition=-2", 400, "INVALID_ARGUMENT"),
+        ("encoding=utf-16", 400, "INVALID_ARGUMENT"),
+        ("isolation=serializable", 400, "INVALID_ARGUMENT"),
+        ("form=beginning", 400, "INVALID_ARGUMENT"),
+    ],
+)
+async def test_a_stream_that_cannot_begin_is_a_problem(filled: Http, query: str, status: int, code: str) -> None:
+    answer = await filled.get(f"{END}?{query}")
+    assert (answer.status, answer.code) == (status, code)
+
+
+async def test_a_topic_that_must_not_be_made_is_not_found(make_http: MakeHttp) -> None:
+    http = await make_http(config=BrokerConfig(auto_create_topics=False))
+    assert (await http.get(END)).code == "UNKNOWN_TOPIC"
+
+
+async def test_a_token_in_the_address_lets_an_eventsource_in(make_http: MakeHttp) -> None:
+    http = await make_http(tokens={"alice": "secret"})
+    assert (await http.get(END)).code == "NOT_AUTHENTICATED"
+    async with event_stream(http.port, f"{END}?access_token=secret") as events:
+        await fill(http, "t", "a")
+        assert await events.values(1) == ["a"]
+
+
+# ── what ends a stream ────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_stream_ends_with_its_topic(filled: Http) -> None:
+    async with event_stream(filled.port, BEGINNING) as events:
+        await events.values(3)
+        await filled.broker.delete_topic("t")
+        last = await events.next()
+        assert (last.kind, last.json["code"], last.json["status"]) == ("error", "UNKNOWN_TOPIC", 404)
+        with pytest.raises(EOFError):
+            await events.next()
+
+
+async def test_a_stream_ends_when_the_broker_shuts_down(filled: Http) -> None:
+    async with event_stream(filled.port, BEGINNING) as events:
+        await events.values(3)
+        draining = asyncio.create_task(filled.door.drain(DEADLINE_S))
+        last = await events.next()
+        assert (last.kind, last.json["code"], last.json["retriable"]) == ("error", "DRAINING", True)
+        async with asyncio.timeout(DEADLINE_S / 2):
+            await draining
+
+
+async def test_a_stream_ends_when_the_right_to_read_is_taken_away(make_http: MakeHttp) -> None:
+    rules = BrokerConfig(super_users=frozenset({"User:root"}), allow_unnamed_resources=False)
+    http = await make_http(config=rules, tokens={"alice": "secret"})
+    await http.broker.create_topic("t", 1, principal=SYSTEM)
+    may = AclBinding(
+        ResourceType.TOPIC, "t", PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW
+    )
+    path = f"{END}?access_token=secret"
+    assert (await http.get(path)).code == "NOT_AUTHORIZED"
+    await http.broker.acls.create([may], principal=SYSTEM)
+    async with event_stream(http.port, path) as events:
+        await events.next_block()
+        await http.broker.acls.delete([AclFilter()], principal=SYSTEM)
+        assert (await events.next()).json["code"] == "NOT_AUTHORIZED"
+
+
+async def test_a_client_that_goes_leaves_nothing_behind(filled: Http) -> None:
+    async with event_stream(filled.port, BEGINNING) as events:
+        await events.values(3)
+    partition = filled.broker.topics.get("t").partition(0)
+    async with asyncio.timeout(DEADLINE_S):
+        while filled.door.connections or partition._waiters:
+            await asyncio.sleep(0)
+
+
+# ── many, and slow ones ───────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_many_follow_is_rendered_once(filled: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    real = rendering._rendered
+    monkeypatch.setattr(rendering, "_rendered", lambda key, batch: (made.append(key), real(key, batch))[1])
+
+    async def follow() -> list[str]:
+        async with event_stream(filled.port, BEGINNING) as events:
+            return await events.values(4)
+
+    following = [asyncio.create_task(follow()) for _ in range(20)]
+    await fill(filled, "t", "d")
+    assert await asyncio.gather(*following) == [["a", "b", "c", "d"]] * 20
+    assert len(made) == 4
+
+
+async def test_a_client_that_does_not_read_costs_a_chunk_and_gets_all_when_it_does(http: Http) -> None:
+    values = [f"{number:06}" + "x" * 50_000 for number in range(200)]
+    await fill(http, "t", *values)
+    reader, writer = await asyncio.open_connection(sock=_small_socket(http.port), limit=4096)
+    writer.write(request("GET", BEGINNING))
+    assert 0 < await _unsent_bytes(http) < 400_000
+    data = bytearray()
+    async with asyncio.timeout(DEADLINE_S):
+        while b"000199xxx" not in data[-70_000:]:
+            data += await reader.read(1 << 20)
+    assert [b"%06dxxx" % number in data for number in range(200)] == [True] * 200
+    writer.close()
+    await writer.wait_closed()
+
+
+def _small_socket(port: int) -> socket.socket:
+    """A connection whose kernel keeps little of what is not read."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+    client.connect(("127.0.0.1", port))
+    client.setblocking(False)
+    return client
+
+
+async def _unsent_bytes(http: Http) -> int:
+    """What waits to be sent on the one connection when it does not grow any more."""
+    sizes: list[int] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while len(sizes) < 50 or sizes[-1] == 0 or len(set(sizes[-50:])) > 1:
+            await asyncio.sleep(0.002)
+            served = http.door._serving._state.connections if http.door._serving is not None else ()
+            sizes += [each.transport.get_write_buffer_size() for each in served]
+    return sizes[-1]

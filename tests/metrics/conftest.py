@@ -1,0 +1,5 @@
+"""A broker with an HTTP door."""
+
+from tests.http_door.conftest import http, make_http
+
+__all__ = ["http", "make_http"]

@@ -1,0 +1,495 @@
+"""msbq: its bytes, its ways, and what Sparrow adds."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import struct
+from pathlib import Path
+
+import pytest
+
+from sparrow.base.errors import UnknownTopic
+from sparrow.broker.broker import Broker
+from sparrow.broker.config import BrokerConfig
+from sparrow.broker.queues.settlement import Settlement, Verb
+from sparrow.frontends.seeds.msbq import MsbqPort
+from tests.seeds.doors import OpenDoors, Wire, publish, records, until
+from tests.seeds.msbq_client import MsbqClient, frame, message, queue
+
+NAME = "msbq"
+
+
+@pytest.fixture
+async def port(open_doors: OpenDoors) -> int:
+    return (await open_doors(NAME))[NAME]
+
+
+def door(open_doors: OpenDoors) -> MsbqPort:
+    found = open_doors.frontends[-1]._doors[0]
+    assert isinstance(found, MsbqPort)
+    return found
+
+
+def has_queue(broker: Broker, name: str) -> bool:
+    return broker.queues.registry.find(name) is not None
+
+
+# ── its bytes ─────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_bytes_of_a_conversation(port: int) -> None:
+    wire = await Wire.open(port)
+    stream = b"6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+    wire.send(
+        b"\x75\x00\x00\x00"
+        b'{"MessageType":"Queue","Name":"orders","Type":"P2P","Durable":true,"StreamID":"' + stream + b'"}'
+    )
+    wire.send(
+        b"\x5e\x00\x00\x00"
+        b'{"MessageType":"EPMessage","Route":"orders","Type":"P2P","Body":"aGVsbG8=","StreamID":"other"}'
+    )
+    assert await wire.read(4 + 125) == (
+        b"\x7d\x00\x00\x00"
+        b'{"MessageType":"EPMessage","Route":"orders","Type":"P2P","Body":"aGVsbG8=","StreamID":"'
+        + stream
+        + b'"}'
+    )
+
+
+async def test_the_bytes_of_an_error(port: int) -> None:
+    wire = await Wire.open(port)
+    wire.send(b'\x28\x00\x00\x00{"MessageType":"Channel","StreamID":"s"}')
+    text = b"the MessageType is 'Channel'; it is Queue or EPMessage"
+    expected = b'{"MessageType":"ErrorMessage","Body":"' + base64.b64encode(text) + b'","StreamID":"s"}'
+    assert await wire.read(4 + len(expected)) == struct.pack("<I", len(expected)) + expected
+
+
+async def test_what_go_keeps_out_of_html_is_escaped_as_go_does(port: int) -> None:
+    wire = await Wire.open(port)
+    wire.send(frame(queue("a<b>&c", stream="<\u2028>")) + frame(message("a<b>&c", b"x")))
+    (length,) = struct.unpack("<I", await wire.read(4))
+    pushed = await wire.read(length)
+    assert b'"Route":"a\\u003cb\\u003e\\u0026c"' in pushed
+    assert b'"StreamID":"\\u003c\\u2028\\u003e"' in pushed
+    assert json.loads(pushed)["Route"] == "a<b>&c"
+
+
+async def test_field_names_come_in_any_case_with_nulls_and_unknown_fields(port: int) -> None:
+    client = await MsbqClient.connect(port)
+    client.wire.send(
+        frame(b'{"messagetype":"Queue","NAME":"q","type":"P2P","Extra":[1],"streamid":"mine","Durable":null}')
+        + frame(
+            b'{"MessageType":"EPMessage","route":"q","Type":null,"body":"aGVs\\r\\nbG8=","MessageSize":7}'
+        )
+    )
+    assert await client.read() == message("q", b"hello", stream="mine")
+
+
+async def test_a_consumer_message_is_accepted_and_means_nothing(port: int) -> None:
+    client = await MsbqClient.connect(port)
+    client.wire.send(frame({"MessageType": "Consumer", "Route": "q"}))
+    client.wire.send(frame({"MessageType": "ErrorMessage", "Body": "eA==", "StreamID": "s"}))
+    stream = client.consume("q")
+    client.publish("q", b"x")
+    assert await client.get() == (stream, b"x")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is not JSON"),
+        (b"{", "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
+        (b"[" * 100_000, "is not JSON"),
+        (b"[]", "not an object"),
+        (b"{}", "MessageType is missing"),
+        (b'{"MessageType":null}', "MessageType is missing"),
+        (b'{"MessageType":["Queue"]}', "it is Queue or EPMessage"),
+        (b'{"MessageType":"EPMessage","Route":"q","Body":"!"}', "Body is not base64"),
+        (b'{"MessageType":"EPMessage","Route":"q","Body":"aGk"}', "Body is not base64"),
+        (b'{"MessageType":"EPMessage","Route":"q","Body":[1]}', "it is a text in base64"),
+        (b'{"MessageType":"EPMessage","Route":7}', "Route is 7; it is a text"),
+        (b'{"MessageType":"EPMessage","Body":"aGk="}', "a topic needs a name"),
+        (b'{"MessageType":"Queue","Type":"P2P"}', "a topic needs a name"),
+        (b'{"MessageType":"Queue","Name":"q","Type":"P2P","Durable":"yes"}', "it is true or false"),
+        (b'{"MessageType":"Queue","Name":"q","Type":"FANOUT"}', "it is P2P or PUBSUB"),
+        (json.dumps(queue("q" * 250)).encode(), "queue's name is too long"),
+        (json.dumps(queue("q", stream="s" * 201)).encode(), "StreamID is too long"),
+        (json.dumps(message("q", b"", kind="k" * 250)).encode(), "Type is too long"),
+    ],
+)
+async def test_a_wrong_frame_is_answered_and_the_next_one_counts(
+    port: int, content: bytes, said: str
+) -> None:
+    client = await MsbqClient.connect(port)
+    client.wire.send(frame(content))
+    assert said in (await client.error())[0]
+    stream = client.consume("after")
+    client.publish("after", b"fine")
+    assert await client.get() == (stream, b"fine")
+
+
+async def test_an_error_is_long_enough_for_the_original_client(port: int) -> None:
+    """It reads the first 50 bytes of a frame, and then the rest, for which it takes at least 50."""
+    client = await MsbqClient.connect(port)
+    client.wire.send(frame(b"{}"))
+    (length,) = struct.unpack("<I", await client.wire.read(4))
+    assert length > 100
+
+
+async def test_a_length_that_lies_is_answered_and_ends_the_connection(port: int) -> None:
+    client = await MsbqClient.connect(port)
+    client.wire.send(b"\xff\xff\xff\xff" + b"x" * 100_000)
+    assert "a frame of 4294967295 bytes was announced" in (await client.error())[0]
+    assert await client.wire.read_to_end() == b""
+
+
+async def test_who_vanishes_in_mid_frame_leaves_nothing_behind(port: int, broker: Broker) -> None:
+    client = await MsbqClient.connect(port)
+    client.publish("q", b"whole")
+    client.wire.send(frame(message("q", b"half"))[:-3])
+    await client.wire.close()
+    assert [each.value for each in await records(broker, "q", 1)] == [b"whole"]
+
+
+async def test_who_does_not_go_on_with_a_frame_is_cut_off(open_doors: OpenDoors) -> None:
+    ports = await open_doors(NAME, idle_timeout_ms=40)
+    idle, slow = [await MsbqClient.connect(ports[NAME]) for _ in range(2)]
+    slow.wire.send(b"\x10\x00\x00\x00{")
+    assert await slow.wire.read_to_end() == b""
+    stream = idle.consume("q")
+    idle.publish("q", b"x")
+    assert await idle.get() == (stream, b"x")
+
+
+# ── queues and streams ────────────────────────────────────────────────────────────────────────────
+
+
+async def test_messages_wait_while_a_queue_has_no_consumer(port: int) -> None:
+    producer = await MsbqClient.connect(port)
+    producer.publish("q", *(b"%d" % number for number in range(100)))
+    consumer = await MsbqClient.connect(port)
+    consumer.consume("q")
+    assert await consumer.bodies(100) == [b"%d" % number for number in range(100)]
+    producer.publish("q", b"later")
+    assert await consumer.bodies(1) == [b"later"]
+
+
+async def test_p2p_one_stream_gets_each_message_in_turns(port: int) -> None:
+    first, second = [await MsbqClient.connect(port) for _ in range(2)]
+    streams = [first.consume("q"), first.consume("q"), second.consume("q")]
+    first.publish("other", b"x")  # and so the assertions are done
+    first.consume("other")
+    assert (await first.get())[1] == b"x"
+    producer = await MsbqClient.connect(port)
+    producer.publish("q", *(b"%d" % number for number in range(30)))
+    got = [await client.get() for client, count in ((first, 20), (second, 10)) for _ in range(count)]
+    assert sorted(int(body) for _, body in got) == list(range(30))
+    assert [sum(stream == each for stream, _ in got) for each in streams] == [10, 10, 10]
+
+
+async def test_pubsub_each_stream_gets_every_message_in_order(port: int) -> None:
+    clients = [await MsbqClient.connect(port) for _ in range(3)]
+    streams = [client.consume("news", "PUBSUB") for client in clients for _ in range(2)]
+    for client in clients:
+        client.consume("ready")
+    clients[0].publish("ready", b"", b"", b"")
+    for client in clients:
+        await client.get()
+    clients[0].publish("news", *(b"%d" % number for number in range(50)), kind="PUBSUB")
+    for index, client in enumerate(clients):
+        got = [await client.get() for _ in range(100)]
+        for stream in streams[2 * index : 2 * index + 2]:
+            assert [body for each, body in got if each == stream] == [b"%d" % number for number in range(50)]
+
+
+async def test_a_stream_that_asserts_twice_gets_each_message_once(port: int) -> None:
+    client = await MsbqClient.connect(port)
+    for _ in range(3):
+        client.consume("q", "PUBSUB", stream="same")
+    client.publish("q", b"1", b"2", kind="PUBSUB")
+    assert await client.bodies(2) == [b"1", b"2"]
+    assert await client.wire.is_silent()
+
+
+async def test_one_stream_may_be_registered_for_several_queues(port: int) -> None:
+    client = await MsbqClient.connect(port)
+    client.consume("a", stream="s")
+    client.consume("b", "PUBSUB", stream="s")
+    client.publish("a", b"1")
+    client.publish("b", b"2", kind="PUBSUB")
+    assert sorted([await client.get() for _ in range(2)]) == [("s", b"1"), ("s", b"2")]
+
+
+async def test_a_queue_keeps_its_type_as_long_as_it_has_consumers(port: int) -> None:
+    client = await MsbqClient.connect(port)
+    client.consume("q", "P2P")
+    stream = client.consume("q", "PUBSUB")
+    text, told = await client.error()
+    assert told == stream
+    assert "'q' is of Type P2P as long as it has consumers, not PUBSUB" in text
+    await client.wire.close()
+    other = await MsbqClient.connect(port)
+    while True:
+        other.consume("q", "PUBSUB", stream="s")
+        other.publish("q", b"x")
+        if (await other.read())["MessageType"] == "EPMessage":
+            break
+
+
+async def test_type_and_body_come_back_as_they_were(port: int) -> None:
+    client = await MsbqClient.connect(port)
+    sent = [
+        message("q", b"\x00\xff" * 50, kind="anything <at all>"),
+        {"MessageType": "EPMessage", "Route": "q", "Type": "PUBSUB", "Body": None, "StreamID": "s"},
+        {"MessageType": "EPMessage", "Route": "q", "Type": "P2P", "Body": "", "StreamID": "s"},
+    ]
+    client.consume("q", stream="s")
+    client.wire.send(b"".join(map(frame, sent)))
+    assert [await client.read() for _ in sent] == sent
+
+
+async def test_a_name_that_no_topic_can_have_is_a_queue_all_the_same(port: int, broker: Broker) -> None:
+    client = await MsbqClient.connect(port)
+    client.publish("my queue/ü", b"x")
+    client.consume("my queue/ü", stream="s")
+    assert await client.read() == message("my queue/ü", b"x", stream="s")
+    assert not has_queue(broker, "my queue/ü")
+
+
+async def test_an_assertion_makes_a_durable_queue_of_one_partition(port: int, broker: Broker) -> None:
+    client = await MsbqClient.connect(port)
+    client.consume("q")
+    await until(lambda: has_queue(broker, "q"))
+    assert broker.describe_topic("q").partition_count == 1
+    await client.wire.close()
+    client.publish("q", b"x")
+    await until(lambda: not broker.queues.registry.get("q").consumers)
+    assert has_queue(broker, "q")
+
+
+async def test_a_queue_that_is_not_durable_vanishes_with_its_last_consumer(port: int, broker: Broker) -> None:
+    first, second = [await MsbqClient.connect(port) for _ in range(2)]
+    producer = await MsbqClient.connect(port)
+    producer.publish("q", b"before")
+    first.consume("q", durable=False)
+    assert await first.bodies(1) == [b"before"]
+    second.consume("q", durable=False)
+    await first.wire.close()
+    producer.publish("q", b"x")
+    assert await second.bodies(1) == [b"x"]
+    await second.wire.close()
+    await until(lambda: not has_queue(broker, "q") and broker.topics.find("q") is None)
+    third = await MsbqClient.connect(port)
+    third.consume("q", durable=False)
+    third.publish("q", b"anew")
+    assert await third.bodies(1) == [b"anew"]
+
+
+async def test_a_queue_that_was_there_does_not_vanish(port: int, broker: Broker) -> None:
+    await broker.create_topic("topic", 1)
+    await broker.queues.create("queue")
+    client = await MsbqClient.connect(port)
+    for name in ("topic", "queue"):
+        client.consume(name, durable=False, stream="s")
+        client.publish(name, b"x")
+        await client.get()
+    client.consume("asked", durable=False, stream="s")
+    client.consume("asked", durable=True, stream="s")
+    client.publish("asked", b"x")
+    await client.get()
+    await client.wire.close()
+    await until(lambda: not any(queue.consumers for queue in broker.queues.registry))
+    assert {"topic", "queue", "asked"} <= {queue.name for queue in broker.queues.registry}
+    assert all(broker.topics.find(name) for name in ("topic", "queue", "asked"))
+
+
+async def test_a_queue_that_is_deleted_is_told_and_can_be_had_again(port: int, broker: Broker) -> None:
+    client = await MsbqClient.connect(port)
+    client.consume("q", stream="s")
+    client.publish("q", b"1")
+    assert await client.bodies(1) == [b"1"]
+    await broker.queues.delete("q")
+    text, stream = await client.error()
+    assert "queue 'q' ended" in text
+    assert stream == "s"
+    client.consume("q", stream="t")
+    client.publish("q", b"2")
+    assert (await client.get())[0] == "t"
+
+
+async def test_a_queue_with_subscribers_is_refused(port: int, broker: Broker) -> None:
+    await broker.queues.create("q", policy={"subscribers": ["a"]})
+    client = await MsbqClient.connect(port)
+    stream = client.consume("q")
+    text, told = await client.error()
+    assert told == stream
+    assert "queue 'q' cannot be had" in text
+
+
+async def test_a_connection_has_a_limit_of_streams(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sparrow.frontends.seeds.msbq.MAX_REGISTRATIONS", 2)
+    client = await MsbqClient.connect(port)
+    for name in ("a", "b", "a", "c"):
+        client.consume(name, stream="s")
+    assert "'c' cannot be had: this connection has 2 streams" in (await client.error())[0]
+
+
+async def test_what_cannot_be_kept_is_told(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "other", config=BrokerConfig(auto_create_topics=False)) as broker:
+        open_doors = OpenDoors(broker)
+        client = await MsbqClient.connect((await open_doors(NAME))[NAME])
+        client.publish("missing", b"1", b"2", stream="mine")
+        text, stream = await client.error()
+        assert "2 messages for queue 'missing' are not kept" in text
+        assert stream == "mine"
+        client.consume("missing")
+        assert "'missing' cannot be had" in (await client.error())[0]
+        await broker.create_topic("small", 1, {"max.message.bytes": "1000"})
+        client.publish("small", b"x" * 5000)
+        assert "1 messages for queue 'small' are not kept" in (await client.error())[0]
+        await open_doors.close_all()
+        with pytest.raises(UnknownTopic):
+            broker.topics.get("missing")
+
+
+async def test_messages_of_other_doors_come_out(port: int, broker: Broker) -> None:
+    await broker.create_topic("q", 3)
+    await publish(broker, "q", b"from elsewhere", None, b"\xff")
+    client = await MsbqClient.connect(port)
+    client.consume("q", stream="s")
+    got = [await client.read() for _ in range(3)]
+    assert got[0] == message("q", b"from elsewhere", stream="s")
+    assert [each["Body"] for each in got[1:]] == [None, "/w=="]
+
+
+async def test_a_worker_of_another_door_competes_with_the_streams(port: int, broker: Broker) -> None:
+    client = await MsbqClient.connect(port)
+    client.publish("q", b"1")
+    await records(broker, "q", 1)
+    worker = await broker.queues.open_consumer("q", create=True)
+    leased = await worker.lease(1, wait_ms=5000)
+    client.consume("q")
+    client.publish("q", b"2")
+    assert await client.bodies(1) == [b"2"]
+    await worker.settle([Settlement(Verb.NACK, "q", 0, 0, 0)])
+    assert leased[0].records == 1
+    assert await client.bodies(1) == [b"1"]
+
+
+# ── consumers that do not read, and those that go ─────────────────────────────────────────────────
+
+LARGE = b"x" * 60_000
+MANY = 200
+"""So many large messages are more than sockets take that nobody reads."""
+
+
+async def deaf(port: int, name: str, kind: str) -> MsbqClient:
+    """A consumer that is registered and does not read any more."""
+    client = await MsbqClient.connect(port)
+    client.consume(name, kind)
+    client.wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    return client
+
+
+async def test_what_a_lost_consumer_did_not_take_is_delivered_again_uncounted(
+    port: int, broker: Broker, open_doors: OpenDoors
+) -> None:
+    client = await deaf(port, "q", "P2P")
+    producer = await MsbqClient.connect(port)
+    producer.publish("q", *(LARGE + b"%03d" % number for number in range(MANY)))
+    await until(lambda: door(open_doors).untaken_bytes > 0)
+    await records(broker, "q", MANY)
+    await client.wire.abort()
+    await until(lambda: door(open_doors).connections == 1)
+    worker = await broker.queues.open_consumer("q")
+    ranges = [
+        each for lease in await worker.lease(MANY, max_bytes=1 << 30, wait_ms=5000) for each in lease.ranges
+    ]
+    assert ranges[-1][1] == MANY - 1
+    assert {count for _, _, count in ranges} == {1}
+
+
+async def test_a_p2p_consumer_that_does_not_read_leaves_the_rest_to_others(
+    port: int, open_doors: OpenDoors
+) -> None:
+    deaf_one = await deaf(port, "q", "P2P")
+    await until(lambda: door(open_doors)._routes)
+    reader = await MsbqClient.connect(port)
+    reader.consume("q")
+    producer = await MsbqClient.connect(port)
+    producer.publish("q", *(LARGE for _ in range(2 * MANY)))
+    assert len(await reader.bodies(MANY)) == MANY
+    assert door(open_doors).untaken_bytes < 2 << 20
+    await deaf_one.wire.abort()
+
+
+async def test_a_pubsub_consumer_that_does_not_read_is_dropped_and_the_others_go_on(
+    open_doors: OpenDoors, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = (await open_doors(NAME, stall_timeout_ms=300))[NAME]
+    deaf_one = await deaf(port, "news", "PUBSUB")
+    await until(lambda: door(open_doors)._routes)
+    reader = await MsbqClient.connect(port)
+    reader.consume("news", "PUBSUB")
+    producer = await MsbqClient.connect(port)
+    sent = [LARGE + b"%03d" % number for number in range(2 * MANY)]
+    peak = 0
+    with caplog.at_level(logging.WARNING, "sparrow.seeds"):
+        producer.publish("news", *sent, kind="PUBSUB")
+        for body in sent:
+            assert await reader.bodies(1) == [body]
+            peak = max(peak, door(open_doors).untaken_bytes)
+    assert "took nothing of what was sent to it for 0.3 s" in caplog.text
+    assert peak < 3 << 20
+    assert door(open_doors).connections == 2
+    await deaf_one.wire.abort()
+
+
+async def test_the_lease_of_what_a_slow_consumer_holds_goes_on(
+    port: int, broker: Broker, open_doors: OpenDoors
+) -> None:
+    await broker.queues.create("q", policy={"lease_ms": 200, "delivery_limit": 1}, partitions=1)
+    producer = await MsbqClient.connect(port)
+    sent = [LARGE + b"%03d" % number for number in range(MANY)]
+    producer.publish("q", *sent)
+    await records(broker, "q", MANY)
+    client = await deaf(port, "q", "P2P")
+    await until(lambda: door(open_doors).untaken_bytes > 0)
+    await asyncio.sleep(0.5)  # longer than two leases
+    client.wire.writer.transport.resume_reading()  # type: ignore[attr-defined]
+    got = await client.bodies(MANY)
+    assert [body[-3:] for body in got] == [body[-3:] for body in sent]
+    assert broker.topics.find("q.dead") is None
+
+
+async def test_what_a_killed_broker_had_handed_out_is_delivered_at_once(port: int, broker: Broker) -> None:
+    await broker.create_topic("q", 1)
+    await publish(broker, "q", b"x")
+    before = await broker.queues.open_consumer("q", consumer_id="msbq", create=True)
+    assert await before.lease(1, wait_ms=5000)
+    client = await MsbqClient.connect(port)
+    client.consume("q")
+    assert await client.bodies(1) == [b"x"]
+
+
+async def test_who_does_not_read_errors_is_not_read_from(open_doors: OpenDoors) -> None:
+    port = (await open_doors(NAME, stall_timeout_ms=200))[NAME]
+    wire = await Wire.open(port)
+    wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    wire.send(frame(b"{}") * 200_000)
+    await until(lambda: door(open_doors).connections == 0)
+
+
+async def test_a_drain_finishes_what_was_taken(port: int, broker: Broker, open_doors: OpenDoors) -> None:
+    client = await MsbqClient.connect(port)
+    client.consume("q", durable=False)
+    client.publish("q", b"1")
+    assert await client.bodies(1) == [b"1"]
+    await open_doors.close()
+    assert await client.wire.read_to_end() == b""
+    info = broker.queues.describe("q").statistics
+    assert (info.unfinished, info.leased) == (0, 0)

@@ -1,0 +1,133 @@
+"""An HTTP endpoint on a real socket: it keeps what it gets, and answers as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Got:
+    """A request. Names of headers are in small letters; of those that came several times all values count, in order."""
+
+    path: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def __getitem__(self, name: str) -> str:
+        return next(value for each, value in self.headers if each == name)
+
+    def get(self, name: str) -> str | None:
+        return next((value for each, value in self.headers if each == name), None)
+
+    def all(self, name: str) -> list[str]:
+        return [value for each, value in self.headers if each == name]
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+Answer = bytes | Callable[[Got], "bytes | None | Awaitable[bytes | None]"]
+"""The bytes of an answer, or what makes them of a request; None: hang up."""
+
+
+def answer(status: int = 200, body: bytes = b"", **headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+class EndpointServer:
+    """Async context manager."""
+
+    def __init__(self, answers: Answer | Iterable[Answer] = b"", *, tls: ssl.SSLContext | None = None) -> None:
+        self.got: list[Got] = []
+        self.answers = [answers] if isinstance(answers, bytes) or callable(answers) else list(answers)
+        """Each is for one request, the last for all that follow."""
+        self.connections = 0
+        self.at_a_time = 0
+        self.most_at_a_time = 0
+        self._tls = tls
+        self._came = asyncio.Event()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> EndpointServer:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def open(self, port: int = 0) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=self._tls)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        self._server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}/hook"
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [each.body for each in self.got]
+
+    async def until(self, count: int, timeout_s: float = 10) -> list[Got]:
+        """Until so many requests came."""
+        async with asyncio.timeout(timeout_s):
+            while len(self.got) < count:
+                self._came.clear()
+                await self._came.wait()
+        return self.got
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        self.connections += 1
+        try:
+            while (got := await _read(reader)) is not None:
+                self.at_a_time += 1
+                self.most_at_a_time = max(self.most_at_a_time, self.at_a_time)
+                self.got.append(got)
+                self._came.set()
+                said = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
+                made = said(got) if callable(said) else said or answer()
+                if isinstance(made, Awaitable):
+                    made = await made
+                self.at_a_time -= 1
+                if made is None:
+                    break
+                writer.write(made)
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+
+async def _read(reader: asyncio.StreamReader) -> Got | None:
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    first, *lines = head.decode().rstrip("\r\n").split("\r\n")
+    headers = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+    length = int(next((value for name, value in headers if name == "content-length"), "0"))
+    return Got(first.split(" ")[1], headers, await reader.readexactly(length))
