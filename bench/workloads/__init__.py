@@ -17,6 +17,7 @@ from bench.workloads import (
     startup,
     throughput,
     topics,
+    webhooks,
 )
 
 Workload = Callable[[int, float], list[Measurement]]
@@ -43,5 +44,6 @@ WORKLOADS: dict[str, Workload] = {
     "http-batches": http.batches,
     "http-singly": http.singly,
     "http-events": http.events,
+    "webhooks": webhooks.deliveries,
     "seeds": seeds.publishing,
 }
