@@ -22,7 +22,7 @@ from sparrow.broker.access.acls import AclBinding, PatternType, Permission
 from sparrow.broker.access.authz import ANONYMOUS, SYSTEM, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.fetch import FetchRequest
-from sparrow.frontends.publishing import Answer, Message, Publisher, Stored, _most_bytes
+from sparrow.frontends.publishing import Answer, Columns, Message, Publisher, Stored, Terms, cut
 from sparrow.records.batch import split
 from sparrow.records.builder import build_batch
 from sparrow.records.partitioner import partition_for_key
@@ -122,17 +122,20 @@ async def test_a_message_that_no_batch_can_hold_is_refused_alone(
     sizes=st.lists(st.integers(0, 400), min_size=1, max_size=30),
     limit=st.integers(200, 600),
 )
-async def test_batches_never_exceed_the_limit_of_the_topic(
-    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], limit: int
+def test_batches_never_exceed_the_limit_and_hold_each_message_once_in_order(
+    sizes: list[int], limit: int
 ) -> None:
-    async with Broker(tmp_path_factory.mktemp("data")) as broker:
-        await broker.create_topic("t", 1, {"max.message.bytes": str(limit)})
-        answers = await Publisher(broker).publish(
-            "t", [Message(bytes(size)) for size in sizes], principal=ANONYMOUS
-        )
-        fits = [len(build_batch([bytes(size)])) <= limit for size in sizes]
-        assert [isinstance(answer, Stored) for answer in answers] == fits
-        assert len(await stored(broker, "t")) == sum(fits)
+    runs = cut([Message(bytes(size), b"%d" % n) for n, size in enumerate(sizes)], Terms(0, 1, 0, 1000, limit))
+
+    fits = [len(build_batch([bytes(size)], [b"%d" % n])) <= limit for n, size in enumerate(sizes)]
+    refused = [place for run in runs if isinstance(run.data, SparrowError) for place in run.places]
+    assert refused == [place for place, is_fit in enumerate(fits) if not is_fit]
+    kept = [batch for run in runs if isinstance(run.data, bytes) for _, batch in split(run.data)]
+    assert all(len(batch) <= limit for batch in kept)
+    records = [record for batch in kept for record in decode(batch)]
+    assert [(record.key, len(record.value or b"")) for record in records] == [
+        (b"%d" % n, size) for n, size in enumerate(sizes) if fits[n]
+    ]
 
 
 @given(
@@ -147,7 +150,7 @@ def test_the_estimated_size_is_never_too_small(
 ) -> None:
     small = len(build_batch([None], None, None, 0))
     real = len(build_batch([value], [key], [headers], 0)) - small
-    assert real <= _most_bytes(Message(value, key, headers))
+    assert real <= Columns.of([Message(value, key, headers)]).most_bytes()
 
 
 async def test_a_wrong_timestamp_appends_nothing_at_all(broker: Broker, publisher: Publisher) -> None:
@@ -188,6 +191,23 @@ async def test_a_message_without_key_on_a_compacted_topic_fails_its_partition_on
 
     assert isinstance(answers[0], SparrowError)
     assert placed(answers[1]).partition == 1
+
+
+async def test_columns_are_stored_as_the_same_messages_are(broker: Broker, publisher: Publisher) -> None:
+    values = [b"%d" % n for n in range(30)]
+    keys = [b"k%d" % (n % 3) if n % 2 else None for n in range(30)]
+    await publisher.ensure("t", principal=ANONYMOUS)
+    parts = publisher.begin("t", Columns(values, keys), principal=ANONYMOUS)
+    for part in parts:
+        await part.published
+
+    records = await stored(broker, "t")
+    for part in parts:
+        for place, answer in part.answers():
+            at = placed(answer)
+            record = records[at.partition, at.offset]
+            assert (record.value, record.key) == (values[place], keys[place])
+    assert len(records) == 30
 
 
 async def test_no_messages_are_no_work(publisher: Publisher) -> None:

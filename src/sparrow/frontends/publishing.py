@@ -39,6 +39,50 @@ class Message(NamedTuple):
     timestamp_ms: int = -1
 
 
+class Columns(NamedTuple):
+    """Messages by field, for doors that get many at once: no object is made for each. The lists are of one length."""
+
+    values: Sequence[bytes | None]
+    keys: Sequence[bytes | None] | None = None
+    """None: no message has one."""
+    headers: Sequence[Sequence[tuple[str, bytes | None]]] | None = None
+    timestamps_ms: Sequence[int] | None = None
+    """None: the time of the call for all; -1 for one of them."""
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> Columns:
+        """The same messages."""
+        if not messages:
+            return cls(())
+        values, keys, headers, times = zip(*messages, strict=True)
+        count = len(values)
+        return cls(
+            values,
+            None if keys.count(None) == count else keys,
+            headers if any(headers) else None,
+            None if times.count(-1) == count else times,
+        )
+
+    def most_bytes(self) -> int:
+        """The most that all take in a batch."""
+        size = RECORD_OVERHEAD_BYTES * len(self.values) + sum(map(len, filter(None, self.values)))
+        if self.keys is not None:
+            size += sum(map(len, filter(None, self.keys)))
+        if self.headers is not None:
+            size += sum(map(_most_header_bytes, self.headers))
+        return size
+
+    def most_bytes_of(self, place: int) -> int:
+        """The most that one takes in a batch."""
+        return self.taken((place,)).most_bytes()
+
+    def taken(self, places: Sequence[int]) -> Columns:
+        """Some of them, in this order."""
+        if len(places) == len(self.values):
+            return self
+        return Columns(*(None if column is None else [column[place] for place in places] for column in self))  # type: ignore[arg-type]
+
+
 class Stored(NamedTuple):
     """Where a message is, and its time."""
 
@@ -139,7 +183,7 @@ class Publisher:
     def begin(
         self,
         topic: str,
-        messages: Sequence[Message],
+        messages: Sequence[Message] | Columns,
         *,
         partition: int = -1,
         acks: int = ACKS_ALL,
@@ -182,16 +226,17 @@ class Publisher:
             return failed
 
 
-def cut(messages: Sequence[Message], terms: Terms) -> list[Run]:
+def cut(messages: Sequence[Message] | Columns, terms: Terms) -> list[Run]:
     """What is appended where. The same messages and terms give the same runs.
 
     Raises:
         InvalidTimestamp, InvalidRecord: of any of the messages.
     """
-    batches = _Batches(messages, terms)
+    columns = messages if isinstance(messages, Columns) else Columns.of(messages)
+    batches = _Batches(columns, terms)
     return [
         run
-        for partition, places in _spread(messages, terms).items()
+        for partition, places in _spread(columns, terms).items()
         for run in batches.runs(partition, places)
     ]
 
@@ -204,14 +249,18 @@ def ordered(parts: Sequence[Part], count: int) -> list[Answer]:
     return [answers[place] for place in range(count)]
 
 
-def _spread(messages: Sequence[Message], terms: Terms) -> dict[int, Sequence[int]]:
+def _spread(columns: Columns, terms: Terms) -> dict[int, Sequence[int]]:
     """Partition → the places of its messages, in order."""
-    count = terms.partition_count
-    if terms.partition >= 0 or count == 1:
-        return {max(terms.partition, 0): range(len(messages))} if messages else {}
+    count, partitions = len(columns.values), terms.partition_count
+    if not count:
+        return {}
+    if terms.partition >= 0 or partitions == 1:
+        return {max(terms.partition, 0): range(count)}
+    if columns.keys is None:
+        return {terms.keyless: range(count)}
     spread: dict[int, list[int]] = {}
-    for place, message in enumerate(messages):
-        index = terms.keyless if message.key is None else partition_for_key(message.key, count)
+    for place, key in enumerate(columns.keys):
+        index = terms.keyless if key is None else partition_for_key(key, partitions)
         spread.setdefault(index, []).append(place)
     return dict(spread)
 
@@ -219,8 +268,8 @@ def _spread(messages: Sequence[Message], terms: Terms) -> dict[int, Sequence[int
 class _Batches:
     """The messages of one call, to be made into batches."""
 
-    def __init__(self, messages: Sequence[Message], terms: Terms) -> None:
-        self._messages = messages
+    def __init__(self, columns: Columns, terms: Terms) -> None:
+        self._columns = columns
         self._terms = terms
         self._numbers = itertools.count()
 
@@ -228,7 +277,7 @@ class _Batches:
         """What goes to one partition: all in one run, but for messages that no batch can hold, and for batches that are to be found again."""
         runs: list[Run] = []
         batches: list[bytes] = []
-        taken: list[int] = []
+        taken: list[Sequence[int]] = []
         for stretch in self._cuts(places):
             batch = self._batch(stretch)
             if len(batch) > self._terms.max_batch_bytes:
@@ -236,21 +285,22 @@ class _Batches:
             elif self._terms.producer_id >= 0:
                 runs.append(Run(partition, stretch, self._times(stretch), batch))
             else:
-                taken += stretch
+                taken.append(stretch)
                 batches.append(batch)
         if batches:
-            runs.append(Run(partition, taken, self._times(taken), b"".join(batches)))
+            joined = taken[0] if len(taken) == 1 else list(itertools.chain(*taken))
+            runs.append(Run(partition, joined, self._times(joined), b"".join(batches)))
         return runs
 
     def _cuts(self, places: Sequence[int]) -> Iterator[Sequence[int]]:
         """Stretches that fit one batch each, by the largest size that they may have; what may be too large stands alone."""
         room = self._terms.max_batch_bytes - HEADER_BYTES
-        sizes = [_most_bytes(self._messages[place]) for place in places]
-        if sum(sizes) <= room:
+        if self._columns.taken(places).most_bytes() <= room:
             yield places
             return
         start = used = 0
-        for number, size in enumerate(sizes):
+        for number, place in enumerate(places):
+            size = self._columns.most_bytes_of(place)
             if used + size > room and number > start:
                 yield places[start:number]
                 start, used = number, 0
@@ -258,23 +308,23 @@ class _Batches:
         yield places[start:]
 
     def _batch(self, places: Sequence[int]) -> bytes:
-        messages = [self._messages[place] for place in places]
-        keys = [message.key for message in messages]
-        headers = [message.headers for message in messages]
+        columns = self._columns.taken(places)
         number = next(self._numbers)
         producer_id = self._terms.producer_id
         return build_batch(
-            [message.value for message in messages],
-            keys if any(key is not None for key in keys) else None,
-            headers if any(headers) else None,
-            self._times(places),
+            columns.values,
+            columns.keys,
+            columns.headers,
+            self._terms.now_ms if columns.timestamps_ms is None else self._times(places),
             producer_id=producer_id,
             producer_epoch=-1 if producer_id < 0 else number,
         )
 
-    def _times(self, places: Sequence[int]) -> list[int]:
-        times = [self._messages[place].timestamp_ms for place in places]
-        return [self._terms.now_ms if time < 0 else time for time in times]
+    def _times(self, places: Sequence[int]) -> Sequence[int]:
+        times, now_ms = self._columns.timestamps_ms, self._terms.now_ms
+        if times is None:
+            return [now_ms] * len(places)
+        return [now_ms if times[place] < 0 else times[place] for place in places]
 
     def _too_large(self, size_bytes: int) -> RecordTooLarge:
         return RecordTooLarge(
@@ -283,9 +333,5 @@ class _Batches:
         )
 
 
-def _most_bytes(message: Message) -> int:
-    """The most that a message takes in a batch."""
-    size = RECORD_OVERHEAD_BYTES + len(message.value or b"") + len(message.key or b"")
-    for name, value in message.headers:
-        size += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(value or b"")
-    return size
+def _most_header_bytes(headers: Sequence[tuple[str, bytes | None]]) -> int:
+    return sum(HEADER_OVERHEAD_BYTES + 4 * len(name) + len(value or b"") for name, value in headers)

@@ -1,0 +1,38 @@
+"""Runs of equal heads, against a loop that looks at each frame."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparrow.protocol.seeds.equal_frames import count_equal
+
+
+def counted_one_by_one(data: bytes, start: int, size: int, places: list[int]) -> int:
+    first = data[start : start + size]
+    count = 0
+    while start + size <= len(data):
+        frame = data[start : start + size]
+        if len(first) < size or any(frame[place] != first[place] for place in places):
+            break
+        count += 1
+        start += size
+    return count
+
+
+@given(
+    data=st.lists(st.sampled_from(b"ab"), max_size=60).map(bytes),
+    start=st.integers(0, 10),
+    size=st.integers(1, 8),
+    chosen=st.sets(st.integers(0, 7)),
+)
+def test_a_run_is_as_long_as_a_loop_says(data: bytes, start: int, size: int, chosen: set[int]) -> None:
+    places = sorted(place for place in chosen if place < size)
+    start = min(start, len(data))
+    assert count_equal(data, start, size, places) == counted_one_by_one(data, start, size, places)
+
+
+def test_all_frames_of_a_long_run_are_counted_and_what_is_cut_off_is_not() -> None:
+    frame = b"head" + b"?" * 9
+    assert count_equal(frame * 1000 + frame[:-1], 0, len(frame), range(4)) == 1000
+    assert count_equal(frame * 5 + b"head" + b"!" * 9 + b"Head" + b"?" * 9, 0, len(frame), range(4)) == 6
