@@ -17,6 +17,7 @@ from sparrow.broker.access.acls import AclFilter
 from sparrow.broker.access.authz import SYSTEM
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
+from sparrow.broker.webhooks.endpoint import make_secret, new_settings
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Fact, Write
 from sparrow.server.bootstrap.apply import apply
@@ -159,7 +160,7 @@ async def test_what_the_file_names_is_brought_to_what_it_says_and_the_rest_is_le
             "orders", {"retention.bytes": "5", "retention.ms": "7"}, principal=SYSTEM
         )
         await broker.queues.configure("emails", {"prefetch": 3, "lease_ms": 5000}, principal=SYSTEM)
-        await broker.queues.configure("jobs", {"subscribers": ["own", "a", "b", "c"]}, principal=SYSTEM)
+        await broker.queues.configure("jobs", {"subscribers": ["own", "a", "b"]}, principal=SYSTEM)
         await broker.webhooks.put("jobs", "own", {"url": "https://own.example.org"}, principal=SYSTEM)
         await broker.webhooks.put("mails", "x", {"rate": 1, "concurrency": 2}, principal=SYSTEM)
         await broker.create_topic("other", 1, principal=SYSTEM)
@@ -173,7 +174,7 @@ async def test_what_the_file_names_is_brought_to_what_it_says_and_the_rest_is_le
     assert ("jobs", "own") in found["webhooks"]
     webhook = found["webhooks"]["mails", "x"][0]
     assert (webhook.rate, webhook.concurrency) == (5, 2)
-    assert caplog.messages == ["topic configured", "queue configured", "webhook configured"]
+    assert caplog.messages == ["topic configured", *["queue configured"] * 2, "webhook configured"]
 
 
 async def test_what_cannot_be_changed_stays_with_a_warning(caplog):
@@ -234,6 +235,33 @@ async def test_what_is_impossible_stops_the_start(given, message):
 async def test_networks_that_the_configuration_allows_count_for_what_it_declares():
     declared = {"queues": {"q": {"webhooks": {"w": "http://10.0.0.1"}}}, "webhooks_allow": "10.0.0.0/8"}
     assert len((await World().start(config_of(declared)))["webhooks"]) == 1
+
+
+async def test_an_endpoint_is_trusted_for_as_long_as_the_file_says_so():
+    def declared(url: str, *, trusted: bool) -> ServerConfig:
+        return config_of({"queues": {"q": {"webhooks": {"w": {"url": url, "trusted": trusted}}}}})
+
+    world = World()
+    for url, trusted in (
+        ("http://w.example.org", True),
+        ("http://w.example.org", False),
+        ("http://[::1]", True),
+    ):
+        found = await world.start(declared(url, trusted=trusted))
+        assert found["webhooks"]["q", "w"][:2] == (new_settings({"url": url}), trusted)
+    with pytest.raises(InvalidConfig, match="a loopback or private address"):
+        await world.start(declared("http://[::1]", trusted=False))
+
+
+async def test_secrets_are_rotated_in_the_file():
+    first, second = (make_secret(bytes([n]) * 32) for n in range(2))
+    world = World()
+    for secrets in ([first], [second, first], [second], []):
+        declared = {"queues": {"q": {"webhooks": {"w": {"url": "http://w.example.org", "secrets": secrets}}}}}
+        async with world.broker() as (broker, _):
+            await apply(broker, config_of(declared))
+            endpoint = broker.webhooks.registry.get("q", "w")
+            assert [each.text for each in endpoint.secrets] == secrets
 
 
 async def test_a_start_that_was_killed_after_any_write_is_completed_by_the_next():

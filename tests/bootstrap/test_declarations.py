@@ -33,7 +33,7 @@ def test_a_mapping_and_a_list_mean_the_same(read):
     )
     assert (as_mapping.topics, as_mapping.queues) == (as_list.topics, as_list.queues)
     assert as_mapping.topics == (TopicDeclaration("audit", -1, {}), TopicDeclaration("orders", 8, {}))
-    webhook = EndpointDeclaration("b", {"url": "http://c"}, (), is_trusted=False)
+    webhook = EndpointDeclaration("b", {"url": "http://c"}, None, is_trusted=False)
     assert as_mapping.queues == (
         QueueDeclaration("emails", ("emails",), -1, {}, (), ()),
         QueueDeclaration("jobs", ("jobs",), -1, {}, ("a", "b"), (webhook,)),
@@ -146,6 +146,8 @@ def test_a_wrong_webhook_is_refused(read, write, text, message):
         ("{q: {topic: a}}", "stand under 'topics'"),
         ("{q: {urls: [], policy: }}", "a file of Syncbrok has Queues and Storage only"),
         ("{q: 5}", "a queue is a mapping of topics, "),
+        ("{on: {}}", "queues.True.name cannot be True; it takes a text; put it in quotes"),
+        ("[{name: 1.10}]", "queues[0].name cannot be 1.1; it takes a text; put it in quotes"),
         ("[{topics: a}]", "queues[0]: a queue needs 'name'"),
         ("emails", "queues cannot be 'emails'; it takes a list of queues, or a mapping of their names"),
         (f"{{{'q' * 256}: }}", "the topic name"),

@@ -149,7 +149,7 @@ def test_every_option_and_the_rich_file_are_in_the_schema(path):
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 4))
 def test_the_schema_allows_what_the_broker_takes_and_changed_files_are_refused_with_a_line(
     path, seed, changes
@@ -166,7 +166,7 @@ def test_the_schema_allows_what_the_broker_takes_and_changed_files_are_refused_w
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 6))
 def test_a_file_with_damaged_text_is_read_or_refused_with_a_line(path, seed, changes):
     dice = random.Random(seed)

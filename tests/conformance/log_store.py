@@ -371,6 +371,7 @@ class LogStoreConformance:
     async def test_free_bytes_tells_the_room_that_is_left(self, store: LogStore) -> None:
         assert 0 < store.free_bytes() <= store.total_bytes()
         assert store.location
+        assert store.refusal() is None
         await store.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from sparrow.frontends.http.leases import LeaseToken, token_text
 from tests.broker.batches import batch
 from tests.http_admin.calls import call
 from tests.http_door.conftest import Http, MakeHttp
+from tests.http_queues.leasing import until_waiting
 
 TOKENS = {"nobody": "n-token", "somebody": "s-token", "root": "r-token"}
 LEASE = {"leases": [token_text(LeaseToken(0, "c", "", "secret", 0, 0, 1))]}
@@ -195,6 +197,49 @@ async def test_a_right_that_is_taken_away_ends_the_leasing_of_a_shared_consumer_
         TOKENS["nobody"],
     )
     assert acked.status == 200, acked
+
+
+async def test_a_right_that_is_taken_away_ends_a_wait_and_not_that_of_others_by_the_same_consumer(
+    guarded: Http,
+) -> None:
+    for name in ("somebody", "nobody"):
+        await grant(guarded, ResourceType.GROUP, "secret-queue", Operation.READ, name)
+        await grant(guarded, ResourceType.TOPIC, "secret", Operation.READ, name)
+    await guarded.broker.queues.purge("secret-queue", principal=SYSTEM)
+    path = "/v1/queues/secret-queue/lease?consumer=shared&wait_ms=30000"
+    waiting = []
+    for name in ("somebody", "nobody", "somebody"):
+        waiting.append(asyncio.create_task(call(guarded, "POST", path, token=TOKENS[name])))
+        await until_waiting(guarded, len(waiting), "secret-queue")
+
+    await guarded.broker.acls.delete([AclFilter(principal="User:somebody")], principal=SYSTEM)
+
+    assert (await waiting[0]).code == "NOT_AUTHORIZED"
+    await until_waiting(guarded, 1, "secret-queue")
+    await guarded.broker.publish("secret", 0, batch(b"a", b"b"), principal=SYSTEM)
+    found = (await waiting[1]).json["messages"]
+    assert [each["value"] for each in found] == ["a"]
+    assert (await waiting[2]).code == "NOT_AUTHORIZED"
+
+
+async def test_a_right_that_is_taken_away_in_a_wait_by_the_consumer_of_another_brings_nothing(
+    guarded: Http,
+) -> None:
+    for name in ("somebody", "nobody"):
+        await grant(guarded, ResourceType.GROUP, "secret-queue", Operation.READ, name)
+        await grant(guarded, ResourceType.TOPIC, "secret", Operation.READ, name)
+    await guarded.broker.queues.purge("secret-queue", principal=SYSTEM)
+    path = "/v1/queues/secret-queue/lease?consumer=shared"
+    await call(guarded, "POST", path, token=TOKENS["nobody"])
+    waiting = asyncio.create_task(call(guarded, "POST", f"{path}&wait_ms=30000", token=TOKENS["somebody"]))
+    await until_waiting(guarded, 1, "secret-queue")
+
+    await guarded.broker.acls.delete([AclFilter(principal="User:somebody")], principal=SYSTEM)
+    await guarded.broker.publish("secret", 0, batch(b"a"), principal=SYSTEM)
+
+    assert (await waiting).code == "NOT_AUTHORIZED"
+    again = await call(guarded, "POST", path, token=TOKENS["nobody"])
+    assert [(each["value"], each["delivery_count"]) for each in again.json["messages"]] == [("a", 1)]
 
 
 async def grant(

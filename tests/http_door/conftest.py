@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +19,13 @@ from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.frontends.http import HttpFrontend, HttpLimits
 from sparrow.server.logins import Logins
+from sparrow.server.run import loop_factory
 from sparrow.server.tokens import Tokens
 from tests.http_door.raw import Answer, ask
 
 ONE_PARTITION = BrokerConfig(default_partitions=1)
 DRAIN_S = 0.5
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,8 @@ async def _make(
     **limits: Any,
 ) -> Http:
     if broker is None:
-        number = len(list(path.glob("broker*")))
-        broker = await stack.enter_async_context(Broker(path / f"broker{number}", config=config, clock=clock))
+        name = f"broker{next(_numbers)}"
+        broker = await stack.enter_async_context(Broker(path / name, config=config, clock=clock))
     await broker.users.ensure(users or {})
     required = bool(tokens or users) if login is None else login
     logins = Logins(broker.users, Tokens(tokens or {}), is_required=required)
@@ -104,3 +108,8 @@ async def _make(
 async def http(make_http: MakeHttp) -> Http:
     """A door that lets everybody in."""
     return await make_http()
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that brokers run on: uvloop's transports differ in small things."""
+    return {"broker": loop_factory()}

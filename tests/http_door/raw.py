@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -51,10 +52,8 @@ class Raw:
 
     async def __aexit__(self, *_: object) -> None:
         self.writer.close()
-        try:
+        with suppress(OSError, ssl.SSLError):
             await self.writer.wait_closed()
-        except (OSError, ssl.SSLError):
-            pass
 
     def send(self, data: bytes) -> None:
         self.writer.write(data)

@@ -9,6 +9,7 @@ import pytest
 from sparrow.base.errors import (
     DiskFull,
     IdempotencyKeyReused,
+    Overloaded,
     RecordTooLarge,
     SparrowError,
     StorageFailed,
@@ -16,9 +17,10 @@ from sparrow.base.errors import (
 )
 from sparrow.broker.access.authz import ANONYMOUS, Principal
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.idempotency import kept
-from sparrow.broker.idempotency.keys import PORTIONS
+from sparrow.broker.idempotency import kept, keys
+from sparrow.broker.idempotency.keys import PORTIONS, Claim
 from sparrow.frontends.publishing import Message
+from sparrow.records.builder import build_batch
 from tests.http_idempotency.keyed import Keyed, key_of, placed, stored
 
 MESSAGES = [Message(b"%d" % n, b"k%d" % n if n % 2 else None, [("h", b"v")]) for n in range(50)]
@@ -33,7 +35,7 @@ async def walk(keyed: Keyed) -> None:
 async def settled(keyed: Keyed) -> None:
     """Until nothing is under way."""
     async with asyncio.timeout(10):
-        while keyed.broker.idempotency.in_use:
+        while keyed.broker.idempotency._tasks:
             await asyncio.sleep(0)
 
 
@@ -114,7 +116,7 @@ async def test_a_key_is_free_again_when_its_window_is_over(keyed: Keyed) -> None
 
 
 async def test_keys_whose_window_is_over_leave_the_store(keyed: Keyed) -> None:
-    for number in range(700):
+    for number in range(300):
         await keyed.publish(f"old {number}", [Message(b"x")])
     keyed.clock.advance(DAY_S // 2)
     await keyed.publish("young", [Message(b"y")])
@@ -277,3 +279,44 @@ async def test_the_fingerprint_and_not_the_text_alone_names_a_request(keyed: Key
     await keyed.once.publish(key_of("a", b"1"), "t", [Message(b"x")], principal=ANONYMOUS)
     with pytest.raises(IdempotencyKeyReused):
         await keyed.once.publish(key_of("a", b"2"), "t", [Message(b"x")], principal=ANONYMOUS)
+
+
+async def test_publishes_under_way_hold_a_bounded_amount_of_memory(
+    keyed: Keyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "MAX_HELD_BYTES", 10_000)
+    outcomes = await asyncio.gather(
+        *(keyed.publish(f"{n}", [Message(b"x" * 4000)]) for n in range(5)), return_exceptions=True
+    )
+    assert [isinstance(each, Overloaded) for each in outcomes] == [False, False, True, True, True]
+    await settled(keyed)
+    large = await keyed.publish("large", [Message(b"x" * 20_000)])  # one alone may be as large as it is
+    assert len(stored(large)) == 1
+
+
+async def test_a_batch_of_somebody_else_with_the_same_producer_id_is_not_taken_for_ours(
+    keyed: Keyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await keyed.broker.create_topic("t", 1)
+    seen: list[int] = []
+
+    async def crash(call: object, claim: Claim) -> None:
+        seen.append(claim.kept.producer_id)
+        raise StorageFailed("the process died")
+
+    with monkeypatch.context() as dying:
+        dying.setattr(keyed.once, "_published", crash)
+        with pytest.raises(StorageFailed):
+            await keyed.publish("a", [Message(b"x")])
+    now = keyed.clock.wall_ms()
+    for epoch, count in ((7, 1), (0, 2)):
+        foreign = build_batch(
+            [b"foreign"] * count,
+            timestamps=now,
+            producer_id=seen[0],
+            producer_epoch=epoch,
+        )
+        await keyed.broker.publish("t", 0, foreign)
+    answers = await keyed.publish("a", [Message(b"x")])
+    assert placed(answers.answers[0]).offset == 3
+    assert await keyed.counts() == {b"foreign": 3, b"x": 1}

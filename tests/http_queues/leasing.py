@@ -45,9 +45,9 @@ async def until_scanned(http: Http) -> None:
             await asyncio.sleep(0)
 
 
-async def until_waiting(http: Http, count: int = 1) -> None:
+async def until_waiting(http: Http, count: int = 1, queue: str = "emails") -> None:
     """So many requests wait for messages."""
-    waiters = http.broker.queues.registry.get("emails")._waiters[""]
+    waiters = http.broker.queues.registry.get(queue)._waiters[""]
     async with asyncio.timeout(10):
         while len(waiters) < count:
             await asyncio.sleep(0.001)

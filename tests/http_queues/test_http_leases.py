@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import InvalidArgument
-from sparrow.broker.access.authz import ANONYMOUS
-from sparrow.frontends.http.leases import Consumers, LeaseRequest, LeaseToken, parse_token, token_text
+from sparrow.broker.access.authz import ANONYMOUS, Principal
+from sparrow.frontends.http.deliveries import unpacked
+from sparrow.frontends.http.leases import (
+    Consumers,
+    LeaseRequest,
+    LeaseToken,
+    parse_token,
+    shared_id,
+    token_text,
+)
+from sparrow.records.compression import Compression
 from tests.broker.batches import batch
 from tests.http_admin.calls import call, done
 from tests.http_door.conftest import Http, MakeHttp
@@ -25,6 +34,7 @@ from tests.http_queues.leasing import (
     until_waiting,
     values,
 )
+from tests.native_door.raw import batch_of
 
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -55,6 +65,17 @@ def test_what_is_no_token_is_refused_with_a_sentence(text: str) -> None:
         parse_token(text)
     except InvalidArgument as error:
         assert "no lease" in error.text  # noqa: PT017 - whatever is made up may be a token
+
+
+@given(st.text(max_size=1500), st.text(max_size=200))
+def test_whatever_a_user_is_called_the_shared_consumer_has_a_name_that_can_be(
+    name: str, subscriber: str
+) -> None:
+    shared = shared_id(subscriber, Principal(name))
+
+    assert 0 < len(shared) <= 200
+    assert shared.isprintable()
+    assert shared == shared_id(subscriber, Principal(name, host="10.1.2.3"))
 
 
 # ── leasing and settling ──────────────────────────────────────────────────────────────────────────
@@ -459,6 +480,8 @@ async def test_settlements_that_cannot_be_read_are_refused(http: Http) -> None:
     for content in (b"{", b"\xff", b"[" * 50_000, b'{"leases": [' + b"9" * 5000 + b"]}"):
         answer = await http.post(f"{QUEUE}/ack", content)
         assert answer.status == 400, (content[:20], answer)
+    large = await http.post(f"{QUEUE}/ack", b'{"leases": [' + b" " * (5 << 20) + b"]}")
+    assert (large.status, large.code) == (413, "BODY_TOO_LARGE")
     for query in ("", "?lease=x&delay_ms=1", "?lease=a&lease=b", "?lease="):
         answer = await http.post(f"{QUEUE}/ack{query}")
         assert answer.status == 400, (query, answer)
@@ -500,3 +523,24 @@ async def test_an_unknown_queue_is_not_found(http: Http) -> None:
     ):
         answer = await call(http, method, f"/v1/queues/none/{path}", body)
         assert (answer.status, answer.code) == (404, "UNKNOWN_QUEUE"), (method, path, answer)
+
+
+async def test_what_becomes_too_large_when_it_is_read_holds_up_nobody(http: Http) -> None:
+    await made(http.broker)
+    for values_of_batch in ([bytes(65 << 20)], [b"fine"], [bytes(40 << 20)], [bytes(40 << 20)], [b"later"]):
+        bomb = batch_of(*values_of_batch, clock=http.broker.clock, compression=Compression.ZSTD)
+        await http.broker.publish("emails", 0, bomb)
+    broker, consumers = http.broker, Consumers(http.broker)
+    asked = LeaseRequest("emails", 10, 1 << 20)
+
+    consumer, leased_batches = await consumers.lease(asked, wait_ms=0, principal=ANONYMOUS)
+    found = await unpacked(leased_batches)
+    await consumers.give_back(consumer, found.returned)
+    for refused in found.refused:
+        await consumers.refuse(consumer, *refused)
+
+    assert [len(each.record.value or b"") for each in found.deliveries] == [4, 40 << 20]
+    assert [refused.error.code for refused in found.refused] == ["RECORD_TOO_LARGE"]
+    now = broker.queues.describe("emails").statistics
+    assert (now.delayed, now.leased, now.ready) == (1, 2, 2)
+    await consumers.close()

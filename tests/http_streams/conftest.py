@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -172,3 +173,12 @@ async def fill(http: Http, topic: str, *values: str, partition: int = 0) -> None
         await http.broker.create_topic(topic)
     for value in values:
         await http.broker.publish(topic, partition, build_batch([value.encode()]))
+
+
+def small_socket(port: int) -> socket.socket:
+    """A connection whose kernel keeps little of what is not read."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+    client.connect(("127.0.0.1", port))
+    client.setblocking(False)
+    return client

@@ -53,6 +53,16 @@ async def test_what_is_kept_is_bounded() -> None:
     assert len(again.pieces) == 1
 
 
+async def test_nothing_is_kept_when_nobody_asks_for_a_while() -> None:
+    renderings = Renderings()
+    await rendered(renderings, batch_at(0, b"x"))
+    renderings.sweep(100.0)
+    renderings.sweep(100.0 + rendering.KEPT_S)
+    assert renderings.kept_bytes
+    renderings.sweep(100.1 + rendering.KEPT_S)
+    assert not renderings.kept_bytes
+
+
 async def test_a_large_batch_is_rendered_once_for_many_who_ask_at_the_same_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -63,6 +63,10 @@ CASES: dict[str, tuple[set[Right], Act]] = {
         {(GROUP, "jobs", ALTER_CONFIGS), (TOPIC, "graves", WRITE)},
         lambda q, name: q.configure(name, {"dead_letter_topic": "graves"}, principal=ALICE),
     ),
+    "add_topics": (
+        {(GROUP, "jobs", ALTER_CONFIGS), (TOPIC, "other", READ), (TOPIC, "other", CREATE)},
+        lambda q, name: q.add_topics(name, ["other"], principal=ALICE),
+    ),
     "pause": ({(GROUP, "jobs", ALTER_CONFIGS)}, lambda q, name: q.pause(name, principal=ALICE)),
     "resume": ({(GROUP, "jobs", ALTER_CONFIGS)}, lambda q, name: q.resume(name, principal=ALICE)),
     "purge": ({(GROUP, "jobs", DELETE)}, lambda q, name: q.purge(name, principal=ALICE)),

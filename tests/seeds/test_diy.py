@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -253,6 +254,54 @@ async def test_a_consumer_that_does_not_read_is_not_answered_without_end(port: i
     assert left > 20
     await deaf.abort()
     await client.close()
+
+
+async def test_many_questions_at_once_are_answered_in_order(client: DiyClient) -> None:
+    for number in range(100):
+        client.publish(b"t", b"%d" % number)
+    client.wire.send(frame(CONSUME, fields(b"t"), 2) * 101)
+    assert [(await client.read()).data for _ in range(100)] == [b"%d" % number for number in range(100)]
+    assert (await client.read()).type == CONSUME_EMPTY
+    await client.close()
+
+
+async def test_who_asks_at_the_same_time_for_large_messages_is_not_told_that_there_are_none(
+    port: int, broker: Broker
+) -> None:
+    await broker.create_topic("big", 1)
+    for _ in range(6):
+        await publish(broker, "big", b"x" * 900_000)
+    clients = [await DiyClient.connect(port) for _ in range(6)]
+    answers = await asyncio.gather(*(client.consume(b"big") for client in clients))
+    assert [answer.type for answer in answers] == [CONSUME] * 6
+
+
+async def test_what_was_leased_ahead_is_given_back_when_nobody_asks(
+    client: DiyClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparrow.frontends.seeds.diy.IDLE_S", 0.02)
+    for number in range(20):
+        client.publish(b"t", b"%d" % number)
+    for number in range(4):
+        assert (await client.consume(b"t")).data == b"%d" % number
+    queue = broker.queues.registry.get("t.diy")
+    await until(lambda: not any(consumer.leased for consumer in queue.consumers.values()))
+    for number in range(4, 20):
+        assert (await client.consume(b"t")).data == b"%d" % number
+    await client.close()
+
+
+async def test_a_queue_that_is_deleted_or_purged_begins_anew(client: DiyClient, broker: Broker) -> None:
+    for number in range(10):
+        client.publish(b"t", b"%d" % number)
+    assert (await client.consume(b"t")).data == b"0"
+    assert (await client.consume(b"t")).data == b"1"
+    await broker.queues.delete("t.diy")
+    again = await DiyClient.connect(client.wire.writer.get_extra_info("peername")[1])
+    with suppress(asyncio.IncompleteReadError):  # the first who asks may be told by the end of its connection
+        await again.consume(b"t")
+    again = await DiyClient.connect(client.wire.writer.get_extra_info("peername")[1])
+    assert int((await again.consume(b"t")).data) in (0, 1)
 
 
 async def test_messages_survive_a_restart_and_the_cursor_too(open_doors: OpenDoors, broker: Broker) -> None:

@@ -309,6 +309,13 @@ async def test_an_unknown_start_or_action_is_told_and_the_subscriber_goes_on(por
     await subscriber.subscribe("u")
 
 
+async def test_a_subscriber_that_sends_nothing_known_ends(port: int) -> None:
+    subscriber = await Subscriber.connect(port, "t")
+    subscriber.wire.send(b"\xff" * 10_000)
+    answers = await subscriber.wire.read_to_end()
+    assert answers.count(b"unknown action 65535") == 16
+
+
 @pytest.mark.parametrize("action", [b"\x00\x00", b"\x00\x04", b"\x00\x05", b"GET / HTTP/1.1\r\n\r\n"])
 async def test_a_connection_that_begins_with_anything_else_is_told_and_ends(port: int, action: bytes) -> None:
     client = Subscriber(await Wire.open(port))

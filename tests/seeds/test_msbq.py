@@ -6,7 +6,10 @@ import asyncio
 import base64
 import json
 import logging
+import socket
 import struct
+import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -344,13 +347,13 @@ async def test_what_cannot_be_kept_is_told(tmp_path: Path) -> None:
         client = await MsbqClient.connect((await open_doors(NAME))[NAME])
         client.publish("missing", b"1", b"2", stream="mine")
         text, stream = await client.error()
-        assert "2 messages for queue 'missing' are not kept" in text
+        assert "2 of the messages for queue 'missing' could not be kept" in text
         assert stream == "mine"
         client.consume("missing")
         assert "'missing' cannot be had" in (await client.error())[0]
         await broker.create_topic("small", 1, {"max.message.bytes": "1000"})
         client.publish("small", b"x" * 5000)
-        assert "1 messages for queue 'small' are not kept" in (await client.error())[0]
+        assert "1 of the messages for queue 'small' could not be kept" in (await client.error())[0]
         await open_doors.close_all()
         with pytest.raises(UnknownTopic):
             broker.topics.get("missing")
@@ -464,6 +467,30 @@ async def test_the_lease_of_what_a_slow_consumer_holds_goes_on(
     got = await client.bodies(MANY)
     assert [body[-3:] for body in got] == [body[-3:] for body in sent]
     assert broker.topics.find("q.dead") is None
+
+
+def read_as_the_original(port: int, name: str, count: int) -> list[bytes]:
+    """Its client takes for whole what each of three reads gives: the length, the first 50 bytes, the rest."""
+    bodies = []
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(frame(queue(name, "PUBSUB", stream=str(uuid.uuid4()))))
+        time.sleep(0.1)  # it falls behind
+        for _ in range(count):
+            (length,) = struct.unpack("<I", connection.recv(4))
+            content = connection.recv(50) + connection.recv(length - 50)
+            bodies.append(base64.b64decode(json.loads(content)["Body"]))
+    return bodies
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="the system does not tell the peer's window")
+async def test_frames_arrive_whole_at_a_client_that_takes_each_read_for_a_frame(
+    port: int, broker: Broker
+) -> None:
+    producer = await MsbqClient.connect(port)
+    sent = [b"%d" % number * (number % 300) for number in range(3000)]
+    producer.publish("news", *sent)
+    await records(broker, "news", 3000)
+    assert await asyncio.to_thread(read_as_the_original, port, "news", 3000) == sent
 
 
 async def test_what_a_killed_broker_had_handed_out_is_delivered_at_once(port: int, broker: Broker) -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.options import options_of
 from sparrow.base.yamlfile import read_yaml
-from sparrow.server.config import IN_WORDS, ServerConfig, TopicDeclaration, load, seed_ports
+from sparrow.server.bootstrap.topics import TopicDeclaration
+from sparrow.server.config import IN_WORDS, ServerConfig, load, seed_ports
 from sparrow.server.exposure import check_exposure, is_loopback
 from sparrow.server.listeners import OFF
 

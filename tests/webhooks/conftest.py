@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparrow.base.clock import Clock, SystemClock
+from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.queues.description import QueueStatistics
 from sparrow.broker.webhooks.description import EndpointInfo, EndpointStatistics
 from sparrow.frontends.publishing import Message, Publisher
 from sparrow.frontends.webhook import WebhookFrontend, WebhookSettings
-from sparrow.broker.access.authz import ANONYMOUS
 
 LOCAL = WebhookSettings(allow=("127.0.0.0/8",))
 

@@ -7,7 +7,7 @@ import json
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Got:
         return json.loads(self.body)
 
 
-Answer = bytes | Callable[[Got], "bytes | None | Awaitable[bytes | None]"]
+Answer = bytes | Callable[[Got], "bytes | Awaitable[bytes | None] | None"]
 """The bytes of an answer, or what makes them of a request; None: hang up."""
 
 
@@ -45,7 +45,15 @@ def answer(status: int = 200, body: bytes = b"", **headers: str) -> bytes:
 class EndpointServer:
     """Async context manager."""
 
-    def __init__(self, answers: Answer | Iterable[Answer] = b"", *, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        answers: Answer | Iterable[Answer] = b"",
+        *,
+        hangs_up: bool = False,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """`hangs_up`: after each answer."""
+        self._hangs_up = hangs_up
         self.got: list[Got] = []
         self.answers = [answers] if isinstance(answers, bytes) or callable(answers) else list(answers)
         """Each is for one request, the last for all that follow."""
@@ -57,7 +65,7 @@ class EndpointServer:
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> EndpointServer:
+    async def __aenter__(self) -> Self:
         await self.open()
         return self
 
@@ -114,6 +122,10 @@ class EndpointServer:
                     break
                 writer.write(made)
                 await writer.drain()
+                if self._hangs_up:
+                    writer.close()
+                    await writer.wait_closed()
+                    break
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:

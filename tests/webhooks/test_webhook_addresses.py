@@ -81,7 +81,7 @@ def test_networks_and_names_are_allowed_one_by_one() -> None:
 
 @pytest.mark.parametrize("text", ["", "10.0.0.1/8", "10.0.0.0/33", "a b", "http://x", "a..b"])
 def test_what_is_no_network_and_no_name_is_refused(text: str) -> None:
-    with pytest.raises(InvalidConfig, match="webhooks.allow"):
+    with pytest.raises(InvalidConfig, match=r"webhooks\.allow"):
         Addresses((text,))
 
 

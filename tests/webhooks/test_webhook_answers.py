@@ -24,8 +24,11 @@ def test_nothing_else_accepts(status: int) -> None:
     assert str(status) in outcome.text
 
 
-@pytest.mark.parametrize(("body", "accepted"), [(b"true", True), (b" true\n", True), (b"false", False), (b"", False), (b"TRUE", False)])
-def test_where_the_body_decides_it_must_be_true(body: bytes, accepted: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize(
+    ("body", "accepted"),
+    [(b"true", True), (b" true\n", True), (b"false", False), (b"", False), (b"TRUE", False)],
+)
+def test_where_the_body_decides_it_must_be_true(body: bytes, accepted: bool) -> None:
     outcome = judge(Answer(200, body), "body-true", NOW_MS)
     assert outcome.is_accepted == accepted
     assert judge(Answer(200, body), "2xx", NOW_MS).is_accepted

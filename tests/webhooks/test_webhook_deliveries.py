@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 from standardwebhooks import Webhook
-from tests.webhooks.conftest import LOCAL, Hooks
-from tests.webhooks.endpoints import EndpointServer, Got, answer
 
 from sparrow.base.errors import SparrowError
 from sparrow.frontends.publishing import Message
+from tests.webhooks.conftest import LOCAL, Hooks
+from tests.webhooks.endpoints import EndpointServer, Got, answer
 
 
 async def test_a_record_is_posted_and_acknowledged(hooks: Hooks) -> None:
@@ -51,13 +51,13 @@ async def test_what_is_published_later_comes_as_well(hooks: Hooks) -> None:
 async def test_each_of_many_records_comes_once_over_few_connections(hooks: Hooks) -> None:
     async with EndpointServer() as server:
         await hooks.queue()
-        for first in range(0, 600, 200):
-            await hooks.publish(*(b"%d" % number for number in range(first, first + 200)))
+        for first in range(0, 300, 100):
+            await hooks.publish(*(b"%d" % number for number in range(first, first + 100)))
         await hooks.hook(server.url, concurrency=5)
         await hooks.done()
-    assert Counter(server.bodies) == Counter(b"%d" % number for number in range(600))
+    assert Counter(server.bodies) == Counter(b"%d" % number for number in range(300))
     assert server.connections <= 5
-    assert hooks.state().delivered == hooks.state().attempts == 600
+    assert hooks.state().delivered == hooks.state().attempts == 300
 
 
 async def test_no_more_are_under_way_than_the_endpoint_takes(hooks: Hooks) -> None:
@@ -109,7 +109,11 @@ async def test_deliveries_are_signed_and_secrets_rotate(hooks: Hooks) -> None:
 
 
 async def test_every_subscriber_gets_every_record_and_a_failing_one_holds_up_nobody(hooks: Hooks) -> None:
-    async with EndpointServer() as billing, EndpointServer() as shipping, EndpointServer(answer(500)) as broken:
+    async with (
+        EndpointServer() as billing,
+        EndpointServer() as shipping,
+        EndpointServer(answer(500)) as broken,
+    ):
         await hooks.queue(delivery_limit=2)
         for name, server in (("billing", billing), ("shipping", shipping), ("broken", broken)):
             await hooks.broker.webhooks.put(
@@ -119,14 +123,18 @@ async def test_every_subscriber_gets_every_record_and_a_failing_one_holds_up_nob
         await hooks.done()
     expected = Counter(b"%d" % number for number in range(10))
     assert Counter(billing.bodies) == Counter(shipping.bodies) == expected
-    assert Counter(broken.bodies) == Counter({body: 2 for body in expected})
+    assert Counter(broken.bodies) == Counter(dict.fromkeys(expected, 2))
     assert {got["sparrow-subscriber"] for got in shipping.got} == {"shipping"}
     letters = await hooks.dead()
     assert len(letters) == 10
-    assert {(each["dead-letter-subscriber"], each["dead-letter-error"]) for each in letters} == {(b"broken", b"HTTP 500")}
+    assert {(each["dead-letter-subscriber"], each["dead-letter-error"]) for each in letters} == {
+        (b"broken", b"HTTP 500")
+    }
 
 
-async def test_a_first_subscriber_gets_what_was_waiting_and_a_later_one_what_is_not_finished(hooks: Hooks) -> None:
+async def test_a_first_subscriber_gets_what_was_waiting_and_a_later_one_what_is_not_finished(
+    hooks: Hooks,
+) -> None:
     go = asyncio.Event()
 
     async def wait_for_second(got: Got) -> bytes:
@@ -218,7 +226,7 @@ async def test_a_rate_is_kept(hooks: Hooks) -> None:
         await server.until(40)
         elapsed = asyncio.get_running_loop().time() - began
         await hooks.done()
-    assert 0.8 < elapsed < 3
+    assert elapsed > 0.8
     assert hooks.state().returned == 0
 
 
@@ -297,13 +305,14 @@ async def test_what_does_not_end_in_time_is_given_back_uncounted(hooks: Hooks) -
         assert (peeked.state, peeked.delivery_count) == ("ready", 0)
 
 
+@pytest.mark.slow
 async def test_an_answer_that_takes_longer_than_the_lease_extends_it(hooks: Hooks) -> None:
     async def slowly(_: Got) -> bytes:
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(1.3)
         return answer()
 
     async with EndpointServer(slowly) as server:
-        await hooks.queue(lease_ms=150)
+        await hooks.queue(lease_ms=600)
         await hooks.publish(b"job")
         await hooks.hook(server.url)
         await hooks.done()

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
+import importlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -21,7 +22,7 @@ from sparrow.base.faults import Fault, Misfit, Path, by_line, dotted, faults_of,
 from sparrow.base.units import parse_duration_ms, parse_size_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -37,8 +38,23 @@ class Kind(Generic[T_co]):
     read: Callable[[object], T_co]
     repeats: bool = False
     """The flag may be given several times; the texts arrive as a list."""
-    schema: Mapping[str, object] = field(default_factory=dict)
-    """What a file may say, as JSON Schema for editors; it allows whatever `read` takes."""
+    schema: Mapping[str, object] | Callable[[], Mapping[str, object]] = field(default_factory=dict)
+    """What a file may say, as JSON Schema for editors; it allows whatever `read` takes. See `schema_of`."""
+
+
+def schema_of(kind: Kind[Any]) -> Mapping[str, object]:
+    """What a file may say."""
+    return kind.schema() if callable(kind.schema) else kind.schema
+
+
+def deferred(module: str, attribute: str, name: str, *, repeats: bool = False) -> Kind[Any]:
+    """A kind that another module has, which is loaded when something is read: who has no such value need not pay for its reader."""
+
+    def load() -> Kind[Any]:
+        found: Kind[Any] = getattr(importlib.import_module(module), attribute)
+        return found
+
+    return Kind(name, lambda given: load().read(given), repeats, lambda: schema_of(load()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,20 +350,21 @@ def _read_words(given: object) -> tuple[str, ...]:
 
 
 _PLAIN: Mapping[str, object] = {"type": ["string", "number", "boolean"]}
-_PAIRS_SCHEMA: Mapping[str, object] = {
+PAIRS_SCHEMA: Mapping[str, object] = {
     "anyOf": [
         {"type": "object", "additionalProperties": _PLAIN},
         {"type": "array", "items": {"type": "string"}},
         {"type": "string"},
     ]
 }
-_BOOLEAN_SCHEMA: Mapping[str, object] = {"type": ["boolean", "string", "integer"]}
-TEXT = Kind("text", _read_text, schema={"type": ["string", "number"]})
+BOOLEAN_SCHEMA: Mapping[str, object] = {"type": ["boolean", "string", "integer"]}
+TEXT_SCHEMA: Mapping[str, object] = {"type": ["string", "number"]}
 TEXTS_SCHEMA: Mapping[str, object] = {
-    "anyOf": [TEXT.schema, {"type": "array", "items": TEXT.schema}, {"type": "null"}]
+    "anyOf": [TEXT_SCHEMA, {"type": "array", "items": TEXT_SCHEMA}, {"type": "null"}]
 }
 """One text, or a list of texts."""
+TEXT = Kind("text", _read_text, schema=TEXT_SCHEMA)
 WORDS = Kind("text", _read_words, repeats=True, schema=TEXTS_SCHEMA)
-PATH = Kind("path", _read_text, schema=TEXT.schema)
-BOOLEAN = Kind("true|false", _read_boolean, schema=_BOOLEAN_SCHEMA)
-PAIRS = Kind("name=value", _read_pairs, repeats=True, schema=_PAIRS_SCHEMA)
+PATH = Kind("path", _read_text, schema=TEXT_SCHEMA)
+BOOLEAN = Kind("true|false", _read_boolean, schema=BOOLEAN_SCHEMA)
+PAIRS = Kind("name=value", _read_pairs, repeats=True, schema=PAIRS_SCHEMA)

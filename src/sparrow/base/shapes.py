@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparrow.base.faults import Fault, Misfit, faults_of, misfit, shown, suggestion
-from sparrow.base.options import TEXT, Kind
+from sparrow.base.options import TEXT, Kind, schema_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class Section:
         """As JSON Schema."""
         made: dict[str, object] = {
             "type": "object",
-            "properties": {name: dict(part.kind.schema) for name, part in self.parts.items()},
+            "properties": {name: dict(schema_of(part.kind)) for name, part in self.parts.items()},
             "additionalProperties": False,
         }
         required = [name for name, part in self.parts.items() if part.is_required]
@@ -109,21 +109,16 @@ def section_of(section: Section, make: Callable[[dict[str, Any]], T]) -> Kind[T]
 
     allowed: list[object] = [section.schema(), {"type": "null"}]
     if section.short:
-        allowed.append(dict(section.parts[section.short].kind.schema))
+        allowed.append(dict(schema_of(section.parts[section.short].kind)))
     return Kind("section", read, schema={"anyOf": allowed})
 
 
 def list_of(kind: Kind[T], noun: str) -> Kind[tuple[T, ...]]:
-    """A list of one kind of value; a value that stands alone is a list of one."""
+    """A list of one kind of value, empty where nothing stands; a value that stands alone is a list of one."""
 
     def read(given: object) -> tuple[T, ...]:
-        if given is None:
-            return ()
-        return _read_all((index, value) for index, value in enumerate(_listed(given))) if given else ()
-
-    def _read_all(entries: Iterable[tuple[int, object]]) -> tuple[T, ...]:
         found, faults = [], []
-        for index, value in entries:
+        for index, value in enumerate(_listed(given)):
             try:
                 found.append(kind.read(value))
             except ValueError as error:
@@ -132,14 +127,26 @@ def list_of(kind: Kind[T], noun: str) -> Kind[tuple[T, ...]]:
             raise Misfit(faults)
         return tuple(found)
 
-    one = dict(kind.schema)
+    one = dict(schema_of(kind))
     return Kind(
         f"list of {noun}", read, schema={"anyOf": [{"type": "array", "items": one}, one, {"type": "null"}]}
     )
 
 
 def _listed(given: object) -> list[object]:
+    if given is None:
+        return []
     return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _read_name(given: object) -> str:
+    # YAML makes true of on, and 1.1 of 1.10.
+    if isinstance(given, bool) or not isinstance(given, str | int):
+        raise ValueError("a text; put it in quotes")  # noqa: TRY004 - what readers raise
+    return str(given)
+
+
+_NAME = Kind("text", _read_name, schema={"type": ["string", "integer"]})
 
 
 def named(section: Section, make: Callable[[dict[str, Any]], T], noun: str) -> Kind[tuple[T, ...]]:
@@ -151,7 +158,7 @@ def named(section: Section, make: Callable[[dict[str, Any]], T], noun: str) -> K
         noun: of several: "queues".
     """
     with_name = Section(
-        section.noun, {NAME: Part(TEXT, is_required=True), **section.parts}, NAME, section.advice
+        section.noun, {NAME: Part(_NAME, is_required=True), **section.parts}, NAME, section.advice
     )
 
     def read(given: object) -> tuple[T, ...]:
@@ -207,7 +214,7 @@ class _Wrong(str):
 def _schema_of_named(section: Section, with_name: Section) -> dict[str, object]:
     behind: list[object] = [section.schema(), {"type": "null"}]
     if section.short:
-        behind.append(dict(section.parts[section.short].kind.schema))
+        behind.append(dict(schema_of(section.parts[section.short].kind)))
     by_name = {"type": "object", "additionalProperties": {"anyOf": behind}}
-    listed = {"type": "array", "items": {"anyOf": [with_name.schema(), dict(TEXT.schema)]}}
+    listed = {"type": "array", "items": {"anyOf": [with_name.schema(), dict(schema_of(TEXT))]}}
     return {"anyOf": [by_name, listed, {"type": "null"}]}

@@ -31,10 +31,14 @@ class DoorMeasures:
 
     def observe(self, request: str, seconds: float) -> None:
         """A request was answered."""
+        self.times_of(request).observe(seconds)
+
+    def times_of(self, request: str) -> Histogram:
+        """The times of one kind of request."""
         times = self.requests.get(request)
         if times is None:
             times = self.requests[request] = Histogram()
-        times.observe(seconds)
+        return times
 
     def failed(self, request: str) -> None:
         """... with an error."""

@@ -99,8 +99,10 @@ class Partition:
         self._clock = clock
         self._loop = loop
         self._measures = measures
-        self.records_in = self.bytes_in = 0
-        """What was published here since the broker started."""
+        self.bytes_in = 0
+        """Of batches that were published here since the broker started."""
+        self._end_at_opening = 0
+        self._markers = 0
         self.records_out = self.bytes_out = 0
         """What was read by offset: by subscriptions and fetches."""
         self._log: PartitionLog | None = None
@@ -140,6 +142,7 @@ class Partition:
         """Take what `load` opened."""
         self._log = log
         self._producers = producers
+        self._end_at_opening = log.end_offset
 
     def configure(self, config: TopicConfig) -> None:
         """Take a new configuration."""
@@ -199,6 +202,11 @@ class Partition:
     def aborted_ranges(self, start: int, end: int) -> list[AbortedRange]:
         """The same with their ends."""
         return self._producers.transactions.ranges(start, end)
+
+    @property
+    def records_in(self) -> int:
+        """How many were published here since the broker started."""
+        return 0 if self._log is None else self._log.end_offset - self._end_at_opening - self._markers
 
     def count_read(self, records: int, size_bytes: int) -> None:
         """Something was read by offset, for somebody outside."""
@@ -261,8 +269,6 @@ class Partition:
                 self._check_size(header)
         answer = self._append(log, batches, now_ms)
         self.bytes_in += len(data)
-        for header, _ in batches:
-            self.records_in += header.record_count
         self._measures.appended(perf_counter() - begun)
         return self._promise(answer, acks, stamped_ms, begun)
 
@@ -363,6 +369,7 @@ class Partition:
         marker = build_marker(kind, producer_id, epoch, now_ms, COORDINATOR_EPOCH)
         promised = self.log.append(list(split(marker)), leader_epoch=LEADER_EPOCH)
         offset = (promised.result() if promised.done() else await promised).base_offset
+        self._markers += 1
         self._producers.mark(
             producer_id, epoch, offset, now_ms, committed=commit, coordinator_epoch=COORDINATOR_EPOCH
         )

@@ -10,12 +10,13 @@ on with it. If nothing was stored at all the key is free again.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparrow.base.errors import IdempotencyKeyReused, SparrowError, Unavailable, UnknownTopic
 from sparrow.broker.idempotency.kept import plan
 from sparrow.broker.partition import ACKS_ALL
-from sparrow.frontends.publishing import Message, Publisher, Run, Stored, Terms, cut
+from sparrow.frontends.publishing import Columns, Run, Stored, Terms, cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from sparrow.broker.idempotency.kept import KeptPublish, KeptRun, Key
     from sparrow.broker.idempotency.keys import Claim
     from sparrow.broker.partition import Published
-    from sparrow.frontends.publishing import Answer
+    from sparrow.frontends.publishing import Answer, Message, Publisher
 
 
 class Answers(NamedTuple):
@@ -39,7 +40,7 @@ class Answers(NamedTuple):
 class _Call(NamedTuple):
     key: Key
     topic: str
-    messages: Sequence[Message]
+    columns: Columns
     partition: int
     acks: int
     principal: Principal
@@ -78,8 +79,9 @@ class OncePublisher:
             )
             return Answers(answers)
         told: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
-        call = _Call(key, topic, messages, partition, acks, principal)
-        self._broker.idempotency.spawn(self._carry_out(call, told))
+        columns = Columns.of(messages)
+        call = _Call(key, topic, columns, partition, acks, principal)
+        self._broker.idempotency.spawn(partial(self._carry_out, call, told), columns.most_bytes())
         return await told
 
     async def _carry_out(self, call: _Call, told: asyncio.Future[Answers]) -> None:
@@ -92,7 +94,7 @@ class OncePublisher:
                     _tell(told, self._answers(call, claim.kept, {}, is_replay=True))
                     return
                 runs, failures = await self._published(call, claim)
-                answers = _answers_of(runs, claim.kept.runs, failures, len(call.messages))
+                answers = _answers_of(runs, claim.kept.runs, failures, len(call.columns.values))
             except Exception as error:  # noqa: BLE001 - whoever waits hears of everything
                 _fail(told, error)
                 return
@@ -124,7 +126,7 @@ class OncePublisher:
         producer_id = await self._broker.idempotency.new_producer_id()
         terms = self._publisher.terms(call.topic, call.partition, producer_id, principal=call.principal)
         topic = self._broker.topics.get(call.topic)
-        runs = cut(call.messages, terms)
+        runs = cut(call.columns, terms)
         return plan(
             call.key,
             topic.id,
@@ -164,7 +166,7 @@ class OncePublisher:
         call: _Call, kept: KeptPublish, failures: dict[int, _Failure], *, is_replay: bool
     ) -> Answers:
         runs = _runs(call, kept)
-        return Answers(_answers_of(runs, kept.runs, failures, len(call.messages)), is_replay)
+        return Answers(_answers_of(runs, kept.runs, failures, len(call.columns.values)), is_replay)
 
 
 class _Failure(NamedTuple):
@@ -181,7 +183,7 @@ def _runs(call: _Call, kept: KeptPublish) -> list[Run]:
     Raises:
         IdempotencyKeyReused: these are other messages.
     """
-    runs = cut(call.messages, Terms(*kept.terms))
+    runs = cut(call.columns, Terms(*kept.terms))
     if [(run.partition, len(run.places)) for run in runs] != [
         (run.partition, run.count) for run in kept.runs
     ]:

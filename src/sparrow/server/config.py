@@ -14,8 +14,10 @@ from sparrow.base.faults import Fault, Misfit
 from sparrow.base.options import (
     BOOLEAN,
     PAIRS,
+    PAIRS_SCHEMA,
     PATH,
     TEXT,
+    TEXT_SCHEMA,
     TEXTS_SCHEMA,
     WORDS,
     Kind,
@@ -23,6 +25,7 @@ from sparrow.base.options import (
     Option,
     Resolved,
     choice,
+    deferred,
     duration,
     integer,
     option,
@@ -30,14 +33,9 @@ from sparrow.base.options import (
     resolve,
     size,
 )
-from sparrow.server.bootstrap.pipelines import PIPELINES, PipelineDeclaration
-from sparrow.server.bootstrap.queues import QUEUES, QueueDeclaration
-from sparrow.server.bootstrap.rules import RULES
-from sparrow.server.bootstrap.topics import TOPIC_CONFIG, TOPICS, TopicDeclaration
 from sparrow.server.listeners import (
     ADDRESS,
     DEFAULT_NAME,
-    LISTENERS,
     OFF,
     PORT_OR_OFF,
     UNSET,
@@ -49,6 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sparrow.broker.access.acls import AclBinding
+    from sparrow.server.bootstrap.pipelines import PipelineDeclaration
+    from sparrow.server.bootstrap.queues import QueueDeclaration
+    from sparrow.server.bootstrap.topics import TopicDeclaration
 
 DEFAULT_FILE = "sparrow.yml"
 CONFIG_FLAG = "--config"
@@ -114,10 +115,16 @@ def _read_principals(given: object) -> frozenset[str]:
 
 _PRINCIPALS = Kind("principal", _read_principals, repeats=True, schema=TEXTS_SCHEMA)
 _IN_WORDS = Kind("words", _read_words, schema={"enum": ["", IN_WORDS]})
-_DIRECTORY = Kind("path", _read_directory, schema=TEXT.schema)
-_TOKENS = Kind("name=value", _read_tokens, schema=PAIRS.schema)
-_USERS = Kind("name=value", _read_users, schema=PAIRS.schema)
+_DIRECTORY = Kind("path", _read_directory, schema=TEXT_SCHEMA)
+_TOKENS = Kind("name=value", _read_tokens, schema=PAIRS_SCHEMA)
+_USERS = Kind("name=value", _read_users, schema=PAIRS_SCHEMA)
 _LOGIN = choice("auto", "required", "off")
+_LISTENERS = deferred("sparrow.server.bootstrap.listeners", "LISTENERS", "list of listeners")
+_TOPIC_CONFIG = deferred("sparrow.server.bootstrap.topics", "TOPIC_CONFIG", "name=value", repeats=True)
+_TOPICS = deferred("sparrow.server.bootstrap.topics", "TOPICS", "list of topics")
+_QUEUES = deferred("sparrow.server.bootstrap.queues", "QUEUES", "list of queues")
+_RULES = deferred("sparrow.server.bootstrap.rules", "RULES", "list of access rules")
+_PIPELINES = deferred("sparrow.server.bootstrap.pipelines", "PIPELINES", "list of pipelines")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +203,7 @@ class ServerConfig:
     )
     kafka_listeners: tuple[ListenerDeclaration, ...] = option(
         "kafka.listeners",
-        LISTENERS,
+        _LISTENERS,
         (),
         "More listeners of the Kafka door, for other networks: name, host, port, advertised, sasl, tls.",
         flag="",
@@ -336,6 +343,13 @@ class ServerConfig:
         "Port for clients of msbq; 5671 with seeds.all.",
         show="off",
     )
+    seeds_msbq_stall_timeout_ms: int = option(
+        "seeds.msbq.stall_timeout",
+        duration(100, 3_600_000),
+        10_000,
+        "How long a consumer of msbq may take nothing of what is sent to it before its connection ends.",
+        show="10s",
+    )
     seeds_syncbrok_port: int = option(
         "seeds.syncbrok.port",
         PORT_OR_OFF,
@@ -435,14 +449,14 @@ class ServerConfig:
     )
     topic_defaults: Mapping[str, str] = option(
         "default_topic_config",
-        TOPIC_CONFIG,
+        _TOPIC_CONFIG,
         {},
         "Configuration of topics that do not set their own, such as retention.ms=1d.",
         show="none",
     )
     topics: tuple[TopicDeclaration, ...] = option(
         "topics",
-        TOPICS,
+        _TOPICS,
         (),
         "Topics that are there after the start: name, partitions, config.",
         flag="",
@@ -451,7 +465,7 @@ class ServerConfig:
     )
     queues: tuple[QueueDeclaration, ...] = option(
         "queues",
-        QUEUES,
+        _QUEUES,
         (),
         "Queues that are there after the start: name, topics, partitions, policy, subscribers, webhooks.",
         flag="",
@@ -460,7 +474,7 @@ class ServerConfig:
     )
     acls: tuple[AclBinding, ...] = option(
         "acls",
-        RULES,
+        _RULES,
         (),
         "Access rules that hold after the start: principal, operations, and what they are about.",
         flag="",
@@ -469,7 +483,7 @@ class ServerConfig:
     )
     pipelines: tuple[PipelineDeclaration, ...] = option(
         "pipelines",
-        PIPELINES,
+        _PIPELINES,
         (),
         "Pipelines: name and file, which is looked for beside the configuration file.",
         flag="",

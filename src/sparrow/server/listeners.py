@@ -7,17 +7,14 @@ with a name of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from sparrow.base.faults import misfit
-from sparrow.base.options import BOOLEAN, TEXT, Kind, integer
-from sparrow.base.shapes import NAME, Part, Section, named
+from sparrow.base.options import TEXT, TEXT_SCHEMA, Kind, integer, schema_of
 
 OFF = -1
 UNSET = -2
 """Of a port: nothing was said about it."""
 DEFAULT_NAME = "kafka"
-_PORT = integer(0, 65535)
+PORT = integer(0, 65535)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ def _read_port(given: object) -> int:
     if given is False or (isinstance(given, str) and given.lower() == "off"):
         return OFF
     try:
-        return int(_PORT.read(given))
+        return int(PORT.read(given))
     except ValueError:
         raise ValueError("a whole number from 0 to 65535, or off") from None
 
@@ -71,40 +68,5 @@ def _read_address(given: object) -> str:
     return text
 
 
-def _make(values: dict[str, Any]) -> ListenerDeclaration:
-    if values[NAME] == DEFAULT_NAME:
-        raise misfit(
-            f"a listener cannot be called {DEFAULT_NAME!r}: that is the one of kafka.host and kafka.port"
-        )
-    advertised_host, advertised_port = split_address(values.get("advertised", ""))
-    return ListenerDeclaration(
-        values[NAME],
-        values.get("host", ""),
-        values["port"],
-        advertised_host,
-        advertised_port,
-        values.get("sasl"),
-        values.get("tls", True),
-    )
-
-
-def _maybe_boolean(given: object) -> bool | None:
-    return None if given is None else BOOLEAN.read(given)
-
-
-_PORT_SCHEMA = {"anyOf": [_PORT.schema, {"enum": ["off", False]}]}
-PORT_OR_OFF = Kind("port", _read_port, schema=_PORT_SCHEMA)
-ADDRESS = Kind("host[:port]", _read_address, schema=TEXT.schema)
-_LISTENER = Section(
-    "a listener",
-    {
-        "port": Part(_PORT, is_required=True),
-        "host": Part(TEXT),
-        "advertised": Part(ADDRESS),
-        "sasl": Part(
-            Kind("true|false", _maybe_boolean, schema={"anyOf": [BOOLEAN.schema, {"type": "null"}]})
-        ),
-        "tls": Part(BOOLEAN),
-    },
-)
-LISTENERS = named(_LISTENER, _make, "listeners")
+PORT_OR_OFF = Kind("port", _read_port, schema={"anyOf": [schema_of(PORT), {"enum": ["off", False]}]})
+ADDRESS = Kind("host[:port]", _read_address, schema=TEXT_SCHEMA)

@@ -288,6 +288,7 @@ def _make_seed_doors(config: ServerConfig, broker: Broker) -> SeedFrontend:
         ack_timeout_ms=config.seeds_messagebroker_ack_timeout_ms,
         ack_delay_ms=config.seeds_messagebroker_ack_delay_ms,
         redeliveries=config.seeds_messagebroker_redeliveries,
+        stall_timeout_ms=config.seeds_msbq_stall_timeout_ms,
         private_endpoints=config.seeds_syncbrok_private_endpoints,
     )
     return SeedFrontend(broker, settings)

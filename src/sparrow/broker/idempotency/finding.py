@@ -10,9 +10,12 @@ import asyncio
 import uuid
 from typing import TYPE_CHECKING
 
+from sparrow.broker.producers import NO_SEQUENCE
+
 if TYPE_CHECKING:
     from sparrow.broker.idempotency.kept import KeptPublish
     from sparrow.broker.topics import Topic, Topics
+    from sparrow.records.batch import BatchHeader
     from sparrow.storage.store import PartitionLog
 
 
@@ -36,21 +39,24 @@ async def _find_in(topic: Topic, partition: int, kept: KeptPublish) -> None:
     first = max(kept.looked_from[partition], log.start_offset)
     if first < end:
         found = await asyncio.to_thread(_look, log, first, kept.producer_id)
-        for number, (base_offset, append_time_ms) in found.items():
-            run = kept.runs[number]
-            run.base_offset, run.append_time_ms = base_offset, append_time_ms
+        for header in found:
+            _take(kept, partition, header)
         if found:
             await log.durable(end)
     kept.looked_from[partition] = end
 
 
-def _look(log: PartitionLog, first: int, producer_id: int) -> dict[int, tuple[int, int]]:
-    """Number of the batch → base offset, and append time or -1. In a thread."""
-    return {
-        header.producer_epoch: (
-            header.base_offset,
-            header.max_timestamp if header.is_log_append_time else -1,
-        )
-        for header in log.headers(first)
-        if header.producer_id == producer_id
-    }
+def _look(log: PartitionLog, first: int, producer_id: int) -> list[BatchHeader]:
+    """The batches of a producer. In a thread."""
+    return [header for header in log.headers(first) if header.producer_id == producer_id]
+
+
+def _take(kept: KeptPublish, partition: int, header: BatchHeader) -> None:
+    """Settle the run that a batch is of. Somebody else may write with any producer id: that is not taken for ours unless it is like it."""
+    number = header.producer_epoch
+    if header.base_sequence != NO_SEQUENCE or not 0 <= number < len(kept.runs):
+        return
+    run = kept.runs[number]
+    if (run.partition, run.count) == (partition, header.record_count) and not run.is_settled:
+        run.base_offset = header.base_offset
+        run.append_time_ms = header.max_timestamp if header.is_log_append_time else -1

@@ -23,9 +23,16 @@ import logging
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrow.base.errors import ConditionFailed, IdempotencyKeyReused, SparrowError, TooManyIdempotencyKeys
+from sparrow.base.errors import (
+    ConditionFailed,
+    IdempotencyKeyReused,
+    Overloaded,
+    SparrowError,
+    TooManyIdempotencyKeys,
+)
 from sparrow.broker.idempotency import kept as keeping
 from sparrow.broker.idempotency.finding import find_batches
 from sparrow.meta.store import ABSENT, Delete
@@ -40,6 +47,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
+MAX_HELD_BYTES: Final = 128 << 20
+"""Of messages whose publish is under way; their clients may be gone, and what these would reserve with them."""
 PORTIONS: Final = 256
 """A walk over all keys is done in so many portions."""
 _WALK_PARTS: Final = 12
@@ -96,6 +105,7 @@ class IdempotencyKeys:
         self._max_keys = max_keys
         self._turns: dict[str, _Turns] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._held_bytes = 0
         self._counts: Counter[str] = Counter()
         """Keys by principal, as far as the first walk has come."""
         self._next_portion = 0
@@ -115,11 +125,24 @@ class IdempotencyKeys:
 
     # ── one key ───────────────────────────────────────────────────────────────────────────────────
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Carry work out, whether its caller waits or not; `close` waits for it."""
-        task = asyncio.get_running_loop().create_task(work)
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]], size_bytes: int = 0) -> None:
+        """Carry work out that holds so much memory, whether its caller waits or not; `close` waits for it.
+
+        Raises:
+            Overloaded: too much is under way.
+        """
+        if self._held_bytes and self._held_bytes + size_bytes > MAX_HELD_BYTES:
+            raise Overloaded(
+                "Too many publishes with idempotency keys wait for the disk; try again in a moment."
+            )
+        self._held_bytes += size_bytes
+        task = asyncio.get_running_loop().create_task(work())
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._ended, size_bytes))
+
+    def _ended(self, size_bytes: int, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        self._held_bytes -= size_bytes
 
     @asynccontextmanager
     async def alone(self, digest: str) -> AsyncIterator[None]:
@@ -259,7 +282,7 @@ class IdempotencyKeys:
     def begin(self) -> None:
         """Count what is kept, and finish what a crash left open."""
         self.is_walking = True
-        self.spawn(self._first_walk())
+        self.spawn(self._first_walk)
 
     async def _first_walk(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""All metrics: one row for each. `docs/http.md` shows this table; a test compares them.
+"""All metrics: one row for each. `docs/metrics.md` shows this table; a test compares them.
 
 Names follow Prometheus: base units (seconds, bytes), counters end in `_total` and begin at 0 when the broker starts. A label of the empty text stands
 for all that have none of their own (`Gathering`).

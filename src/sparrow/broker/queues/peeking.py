@@ -16,6 +16,7 @@ from sparrow.broker.queues.values import (
     level_of,
 )
 from sparrow.records.batch import split
+from sparrow.records.compression import DEFAULT_MAX_BYTES
 from sparrow.records.record import decode
 from sparrow.records.wellknown import DELIVER_AT, parse_time_ms
 
@@ -31,6 +32,8 @@ PEEKED_STATES: Final = ("ready", "leased", "delayed", "blocked", "moving")
 MAX_RECORDS: Final = 10_000
 MAX_BYTES: Final = 16 << 20
 """Of the records of one peek; one comes at least."""
+MAX_PLAIN_BYTES: Final = 64 << 20
+"""What the records of a batch that is shown may become when decompressed; larger ones are left out."""
 _PORTION: Final = 256
 """Records that are read between two turns of the loop."""
 
@@ -132,7 +135,9 @@ async def records_of(queue: Queue, places: Iterable[Place], max_bytes: int) -> d
     return found
 
 
-async def records_at(source: Source, offsets: Sequence[int], max_bytes: int) -> dict[int, Record]:
+async def records_at(
+    source: Source, offsets: Sequence[int], max_bytes: int, *, max_plain_bytes: int = MAX_PLAIN_BYTES
+) -> dict[int, Record]:
     """The records at these offsets (in order), by offset; without those that are gone or cannot be read.
 
     Args:
@@ -145,11 +150,11 @@ async def records_at(source: Source, offsets: Sequence[int], max_bytes: int) -> 
     while left and max_bytes > 0:
         try:
             parts, had = await source.read(_joined(left), max_bytes)
-            found |= _decoded(source, parts, frozenset(left[:had]))
+            found |= _decoded(source, parts, frozenset(left[:had]), max_plain_bytes)
             max_bytes -= sum(map(len, parts))
         except SparrowError:  # one of them at least: the others are read by themselves
             if len(left) > 1:
-                found |= await records_at(source, left[:1], max_bytes)
+                found |= await records_at(source, left[:1], max_bytes, max_plain_bytes=max_plain_bytes)
             had = 1
         left = left[had:]
     return found
@@ -167,13 +172,13 @@ def _joined(offsets: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def _decoded(
-    source: Source, parts: Iterable[bytes | memoryview], wanted: frozenset[int]
+    source: Source, parts: Iterable[bytes | memoryview], wanted: frozenset[int], max_plain_bytes: int
 ) -> dict[int, Record]:
     return {
         record.offset: record
         for data in parts
         for _, batch in split(data)
-        for record in decode(batch, source.topic, source.index)
+        for record in decode(batch, source.topic, source.index, max_bytes=max_plain_bytes)
         if record.offset in wanted
     }
 
@@ -203,4 +208,5 @@ def size_of(record: Record) -> int:
 
 async def record_at(source: Source, offset: int) -> Record | None:
     """The record at an offset; None if it is gone or cannot be read."""
-    return (await records_at(source, (offset,), 1)).get(offset)
+    found = await records_at(source, (offset,), 1, max_plain_bytes=DEFAULT_MAX_BYTES)
+    return found.get(offset)

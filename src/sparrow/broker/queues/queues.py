@@ -424,12 +424,11 @@ class Queues:
         """Let a queue take from more topics, which exist: from where its policy says that it begins.
 
         Raises:
-            UnknownQueue, UnknownTopic, InvalidArgument
+            UnknownQueue, UnknownTopic
         """
-        definition = self.get(name).definition
-        self._check_dead_letters(replace(definition, topics=(*definition.topics, *topics)))
+        policy = self.get(name).definition.policy
         firsts = {
-            partition.id: await _first_offset(partition, definition.policy)
+            partition.id: await _first_offset(partition, policy)
             for topic in topics
             for partition in self._topics.get(topic).partitions
         }

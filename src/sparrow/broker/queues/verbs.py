@@ -26,6 +26,7 @@ from sparrow.broker.queues.consumer import QueueConsumer
 from sparrow.broker.queues.description import Peeked, QueueInfo, describe
 from sparrow.broker.queues.letter_browsing import DeadLetters, browse
 from sparrow.broker.queues.policy import QueuePolicy
+from sparrow.broker.queues.queues import check_dead_letters
 from sparrow.broker.queues.redrive import RedriveFilter, RedriveProgress, Redrives
 from sparrow.broker.queues.state import ONE_OF
 
@@ -166,9 +167,15 @@ class QueueVerbs:
             UnknownQueue, InvalidTopicName, InvalidArgument, NotAuthorized
         """
         self._require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
-        self.registry.get(name)
         for topic in topics:
             self._require(principal, Operation.READ, _TOPIC, topic)
+        queue = self.registry.get(name)
+        if queue.is_share_group:
+            raise InvalidArgument(
+                f"{name!r} is a share group, whose topics are those that its members subscribe to"
+            )
+        check_dead_letters(name, (*queue.definition.topics, *topics), queue.definition.policy)
+        for topic in topics:
             await self._ensure_topic(topic, partitions, principal)
         return self._info(await self.registry.extend(name, topics))
 

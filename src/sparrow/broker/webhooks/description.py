@@ -78,6 +78,8 @@ def describe(
     settings["accept"] = endpoint.settings.accepts
     if endpoint.is_paused:
         statistics = replace(statistics, state=PAUSED, until_ms=-1)
+    elif statistics.state == HELD and statistics.until_ms <= now_ms:
+        statistics = replace(statistics, state=DELIVERING, until_ms=-1)
     return EndpointInfo(
         endpoint.queue,
         endpoint.name,

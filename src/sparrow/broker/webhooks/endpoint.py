@@ -164,7 +164,9 @@ def _check_url(name: str, parts: SplitResult) -> None:
     if parts.port == 0:
         raise InvalidConfig(f"{name} has port 0")
     if "[" in parts.netloc and maybe_address(parts.hostname or "") is None:
-        raise InvalidConfig(f"{name} has {parts.netloc[:80]!r} for a host; what stands in brackets is an IPv6 address")
+        raise InvalidConfig(
+            f"{name} has {parts.netloc[:80]!r} for a host; what stands in brackets is an IPv6 address"
+        )
     _check_host(name, parts.hostname or "")
 
 

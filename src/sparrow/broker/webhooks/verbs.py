@@ -71,7 +71,7 @@ class WebhookVerbs:
         settings: Mapping[str, object],
         *,
         add_subscriber: bool = False,
-        is_trusted: bool = False,
+        is_trusted: bool | None = None,
         principal: Principal = ANONYMOUS,
     ) -> EndpointInfo:
         """Make an endpoint, or change one: settings that are not named stay as they are, or (of a new one) have their defaults.
@@ -81,14 +81,15 @@ class WebhookVerbs:
 
         Args:
             add_subscriber: make the name a subscriber of the queue, which then delivers every record to each of its subscribers.
-            is_trusted: it may have a private address. For those who speak for the broker's owner; no client may say so.
+            is_trusted: it may have a private address, or may not any more. For those who speak for the broker's owner; no client may
+                say so. None: as before, as long as the URL stays.
 
         Raises:
             UnknownQueue, InvalidConfig, InvalidArgument, PolicyViolation, NotAuthorized
         """
         found = self._changeable(queue, principal)
         _check_name(name)
-        self._check_address(settings.get("url"), is_trusted=is_trusted)
+        self._check_address(self.registry.find(queue, name), settings.get("url"), is_trusted)
         made: list[str] = []
         _changed(None, found, name, settings=self._complete(found, name, settings), principal=principal)
         if add_subscriber:
@@ -105,10 +106,8 @@ class WebhookVerbs:
                     secrets=endpoint.secrets or tuple(map(Secret, made)),
                     created_ms=self._clock.wall_ms(),
                 )
-            was_trusted = (
-                before is not None and before.is_trusted and before.settings.url == endpoint.settings.url
-            )
-            return replace(endpoint, is_trusted=is_trusted or was_trusted)
+            trust = _trust(before, endpoint.settings.url) if is_trusted is None else is_trusted
+            return replace(endpoint, is_trusted=trust)
 
         return self._info(await self.registry.put(queue, name, make), "".join(made))
 
@@ -117,9 +116,10 @@ class WebhookVerbs:
         before = self.registry.find(queue.name, name)
         return settings if before is None else {**before.settings.values(), **settings}
 
-    def _check_address(self, url: object, *, is_trusted: bool) -> None:
+    def _check_address(self, before: Endpoint | None, url: object, is_trusted: bool | None) -> None:
         """A host that is an address is judged at once; a name when it is connected to, each time."""
-        refusal = self.addresses.refusal_of_url(url, is_trusted=is_trusted)
+        trust = _trust(before, url) if is_trusted is None else is_trusted
+        refusal = self.addresses.refusal_of_url(url, is_trusted=trust)
         if refusal:
             raise InvalidConfig(f"url: {refusal}")
 
@@ -270,6 +270,11 @@ def _changed(
     if checked == before.settings and secrets == before.secrets:
         return before
     return replace(before, settings=checked, secrets=secrets, owner=principal)
+
+
+def _trust(before: Endpoint | None, url: object) -> bool:
+    """Whether an endpoint is trusted of which nothing new is said: it was, and its URL stays."""
+    return before is not None and before.is_trusted and before.settings.url == url
 
 
 def _check_name(name: str) -> None:

@@ -5,6 +5,8 @@ A family of routes is a module in `routes/` with a function `router(door)`, and 
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,9 +24,11 @@ from sparrow.frontends.http.openapi import PROBLEM_SCHEMA
 from sparrow.frontends.http.problems import BUG, InvalidParameters, MethodNotAllowed, NoSuchPage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fastapi import APIRouter
     from starlette.requests import Request
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from sparrow.frontends.http.frontend import HttpFrontend
 
@@ -47,6 +51,9 @@ _ROUTERS: Final = (
     "metrics",
 )
 """The modules of `routes/`, in the order of the document."""
+_AT_ONCE: Final = frozenset({"documents", "health", "messages", "stream", "queues", "leases", "metrics"})
+"""Those of raw routes alone. FastAPI's own application is made when something else is asked for: the models of the administration take longer than all the
+rest."""
 _TITLE: Final = "Sparrow"
 _TEXT: Final = """\
 The message broker for Python and Spark, by HTTP.
@@ -63,10 +70,36 @@ _SECURITY_OF_ALL: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"basic":
 
 def build(door: HttpFrontend) -> ASGIApp:
     """The application of a door. May be called in any thread."""
-    routers = [_router(name, door) for name in _ROUTERS]
-    app = _documented(routers)
-    routes = [route for router in routers for route in router.routes]
-    return _allowing_origins(Direct(app, routes), door.limits.cors_origins)
+    at_once: dict[str, APIRouter] = {name: _router(name, door) for name in _ROUTERS if name in _AT_ONCE}
+    routes = [route for router in at_once.values() for route in router.routes]
+    return _allowing_origins(Direct(_Whole(door, at_once), routes), door.limits.cors_origins)
+
+
+class _Whole:
+    """FastAPI's application with all routers, made in a thread when it is first needed."""
+
+    def __init__(self, door: HttpFrontend, routers: Mapping[str, APIRouter]) -> None:
+        self._door = door
+        self._routers = routers
+        self._making = threading.Lock()
+        self._app: FastAPI | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._app is None:
+            await asyncio.to_thread(self._made)
+        await self._made()(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        """The document. May be called in any thread."""
+        return self._made().openapi()
+
+    def _made(self) -> FastAPI:
+        with self._making:
+            if self._app is None:
+                self._app = _documented(
+                    [self._routers.get(name) or _router(name, self._door) for name in _ROUTERS]
+                )
+            return self._app
 
 
 def _documented(routers: list[APIRouter]) -> FastAPI:

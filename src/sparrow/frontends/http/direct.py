@@ -6,7 +6,7 @@ once. Everything else, a path or method that no raw route has among it, takes Fa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from starlette.requests import Request
 
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Iterable
 
-    from fastapi import FastAPI
     from starlette.routing import BaseRoute
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class _Way(NamedTuple):
@@ -31,11 +30,11 @@ class Direct:
     """An ASGI application.
 
     Args:
-        app: FastAPI's, with the same routes.
-        routes: of all routers.
+        app: FastAPI's, with the same routes and others.
+        routes: the raw ones among them are found here.
     """
 
-    def __init__(self, app: FastAPI, routes: Iterable[BaseRoute]) -> None:
+    def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute]) -> None:
         self._app = app
         self._ways: dict[tuple[str, int], list[_Way]] = {}
         """By method and number of slashes."""
@@ -52,16 +51,8 @@ class Direct:
             for route, pattern, handler in self._ways.get((scope["method"], path.count("/")), ()):
                 found = pattern.match(path)
                 if found is not None:
-                    scope["app"] = self._app
-                    await _serve(route, found.groupdict(), handler, scope, receive, send)
+                    scope.update(app=self._app, route=route, path_params=found.groupdict())
+                    answer = await handler(Request(scope, receive, send))
+                    await answer(scope, receive, send)
                     return
         await self._app(scope, receive, send)
-
-
-async def _serve(
-    route: RawRoute, parameters: dict[str, Any], handler: Handler, scope: Scope, receive: Receive, send: Send
-) -> None:
-    scope["path_params"] = parameters
-    scope["route"] = route
-    answer = await handler(Request(scope, receive, send))
-    await answer(scope, receive, send)

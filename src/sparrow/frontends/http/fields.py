@@ -9,12 +9,22 @@ from typing import Annotated, Any
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-MAX_NAME_CHARACTERS = 1000
+MAX_NAME_CHARACTERS = 255
+"""Of queues, groups, users and whatever else has a name."""
+MAX_TOPIC_CHARACTERS = 249
 MAX_TEXT_CHARACTERS = 10_000
 MAX_ENTRIES = 1000
 MAX_TIME_MS = (1 << 62) - 1
 
+_TOPIC_PATTERN = {"pattern": "^[a-zA-Z0-9._-]+$"}
+"""For the document; the broker says it in a sentence."""
+
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)]
+TopicName = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=MAX_TOPIC_CHARACTERS),
+    Field(json_schema_extra=_TOPIC_PATTERN),
+]
 MaybeName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARACTERS)]
 Text = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS)]
 Partition = Annotated[int, Field(ge=0, lt=1 << 31)]
@@ -23,7 +33,10 @@ PartitionKey = Annotated[int, Field(ge=0, lt=1 << 31, strict=False)]
 Offset = Annotated[int, Field(ge=0, lt=1 << 62)]
 TimeMs = Annotated[int, Field(ge=0, le=MAX_TIME_MS)]
 
-TopicPath = Annotated[str, Path(description="Name of the topic.", max_length=MAX_NAME_CHARACTERS)]
+TopicPath = Annotated[
+    str,
+    Path(description="Name of the topic.", max_length=MAX_TOPIC_CHARACTERS, json_schema_extra=_TOPIC_PATTERN),
+]
 QueuePath = Annotated[str, Path(description="Name of the queue.", max_length=MAX_NAME_CHARACTERS)]
 GroupPath = Annotated[str, Path(description="Name of the group.", max_length=MAX_NAME_CHARACTERS)]
 Pattern = Annotated[
@@ -38,6 +51,7 @@ ConfigValue = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS)] 
 Config = Annotated[dict[Name, ConfigValue], Field(max_length=MAX_ENTRIES)]
 """Settings of a topic by name; numbers and booleans are written as Kafka writes them."""
 Policy = Annotated[dict[Name, Any], Field(max_length=MAX_ENTRIES)]
+TopicNames = Annotated[list[TopicName], Field(max_length=MAX_ENTRIES)]
 Names = Annotated[list[Name], Field(max_length=MAX_ENTRIES)]
 
 

@@ -32,7 +32,13 @@ _HEADER_VALUE: Final[Schema] = {
         members(["base64"], base64={"type": "string", "contentEncoding": "base64"}),
     ]
 }
-_PAIR: Final[Schema] = {"type": "array", "minItems": 2, "maxItems": 2, "prefixItems": [TEXT, _HEADER_VALUE]}
+_PAIR: Final[Schema] = {
+    "type": "array",
+    "description": "Name and value.",
+    "minItems": 2,
+    "maxItems": 2,
+    "items": _HEADER_VALUE,
+}
 _CONTENT: Final[dict[str, Schema]] = {
     "key": _TEXT_OR_NULL,
     "key_base64": _BASE64,

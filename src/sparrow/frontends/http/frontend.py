@@ -21,7 +21,6 @@ from sparrow.frontends.gathering import GatheringPublisher
 from sparrow.frontends.http.identity import Authenticator, identify
 from sparrow.frontends.http.limits import HttpLimits
 from sparrow.frontends.http.rendering import Renderings
-from sparrow.frontends.http.rendering import Renderings
 from sparrow.frontends.once import OncePublisher
 from sparrow.frontends.tls import tls_options
 
@@ -68,7 +67,6 @@ class HttpFrontend:
         self.webhooks = webhooks
         self.logger = logger or logging.getLogger("sparrow.http")
         self.publisher = GatheringPublisher(broker)
-        self.renderings = Renderings()
         self.once = OncePublisher(broker, self.publisher)
         self.renderings = Renderings()
         self.budget = ReceiveBudget(self.limits.receive_budget_bytes)

@@ -25,7 +25,7 @@ PRINCIPAL: Final = "principal"
 """The key in the state of a request under which the gate leaves who asks."""
 CERTIFICATE: Final = "certificate"
 """The key under which a connection leaves the principal of its certificate."""
-ACCESS_TOKEN: Final = "access_token"
+_PARAMETER: Final = "access_token"
 STREAM_SUFFIX: Final = "/stream"
 
 
@@ -69,10 +69,10 @@ def _basic(text: bytes) -> dict[str, str]:
 
 def token_in_query(query_string: bytes) -> dict[str, str]:
     """The token that a stream's address has; nothing without."""
-    if ACCESS_TOKEN.encode() not in query_string:
+    if _PARAMETER.encode() not in query_string:
         return {}
     pairs = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)
-    return next(({"token": value} for name, value in pairs if name == ACCESS_TOKEN), {})
+    return next(({"token": value} for name, value in pairs if name == _PARAMETER), {})
 
 
 async def identify(

@@ -29,7 +29,7 @@ class JsonRoute(APIRoute):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         if self.body_field is not None:
-            self.responses = {**self.responses, 415: problems(415)[415]}
+            self.responses = {**self.responses, 413: problems(413)[413], 415: problems(415)[415]}
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()

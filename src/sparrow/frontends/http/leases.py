@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import binascii
+import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 MAX_OPEN: Final = 10_000
 """Consumers that are kept; of more the longest unused is forgotten."""
 IDLE_S: Final = 60.0
+MAX_ID_CHARACTERS: Final = 200
+"""Of a consumer."""
 MAX_TOKEN_CHARACTERS: Final = 4096
 MAX_CONSUMERS_AT_ONCE: Final = 100
 """Whose leases one request settles: each may have to be opened first."""
@@ -160,16 +163,32 @@ class Consumers:
             left_ms = max(0, round((deadline - loop.time()) * 1000)) if wait_ms else 0
             entry.users += 1
             try:
-                return entry.consumer, await entry.consumer.lease(
+                leased = await entry.consumer.lease(
                     asked.max_records, max_bytes=asked.max_bytes, wait_ms=left_ms
                 )
             except NotAuthorized:
                 if entry.consumer.is_open:
                     raise
-                # Whoever opened it lost the right; whether this caller has it, the next turn finds out.
+                continue  # whoever opened it lost the right; whether this caller has it, the next turn finds out
             finally:
                 entry.users -= 1
                 entry.used_at = self._now_s()
+            await self._check_still(entry.consumer, leased, principal)
+            return entry.consumer, leased
+
+    async def _check_still(
+        self, consumer: QueueConsumer, leased: Sequence[Leased], principal: Principal
+    ) -> None:
+        """A caller that lost its right while it waited gets nothing, also by a consumer that another opened.
+
+        Raises:
+            NotAuthorized
+        """
+        try:
+            self._broker.queues.require_consuming(consumer.queue_name, principal=principal)
+        except SparrowError:
+            await self.give_back(consumer, leased)
+            raise
 
     async def give_back(self, consumer: QueueConsumer, leased: Sequence[Leased]) -> None:
         """What was leased and cannot be delivered is ready again, and the delivery does not count."""
@@ -180,6 +199,15 @@ class Consumers:
         ]
         if settlements:
             await self._settle_on(consumer, settlements)
+
+    async def refuse(self, consumer: QueueConsumer, leased: Leased, error: SparrowError) -> None:
+        """What cannot be delivered by HTTP counts as a delivery that failed, and is tried again after a lease's time."""
+        text = f"{error.code}: {error.text}"
+        settlements = [
+            Settlement(Verb.NACK, leased.topic, leased.partition, first, last, leased.lease_ms, text, count)
+            for first, last, count in leased.ranges
+        ]
+        await self._settle_on(consumer, settlements)
 
     # ── settling ──────────────────────────────────────────────────────────────────────────────────
 
@@ -295,7 +323,10 @@ class Consumers:
 
 def shared_id(subscriber: str, principal: Principal) -> str:
     """The id of the consumer that requests without one share: the same after a restart."""
-    return f"http:{principal.name}" + (f":{subscriber}" if subscriber else "")
+    shared = f"http:{principal.name}" + (f":{subscriber}" if subscriber else "")
+    if len(shared) <= MAX_ID_CHARACTERS and shared.isprintable():
+        return shared
+    return f"http:{hashlib.sha256(shared.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 async def handed_over(

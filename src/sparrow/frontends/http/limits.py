@@ -27,6 +27,8 @@ class HttpLimits:
     receive_budget_bytes: int = 256 << 20
     """Memory for bodies above `small_body_bytes`, all requests together."""
     small_body_bytes: int = 64 << 10
+    pages_bytes: int = 64 << 20
+    """Memory for pages of messages that are being read or that their clients have not taken yet, all together."""
     max_wait_ms: int = 60_000
     """The longest that a request may wait for messages."""
     failed_login_delay_ms: int = 500

@@ -65,7 +65,7 @@ _MEANING: Final[dict[int, str]] = {
     503: "Not now.",
     507: "The disk is full.",
 }
-ALWAYS: Final = (400, 401, 403, 503)
+ALWAYS: Final = (400, 401, 403, 408, 431, 503)
 """What every route may answer."""
 
 

@@ -99,7 +99,7 @@ class Query:
 
 def maybe_integer(text: str) -> int | None:
     """The whole number that the text is, written in digits; None if it is none."""
-    digits = text[1:] if text.startswith("-") else text
+    digits = text.removeprefix("-")
     if len(digits) > _MAX_DIGITS or not (digits.isascii() and digits.isdigit()):
         return None
     return int(text)

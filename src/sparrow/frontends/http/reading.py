@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparrow.broker.access.authz import Principal
-    from sparrow.broker.fetch import Fetched
+    from sparrow.broker.fetch import Fetched, ReadMemory
     from sparrow.frontends.http.frontend import HttpFrontend
     from sparrow.records.record import Record
 
@@ -49,8 +49,9 @@ class Page(NamedTuple):
 class TopicReader:
     """One for the door. Loop thread only."""
 
-    def __init__(self, door: HttpFrontend) -> None:
+    def __init__(self, door: HttpFrontend, memory: ReadMemory) -> None:
         self._door = door
+        self._memory = memory
         self._turn = 0
 
     async def read(
@@ -70,6 +71,7 @@ class TopicReader:
             max_wait_ms=wanted.wait_ms,
             committed=wanted.committed,
             stop=stop,
+            memory=self._memory,
             principal=principal,
         )
         page = Page([], positions)

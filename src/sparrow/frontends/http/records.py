@@ -83,6 +83,7 @@ class _Strict(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _decode_envelope: Final = msgspec.json.Decoder(_Envelope).decode
+_decode_anything: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_strict: Final = msgspec.json.Decoder(_Strict).decode
 _decode_item: Final = msgspec.json.Decoder(_Item).decode
 
@@ -136,9 +137,11 @@ def _is_list_of_messages(body: bytes) -> bool:
         InvalidArgument: it is no JSON.
     """
     try:
-        return bytes(_decode_envelope(body).messages)[:1] == b"["
-    except msgspec.ValidationError:
-        return False  # JSON, but no object
+        try:
+            return bytes(_decode_envelope(body).messages)[:1] == b"["
+        except msgspec.ValidationError:  # no object
+            _decode_anything(body)
+            return False
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(
             f"the body is not JSON, as its content type says: {_reason(error)}; publish other content with ?raw=true or another"

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from sparrow.records.record import Record
 
 MAX_KEPT_BYTES: Final = 16 << 20
+KEPT_S: Final = 30.0
+"""How long it is kept when nobody asks."""
 MAX_PLAIN_BYTES: Final = 64 << 20
 """What the records of one batch may become when decompressed."""
 _LARGE_BYTES: Final = 64 << 10
@@ -107,6 +109,8 @@ class Renderings:
         """With the size of each, the longest unused first."""
         self._under_way: dict[_Key, asyncio.Future[Rendered]] = {}
         self.kept_bytes = 0
+        self._is_used = False
+        self._used_at_s = 0.0
 
     async def of(
         self, topic: str, partition: int, data: bytes | memoryview, *, form: Form, as_base64: bool = False
@@ -126,7 +130,16 @@ class Renderings:
         key = _Key(batch.topic, batch.partition, batch.header.base_offset, batch.header.crc, form, as_base64)
         return self._maybe_kept(key) or await self._render(key, batch)
 
+    def sweep(self, now_s: float) -> None:
+        """Keep nothing when nobody has asked for a while. Called from time to time."""
+        if self._is_used:
+            self._is_used, self._used_at_s = False, now_s
+        elif self._kept and now_s - self._used_at_s > KEPT_S:
+            self._kept.clear()
+            self.kept_bytes = 0
+
     def _maybe_kept(self, key: _Key) -> Rendered | None:
+        self._is_used = True
         if key not in self._kept:
             return None
         self._kept.move_to_end(key)

@@ -42,6 +42,7 @@ GONE: Final = "gone"
 """The key under which a handler leaves a future that is to be done when the client is gone."""
 LINGER_S: Final = 2.0
 """How long what a client still sends is dropped before the connection is closed."""
+END_POLL_S: Final = 0.005
 LAST_WORDS_S: Final = 0.5
 """The same behind TLS, which ends in both directions at once."""
 
@@ -100,12 +101,13 @@ class Serving:
             connection.shutdown()
 
     async def end(self, timeout_s: float) -> None:
-        """Cut short what is left."""
-        tasks = set(self._state.tasks)
-        for task in tasks:
+        """Cut short what is left; clients have a moment to read why."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        for task in set(self._state.tasks):
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout_s)
+        while self.is_busy and loop.time() < deadline:  # noqa: ASYNC110 - rare
+            await asyncio.sleep(END_POLL_S)
         for connection in list(self._state.connections):
             connection.transport.abort()
         await asyncio.sleep(0)
@@ -247,7 +249,7 @@ class Guarded(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
-        cast("dict[str, Any]", cycle.scope["state"])[EXCHANGE] = cycle
+        cycle.scope["state"][EXCHANGE] = cycle
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
@@ -287,24 +289,29 @@ class Guarded(HttpToolsProtocol):
         """Look at the clocks."""
         self._look_at_stall(now)
         if self._is_ending:
-            if self._unsent_bytes:
-                self._since = now
-            elif now - self._since > LINGER_S:
-                self.transport.abort()
-            return
-        if self._is_deaf:
-            return
+            self._look_at_end(now)
+        elif not self._is_deaf:
+            self._look_at_request(now)
+
+    def _look_at_request(self, now: float) -> None:
         waited_ms = (now - self._since) * 1000
+        limits = self._limits
         if self._is_in_head or self._is_fresh:
-            if waited_ms > self._limits.body_timeout_ms:
+            if waited_ms > limits.body_timeout_ms:
                 self._too_slow("the head of a request")
         elif self._body_is_due():
             if self.flow.read_paused:  # it is us who do not read
                 self._since = now
-            elif waited_ms > self._limits.body_timeout_ms:
+            elif waited_ms > limits.body_timeout_ms:
                 self._too_slow("the body of the request")
-        elif self._running is None and waited_ms > self._limits.idle_timeout_ms:
+        elif self._running is None and waited_ms > limits.idle_timeout_ms:
             self.transport.close()
+
+    def _look_at_end(self, now: float) -> None:
+        if self._unsent_bytes:
+            self._since = now
+        elif now - self._since > LINGER_S:
+            self.transport.abort()
 
     def _look_at_stall(self, now: float) -> None:
         """End a connection whose client takes nothing of what it asked for."""
@@ -326,7 +333,12 @@ class Guarded(HttpToolsProtocol):
         )
 
     def _body_is_due(self) -> bool:
-        return self.cycle is not None and self.cycle.more_body
+        return self._latest is not None and self._latest.more_body
+
+    @property
+    def _latest(self) -> RequestResponseCycle | None:
+        """The exchange of the request that came last."""
+        return self.cycle
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -344,7 +356,7 @@ class Guarded(HttpToolsProtocol):
 
     def _refuse(self, error: SparrowError) -> None:
         """Say why, once what was asked before is answered, and end."""
-        broken = self.cycle
+        broken = self._latest
         if broken is not None and broken.more_body and not broken.response_complete:
             self._give_up(broken)
             if broken.response_started:
@@ -377,7 +389,7 @@ def _tell_gone(exchange: RequestResponseCycle) -> None:
         return
     exchange.disconnected = True
     exchange.message_event.set()
-    gone: asyncio.Future[None] | None = cast("dict[str, Any]", exchange.scope["state"]).get(GONE)
+    gone: asyncio.Future[None] | None = exchange.scope["state"].get(GONE)
     if gone is not None and not gone.done():
         gone.set_result(None)
 

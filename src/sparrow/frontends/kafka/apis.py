@@ -140,5 +140,3 @@ _ROWS = (
 )
 
 APIS: dict[int, Api] = {row.key: row for row in _ROWS}
-SASL_TOKEN = 36
-"""What a token that came without a header is counted as: SaslAuthenticate, which took its place."""

@@ -17,13 +17,12 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sparrow.broker.access.authz import ANONYMOUS
-from sparrow.frontends.kafka.apis import SASL_TOKEN
 from sparrow.frontends.kafka.framing import FrameReceiver
 from sparrow.frontends.kafka.malformed import MalformedRequest
 from sparrow.frontends.tls import certificate_principal
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from sparrow.broker.access.authz import Principal
     from sparrow.frontends.kafka.codec.responses import Piece
@@ -43,18 +42,17 @@ _PROGRESS_SHARE: Final = 20
 class _Answer:
     """A place in the order of answers. `pieces` is None until it is known; [] where none is sent."""
 
-    __slots__ = ("_begun", "_frontend", "_key", "pieces")
+    __slots__ = ("_begun_at", "_observe", "pieces")
 
-    def __init__(self, frontend: KafkaFrontend, key: int, begun: float) -> None:
+    def __init__(self, observe: Callable[[float], None], begun_at: float) -> None:
         self.pieces: list[Piece] | None = None
-        self._frontend = frontend
-        self._key = key
-        self._begun = begun
+        self._observe = observe
+        self._begun_at = begun_at
 
     def is_known(self, pieces: list[Piece]) -> None:
-        """Set it; the time that it took is counted."""
+        """Set it; the time that it took is counted, the wait for the disk or for new records included."""
         self.pieces = pieces
-        self._frontend.answered(self._key, perf_counter() - self._begun)
+        self._observe(perf_counter() - self._begun_at)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -74,6 +72,8 @@ class Connection(asyncio.BufferedProtocol):
         """When the client must have logged in again, on the loop's clock; None: never (KIP-368)."""
         self.software = ""
         """Name and version that the client gave in ApiVersions (KIP-511)."""
+        self.api_key = -1
+        """Of the request that was begun last."""
         self.peer_host = ""
         self.local_host = ""
         self.state: dict[str, Any] = {}
@@ -214,7 +214,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin(self, frame: bytes | memoryview) -> None:
         begun_at = perf_counter()
-        key = SASL_TOKEN if "raw" in self.state else int.from_bytes(frame[:2], "big")
         try:
             begun = self.frontend.begin(self, frame)
         except MalformedRequest as error:
@@ -226,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if begun is None:
             return
-        answer = _Answer(self.frontend, key, begun_at)
+        answer = _Answer(self.frontend.times[self.api_key], begun_at)
         self._answers.append(answer)
         if isinstance(begun, list):
             answer.is_known(begun)

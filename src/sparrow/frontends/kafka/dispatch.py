@@ -90,6 +90,7 @@ def begin(connection: Connection, frame: bytes | memoryview) -> Begun:
     api = APIS.get(header.api_key)
     if api is None:
         raise MalformedRequest(f"API key {header.api_key} is not served here")
+    connection.api_key = header.api_key
     if api.needs_authentication and not connection.may_ask:
         when = "after its session had ended" if connection.is_authenticated else "before authentication"
         raise MalformedRequest(f"{api.name} was asked for {when}")

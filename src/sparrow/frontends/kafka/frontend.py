@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparrow.broker.broker import Broker
+    from sparrow.broker.measures import DoorMeasures
     from sparrow.frontends.kafka.dispatch import Begun
     from sparrow.frontends.kafka.sasl import Logins
 
@@ -54,6 +55,18 @@ class Listener:
     advertised_port: int = -1
     tls: ssl.SSLContext | None = None
     sasl: bool = False
+
+
+class _Times(dict[int, "Callable[[float], None]"]):
+    """By API key, what counts the time that a request took."""
+
+    def __init__(self, measures: DoorMeasures) -> None:
+        super().__init__()
+        self._measures = measures
+
+    def __missing__(self, api_key: int) -> Callable[[float], None]:
+        observe = self[api_key] = self._measures.times_of(APIS[api_key].name).observe
+        return observe
 
 
 class KafkaFrontend:
@@ -87,7 +100,7 @@ class KafkaFrontend:
             self.limits.max_fetch_sessions, self.limits.max_fetch_session_partitions
         )
         self.share_members = ShareMembers(broker, self.limits)
-        self._measures = broker.measures.door("kafka", lambda: self.connections)
+        self.times = _Times(broker.measures.door("kafka", lambda: self.connections))
         self._connections: set[Connection] = set()
         self._all_gone = asyncio.Event()
         self._numbers = itertools.count(1)
@@ -174,10 +187,6 @@ class KafkaFrontend:
             await server.wait_closed()
 
     # ── offered to the connections ────────────────────────────────────────────────────────────────
-
-    def answered(self, api_key: int, seconds: float) -> None:
-        """Count the time that a request took, the wait for the disk or for new records included."""
-        self._measures.observe(APIS[api_key].name, seconds)
 
     def admit(self, connection: Connection) -> bool:
         """Count a connection in; whether it may be served."""

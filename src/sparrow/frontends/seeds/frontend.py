@@ -9,7 +9,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from sparrow.frontends.publishing import Publisher
 
@@ -23,12 +24,26 @@ BACKLOG: Final = 1024
 class Door(Protocol):
     """One port's connections."""
 
+    @property
+    def connections(self) -> int:
+        """How many are connected."""
+        ...
+
     def connect(self) -> asyncio.BaseProtocol:
         """The protocol of a connection that has come in."""
         ...
 
     async def drain(self, timeout_s: float) -> None:
         """Take nothing new, finish what was taken, close all connections; takes at most about `timeout_s`."""
+        ...
+
+
+@runtime_checkable
+class OwnListener(Protocol):
+    """A door that accepts its connections itself."""
+
+    async def listen(self, host: str, port: int) -> int:
+        """Listen; the port. Raises OSError."""
         ...
 
 
@@ -68,12 +83,15 @@ class SeedFrontend:
         for name, port in self._settings.ports.items():
             door = opener_of(name)(self._context)
             self._doors.append(door)
+            self._context.broker.measures.door(name, partial(getattr, door, "connections"))
             ports[name] = await self._listen(name, door, port)
         return ports
 
     async def _listen(self, name: str, door: Door, port: int) -> int:
         loop = asyncio.get_running_loop()
         try:
+            if isinstance(door, OwnListener):
+                return await door.listen(self._settings.host, port)
             server = await loop.create_server(door.connect, self._settings.host, port, backlog=BACKLOG)
         except OSError as error:
             error.filename = name

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sparrow.base.errors import InternalError, SparrowError
 from sparrow.broker.access.authz import ANONYMOUS
+from sparrow.frontends.publishing import Columns
 from sparrow.frontends.seeds.pump import Hold
 from sparrow.frontends.seeds.topics import ensure_topic
 
@@ -51,7 +52,7 @@ class _Call(NamedTuple):
     """Messages for one topic."""
 
     topic: str
-    messages: Sequence[Message]
+    columns: Columns
     charge: int
     tell: Tell | None
 
@@ -92,14 +93,15 @@ class Intake:
             await asyncio.shield(self._making)
 
     def publish(
-        self, topic: str, messages: Sequence[Message], size_bytes: int, tell: Tell | None = None
+        self, topic: str, messages: Sequence[Message] | Columns, size_bytes: int, tell: Tell | None = None
     ) -> None:
         """Publish; what is given later comes later in the topic.
 
         Args:
             tell: called for each part of the messages with their places and why they were not kept, None if they are on stable storage.
         """
-        call = _Call(topic, messages, size_bytes + CHARGE_PER_BATCH_BYTES, tell)
+        columns = messages if isinstance(messages, Columns) else Columns.of(messages)
+        call = _Call(topic, columns, size_bytes + CHARGE_PER_BATCH_BYTES, tell)
         self._port.unsettled.add(self)
         self._charge(call.charge)
         if self._making is None and self._port.context.broker.topics.find(topic) is not None:
@@ -118,7 +120,7 @@ class Intake:
                 try:
                     await ensure_topic(self._port.context.broker, call.topic)
                 except SparrowError as error:
-                    self._lost(call, range(len(call.messages)), call.charge, error)
+                    self._lost(call, range(len(call.columns.values)), call.charge, error)
                     continue
                 self._begin(call)
         finally:
@@ -127,9 +129,9 @@ class Intake:
 
     def _begin(self, call: _Call) -> None:
         try:
-            parts = self._port.context.publisher.begin(call.topic, call.messages, principal=ANONYMOUS)
+            parts = self._port.context.publisher.begin(call.topic, call.columns, principal=ANONYMOUS)
         except SparrowError as error:
-            self._lost(call, range(len(call.messages)), call.charge, error)
+            self._lost(call, range(len(call.columns.values)), call.charge, error)
             return
         self._pending += len(parts)
         for part in parts:

@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import SparrowError
-from sparrow.frontends.publishing import Message
+from sparrow.frontends.publishing import Columns
 from sparrow.frontends.seeds.delivering import Deliverer
 from sparrow.frontends.seeds.intake import Intake
 from sparrow.frontends.seeds.names import topic_of
@@ -71,8 +71,7 @@ class MessageBrokerPump(Pump):
         except SparrowError as error:
             self._tell(error.text)
             return
-        size_bytes = sum(map(len, event.values))
-        self._intake.publish(topic, [Message(value) for value in event.values], size_bytes)
+        self._intake.publish(topic, Columns(event.values), sum(map(len, event.values)))
 
     def _not_kept(self, topic: str, count: int, error: SparrowError) -> None:
         self._tell(f"{count} messages for topic {topic!r} are not kept: {error.text}")

@@ -4,7 +4,8 @@ A queue Q of msbq is the Sparrow queue Q on the topic Q, so whatever is publishe
 with the streams. What a client publishes is appended as it comes, without a wait for the disk; an ErrorMessage tells what could not be kept.
 Assertions are carried out one after the other with everything else of their connection.
 
-`Session` is a connection, `MsbqPort` has the queues that streams are registered for; what is handed out is in `msbq_routes.py`.
+`Session` is a connection, `MsbqPort` has the queues that streams are registered for; what is handed out is in `msbq_routes.py`, how it is sent in
+`msbq_outlet.py`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import Draining, InvalidArgument, NotFound, SparrowError
 from sparrow.broker.access.authz import ANONYMOUS
-from sparrow.frontends.publishing import Message
+from sparrow.frontends.publishing import Columns
 from sparrow.frontends.seeds.intake import Intake
-from sparrow.frontends.seeds.msbq_routes import PORT_UNTAKEN_BYTES, TYPE_HEADER, Handout, Route
+from sparrow.frontends.seeds.msbq_outlet import Outlet
+from sparrow.frontends.seeds.msbq_routes import PORT_UNTAKEN_BYTES, TYPE_HEADER, Route
 from sparrow.frontends.seeds.names import topic_of
 from sparrow.frontends.seeds.pump import Hold, Port, Pump
 from sparrow.frontends.seeds.topics import ensure_topic
@@ -46,14 +48,12 @@ CONSUMER: Final = "msbq"
 MAX_REGISTRATIONS: Final = 1_000
 """Of one connection."""
 MAX_TYPES: Final = 100
-MAX_PUBLISHERS: Final = 1_000
-WHOLE_FRAMES_BYTES: Final = 32 << 10
-"""The original's client takes what one read gives for a whole frame. So frames are written whole, and no more at once than a segment of TCP holds on the
-way through one machine."""
-UNREAD_ERRORS_BYTES: Final = 64 << 10
+UNREAD_BYTES: Final = 1 << 20
 SHARE_OF_DRAIN_FOR_SOCKETS: Final = 0.25
 
 Headers = tuple[tuple[str, bytes], ...]
+_Call = tuple[str, str, list[EndpointMessage]]
+"""Messages for a queue: its name as the client wrote it, its topic, and they."""
 
 
 def open_door(context: Context) -> MsbqPort:
@@ -67,7 +67,7 @@ class MsbqPort(Port):
     def __init__(self, context: Context) -> None:
         super().__init__(NAME, context, Session)
         self.untaken_bytes = 0
-        """Written, and not taken by sockets yet."""
+        """Handed out, and not taken by sockets yet."""
         self.waiting: set[Route] = set()
         """Those that wait for room."""
         self._made: set[str] = set()
@@ -185,10 +185,10 @@ class MsbqPort(Port):
             session.forget(route, stream)
             session.report(f"queue {route.name!r} ended: {error.text}", stream)
 
-    def took(self, size_bytes: int) -> None:
-        """Sockets took so much, or nobody will any more."""
-        self.untaken_bytes -= size_bytes
-        if self.untaken_bytes <= PORT_UNTAKEN_BYTES:
+    def waits(self, size_bytes: int) -> None:
+        """So much more waits for sockets, or less."""
+        self.untaken_bytes += size_bytes
+        if size_bytes < 0 and self.untaken_bytes <= PORT_UNTAKEN_BYTES:
             for route in list(self.waiting):
                 route.wake()
 
@@ -219,12 +219,7 @@ class Session(Pump):
         self._registered: set[tuple[Route, str]] = set()
         self._headers: dict[str, Headers] = {"": ()}
         """Type → the headers of its messages."""
-        self._publishers: dict[str, str] = {}
-        """Topic → the stream that published to it last: it is told what could not be kept."""
-        self._is_full = False
-        self._untaken: list[tuple[Handout, int]] = []
-        self._written_bytes = 0
-        self._watch = Watch(self)
+        self.outlet = Outlet(self)
 
     # ── what the peer says ────────────────────────────────────────────────────────────────────────
 
@@ -263,43 +258,49 @@ class Session(Pump):
         while todo and isinstance(message := todo[0], EndpointMessage):
             todo.popleft()
             routes.setdefault(message.route, []).append(message)
-        missing: list[tuple[str, list[EndpointMessage]]] = []
+        missing: list[_Call] = []
         for route, messages in routes.items():
             try:
                 topic = topic_of(route.encode(errors="replace"))
             except SparrowError as error:
-                self._not_published(route, messages, error)
+                self._told(route, messages[-1].stream, messages, error)
                 continue
             if self.port.context.broker.topics.find(topic) is None:
-                missing.append((topic, messages))
+                missing.append((route, topic, messages))
             else:
-                self._publish_to(topic, messages)
+                self._publish_to(route, topic, messages)
         if missing:
             self._take_time(partial(self._publish_to_new, missing))
 
-    async def _publish_to_new(self, calls: Sequence[tuple[str, list[EndpointMessage]]]) -> None:
-        for topic, messages in calls:
+    async def _publish_to_new(self, calls: Sequence[_Call]) -> None:
+        for route, topic, messages in calls:
             try:
                 await self.port.make_topic(topic)
             except SparrowError as error:
-                self._not_published(topic, messages, error)
+                self._told(route, messages[-1].stream, messages, error)
             else:
-                self._publish_to(topic, messages)
+                self._publish_to(route, topic, messages)
 
-    def _publish_to(self, topic: str, messages: Sequence[EndpointMessage]) -> None:
-        if len(self._publishers) > MAX_PUBLISHERS:
-            self._publishers.clear()
-        self._publishers[topic] = messages[-1].stream
-        headers = self._headers
-        calls = [
-            Message(message.body, None, headers.get(message.type) or self._headers_of(message.type))
-            for message in messages
-        ]
-        self._intake.publish(topic, calls, sum(len(message.body or b"") for message in messages))
+    def _publish_to(self, route: str, topic: str, messages: Sequence[EndpointMessage]) -> None:
+        values = [message.body for message in messages]
+        known = self._headers
+        headers = [known.get(message.type) or self._headers_of(message.type) for message in messages]
+        self._intake.publish(
+            topic,
+            Columns(values, None, headers if any(headers) else None),
+            sum(map(len, filter(None, values))),
+            partial(self._told, route, messages[-1].stream),
+        )
 
-    def _not_published(self, queue: str, messages: Sequence[EndpointMessage], error: SparrowError) -> None:
-        self._publishers[queue] = messages[-1].stream
-        self._not_kept(queue, len(messages), error)
+    def _told(self, route: str, stream: str, messages: Sequence[object], error: SparrowError | None) -> None:
+        """What became of messages; who published the last of them hears of it, if they could not be kept."""
+        if error is not None:
+            self.report(
+                f"{len(messages)} of the messages for queue {route!r} could not be kept: {error.text}", stream
+            )
+
+    def _not_kept(self, topic: str, count: int, error: SparrowError) -> None:
+        """`_told` was told, too."""
 
     def _headers_of(self, kind: str) -> Headers:
         if not kind:
@@ -308,12 +309,6 @@ class Session(Pump):
             self._headers.clear()
         headers = self._headers[kind] = ((TYPE_HEADER, kind.encode(errors="replace")),)
         return headers
-
-    def _not_kept(self, topic: str, count: int, error: SparrowError) -> None:
-        self.report(
-            f"{count} messages for queue {topic!r} are not kept: {error.text}",
-            self._publishers.get(topic, ""),
-        )
 
     def _take_time(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do this before anything that was said later."""
@@ -339,19 +334,15 @@ class Session(Pump):
     def _refuse(self, refusal: Refusal) -> None:
         self.report(refusal.error.text, refusal.stream)
         if refusal.is_last:
+            self.outlet.flush()
             self.refuse(refusal.error.text)
-            self._watch.begin()
 
     def report(self, text: str, stream: str) -> None:
-        """Tell the peer what went wrong. Who does not read that is not read from."""
-        if not self.is_open:
-            return
-        frame = error_frame(text, stream)
-        self._written_bytes += len(frame)
-        self.write(frame)
-        if self.transport is not None and self.transport.get_write_buffer_size() > UNREAD_ERRORS_BYTES:
+        """Tell the peer what went wrong. Who does not read what is sent is not told more, and not read from."""
+        if self.is_open and self.outlet.waiting_bytes <= UNREAD_BYTES:
+            self.outlet.push([error_frame(text, stream)])
+        elif self.is_open:
             self.hold(Hold.WRITE)
-            self._watch.begin()
 
     # ── registrations ─────────────────────────────────────────────────────────────────────────────
 
@@ -373,12 +364,9 @@ class Session(Pump):
         self._registered.discard((route, stream))
 
     def ended(self) -> None:
-        self._watch.end()
         self._todo.clear()
+        self.outlet.lost()
         registered, self._registered = self._registered, set()
-        for handout, size_bytes in self._take_untaken():
-            handout.lost()
-            self._took(handout, size_bytes)
         for route, stream in registered:
             self.port.unregister(self, route, stream)
 
@@ -386,117 +374,16 @@ class Session(Pump):
 
     @property
     def has_room(self) -> bool:
-        """Whether the socket took everything so far."""
-        return self.is_open and not self._is_full
-
-    @property
-    def untaken(self) -> Sequence[tuple[Handout, int]]:
-        """What the socket did not take yet."""
-        return self._untaken
-
-    @property
-    def taken_bytes(self) -> int:
-        """How much the socket took in all."""
-        unsent = self.transport.get_write_buffer_size() if self.transport is not None else 0
-        return self._written_bytes - unsent
-
-    def push(self, frames: Sequence[bytes], handout: Handout) -> None:
-        """Write these; the handout is told when the socket took them."""
-        size_bytes = sum(map(len, frames))
-        for chunk in chunks(frames):
-            self.write(chunk)
-        self._written_bytes += size_bytes
-        transport = self.transport
-        if transport is None or transport.is_closing():
-            handout.lost()
-        elif self._is_full:
-            self._untaken.append((handout, size_bytes))
-            self.port.untaken_bytes += size_bytes
-            handout.route.untaken_bytes += size_bytes
-            self._watch.begin()
-        else:
-            handout.taken()
+        """Whether the peer took everything so far."""
+        return self.is_open and self.outlet.has_room
 
     def pause_writing(self) -> None:
-        self._is_full = True
+        self.outlet.paused()
 
     def resume_writing(self) -> None:
-        self._is_full = False
-        self._watch.end()
-        for handout, size_bytes in self._take_untaken():
-            handout.taken()
-            self._took(handout, size_bytes)
+        self.outlet.resumed()
+
+    def writable(self) -> None:
         self.unhold(Hold.WRITE)
         for route, _ in self._registered:
             route.wake()
-
-    def _take_untaken(self) -> list[tuple[Handout, int]]:
-        untaken, self._untaken = self._untaken, []
-        return untaken
-
-    def _took(self, handout: Handout, size_bytes: int) -> None:
-        handout.route.untaken_bytes -= size_bytes
-        handout.route.wake()
-        self.port.took(size_bytes)
-
-
-class Watch:
-    """Of a connection whose socket is full: leases go on as long as the peer takes something; if it takes nothing for too long, the connection ends."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._timer: asyncio.TimerHandle | None = None
-        self._taken_bytes = 0
-        self._progress_s = 0.0
-
-    def begin(self) -> None:
-        """The socket is full."""
-        if self._timer is None:
-            self._taken_bytes = self._session.taken_bytes
-            self._progress_s = self._session.port.loop.time()
-            self._again()
-
-    def end(self) -> None:
-        """It is not, or it is closed."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    @property
-    def _limit_s(self) -> float:
-        return self._session.port.context.settings.stall_timeout_ms / 1000
-
-    def _again(self) -> None:
-        leases_s = [handout.route.lease_s / 3 for handout, _ in self._session.untaken]
-        self._timer = self._session.port.loop.call_later(min(self._limit_s / 4, *leases_s, 1.0), self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        session, now_s = self._session, self._session.port.loop.time()
-        if session.taken_bytes > self._taken_bytes:
-            self._taken_bytes, self._progress_s = session.taken_bytes, now_s
-        elif now_s - self._progress_s >= self._limit_s:
-            session.port.context.logger.warning(
-                "msbq: the connection of %s ends: it took nothing of what was sent to it for %g s",
-                session.peer,
-                self._limit_s,
-            )
-            session.abort()
-            return
-        for handout, _ in session.untaken:
-            if now_s - handout.leased_s >= handout.route.lease_s / 3:
-                handout.route.prolong(handout)
-        self._again()
-
-
-def chunks(frames: Sequence[bytes]) -> list[bytes]:
-    """The frames in order, small ones together."""
-    written: list[bytes] = []
-    start = size_bytes = 0
-    for index, frame in enumerate(frames):
-        if size_bytes and size_bytes + len(frame) > WHOLE_FRAMES_BYTES:
-            written.append(b"".join(frames[start:index]))
-            start, size_bytes = index, 0
-        size_bytes += len(frame)
-    written.append(b"".join(frames[start:]))
-    return written

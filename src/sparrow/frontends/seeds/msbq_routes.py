@@ -125,6 +125,13 @@ class Route:
         self.members.pop((session, stream), None)
         self.wake()
 
+    def waits(self, size_bytes: int) -> None:
+        """So much more waits for sockets, or less."""
+        self.untaken_bytes += size_bytes
+        self.port.waits(size_bytes)
+        if size_bytes < 0:
+            self.wake()
+
     def wake(self) -> None:
         """Look again whether there is room."""
         self._changed.set()
@@ -190,7 +197,7 @@ class Route:
             share = records[index::count]
             member = members[(self._turn + index) % count]
             frames = [member.frames.frame(*self._parts(record)) for record in share]
-            member.session.push(frames, Handout(self, _places(share), 1, leased_s))
+            member.session.outlet.push(frames, Handout(self, _places(share), 1, leased_s))
         self._turn += len(records)
 
     async def _to_all(self, records: Sequence[Record], leased_s: float) -> None:
@@ -201,7 +208,7 @@ class Route:
         parts = [self._parts(record) for record in records]
         handout = Handout(self, _places(records), len(members), leased_s)
         for member in members:
-            member.session.push([member.frames.frame(*part) for part in parts], handout)
+            member.session.outlet.push([member.frames.frame(*part) for part in parts], handout)
             await self._until(self._port_has_room)
 
     def _parts(self, record: Record) -> tuple[bytes, bytes]:

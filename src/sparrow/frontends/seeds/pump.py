@@ -30,7 +30,8 @@ LAST_WORDS_S: Final = 0.5
 """How long a peer has to read why its connection ends."""
 SHARE_OF_DRAIN_FOR_WORK: Final = 0.75
 """Of the time to drain: how long what was taken may take to become durable."""
-_NO_LINGER: Final = struct.pack("ii", 1, 0)
+NO_LINGER: Final = struct.pack("ii", 1, 0)
+"""A socket with this option is reset when it is closed."""
 
 
 class Hold:
@@ -95,7 +96,7 @@ class Pump(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        self.peer = _name_of(transport.get_extra_info("peername"))
+        self.peer = name_of(transport.get_extra_info("peername"))
         if not self.port.admit(self):
             self._is_ending = True
             self.transport.abort()
@@ -232,7 +233,7 @@ class Pump(asyncio.Protocol):
         learns that what it sent is not kept."""
         sock = None if self.transport is None else self.transport.get_extra_info("socket")
         if sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
         self.abort()
 
     # ── memory ────────────────────────────────────────────────────────────────────────────────────
@@ -388,5 +389,6 @@ def too_long(what: str, size_bytes: int, limit_bytes: int) -> BadFrame:
     return BadFrame(f"{what} of {size_bytes} bytes was announced; at most {limit_bytes} are taken")
 
 
-def _name_of(peername: object) -> str:
+def name_of(peername: object) -> str:
+    """An address as the log has it."""
     return f"{peername[0]}:{peername[1]}" if isinstance(peername, tuple) else "?"

@@ -9,6 +9,7 @@ syncbrok             {"id": …, "content": base64 of the value}, as Syncbrok se
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64encode
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
 from sparrow.broker.webhooks import endpoint as settings
-from sparrow.frontends.record_json import encode, members_of_record
+from sparrow.frontends.record_json import encode, json_headers, members_of_record
 
 if TYPE_CHECKING:
     from sparrow.records.record import Record
@@ -26,8 +27,11 @@ OCTETS: Final = "application/octet-stream"
 MAX_HEADERS: Final = 64
 MAX_HEADER_BYTES: Final = 6 << 10
 """What the headers of a record may take of a request; servers take 8 KiB in all, or little more."""
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
-_MEDIA_TYPE: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}/[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}([ ;][ -~]{0,160})?")
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]{1,128}")
+"""Names that HTTP carries, in whose letters nothing is lost: it knows no case."""
+_MEDIA_TYPE: Final = re.compile(
+    rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}/[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}([ ;][ -~]{0,160})?"
+)
 _PRINTABLE: Final = re.compile(rb"[!-~]([ -~]{0,2000}[!-~])?")
 _TRACES: Final = ("traceparent", "tracestate")
 """W3C Trace Context: a trace goes on at the endpoint."""
@@ -97,6 +101,8 @@ def _raw(delivery: Delivery) -> Payload:
     ]
     if delivery.subscriber:
         headers.append(("sparrow-subscriber", header_text(delivery.subscriber)))
+    if record.value is None:
+        headers.append(("sparrow-null", "true"))
     room = MAX_HEADER_BYTES
     if record.key is not None:
         room -= _put_key(headers, record.key)
@@ -108,7 +114,7 @@ def _raw(delivery: Delivery) -> Payload:
 
 def _put_key(headers: HttpHeaders, key: bytes) -> int:
     """Add the key if it is not too long; returns what it takes."""
-    if _PRINTABLE.fullmatch(key):
+    if not key or _PRINTABLE.fullmatch(key):
         headers.append(("sparrow-key", key.decode()))
     elif len(key) <= MAX_HEADER_BYTES // 2:
         headers.append(("sparrow-key-base64", b64encode(key).decode()))
@@ -118,25 +124,24 @@ def _put_key(headers: HttpHeaders, key: bytes) -> int:
 
 
 def _put_headers(headers: HttpHeaders, record: Record, room: int) -> None:
-    """Add the record's headers, as far as HTTP can carry them; how many it cannot is said."""
-    omitted = 0
-    for number, (name, value) in enumerate(record.headers):
-        pair = _http_header(name, value or b"")
-        room -= len(pair[0]) + len(pair[1]) if pair else 0
-        if pair is None or room < 0 or number >= MAX_HEADERS:
-            omitted += 1
-        else:
-            headers.append(pair)
-    if omitted:
-        headers.append(("sparrow-headers-omitted", str(omitted)))
+    """Add the record's headers: each by itself, or all as JSON where HTTP would lose something; how many are left out is said."""
+    if all(_is_plain(name, value) for name, value in record.headers):
+        pairs = [(f"sparrow-header-{name}", (value or b"").decode()) for name, value in record.headers]
+    else:
+        pairs = [("sparrow-headers", json.dumps(json_headers(record.headers)))]
+    size = sum(len(name) + len(value) for name, value in pairs)
+    if size <= room and len(pairs) <= MAX_HEADERS:
+        headers += pairs
+    else:
+        headers.append(("sparrow-headers-omitted", str(len(record.headers))))
 
 
-def _http_header(name: str, value: bytes) -> tuple[str, str] | None:
-    if not _TOKEN.fullmatch(name):
-        return None
-    if not value or _PRINTABLE.fullmatch(value):
-        return f"sparrow-header-{name}", value.decode()
-    return f"sparrow-header-base64-{name}", b64encode(value).decode()
+def _is_plain(name: str, value: bytes | None) -> bool:
+    return (
+        value is not None
+        and bool(_TOKEN.fullmatch(name))
+        and (not value or bool(_PRINTABLE.fullmatch(value)))
+    )
 
 
 # ── json, syncbrok ────────────────────────────────────────────────────────────────────────────────

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrow.base.errors import InvalidConfig, NotAuthorized, SparrowError
+from sparrow.base.errors import InvalidConfig, NotAuthorized, SparrowError, Unavailable
 from sparrow.broker.webhooks.addresses import Addresses
 from sparrow.broker.webhooks.description import PAUSED, REFUSED, WAITING
+from sparrow.frontends.webhook.memory import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +61,7 @@ class WebhookFrontend:
         self._settings = settings
         self._resolver = resolver
         self._addresses = Addresses(settings.allow)
+        self.memory = Memory()
         self._runners: dict[Key, _Runner] = {}
         self._poster: asyncio.Task[Any] | None = None
         self._unwatch: Callable[[], None] = lambda: None
@@ -108,7 +110,12 @@ class WebhookFrontend:
         return poster
 
     async def _load(self) -> Any:
-        module = await asyncio.to_thread(importlib.import_module, "sparrow.frontends.webhook.poster")
+        try:
+            module = await asyncio.to_thread(importlib.import_module, "sparrow.frontends.webhook.poster")
+        except ImportError as error:
+            raise InvalidConfig(
+                f"webhooks need a package that is not installed ({error}): install sparrow-broker[server]"
+            ) from None
         tls = await asyncio.to_thread(module.tls_context, self._settings.ca_path)
         return module.Poster(
             self._addresses,
@@ -197,8 +204,11 @@ class _Runner:
             statistics.state, statistics.last_error = REFUSED, refusal.text
             await self._wait(_AGAIN_S)
         except SparrowError as error:
+            is_news = error.text != statistics.last_error
             statistics.state, statistics.last_error = WAITING, error.text
-            level = logging.ERROR if isinstance(error, InvalidConfig) else logging.DEBUG
+            level = (
+                logging.ERROR if is_news and isinstance(error, InvalidConfig | Unavailable) else logging.DEBUG
+            )
             _LOG.log(level, "webhook %s of queue %r waits: %s", endpoint.name, endpoint.queue, error.text)
             await self._wait(_AGAIN_S)
 
@@ -215,6 +225,7 @@ class _Runner:
             endpoint,
             self._door.broker,
             poster,
+            memory=self._door.memory,
             statistics=self._door.broker.webhooks.registry.statistics(self._key),
             gone=partial(self._gone, endpoint),
         )

@@ -13,12 +13,13 @@ This module imports aiohttp: it is itself imported when there is something to de
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 import ssl
 from contextvars import ContextVar
 from functools import partial
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urljoin
 
 import aiohttp
@@ -42,6 +43,18 @@ _REDIRECTS: Final = range(300, 400)
 _KEEP_ALIVE_S: Final = 30.0
 _CONNECT_SHARE: Final = 0.5
 """Of the time for an attempt, what making the connection may take."""
+_RESERVED_SHARE: Final = 0.1
+"""A body is read until so much of the time is left."""
+_LARGE_BYTES: Final = 1 << 20
+"""From here on a body is written in pieces, so that the loop does other things between them."""
+
+
+class _Attempt(NamedTuple):
+    """How long it may take, until when (loop time) that is, and whether it may go to private addresses."""
+
+    timeout_s: float
+    until_s: float
+    is_trusted: bool
 
 
 class _Target:
@@ -50,6 +63,7 @@ class _Target:
     def __init__(self, host: str) -> None:
         self.host = host
         self.refusal: str | None = None
+        self.is_connected_anew = False
 
 
 _target: ContextVar[_Target] = ContextVar("target")
@@ -97,16 +111,10 @@ class Poster:
             own: headers for this URL's origin alone.
         """
         async with self._turns:
+            attempt = _Attempt(timeout_s, asyncio.get_running_loop().time() + timeout_s, is_trusted)
             try:
-                async with asyncio.timeout(timeout_s):
-                    return await self._follow(
-                        URL(url, encoded=True),
-                        headers,
-                        body,
-                        own=own,
-                        timeout_s=timeout_s,
-                        is_trusted=is_trusted,
-                    )
+                async with asyncio.timeout_at(attempt.until_s):
+                    return await self._follow(URL(url, encoded=True), headers, body, own, attempt)
             except TimeoutError:
                 return Outcome(text=f"no answer within {timeout_s:g} s")
 
@@ -116,20 +124,14 @@ class Poster:
             await session.close()
 
     async def _follow(
-        self,
-        url: URL,
-        headers: HttpHeaders,
-        body: bytes,
-        *,
-        own: HttpHeaders,
-        timeout_s: float,
-        is_trusted: bool,
+        self, url: URL, headers: HttpHeaders, body: bytes, own: HttpHeaders, attempt: _Attempt
     ) -> Answer | Outcome:
         first = url
         for _ in range(MAX_REDIRECTS + 1):
             is_home = url.origin() == first.origin()
             sent = [*headers, *own] if is_home else headers
-            answer = await self._post(url, sent, body, timeout_s=timeout_s, is_trusted=is_trusted and is_home)
+            trusting = attempt._replace(is_trusted=attempt.is_trusted and is_home)
+            answer = await self._post(url, sent, body, trusting)
             if isinstance(answer, Outcome) or answer.status not in _REDIRECTS:
                 return answer
             target = answer.location
@@ -143,33 +145,48 @@ class Poster:
             url = following
         return Outcome(text=f"more than {MAX_REDIRECTS} redirects")
 
-    async def _post(
-        self, url: URL, headers: HttpHeaders, body: bytes, *, timeout_s: float, is_trusted: bool
-    ) -> Answer | Outcome:
+    async def _post(self, url: URL, headers: HttpHeaders, body: bytes, attempt: _Attempt) -> Answer | Outcome:
+        """One request, or two: a kept connection that its endpoint closed at that very moment says nothing of the endpoint."""
         target = _Target(url.host or "")
         token = _target.set(target)
         try:
-            async with self._session(is_trusted=is_trusted).post(
+            while True:
+                target.is_connected_anew = False
+                answer = await self._request(url, headers, body, attempt)
+                if answer is not None:
+                    return answer
+                if target.is_connected_anew:
+                    return Outcome(text="the endpoint closed the connection without an answer")
+        finally:
+            _target.reset(token)
+
+    async def _request(
+        self, url: URL, headers: HttpHeaders, body: bytes, attempt: _Attempt
+    ) -> Answer | Outcome | None:
+        """One request; None: the connection was closed, or broke, before an answer began."""
+        data = body if len(body) < _LARGE_BYTES else io.BytesIO(body)
+        try:
+            async with self._session(is_trusted=attempt.is_trusted).post(
                 url,
-                data=body,
+                data=data,
                 headers=headers,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=None, connect=timeout_s * _CONNECT_SHARE),
+                timeout=aiohttp.ClientTimeout(total=None, connect=attempt.timeout_s * _CONNECT_SHARE),
             ) as response:
                 return Answer(
                     response.status,
-                    await _beginning(response),
+                    await _beginning(response, attempt),
                     response.headers.get("Retry-After", ""),
                     response.headers.get("Location", ""),
                 )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            return Outcome(text=target.refusal or f"cannot connect: {_words(error)}", was_reached=False)
-        except (aiohttp.ClientError, ValueError) as error:
+            return Outcome(
+                text=_target.get().refusal or f"cannot connect: {_words(error)}", was_reached=False
+            )
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            return None
+        except (aiohttp.ClientError, ValueError, OSError) as error:
             return Outcome(text=f"no answer that can be read: {_words(error)}")
-        except OSError as error:
-            return Outcome(text=f"the connection was lost: {_words(error)}")
-        finally:
-            _target.reset(token)
 
     def _session(self, *, is_trusted: bool) -> aiohttp.ClientSession:
         if is_trusted not in self._sessions:
@@ -198,6 +215,7 @@ class Poster:
         if refusal is not None:
             target.refusal = refusal
             raise RefusedAddress(refusal)
+        target.is_connected_anew = True
         made = socket.socket(family=family, type=kind, proto=protocol)
         if family in (socket.AF_INET, socket.AF_INET6):
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -217,16 +235,21 @@ def _next(url: URL, location: str) -> URL | Outcome:
     return target
 
 
-async def _beginning(response: aiohttp.ClientResponse) -> bytes:
-    """The first bytes of the body. If that is not all of it, the connection is not used again."""
+async def _beginning(response: aiohttp.ClientResponse, attempt: _Attempt) -> bytes:
+    """The first bytes of the body. None of one that breaks off or has no end in time: the status has been said all the same.
+
+    If it is not all of it, the connection is not used again.
+    """
     parts: list[bytes] = []
     room = MAX_BODY_BYTES
-    while room > 0:
-        part = await response.content.read(room)
-        if not part:
-            break
-        parts.append(part)
-        room -= len(part)
+    try:
+        async with asyncio.timeout_at(attempt.until_s - attempt.timeout_s * _RESERVED_SHARE):
+            while room > 0 and (part := await response.content.read(room)):
+                parts.append(part)
+                room -= len(part)
+    except (aiohttp.ClientError, TimeoutError):
+        response.close()
+        return b""
     if not response.content.at_eof():
         response.close()
     return b"".join(parts)

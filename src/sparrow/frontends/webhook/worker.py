@@ -18,6 +18,7 @@ import logging
 import random
 from collections import deque
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrow.base.errors import BadInput, SparrowError
@@ -27,6 +28,7 @@ from sparrow.frontends.leased_records import Handed, read_leased
 from sparrow.frontends.webhook.answers import Answer, Outcome, judge
 from sparrow.frontends.webhook.formats import Delivery, HttpHeaders, render
 from sparrow.frontends.webhook.gate import Gate
+from sparrow.frontends.webhook.memory import OF_ENDPOINT_BYTES, Memory, size_of
 from sparrow.frontends.webhook.settling import Settler
 from sparrow.frontends.webhook.signing import Signer, id_of
 
@@ -53,6 +55,7 @@ _RATE_AHEAD_S: Final = 0.1
 _EXTENSIONS: Final = 3
 """So often in the time of a lease it is extended."""
 _MEAN_SHARE: Final = 0.1
+_LONGEST_NAME: Final = 150
 
 
 class Poster(Protocol):
@@ -78,6 +81,7 @@ class _Item:
 
     handed: Handed
     leased_until_s: float
+    size_bytes: int
     is_probe: bool = False
 
     def settlement(self, verb: Verb, delay_ms: int = -1, text: str = "") -> Settlement:
@@ -94,6 +98,11 @@ class _Item:
         )
 
 
+def _consumer_id(name: str) -> str:
+    """The same at each start, so that what the last consumer of this name had is found again. Ids are shorter than names may be."""
+    return f"webhook/{name if len(name) <= _LONGEST_NAME else sha256(name.encode()).hexdigest()}"
+
+
 class Worker:
     """One life of an endpoint: from when its consumer is opened to when the definition changes. Loop thread only.
 
@@ -107,6 +116,7 @@ class Worker:
         broker: Broker,
         poster: Poster,
         *,
+        memory: Memory,
         statistics: EndpointStatistics,
         gone: Callable[[str], None],
     ) -> None:
@@ -115,6 +125,8 @@ class Worker:
         self._broker = broker
         self._clock: Clock = broker.clock
         self._poster = poster
+        self._memory = memory
+        self._held_bytes = 0
         self._statistics = statistics
         self._gone = gone
         self._signer = Signer(endpoint.secrets)
@@ -164,7 +176,7 @@ class Worker:
         subscriber = self.endpoint.name if queue.definition.policy.subscribers else ""
         return await self._broker.queues.open_consumer(
             self.endpoint.queue,
-            consumer_id=f"webhook/{self.endpoint.name}",
+            consumer_id=_consumer_id(self.endpoint.name),
             client_name="webhook",
             subscriber=subscriber,
             principal=self.endpoint.owner,
@@ -213,16 +225,20 @@ class Worker:
         if wanted <= 0:
             await self._wait_for_room(self._gate.wait_s(now_s))
             return
-        leased = await self._consumer.lease(wanted, max_bytes=LEASE_BYTES, wait_ms=LEASE_WAIT_MS)
+        leased = await self._consumer.lease(
+            wanted, max_bytes=LEASE_BYTES, wait_ms=LEASE_WAIT_MS, memory=self._memory
+        )
         for each in leased:
             await self._take(each)
         self._start()
 
     def _wanted(self, now_s: float) -> int:
         """How many records to lease now."""
-        if self._is_over:
+        if self._is_over or (self._held_bytes and not self._has_memory()):
             return 0
         gate, in_flight = self._gate, len(self._under_way)
+        if not self._has_memory():
+            return min(1, gate.room(now_s, in_flight))
         if gate.breaker.is_open or gate.shut_s(now_s) > 0:
             return 0 if self._in_hand else min(1, gate.room(now_s, in_flight))
         limit = gate.limit
@@ -232,6 +248,9 @@ class Worker:
             soon = gate.room(now_s, in_flight) + int(self._settings.rate * _RATE_AHEAD_S)
             wanted = min(wanted, soon - len(self._in_hand))
         return wanted
+
+    def _has_memory(self) -> bool:
+        return self._held_bytes < OF_ENDPOINT_BYTES and self._memory.room_bytes > 0
 
     async def _wait_for_room(self, seconds: float) -> None:
         """Until something ended or (where time alone opens the gate) so long."""
@@ -266,7 +285,15 @@ class Worker:
             self._settler.add(
                 Settlement(Verb.ACK, leased.topic, leased.partition, first, last, delivery=count)
             )
-        self._in_hand.extend(_Item(handed, until_s) for handed in found.records)
+        for handed in found.records:
+            size_bytes = size_of(handed.record)
+            self._hold(size_bytes)
+            self._in_hand.append(_Item(handed, until_s, size_bytes))
+
+    def _hold(self, size_bytes: int) -> None:
+        """So much more (or less) is in hand or under way."""
+        self._held_bytes += size_bytes
+        self._memory.hold(size_bytes)
 
     async def _keep_leases(self) -> None:
         """Extend what is in hand and under way before its lease ends."""
@@ -288,6 +315,7 @@ class Worker:
         for item in self._in_hand:
             self._settler.add(item.settlement(Verb.RETURN))
             self._statistics.returned += 1
+            self._hold(-item.size_bytes)
         self._in_hand.clear()
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────
@@ -350,10 +378,15 @@ class Worker:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         item = self._under_way.pop(task)
+        self._hold(-item.size_bytes)
         self._statistics.in_flight = len(self._under_way)
         if task.cancelled() and self._settler is not None:
             self._settler.add(item.settlement(Verb.RETURN))
             self._statistics.returned += 1
+        elif (
+            not task.cancelled() and task.exception() is not None
+        ):  # a bug; the record comes again when its lease ends
+            _LOG.error("a delivery of queue %r failed", self.endpoint.queue, exc_info=task.exception())
         self._changed()
 
     def _measured(self, seconds: float) -> None:
@@ -393,6 +426,7 @@ class Worker:
             self._gate.hold(now_s, outcome.retry_after_s)
         statistics.consecutive_failures = self._gate.breaker.failures
         self._settler.add(self._verdict(item, outcome))
+        self._show_state()
         if outcome.is_gone:
             self._is_over = True
             self._gone(outcome.text)
@@ -419,6 +453,7 @@ class Worker:
         statistics.consecutive_failures = 0
         statistics.last_success_ms = self._clock.wall_ms()
         if self._gate.succeeded():
+            self._show_state()
             _LOG.info("webhook %s of queue %r accepts again", self.endpoint.name, self.endpoint.queue)
 
     def _failed(self, text: str) -> None:

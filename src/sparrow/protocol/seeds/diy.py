@@ -16,7 +16,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sparrow.base.errors import BadFrame, FrameTooLarge, ProtocolError
+from sparrow.base.errors import BadFrame, FrameTooLarge
+from sparrow.protocol.seeds.equal_frames import count_equal
 from sparrow.protocol.seeds.leftover import Leftover
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ GOODBYE_TEXT: Final = b"Goodbye from server"
 MAX_NAME_BYTES: Final = 255
 """Of a topic and of a key: their lengths have one byte."""
 
+MIN_EQUAL: Final = 8
+"""So many equal frames are worth a format of their own."""
 _HEAD: Final = struct.Struct(">IBq")
 _COUNTED: Final = 9
 """Type and timestamp: what `length` counts besides the payload."""
@@ -37,15 +40,14 @@ _NOT_COUNTED: Final = 2
 """The lengths of topic and key."""
 _LENGTH_BYTES: Final = 4
 
-Item = tuple[bytes, bytes, int]
-"""Key, data, and timestamp in ns."""
-
 
 class Publish(NamedTuple):
-    """Messages for one topic, one after the other."""
+    """Messages for one topic, one after the other, as columns: keys, data, and timestamps in ns."""
 
     topic: bytes
-    items: list[Item]
+    keys: list[bytes]
+    values: list[bytes]
+    timestamps_ns: list[int]
 
 
 class Consume(NamedTuple):
@@ -99,45 +101,56 @@ class Decoder:
         Raises:
             BadFrame, FrameTooLarge: after the events before it; nothing can be made of what follows.
         """
-        run: Publish | None = None
-        try:
-            for kind, start, end, timestamp_ns in self._frames():
-                if kind == PUBLISH:
-                    topic, key, data = _fields(self._data, start, end)
-                    if run is None or run.topic != topic:
-                        if run is not None:
-                            yield run
-                        run = Publish(topic, [])
-                    run.items.append((key, data, timestamp_ns))
-                    continue
-                if run is not None:
-                    yield run
-                    run = None
-                event = _maybe_event(kind, self._data, start, end, timestamp_ns)
-                if event is not None:
-                    yield event
-        except ProtocolError:
-            if run is not None:
-                yield run
-            raise
-        if run is not None:
-            yield run
-
-    def _frames(self) -> Iterator[tuple[int, int, int, int]]:
-        """Type, where the payload begins and ends, and the timestamp, of each whole frame."""
-        data = self._data
-        position, end, wanted = 0, len(data), _HEAD.size
+        data, self._data = self._data, b""
+        position, end = 0, len(data)
         while end - position >= _HEAD.size:
             length, kind, timestamp_ns = _HEAD.unpack_from(data, position)
-            wanted = self._size_of(length, kind)
-            if position + wanted > end:
-                break
-            yield kind, position + _HEAD.size, position + wanted, timestamp_ns
-            position += wanted
-            wanted = _HEAD.size
+            size = self._size_of(length, kind)
+            if position + size > end:
+                self._leftover.keep(data, position, size)
+                return
+            if kind == PUBLISH:
+                run, position = self._run(data, position)
+                yield run
+                continue
+            event = _maybe_event(kind, data, position + _HEAD.size, position + size, timestamp_ns)
+            position += size
+            if event is not None:
+                yield event
         if position < end:
-            self._leftover.keep(data, position, wanted)
-        self._data = b""
+            self._leftover.keep(data, position, _HEAD.size)
+
+    def _run(self, data: bytes, position: int) -> tuple[Publish, int]:
+        """The publish frames from here on that are for one topic, and where they end; the first is whole. This is what has to be fast: a frame
+        that is not like the others ends the run, and is looked at by `events`."""
+        size = self._size_of(*_HEAD.unpack_from(data, position)[:2])
+        topic, key, _ = _fields(data, position + _HEAD.size, position + size)
+        named = bytes((len(topic),)) + topic
+        run = Publish(topic, [], [], [])
+        position = _equal_frames(run, data, position, (size, len(named), len(key)))
+        add_key, add_value, add_time = run.keys.append, run.values.append, run.timestamps_ns.append
+        unpack, startswith, end, most = _HEAD.unpack_from, data.startswith, len(data), self._max_length
+        key_place = _HEAD.size + len(named)
+        extra = _LENGTH_BYTES + _NOT_COUNTED
+        while end - position > key_place:
+            length, kind, timestamp_ns = unpack(data, position)
+            after = position + length + extra
+            if (
+                kind != PUBLISH
+                or after > end
+                or length > most
+                or not startswith(named, position + _HEAD.size)
+            ):
+                break
+            key_at = position + key_place
+            value_at = key_at + 1 + data[key_at]
+            if value_at > after:
+                break
+            add_key(data[key_at + 1 : value_at])
+            add_value(data[value_at:after])
+            add_time(timestamp_ns)
+            position = after
+        return run, position
 
     def _size_of(self, length: int, kind: int) -> int:
         """How many bytes the frame takes."""
@@ -148,6 +161,28 @@ class Decoder:
                 f"a frame of type {kind} of {length} bytes was announced; at most {self._max_length} are taken"
             )
         return _LENGTH_BYTES + length + (_NOT_COUNTED if kind in (PUBLISH, CONSUME) else 0)
+
+
+def _equal_frames(run: Publish, data: bytes, position: int, shape: tuple[int, int, int]) -> int:
+    """Add the frames from here on that differ from the first in time and content alone; returns where they end.
+
+    Args:
+        shape: the size of the first, and of its topic (with its length) and key.
+    """
+    size, named_bytes, key_bytes = shape
+    names = range(_HEAD.size, _HEAD.size + named_bytes + 1)  # the topic, and the length of the key
+    count = count_equal(data, position, size, (3, 2, 1, 0, 4, *names))
+    if count < MIN_EQUAL:
+        return position
+    frame = struct.Struct(
+        f">5xq{named_bytes + 1}x{key_bytes}s{size - _HEAD.size - named_bytes - 1 - key_bytes}s"
+    )
+    end = position + count * size
+    times, keys, values = zip(*frame.iter_unpack(memoryview(data)[position:end]), strict=True)
+    run.timestamps_ns.extend(times)
+    run.keys.extend(keys)
+    run.values.extend(values)
+    return end
 
 
 def _fields(data: bytes, start: int, end: int) -> tuple[bytes, bytes, bytes]:

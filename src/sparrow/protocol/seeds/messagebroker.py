@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from sparrow.protocol.seeds.equal_frames import count_equal
 from sparrow.protocol.seeds.leftover import Leftover
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ MAX_NAMES_BYTES: Final = 1 << 20
 """Of the JSON array of topics."""
 MAX_NAME_BYTES: Final = 0xFFFF
 """Of a topic: what the length in a delivery can say."""
+MAX_UNKNOWN_ACTIONS: Final = 16
+"""In a row."""
+MIN_EQUAL: Final = 8
+"""So many equal messages are worth a format of their own."""
 
 _U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
@@ -122,6 +127,7 @@ class Decoder:
         self._data = b""
         self._events: list[Event] = []
         self._skip_bytes = 0
+        self._unknown_actions = 0
         self._wanted = 0
         self._topics: list[str] | None = None
         """Of a subscription whose start is still to come; None: they were wrong."""
@@ -193,12 +199,19 @@ class Decoder:
         elif action in (Action.ACK, Action.NACK):
             self._events.append(Answer(action == Action.ACK))
         else:
-            self._events.append(
-                Wrong(
-                    f"unknown action {action}: a subscriber sends 1 (subscribe), 2 (unsubscribe), 4 (ack) or 5 (nack)"
-                )
-            )
+            return self._unknown(data, position, action)
+        self._unknown_actions = 0
         return position + 2
+
+    def _unknown(self, data: bytes, position: int, action: int) -> int:
+        """Told, a few times: who sends many of them speaks of something else."""
+        self._unknown_actions += 1
+        is_end = self._unknown_actions >= MAX_UNKNOWN_ACTIONS
+        text = (
+            f"unknown action {action}: a subscriber sends 1 (subscribe), 2 (unsubscribe), 4 (ack) or 5 (nack)"
+        )
+        self._events.append(Wrong(text, is_end))
+        return len(data) if is_end else position + 2
 
     def _names_to_subscribe(self, data: bytes, position: int) -> int:
         after, self._topics = self._names(data, position)
@@ -279,6 +292,9 @@ class Decoder:
             if run is None or run.topic != name:
                 run = Publish(name, [])
                 self._events.append(run)
+                position = _equal_messages(run, data, position, name_end + 4 - position, size)
+                if position >= after:
+                    continue
             run.values.append(data[name_end + 4 : after])
             position = after
         if position > start:
@@ -315,6 +331,19 @@ class Decoder:
         )
         self._skip_bytes = size
         return position
+
+
+def _equal_messages(run: Publish, data: bytes, position: int, head_bytes: int, size_bytes: int) -> int:
+    """Add the messages from here on that differ from the first in content alone; returns where they end."""
+    stride = head_bytes + size_bytes
+    # What differs first is looked at first: the length of the data.
+    count = count_equal(data, position, stride, range(head_bytes - 1, -1, -1))
+    if count < MIN_EQUAL:
+        return position
+    end = position + count * stride
+    message = struct.Struct(f"{head_bytes}x{size_bytes}s")
+    run.values.extend(value for (value,) in message.iter_unpack(memoryview(data)[position:end]))
+    return end
 
 
 def _topics(data: bytes) -> list[str]:

@@ -94,12 +94,12 @@ class Server:
 
     def receive_data(self, data: bytes) -> None:
         """More bytes."""
-        if not self._is_over and self._http.their_state not in (h11.CLOSED, h11.ERROR):
+        if data and not self._is_over and self._http.their_state not in (h11.CLOSED, h11.ERROR):
             self._http.receive_data(data)
 
     def next_event(self) -> Event | None:
         """What is to be answered next; None: more bytes are needed."""
-        if self._is_over:
+        if self.must_close:
             return None
         try:
             return self._next()
@@ -112,6 +112,8 @@ class Server:
             event = self._http.next_event()
             if isinstance(event, h11.Request):
                 self._request, self._is_head, self._pieces = event, event.method == b"HEAD", 0
+                if event.method == b"CONNECT":
+                    return self._refuse(405, "this is no proxy")
                 if self._announced_bytes > self._max_body_bytes:
                     return self._too_large()
                 self._continue()

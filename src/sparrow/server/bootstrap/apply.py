@@ -138,7 +138,7 @@ def _warn(queue: str, text: str) -> None:
 async def _apply_endpoint(broker: Broker, queue: str, declared: EndpointDeclaration) -> None:
     before = broker.webhooks.registry.find(queue, declared.name)
     settings = dict(declared.settings)
-    if declared.secrets:
+    if declared.secrets is not None:
         settings["secrets"] = list(declared.secrets)
     try:
         await broker.webhooks.put(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.faults import by_line
+from sparrow.broker.queues.policy import QueuePolicy
 from sparrow.server.bootstrap.places import Places
-from sparrow.server.config import ServerConfig, config_file_of, kafka_listeners, load, seed_ports
+from sparrow.server.config import SEED_PORTS, ServerConfig, config_file_of, kafka_listeners, load, seed_ports
 from sparrow.server.listeners import OFF
 
 if TYPE_CHECKING:
@@ -78,14 +79,17 @@ def _judge_ports(config: ServerConfig, places: Places) -> Iterator[str]:
     ]
     doors += [("http.port", "http_port", config.http_host, config.http_port)]
     doors += [
-        (f"seed {n!r}", "seeds_host", config.seeds_host, port) for n, port in seed_ports(config).items()
+        (f"seed {name!r}", SEED_PORTS[name][0], config.seeds_host, port)
+        for name, port in seed_ports(config).items()
     ]
-    taken: dict[tuple[str, int], str] = {}
+    taken: dict[tuple[str, int], tuple[str, str]] = {}
     for name, option_name, host, port in doors:
         address = ("127.0.0.1" if host == "localhost" else host, port)
         if port not in (0, OFF) and address in taken:
-            yield f"{places.of(option_name)}: {name} and {taken[address]} would listen on one port, {host}:{port}"
-        taken[address] = name
+            other, other_option = taken[address]
+            place = places.of(option_name, other_option, "kafka_listeners", "seeds_all")
+            yield f"{place}: {name} and {other} would listen on one port, {host}:{port}"
+        taken[address] = name, option_name
 
 
 def _judge_webhooks(config: ServerConfig, places: Places) -> Iterator[str]:
@@ -107,24 +111,35 @@ def _judge_webhooks(config: ServerConfig, places: Places) -> Iterator[str]:
 
 
 def _judge_topics(config: ServerConfig, places: Places) -> Iterator[str]:
-    """Names that differ only in . and _ cannot both be (Kafka's rule), and there is a limit on partitions."""
+    """Names that differ only in . and _ cannot both be (Kafka's rule)."""
     from sparrow.broker.topic_names import plain_name
 
-    partitions = {each.name: each.partitions for each in config.topics}
-    where = {each.name: ("topics", ((each.name, index),)) for index, each in enumerate(config.topics)}
-    for index, queue in enumerate(config.queues):
-        for topic in queue.topics:
-            partitions.setdefault(topic, queue.partitions)
-            where.setdefault(topic, ("queues", ((queue.name, index),)))
     known: dict[str, str] = {}
-    for topic in partitions:
+    for topic, key, *at in _topics(config):
         other = known.setdefault(plain_name(topic), topic)
         if other != topic:
-            key, at = where[topic]
             yield f"{places.inside(key, *at)}: topics {other!r} and {topic!r} differ only in '.' and '_'; there can be one of them"
+
+
+def _topics(config: ServerConfig) -> Iterator[tuple[Any, ...]]:
+    """Each topic that there will be, with the key and the steps to where it is declared."""
+    for index, topic in enumerate(config.topics):
+        yield topic.name, "topics", (topic.name, index)
+    for index, queue in enumerate(config.queues):
+        dead = QueuePolicy().changed(queue.policy).dead_letters_of(queue.name)
+        for name in (*queue.topics, *([] if dead is None else [dead])):
+            yield name, "queues", (queue.name, index)
+
+
+def _judge_partitions(config: ServerConfig, places: Places) -> Iterator[str]:
+    partitions = {topic: queue.partitions for queue in config.queues for topic in queue.topics}
+    partitions |= {each.name: each.partitions for each in config.topics}
     total = sum(config.default_partitions if count < 0 else count for count in partitions.values())
     if total > config.max_partitions:
-        yield f"{places.of('max_partitions', 'topics')}: the topics declared have {total} partitions; max_partitions is {config.max_partitions}"
+        yield (
+            f"{places.of('max_partitions', 'topics')}: the topics declared have {total} partitions; max_partitions is"
+            f" {config.max_partitions}"
+        )
 
 
-_JUDGES = (_judge_credentials, _judge_ports, _judge_webhooks, _judge_topics)
+_JUDGES = (_judge_credentials, _judge_ports, _judge_webhooks, _judge_topics, _judge_partitions)

@@ -13,7 +13,7 @@ from typing import Any
 
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
-from sparrow.base.options import BOOLEAN, PATH, TEXTS_SCHEMA, Kind
+from sparrow.base.options import BOOLEAN, PATH, TEXT_SCHEMA, TEXTS_SCHEMA, Kind
 from sparrow.base.shapes import NAME, Part, Section, named
 from sparrow.broker.webhooks.endpoint import ACCEPTS, DEFAULTS, FORMATS, check_secrets, new_settings
 from sparrow.server.bootstrap.settings import parts_of, without_aliases
@@ -35,8 +35,8 @@ class EndpointDeclaration:
 
     name: str
     settings: Mapping[str, object]
-    secrets: tuple[str, ...] = field(repr=False)
-    """The newest first; none: those that it has, or one that is made."""
+    secrets: tuple[str, ...] | None = field(repr=False)
+    """The newest first; empty: nothing is signed; None: those that it has, or one that is made."""
     is_trusted: bool
 
 
@@ -85,7 +85,7 @@ _PARTS = {
     ),
     "secrets": Part(Kind("secrets", _read_secrets, schema=TEXTS_SCHEMA), is_secret=True),
     "secret": Part(Kind("secret", _read_secrets, schema=TEXTS_SCHEMA), is_secret=True),
-    "secret_file": Part(Kind("path", _read_secret_file, schema=PATH.schema)),
+    "secret_file": Part(Kind("path", _read_secret_file, schema=TEXT_SCHEMA)),
     "trusted": Part(BOOLEAN),
 }
 
@@ -97,7 +97,7 @@ def _endpoint(values: dict[str, Any]) -> EndpointDeclaration:
         raise misfit("a webhook needs a url, such as https://example.org/hook")
     if "secrets" in values and "secret_file" in values:
         raise misfit("the secrets of a webhook stand here or in secret_file, not both")
-    secrets = values.pop("secrets", None) or values.pop("secret_file", ())
+    secrets = values.pop("secrets", values.pop("secret_file", None))
     is_trusted = values.pop("trusted", False)
     return EndpointDeclaration(name, values, secrets, is_trusted)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
-from sparrow.base.options import PATH, Kind
+from sparrow.base.options import PATH, TEXT_SCHEMA, Kind
 from sparrow.base.shapes import NAME, Part, Section, named
 
 
@@ -40,6 +40,6 @@ def _make(values: dict[str, Any]) -> PipelineDeclaration:
 
 
 _PIPELINE = Section(
-    "a pipeline", {"file": Part(Kind("path", _read_file, schema=PATH.schema), is_required=True)}
+    "a pipeline", {"file": Part(Kind("path", _read_file, schema=TEXT_SCHEMA), is_required=True)}
 )
 PIPELINES = named(_PIPELINE, _make, "pipelines")

@@ -47,7 +47,7 @@ def _endpoint(endpoint: EndpointDeclaration) -> dict[str, Any]:
         "name": endpoint.name,
         **settings,
         "trusted": endpoint.is_trusted,
-        "secrets": len(endpoint.secrets),
+        "secrets": None if endpoint.secrets is None else len(endpoint.secrets),
     }
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
-from sparrow.base.options import TEXT, Kind
+from sparrow.base.options import TEXT, TEXT_SCHEMA, Kind
 from sparrow.base.shapes import NAME, Part, Section, list_of, named, section_of
 from sparrow.broker.queues.policy import BACKOFFS, ORDERS, PARENT_FAILED, TIMESTAMP_PREFIX, QueuePolicy
 from sparrow.server.bootstrap.endpoints import (
@@ -110,7 +110,7 @@ _POLICY = Section("a policy", parts_of(POLICY_SETTINGS, ALIASES, _check, _CHOICE
 _QUEUE = Section(
     "a queue",
     {
-        "topics": Part(list_of(Kind("topic", _read_topic, schema=TEXT.schema), "topics")),
+        "topics": Part(list_of(Kind("topic", _read_topic, schema=TEXT_SCHEMA), "topics")),
         "partitions": Part(PARTITIONS),
         "policy": Part(section_of(_POLICY, _policy)),
         "subscribers": Part(SUBSCRIBERS),

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from sparrow.base.faults import misfit, suggestion
-from sparrow.base.options import BOOLEAN, TEXT, TEXTS_SCHEMA, Kind
+from sparrow.base.options import BOOLEAN, TEXT, TEXT_SCHEMA, TEXTS_SCHEMA, Kind
 from sparrow.base.shapes import Part, Section, list_of, section_of
 from sparrow.broker.access.acls import AclBinding, PatternType, Permission
 from sparrow.broker.access.authz import CLUSTER_NAME, Operation, ResourceType
@@ -79,7 +79,7 @@ def _check(rules: tuple[AclBinding, ...]) -> None:
 _RULE = Section(
     "an access rule",
     {
-        "principal": Part(Kind("principal", _read_principal, schema=TEXT.schema), is_required=True),
+        "principal": Part(Kind("principal", _read_principal, schema=TEXT_SCHEMA), is_required=True),
         "operations": Part(Kind("operations", _read_operations, schema=TEXTS_SCHEMA), is_required=True),
         **{word: Part(TEXT) for word in _RESOURCES},
         "cluster": Part(BOOLEAN),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparrow.base.options import options_of
+from sparrow.base.options import options_of, schema_of
 from sparrow.server.config import ServerConfig
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -21,7 +21,7 @@ def file_schema() -> dict[str, Any]:
         at = root
         for section in sections:
             at = at["properties"].setdefault(section, _section())
-        at["properties"][name] = {"description": f"{each.help} Default: {each.show}.", **each.kind.schema}
+        at["properties"][name] = {"description": f"{each.help} Default: {each.show}.", **schema_of(each.kind)}
     return root
 
 

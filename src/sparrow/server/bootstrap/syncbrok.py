@@ -14,6 +14,7 @@ A file is Syncbrok's if its keys say so: `Storage`, `Handlers` (of its first ver
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import InvalidConfig, SparrowError
@@ -112,7 +113,7 @@ class _Translation:
         if not isinstance(path, str) or not path.strip():
             self._complain(located, at, f"Storage.path is the path of a directory, not {shown(path)}")
             return {}
-        return {"data_dir": Located(f"{path.rstrip('/') or '/'}/{DATA_DIRECTORY}", located.place_of(at))}
+        return {"data_dir": Located(os.path.join(path, DATA_DIRECTORY), located.place_of(at))}
 
     def _queues(self, located: Located | None) -> dict[str, Located]:
         if located is None:
@@ -149,6 +150,8 @@ class _Translation:
             if name != "urls":
                 self._complain(located, inner, f"a queue has no setting {name!r}{suggestion(name, ['urls'])}")
         at, urls = keys.get("urls", (at, None))
+        if isinstance(urls, str):
+            urls = urls.split(",")  # as the original does
         found: dict[str, object] = {}
         for index, url in enumerate(urls if isinstance(urls, list) else [] if urls is None else [urls]):
             if self._is_good_url(located, (*at, index), url):

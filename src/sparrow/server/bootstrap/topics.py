@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import Fault, Misfit, misfit
-from sparrow.base.options import PAIRS, Kind, integer
+from sparrow.base.options import PAIRS, PAIRS_SCHEMA, Kind, integer
 from sparrow.base.shapes import NAME, Part, Section, named
 from sparrow.base.units import plain_topic_config
 
@@ -68,7 +68,7 @@ def _make(values: dict[str, Any]) -> TopicDeclaration:
 
 
 TOPIC_CONFIG: Kind[dict[str, str]] = Kind(
-    "name=value", read_topic_config, repeats=True, schema={"anyOf": [PAIRS.schema, {"type": "null"}]}
+    "name=value", read_topic_config, repeats=True, schema={"anyOf": [PAIRS_SCHEMA, {"type": "null"}]}
 )
 _TOPIC = Section("a topic", {"partitions": Part(PARTITIONS), "config": Part(TOPIC_CONFIG)})
 TOPICS: Kind[tuple[TopicDeclaration, ...]] = named(_TOPIC, _make, "topics")

@@ -12,10 +12,10 @@ from sparrow.frontends.http.fields import (
     MAX_NAME_CHARACTERS,
     Body,
     GroupPath,
-    Name,
     Offset,
     Partition,
     Shown,
+    TopicName,
 )
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.jsonroute import JsonRoute
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.frontend import HttpFrontend
 
 _MAX_OFFSETS = 10_000
+_Place = Annotated[list[str | int], Field(min_length=2, max_length=2, description="Topic and partition.")]
 
 
 class GroupListed(Shown):
@@ -46,8 +47,8 @@ class MemberShown(Shown):
     topics: list[str]
     epoch: int
     is_attached: bool
-    partitions: list[tuple[str, int]]
-    releasing: list[tuple[str, int]]
+    partitions: list[_Place]
+    releasing: list[_Place]
     instance_id: str | None
     client_host: str
 
@@ -92,7 +93,7 @@ class PlaceList(Shown):
 
 
 class Committed(Body):
-    topic: Name
+    topic: TopicName
     partition: Partition
     offset: Offset
     metadata: Annotated[str, StringConstraints(max_length=100_000)] = ""
@@ -103,7 +104,7 @@ class Commits(Body):
 
 
 class Reset(Body):
-    topic: Name
+    topic: TopicName
     to: Annotated[str | int, Field(description=f"Where it goes on: {PLACE_TEXT}")]
     partitions: Annotated[
         list[Partition], Field(max_length=_MAX_OFFSETS, description="Those alone; none named: all.")

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from sparrow.frontends.http.answers import json_answer, no_content
-from sparrow.frontends.http.fields import Body, Name, Names, Pattern, Policy, QueuePath, Shown
+from sparrow.frontends.http.fields import Body, Name, Names, Pattern, Policy, QueuePath, Shown, TopicNames
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.jsonroute import JsonRoute
 from sparrow.frontends.http.openapi import problems
@@ -20,7 +20,7 @@ _PARTITIONS = Annotated[
     int, Field(ge=-1, le=1_000_000, description="Of topics that are missing; -1: the broker's default.")
 ]
 _TOPICS = Annotated[
-    Names, Field(description="Topics whose messages are the queue's; those that are missing are made.")
+    TopicNames, Field(description="Topics whose messages are the queue's; those that are missing are made.")
 ]
 _POLICY = Annotated[
     Policy, Field(description="Settings by name; those that are left out have their defaults.")

@@ -11,11 +11,11 @@ from sparrow.frontends.http.fields import (
     MAX_ENTRIES,
     Body,
     Config,
-    Name,
     Names,
     PartitionKey,
     Pattern,
     Shown,
+    TopicName,
     TopicPath,
     config_texts,
 )
@@ -32,7 +32,7 @@ _ALL_PARTITIONS = -1
 
 
 class NewTopic(Body):
-    name: Name
+    name: TopicName
     partitions: Annotated[int, Field(ge=-1, le=1_000_000, description="-1: the broker's default.")] = -1
     config: Annotated[Config, Field(description="Settings by Kafka's names, such as retention.ms.")] = Field(
         default_factory=dict

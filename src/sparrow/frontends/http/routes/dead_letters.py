@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.frontend import HttpFrontend
 
 _MAX_SHOWN = 1000
+_MAX_BYTES = 4 << 20
+"""Of one page, about; one letter comes at least."""
 
 
 class Where(Body):
@@ -119,7 +121,7 @@ class _DeadLetters:
     async def browse(self, request: Request, queue: QueuePath, by: Annotated[Browsing, Query()]) -> Response:
         """The dead letters of a queue that are not finished. Nothing changes."""
         found = await self._queues.dead_letters(
-            queue, by.limit, where=by.filter(), skip=by.skip, principal=caller(request)
+            queue, by.limit, where=by.filter(), skip=by.skip, max_bytes=_MAX_BYTES, principal=caller(request)
         )
         as_base64 = by.encoding == "base64"
         return json_answer(

@@ -7,25 +7,21 @@ answer has left, only the end of the lease brings the messages back.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import msgspec
 from fastapi import APIRouter
 
-from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.broker.queues.settlement import Settlement, Verb
+from sparrow.broker.queues.settlement import Verb
 from sparrow.broker.quotas.rules import QuotaKind
 from sparrow.frontends.http import forms
 from sparrow.frontends.http.answers import ending, json_answer, no_content, problem_answer
 from sparrow.frontends.http.bodies import read_body
+from sparrow.frontends.http.deliveries import Showing, unpacked
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.leases import (
     Consumers,
     LeaseRequest,
-    LeaseToken,
     Settling,
-    queue_mark,
-    token_text,
 )
 from sparrow.frontends.http.openapi import (
     BYTES,
@@ -46,10 +42,18 @@ from sparrow.frontends.http.problems import problem_of
 from sparrow.frontends.http.queries import Query
 from sparrow.frontends.http.rawform import raw_answer
 from sparrow.frontends.http.serving import EXCHANGE
-from sparrow.frontends.record_json import encode, members_of_record
-from sparrow.records.batch import split
-from sparrow.records.record import decode
-from sparrow.records.wellknown import DEFAULT_PRIORITY, PRIORITY, maybe_parse_priority
+from sparrow.frontends.http.settlements import (
+    MAX_DELAY_MS,
+    MAX_LEASE_MS,
+    MAX_LEASES,
+    MAX_TEXT_CHARACTERS,
+    Extend,
+    Leases,
+    Nack,
+    Reject,
+    asked_to_settle,
+)
+from sparrow.frontends.record_json import encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,51 +64,16 @@ if TYPE_CHECKING:
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.broker.queues.settlement import Leased
+    from sparrow.frontends.http.deliveries import Delivery, Unpacked
     from sparrow.frontends.http.frontend import HttpFrontend
     from sparrow.frontends.http.openapi import Schema
-    from sparrow.records.record import Record
 
 MAX_BYTES: Final = 16 << 20
 DEFAULT_MAX_BYTES: Final = 1 << 20
-MAX_LEASES: Final = 10_000
-"""Of one request."""
-MAX_TEXT_CHARACTERS: Final = 4096
-_MAX_LEASE_MS: Final = 43_200_000
-_MAX_DELAY_MS: Final = 30 * 86_400_000
 _RENDERED_PER_TURN: Final = 256
+_LARGE_BYTES: Final = 1 << 20
 _OCTETS: Final = "application/octet-stream"
 _OK: Final = {"ok": True}
-_SETTLING_PARAMETERS: Final = ("lease", "delay_ms", "error", "reason", "lease_ms")
-
-_Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARACTERS)]
-
-
-class _Leases(msgspec.Struct, forbid_unknown_fields=True):
-    leases: Annotated[list[str], msgspec.Meta(max_length=MAX_LEASES)]
-
-
-class _Nack(_Leases, forbid_unknown_fields=True):
-    delay_ms: Annotated[int, msgspec.Meta(ge=0, le=_MAX_DELAY_MS)] | None = None
-    error: _Text = ""
-
-
-class _Reject(_Leases, forbid_unknown_fields=True):
-    reason: _Text = ""
-
-
-class _Extend(_Leases, forbid_unknown_fields=True):
-    lease_ms: Annotated[int, msgspec.Meta(ge=1, le=_MAX_LEASE_MS)] | None = None
-
-
-Asked = TypeVar("Asked", bound=_Leases)
-
-
-class _Delivery(NamedTuple):
-    """A message as it was leased."""
-
-    record: Record
-    number: int
-    lease_ms: int
 
 
 class _Routes:
@@ -133,11 +102,11 @@ class _Routes:
         as_base64 = query.choice("encoding", "text", ("text", "base64")) == "base64"
         query.refuse_others()
         consumer, leased = await self._leased(request, asked, wait_ms, caller(request))
-        deliveries = await self._deliveries(consumer, leased)
+        found = await self._unpacked(consumer, leased)
         if is_raw:
-            shown = self._raw(consumer, deliveries)
+            shown = self._raw(consumer, found.deliveries)
         else:
-            shown = json_answer(await self._rendered(consumer, deliveries, as_base64=as_base64))
+            shown = json_answer(await self._shown(consumer, found, as_base64=as_base64))
         await self._door.hold_back(QuotaKind.FETCH, caller(request), len(shown.body))
         return shown
 
@@ -178,70 +147,43 @@ class _Routes:
         if not leasing.cancelled() and leasing.exception() is None:
             self._door.spawn(self._consumers.give_back(*leasing.result()))
 
-    async def _deliveries(self, consumer: QueueConsumer, leased: Sequence[Leased]) -> list[_Delivery]:
-        """The messages themselves. Those of a batch that cannot be read count as deliveries that failed, and hold up nobody."""
-        deliveries: list[_Delivery] = []
-        for each in leased:
-            for header, batch in split(each.data):
-                ranges = [
-                    (max(first, header.base_offset), min(last, header.last_offset), count)
-                    for first, last, count in each.ranges
-                    if first <= header.last_offset and last >= header.base_offset
-                ]
-                try:
-                    records = {
-                        r.offset: r for r in decode(batch, each.topic, each.partition, check_crc=False)
-                    }
-                except SparrowError as error:
-                    await self._refuse(consumer, each, ranges, error)
-                    continue
-                deliveries += [
-                    _Delivery(records[offset], count, each.lease_ms)
-                    for first, last, count in ranges
-                    for offset in range(first, last + 1)
-                    if offset in records
-                ]
-            await asyncio.sleep(0)
-        return deliveries
-
-    async def _refuse(
-        self,
-        consumer: QueueConsumer,
-        leased: Leased,
-        ranges: Sequence[tuple[int, int, int]],
-        error: SparrowError,
-    ) -> None:
-        text = f"{error.code}: {error.text}"
-        self._door.logger.warning("queue %r, %s: %s", consumer.queue_name, leased.topic, text)
-        await consumer.settle(
-            [
-                Settlement(
-                    Verb.NACK, leased.topic, leased.partition, first, last, leased.lease_ms, text, count
-                )
-                for first, last, count in ranges
-            ]
-        )
+    async def _unpacked(self, consumer: QueueConsumer, leased: Sequence[Leased]) -> Unpacked:
+        """The messages themselves; what cannot be delivered with them is the queue's again."""
+        found = await unpacked(leased)
+        if found.returned:
+            await self._consumers.give_back(consumer, found.returned)
+        for refused in found.refused:
+            self._door.logger.warning(
+                "queue %r, partition %d of %r: %s",
+                consumer.queue_name,
+                refused.leased.partition,
+                refused.leased.topic,
+                refused.error.text,
+            )
+            await self._consumers.refuse(consumer, *refused)
+        return found
 
     # ── what a client gets ────────────────────────────────────────────────────────────────────────
 
-    async def _rendered(
-        self, consumer: QueueConsumer, deliveries: Sequence[_Delivery], *, as_base64: bool
-    ) -> bytes:
-        mark, now_ms = queue_mark(consumer), self._clock.wall_ms()
-        parts: list[bytes] = []
-        for start in range(0, len(deliveries), _RENDERED_PER_TURN):
+    async def _shown(self, consumer: QueueConsumer, found: Unpacked, *, as_base64: bool) -> bytes:
+        """The answer as JSON; many messages with pauses, large ones in a thread."""
+        showing = Showing(consumer, self._clock.wall_ms())
+        pieces: list[bytes] = []
+        for start in range(0, len(found.deliveries), _RENDERED_PER_TURN):
+            some = found.deliveries[start : start + _RENDERED_PER_TURN]
+            if found.content_bytes > _LARGE_BYTES:
+                pieces += await asyncio.to_thread(showing.rendered, some, as_base64=as_base64)
+                continue
             if start:
                 await asyncio.sleep(0)
-            for each in deliveries[start : start + _RENDERED_PER_TURN]:
-                shown = members_of_record(each.record, as_base64=as_base64)
-                parts.append(encode(shown | _lease_members(consumer, mark, each, now_ms)))
+            pieces += showing.rendered(some, as_base64=as_base64)
         head = encode({"consumer": consumer.id, "lease_ms": consumer.lease_ms})
-        return b'%s,"messages":[%s]}' % (head[:-1], b",".join(parts))
+        return b'%s,"messages":[%s]}' % (head[:-1], b",".join(pieces))
 
-    def _raw(self, consumer: QueueConsumer, deliveries: Sequence[_Delivery]) -> Response:
+    def _raw(self, consumer: QueueConsumer, deliveries: Sequence[Delivery]) -> Response:
         if not deliveries:
             return no_content()
-        lease = _lease_members(consumer, queue_mark(consumer), deliveries[0], self._clock.wall_ms())
+        lease = Showing(consumer, self._clock.wall_ms()).members_of(deliveries[0])
         return raw_answer(
             deliveries[0].record,
             [
@@ -253,28 +195,28 @@ class _Routes:
     # ── settling ──────────────────────────────────────────────────────────────────────────────────
 
     async def ack(self, request: Request) -> Response:
-        asked = await _asked(request, _Leases)
+        asked = await asked_to_settle(request, Leases)
         return await self._settle(request, asked, Settling(_queue(request), Verb.ACK))
 
     async def nack(self, request: Request) -> Response:
-        asked = await _asked(request, _Nack)
+        asked = await asked_to_settle(request, Nack)
         delay_ms = -1 if asked.delay_ms is None else asked.delay_ms
         return await self._settle(request, asked, Settling(_queue(request), Verb.NACK, delay_ms, asked.error))
 
     async def reject(self, request: Request) -> Response:
-        asked = await _asked(request, _Reject)
+        asked = await asked_to_settle(request, Reject)
         return await self._settle(request, asked, Settling(_queue(request), Verb.REJECT, text=asked.reason))
 
     async def extend(self, request: Request) -> Response:
-        asked = await _asked(request, _Extend)
+        asked = await asked_to_settle(request, Extend)
         lease_ms = -1 if asked.lease_ms is None else asked.lease_ms
         return await self._settle(request, asked, Settling(_queue(request), Verb.EXTEND, lease_ms))
 
     async def release(self, request: Request) -> Response:
-        asked = await _asked(request, _Leases)
+        asked = await asked_to_settle(request, Leases)
         return await self._settle(request, asked, Settling(_queue(request), Verb.RETURN))
 
-    async def _settle(self, request: Request, asked: _Leases, wanted: Settling) -> Response:
+    async def _settle(self, request: Request, asked: Leases, wanted: Settling) -> Response:
         named = wanted._replace(client_name=_client_name(request))
         outcomes = await self._consumers.settle(named, asked.leases, principal=caller(request))
         failures = [outcome for outcome in outcomes if outcome is not None]
@@ -295,51 +237,6 @@ def _client_name(request: Request) -> str:
     """How the statistics call the client."""
     name = request.headers.get("user-agent", "")[:80]
     return name if name.isprintable() else ""
-
-
-def _lease_members(consumer: QueueConsumer, mark: int, each: _Delivery, now_ms: int) -> dict[str, Any]:
-    record = each.record
-    token = LeaseToken(
-        mark, consumer.id, consumer.subscriber, record.topic, record.partition, record.offset, each.number
-    )
-    return {
-        "lease": token_text(token),
-        "delivery_count": each.number,
-        "priority": _priority_of(record),
-        "leased_until_ms": now_ms + each.lease_ms,
-    }
-
-
-def _priority_of(record: Record) -> int:
-    for name, value in reversed(record.headers):
-        if name == PRIORITY:
-            priority = maybe_parse_priority(value)
-            if priority is not None:
-                return priority
-    return DEFAULT_PRIORITY
-
-
-async def _asked(request: Request, kind: type[Asked]) -> Asked:
-    """What the body says or, without a body, the query: for those who settle one lease by hand.
-
-    Raises:
-        InvalidArgument
-    """
-    content = await read_body(request)
-    query = Query(request)
-    try:
-        if content:
-            query.refuse_others()
-            return msgspec.json.decode(content, type=kind)
-        fields = {name: query.text(name, "") for name in _SETTLING_PARAMETERS if name in request.query_params}
-        query.refuse_others()
-        if "lease" not in fields:
-            raise InvalidArgument(
-                'the leases are missing: send {"leases": ["…"]} as JSON, or ?lease=… without a body'
-            )
-        return msgspec.convert({"leases": [fields.pop("lease")], **fields}, kind, strict=False)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgument(f"what is to be settled cannot be read: {error}") from None
 
 
 # ── the routes and their document ─────────────────────────────────────────────────────────────────
@@ -371,8 +268,8 @@ _OUTCOME: Final = members(
 _SETTLED: Final = members(
     ["leases"], leases={**array(_OUTCOME), "description": "One entry for each lease, in order."}
 )
-_DELAY: Final = integer(least=0, most=_MAX_DELAY_MS)
-_LEASE_MS: Final = integer(least=1, most=_MAX_LEASE_MS)
+_DELAY: Final = integer(least=0, most=MAX_DELAY_MS)
+_LEASE_MS: Final = integer(least=1, most=MAX_LEASE_MS)
 _SOME_TEXT: Final = {**TEXT, "maxLength": MAX_TEXT_CHARACTERS}
 
 
@@ -467,7 +364,7 @@ def _add(api: APIRouter, verb: str, handler: Any, text: str, others: dict[str, S
         methods=["POST"],
         summary=verb.capitalize(),
         description=f"{text} The answer comes when it is on stable storage.",
-        responses=problems(400, 403, 404, 409)
+        responses=problems(400, 403, 404, 409, 413)
         | {
             200: answer("All of it holds.", {"application/json": _SETTLED}),
             207: answer("Some of it holds.", {"application/json": _SETTLED}),

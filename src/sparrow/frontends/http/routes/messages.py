@@ -9,10 +9,9 @@ from fastapi import APIRouter, Request, Response
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.quotas.rules import QuotaKind
 from sparrow.frontends.http import forms
-from sparrow.frontends.http.answers import ending, json_answer
+from sparrow.frontends.http.answers import ending
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
-    BYTES,
     RawRoute,
     answer,
     choice,
@@ -21,6 +20,7 @@ from sparrow.frontends.http.openapi import (
     problems,
     query_parameter,
 )
+from sparrow.frontends.http.outgoing import Outgoing, PageAnswer
 from sparrow.frontends.http.places import PLACE_TEXT
 from sparrow.frontends.http.positions import format_positions
 from sparrow.frontends.http.posting import post
@@ -32,7 +32,7 @@ from sparrow.frontends.http.records import JSON, NDJSON
 if TYPE_CHECKING:
     from sparrow.frontends.http.frontend import HttpFrontend
 
-NEXT: Final = "sparrow-next"
+NEXT: Final = b"sparrow-next"
 """The header of an answer that says from where to read on."""
 DEFAULT_LIMIT: Final = 100
 DEFAULT_BYTES: Final = 1 << 20
@@ -44,7 +44,8 @@ _TOPIC: Final = path_parameter("topic", "Name of the topic.")
 class _Messages:
     def __init__(self, door: HttpFrontend) -> None:
         self._door = door
-        self._reader = TopicReader(door)
+        self._outgoing = Outgoing(door.limits.pages_bytes)
+        self._reader = TopicReader(door, self._outgoing)
 
     async def publish(self, request: Request) -> Response:
         return await post(self._door, request, request.path_params["topic"])
@@ -57,9 +58,14 @@ class _Messages:
                 page = await self._reader.read(wanted, principal=principal, stop=stop)
         else:
             page = await self._reader.read(wanted, principal=principal)
-        shown = _shown(page, request.headers.get("accept", ""))
-        await self._door.hold_back(QuotaKind.FETCH, principal, len(shown.body))
-        return shown
+        body, kind = _shown(page, request.headers.get("accept", ""))
+        await self._door.hold_back(QuotaKind.FETCH, principal, len(body))
+        headers = [
+            (b"content-type", kind.encode()),
+            (b"cache-control", b"no-store"),
+            (NEXT, format_positions(page.positions).encode()),
+        ]
+        return PageAnswer(body, headers, self._outgoing)
 
     async def read_one(self, request: Request) -> Response:
         Query(request).refuse_others()
@@ -96,15 +102,12 @@ def _number(name: str, text: str, most: int) -> int:
     return number
 
 
-def _shown(page: Page, accept: str) -> Response:
-    headers = {NEXT: format_positions(page.positions), "cache-control": "no-store"}
+def _shown(page: Page, accept: str) -> tuple[bytes, str]:
+    """The body and its content type."""
     if NDJSON in accept.lower():
-        lines = b"".join([piece + b"\n" for piece in page.pieces])
-        shown = json_answer(lines, headers=headers)
-        shown.raw_headers[0] = (b"content-type", NDJSON.encode())
-        return shown
+        return b"".join([piece + b"\n" for piece in page.pieces]), NDJSON
     places = b",".join([b'"%d":%d' % place for place in page.positions.items()])
-    return json_answer(b'{"messages":[%b],"next":{%b}}' % (b",".join(page.pieces), places), headers=headers)
+    return b'{"messages":[%b],"next":{%b}}' % (b",".join(page.pieces), places), JSON
 
 
 # ── the document ──────────────────────────────────────────────────────────────────────────────────
@@ -170,7 +173,7 @@ def router(door: HttpFrontend) -> APIRouter:
         methods=["GET"],
         summary="Read one message as it is",
         description="The value is the body; key, headers, time and place stand in headers `Sparrow-…`.",
-        responses=problems(404) | {200: answer("The value.", {"*/*": BYTES})},
+        responses=problems(404) | {200: answer("The value.", {"*/*": {}})},
         openapi_extra={
             "parameters": [
                 _TOPIC,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter
 
-from sparrow.broker.queues.peeking import PEEKED_STATES
+from sparrow.broker.queues.peeking import PEEKED_STATES, size_of
 from sparrow.frontends.http import forms
 from sparrow.frontends.http.answers import json_answer
 from sparrow.frontends.http.identity import caller
@@ -27,13 +28,17 @@ from sparrow.frontends.http.queries import Query
 from sparrow.frontends.record_json import encode, members_of_record
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.requests import Request
     from starlette.responses import Response
 
     from sparrow.broker.queues.description import Peeked
     from sparrow.frontends.http.frontend import HttpFrontend
 
+MAX_SHOWN: Final = 1000
 MAX_BYTES: Final = 16 << 20
+_LARGE_BYTES: Final = 1 << 20
 _STATES: Final = "ready,leased,delayed,blocked"
 
 
@@ -48,7 +53,7 @@ class _Queues:
 
     async def peek(self, request: Request) -> Response:
         query = Query(request)
-        limit = query.integer("limit", 10, 1, self._door.limits.max_messages)
+        limit = query.integer("limit", 10, 1, MAX_SHOWN)
         skip = query.integer("skip", 0, 0, (1 << 62) - 1)
         max_bytes = query.integer("max_bytes", 1 << 20, 1, MAX_BYTES)
         states = tuple(query.text("state", _STATES).split(","))
@@ -64,8 +69,14 @@ class _Queues:
             max_bytes=max_bytes,
             principal=caller(request),
         )
-        shown = [encode(_shown(each, as_base64=as_base64)) for each in found]
-        return json_answer(b'{"messages":[%s]}' % b",".join(shown))
+        if sum(size_of(each.record) for each in found) > _LARGE_BYTES:
+            return json_answer(await asyncio.to_thread(_page, found, as_base64=as_base64))
+        return json_answer(_page(found, as_base64=as_base64))
+
+
+def _page(found: Sequence[Peeked], *, as_base64: bool) -> bytes:
+    shown = [encode(_shown(each, as_base64=as_base64)) for each in found]
+    return b'{"messages":[%s]}' % b",".join(shown)
 
 
 def _shown(peeked: Peeked, *, as_base64: bool) -> dict[str, object]:
@@ -125,7 +136,7 @@ def router(door: HttpFrontend) -> APIRouter:
         openapi_extra={
             "parameters": [
                 _QUEUE,
-                query_parameter("limit", "At most so many.", integer(10, 1, door.limits.max_messages)),
+                query_parameter("limit", "At most so many.", integer(10, 1, MAX_SHOWN)),
                 query_parameter("skip", "Leave out so many.", integer(0, 0)),
                 query_parameter(
                     "max_bytes", "About so many bytes, but one message.", integer(1 << 20, 1, MAX_BYTES)

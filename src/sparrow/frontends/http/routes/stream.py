@@ -75,6 +75,7 @@ _HEADERS: Final = [
 
 def router(door: HttpFrontend) -> APIRouter:
     """The route of streams."""
+    door.at_sweep.append(door.renderings.sweep)
     api = APIRouter(route_class=RawRoute, tags=["messages"])
     api.add_api_route(
         "/v1/topics/{topic}/stream",

@@ -69,6 +69,7 @@ class SocketProtocol(asyncio.Protocol):
         "_is_pinged",
         "_is_reading",
         "_loop",
+        "_opened_at",
         "_opening",
         "_reservation",
         "_session",
@@ -104,7 +105,7 @@ class SocketProtocol(asyncio.Protocol):
         self._reservation: _Reservation | None = None
         self._incomplete_since = 0.0
         """Since when a message is coming; 0: none is."""
-        self._heard_at = self._loop.time()
+        self._heard_at = self._opened_at = self._loop.time()
         self._is_pinged = False
         self._unsent_bytes = 0
         self._unsent_since = 0.0
@@ -331,7 +332,7 @@ class SocketProtocol(asyncio.Protocol):
         silent_s = now - self._heard_at
         if self._is_overdue(now):
             self.close(_POLICY_VIOLATION, "a message did not come whole in time")
-        elif not self._session.is_known and silent_s > HELLO_S:
+        elif not self._session.is_known and now - self._opened_at > HELLO_S:
             self.close(_POLICY_VIOLATION, "log in first")
         elif (silent_s > SILENT_S and self._is_pinged and self._is_reading) or self._is_stalled(now):
             self.transport.abort()

@@ -56,6 +56,7 @@ class Reading(Channel):
     async def begin(self, frame: Subscribe) -> bytes:
         session, broker = self.session, self.session.broker
         if frame.partition is not None and frame.topic is not None:
+            await session.publisher.ensure(frame.topic, principal=session.principal)
             broker.partition(
                 frame.topic, frame.partition, operation=Operation.READ, principal=session.principal
             )

@@ -1,0 +1,140 @@
+"""Publishing over a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+
+from sparrow.broker.config import BrokerConfig
+from sparrow.frontends.http.sockets import session
+from sparrow.records.batch import split
+from sparrow.records.record import Record, decode
+from tests.http_door.conftest import Http, MakeHttp
+from tests.http_streams.conftest import DEADLINE_S, socket_to
+
+
+async def stored(http: Http, topic: str, partition: int = 0) -> list[Record]:
+    chunk = await http.broker.topics.get(topic).partition(partition).log.read(0, 1 << 24)
+    return [record for _, data in split(chunk.data) for record in decode(data)]
+
+
+async def test_a_message_is_published_with_key_headers_and_time(http: Http) -> None:
+    message = {
+        "key": "k",
+        "value_base64": "/wA=",
+        "headers": [["h", "x"], ["h", None]],
+        "timestamp_ms": 17,
+        "priority": 9,
+    }
+    async with socket_to(http.port) as socket:
+        answer = await socket.ask("publish", "published", id="p", topic="t", message=message)
+    assert answer == {
+        "type": "published",
+        "id": "p",
+        "messages": [{"partition": 0, "offset": 0, "timestamp_ms": 17}],
+    }
+    [record] = await stored(http, "t")
+    assert (record.key, record.value, record.timestamp) == (b"k", b"\xff\x00", 17)
+    assert record.headers == (("h", b"x"), ("h", None), ("priority", b"9"))
+
+
+async def test_many_messages_go_to_one_partition_or_where_their_keys_send_them(make_http: MakeHttp) -> None:
+    http = await make_http(config=BrokerConfig(default_partitions=4))
+    keyed = [{"key": f"k{number}", "value": "v"} for number in range(20)]
+    async with socket_to(http.port) as socket:
+        spread = (await socket.ask("publish", "published", topic="t", messages=keyed))["messages"]
+        assert len({each["partition"] for each in spread}) > 1
+        again = (await socket.ask("publish", "published", topic="t", messages=keyed))["messages"]
+        assert [each["partition"] for each in again] == [each["partition"] for each in spread]
+        one = await socket.ask("publish", "published", topic="t", partition=3, messages=keyed)
+        assert {each["partition"] for each in one["messages"]} == {3}
+
+
+async def test_acks_may_be_chosen(http: Http) -> None:
+    async with socket_to(http.port) as socket:
+        for offset, acks in enumerate(("all", "leader", "none")):
+            answer = await socket.ask("publish", "published", topic="t", acks=acks, message={"value": "v"})
+            assert answer["messages"][0]["offset"] == offset
+
+
+async def test_frames_that_do_not_wait_for_each_other_are_stored_in_their_order(http: Http) -> None:
+    async with socket_to(http.port) as socket:
+        for number in range(500):
+            await socket.send("publish", id=number, topic="new", message={"value": str(number)})
+        answers = [await socket.expect("published") for _ in range(500)]
+    assert sorted(answer["id"] for answer in answers) == list(range(500))
+    assert [record.value for record in await stored(http, "new")] == [b"%d" % n for n in range(500)]
+
+
+async def test_more_than_may_be_unanswered_wait_in_the_socket(
+    http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "MAX_UNANSWERED", 3)
+    async with socket_to(http.port) as socket:
+        for number in range(200):
+            await socket.send("publish", id=number, topic="t", message={"value": "x" * 2000})
+        for _ in range(200):
+            await socket.expect("published")
+    assert len(await stored(http, "t")) == 200
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"topic": "t"}, "INVALID_ARGUMENT"),
+    ({"topic": "t", "message": {}, "messages": []}, "INVALID_ARGUMENT"),
+    ({"topic": "t", "message": "text"}, "INVALID_ARGUMENT"),
+    ({"topic": "t", "message": {"value": 7}}, "INVALID_ARGUMENT"),
+    ({"topic": "t", "message": {"value_base64": "%"}}, "INVALID_ARGUMENT"),
+    ({"topic": "t", "messages": {"value": "x"}}, "INVALID_ARGUMENT"),
+    ({"topic": "a/b", "message": {"value": "x"}}, "INVALID_TOPIC_NAME"),
+    ({"topic": "t", "message": {"value": "x"}, "partition": 9}, "UNKNOWN_PARTITION"),
+    ({"topic": "t", "message": {"value": "x"}, "acks": "some"}, "INVALID_ARGUMENT"),
+    ({"topic": "t", "message": {"value": "x", "priority": 12}}, "INVALID_ARGUMENT"),
+    ({"topic": "t", "message": {"value": "x" * 2_000_000}}, "RECORD_TOO_LARGE"),
+]
+
+
+async def test_what_cannot_be_published_is_a_problem_and_the_socket_lives(http: Http) -> None:
+    async with socket_to(http.port) as socket:
+        for members, code in REFUSED:
+            assert await socket.refused("publish", id=1, **members) == code, members
+            await socket.ask("publish", "published", topic="t", message={"value": "good"})
+
+
+async def test_of_several_messages_one_that_is_too_large_is_told_in_its_place(http: Http) -> None:
+    messages = [{"value": "a"}, {"value": "x" * 2_000_000}, {"value": "b"}]
+    async with socket_to(http.port) as socket:
+        found = (await socket.ask("publish", "published", topic="t", messages=messages))["messages"]
+    assert found[1]["error"]["code"] == "RECORD_TOO_LARGE"
+    assert [each.get("offset") for each in found] == [0, None, 1]
+
+
+async def test_nothing_is_made_where_topics_are_not_made(make_http: MakeHttp) -> None:
+    http = await make_http(config=BrokerConfig(auto_create_topics=False))
+    async with socket_to(http.port) as socket:
+        assert await socket.refused("publish", topic="t", message={"value": "x"}) == "UNKNOWN_TOPIC"
+
+
+async def test_aiohttp_is_a_client_too(http: Http) -> None:
+    async with aiohttp.ClientSession() as client, client.ws_connect(f"{http.url}/v1/ws") as socket:
+        await socket.send_str(json.dumps({"type": "publish", "topic": "t", "message": {"value": "x"}}))
+        assert (await socket.receive_json(timeout=DEADLINE_S))["type"] == "published"
+        await socket.send_str(
+            json.dumps(
+                {"type": "subscribe", "subscription": "s", "topic": "t", "from": "beginning", "credit": 1}
+            )
+        )
+        kinds = [(await socket.receive_json(timeout=DEADLINE_S))["type"] for _ in range(3)]
+        assert kinds == ["subscribed", "assigned", "messages"]
+
+
+async def test_what_was_sent_before_a_goodbye_is_stored(http: Http) -> None:
+    async with socket_to(http.port) as socket:
+        for number in range(50):
+            await socket.send("publish", topic="t", message={"value": str(number)})
+    async with asyncio.timeout(DEADLINE_S):
+        while http.broker.topics.find("t") is None or len(await stored(http, "t")) < 50:
+            await asyncio.sleep(0)

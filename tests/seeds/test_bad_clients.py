@@ -1,0 +1,200 @@
+"""Clients that send anything, say nothing, or vanish: the doors stay open for the others."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from sparrow.base.errors import DiskFull
+from sparrow.broker.access.authz import SYSTEM
+from sparrow.broker.broker import Broker
+from sparrow.broker.config import BrokerConfig
+from tests.seeds import mbus_client
+from tests.seeds.diy_client import PUBLISH, DiyClient, fields, frame
+from tests.seeds.doors import OpenDoors, Wire, records
+from tests.seeds.messagebroker_client import ERROR, Publisher, Subscriber, message, subscription
+
+NAMES = ("diy_message_broker", "messagebroker", "mbus", "mbus_consumer")
+
+
+@pytest.fixture
+async def ports(open_doors: OpenDoors) -> Mapping[str, int]:
+    return await open_doors(*NAMES)
+
+
+async def each_door_works(ports: Mapping[str, int], topic: str) -> None:
+    name = topic.encode()
+    diy = await DiyClient.connect(ports["diy_message_broker"])
+    diy.publish(name, b"x")
+    assert (await diy.consume(name)).data == b"x"
+    subscriber = await Subscriber.connect(ports["messagebroker"], topic)
+    assert await subscriber.take() == [b"x"]
+    await mbus_client.produce(ports["mbus"], name, b"y")
+    assert await mbus_client.consume(ports["mbus_consumer"], name) == [b"x", b"y"]
+
+
+def damaged(seed: random.Random) -> bytes:
+    """Something that is right in the beginning, and wrong somewhere; or nothing but noise."""
+    good = b"".join(
+        seed.choice(
+            [
+                frame(PUBLISH, fields(b"t", b"k", b"data"), 2),
+                frame(3, fields(b"t"), 2),
+                b"\x00\x03" + message(b"t", b"data"),
+                subscription(["t", "u"], seed.randrange(4), 1),
+                mbus_client.message(b"t", b"data"),
+                b"t\n",
+            ]
+        )
+        for _ in range(seed.randrange(1, 6))
+    )
+    spoiled = bytearray(good)
+    for _ in range(seed.randrange(4)):
+        spoiled[seed.randrange(len(spoiled))] = seed.randrange(256)
+    return bytes(spoiled) if seed.random() < 0.8 else seed.randbytes(seed.randrange(1, 400))
+
+
+@pytest.mark.slow
+async def test_garbage_on_each_port_disturbs_nobody(ports: Mapping[str, int], broker: Broker) -> None:
+    seed = random.Random(5)
+
+    async def spoil(port: int) -> None:
+        wire = await Wire.open(port)
+        wire.send(damaged(seed))
+        if seed.random() < 0.5:
+            wire.writer.write_eof()
+        await asyncio.sleep(seed.random() / 100)
+        await wire.abort()
+
+    for _ in range(40):
+        await asyncio.gather(*(spoil(ports[name]) for name in NAMES for _ in range(5)))
+    await each_door_works(ports, "after-garbage")
+    assert all(queue.unfinished >= 0 for queue in broker.queues.registry)
+
+
+@pytest.mark.slow
+async def test_a_thousand_idle_connections_disturb_nobody(open_doors: OpenDoors) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 4096:
+        if hard < 4096:
+            pytest.skip("not enough open files are allowed")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4096, hard))
+    ports = await open_doors(*NAMES)
+    for name in NAMES:
+        for _ in range(5):
+            await asyncio.gather(*(Wire.open(ports[name]) for _ in range(50)))
+    assert len(Wire.opened) == 1000
+    await each_door_works(ports, "beside-idle-ones")
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("diy_message_broker", frame(PUBLISH, fields(b"t", b"", b"x" * 900_000), 2)[:-1]),
+        ("messagebroker", b"\x00\x03" + message(b"t", b"x" * 900_000)[:-1]),
+        ("messagebroker", subscription(["t" * 900_000])[:-3]),
+        ("mbus", mbus_client.message(b"t", b"x" * 900_000)[:-1]),
+    ],
+)
+async def test_memory_for_unfinished_messages_is_shared_and_limited(
+    ports: Mapping[str, int], broker: Broker, name: str, start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparrow.frontends.seeds.pump.RECEIVE_BUDGET_BYTES", 3 << 20)
+    doors = OpenDoors(broker)
+    port = (await doors(name))[name]
+    wires = [await Wire.open(port) for _ in range(8)]
+    for wire in wires:
+        wire.send(start)
+    await asyncio.sleep(0.1)
+    budget = doors.frontends[0]._doors[0].budget  # type: ignore[attr-defined]
+    assert 0 < budget.held_bytes <= 3 << 20
+    assert budget.waiting
+    for wire in wires:
+        await wire.abort()
+    async with asyncio.timeout(5):
+        while budget.held_bytes or budget.waiting:
+            await asyncio.sleep(0.005)
+    await doors.close()
+
+
+@pytest.mark.parametrize("cut", [1, 3, 8, 12])
+async def test_who_vanishes_in_the_middle_of_a_message_takes_nobody_along(
+    ports: Mapping[str, int], cut: int
+) -> None:
+    starts = {
+        "diy_message_broker": frame(PUBLISH, fields(b"t", b"", b"data"), 2),
+        "messagebroker": b"\x00\x03" + message(b"t", b"data"),
+        "mbus": mbus_client.message(b"t", b"data"),
+        "mbus_consumer": b"a topic",
+    }
+    for name, start in starts.items():
+        wire = await Wire.open(ports[name])
+        wire.send(start[:cut])
+        await asyncio.sleep(0)
+        await wire.abort()
+    await each_door_works(ports, "t")
+
+
+@pytest.mark.parametrize(("name", "connect"), [(NAMES[0], DiyClient.connect), (NAMES[1], Publisher.connect)])
+async def test_a_publisher_is_not_read_from_while_too_much_is_unconfirmed(
+    ports: Mapping[str, int],
+    broker: Broker,
+    name: str,
+    connect: Callable[[int], Awaitable[DiyClient | Publisher]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sparrow.frontends.seeds.intake.WINDOW_BYTES", 10_000)
+    publisher = await connect(ports[name])
+    for number in range(300):
+        publisher.publish(b"t", b"%d" % number + b"x" * 1000)
+    found = await records(broker, "t", 300)
+    assert [int((record.value or b"").rstrip(b"x")) for record in found] == list(range(300))
+
+
+async def none_is_kept(ports: Mapping[str, int], why: str) -> None:
+    """What each seed's publisher sees of it."""
+    diy = await DiyClient.connect(ports["diy_message_broker"])
+    diy.publish(b"t", b"x")
+    assert await diy.wire.read_to_end() == b""
+    publisher = await Publisher.connect(ports["messagebroker"])
+    publisher.publish(b"t", b"x")
+    status, text = await publisher.status()
+    assert (status, why in text) == (ERROR, True)
+    producer = await mbus_client.send(ports["mbus"], mbus_client.message(b"t", b"x"))
+    with pytest.raises(ConnectionResetError):
+        await producer.reader.read()
+
+
+async def test_on_a_full_disk_publishers_learn_it_and_the_doors_stay_open(
+    ports: Mapping[str, int], broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise DiskFull("the disk is full")
+
+    await broker.create_topic("t", 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(broker, "publish", full)
+        await none_is_kept(ports, "the disk is full")
+    await each_door_works(ports, "t")
+
+
+async def test_where_nobody_unnamed_may_do_anything_the_doors_say_so(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "strict", config=BrokerConfig(allow_unnamed_resources=False)) as broker:
+        doors = OpenDoors(broker)
+        ports = await doors(*NAMES)
+        await none_is_kept(ports, "is not allowed to")
+        await broker.create_topic("t", 1, principal=SYSTEM)
+        await none_is_kept(ports, "is not allowed to")
+        subscriber = Subscriber(await Wire.open(ports["messagebroker"]))
+        subscriber.wire.send(subscription(["t"]))
+        assert (await subscriber.status())[0] == ERROR
+        assert await mbus_client.consume(ports["mbus_consumer"], b"t") == []
+        diy = await Wire.open(ports["diy_message_broker"])
+        diy.send(frame(3, fields(b"t"), 2))
+        assert await diy.read_to_end() == b""
+        await doors.close_all()
