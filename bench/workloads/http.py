@@ -106,6 +106,9 @@ def _wrk(wrk: str, port: int, for_s: int) -> tuple[float, float]:
 CLIENTS = 500
 
 
+_EVENT = b'data: {"topic"'
+
+
 class _Listener(asyncio.Protocol):
     """Counts the events that it gets."""
 
@@ -122,8 +125,8 @@ class _Listener(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         data = self._tail + data
-        self._expected -= data.count(b"event: message")
-        self._tail = data[-13:] if not data.endswith(b"event: message") else b""
+        self._expected -= data.count(_EVENT)
+        self._tail = data[-len(_EVENT) + 1 :]
         if self._expected <= 0 and not self._done.done():
             self._done.set_result(None)
 

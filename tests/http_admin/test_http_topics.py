@@ -168,3 +168,11 @@ async def test_a_body_that_is_not_said_to_be_json_or_is_too_large_is_refused(htt
     large = b'{"name": "' + b"x" * (2 << 20) + b'"}'
     answer = await http.ask("POST", "/v1/topics", large, {"Content-Type": "application/json"})
     assert (answer.status, answer.code) == (413, "BODY_TOO_LARGE")
+
+
+async def test_a_parameter_that_is_not_known_or_stands_twice_is_refused(http: Http) -> None:
+    for path in ("topics?patern=a", "topics?pattern=a&pattern=b", "groups?x", "broker?=1", "queues/q?full=1"):
+        answer = await call(http, "GET", f"/v1/{path}")
+        assert (answer.status, answer.code) == (400, "INVALID_ARGUMENT"), path
+    assert (await call(http, "POST", "/v1/topics?dry=1", {"name": "t"})).status == 400
+    assert await done(http, "GET", "/v1/topics?") == {"topics": []}

@@ -28,7 +28,9 @@ def server() -> Iterator[RunningBroker]:
 
 
 @pytest.mark.slow
-def test_every_block_of_shell_runs_in_the_order_of_the_document(server: RunningBroker, tmp_path: Path) -> None:
+def test_every_block_of_shell_runs_in_the_order_of_the_document(
+    server: RunningBroker, tmp_path: Path
+) -> None:
     native = {"SPARROW_URL": server.url, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for text in SHELL:
         ended = subprocess.run(

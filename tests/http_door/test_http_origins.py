@@ -55,6 +55,24 @@ async def test_a_configured_origin_may_read_and_write(make_http: MakeHttp) -> No
     assert (await http.post(PUBLISH, b"a", origin="https://other.example.org")).code == "ORIGIN_REFUSED"
 
 
+async def test_a_page_learns_by_cors_that_it_has_to_log_in(make_http: MakeHttp) -> None:
+    http = await make_http(cors_origins=(PAGE,), tokens={"robot": "t0ken"})
+    preflight = await http.ask(
+        "OPTIONS",
+        PUBLISH,
+        headers={
+            "Origin": PAGE,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization",
+        },
+    )
+    assert preflight.status == 200
+    refused = await http.post(PUBLISH, b"a", origin=PAGE)
+    assert (refused.code, refused.headers["access-control-allow-origin"]) == ("NOT_AUTHENTICATED", PAGE)
+    answer = await http.post(PUBLISH, b"a", origin=PAGE, authorization="Bearer t0ken")
+    assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, PAGE)
+
+
 async def test_a_star_allows_every_origin(make_http: MakeHttp) -> None:
     http = await make_http(cors_origins=("*",))
     answer = await http.post(PUBLISH, b"a", origin="https://anybody.example")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -253,6 +254,18 @@ async def test_a_large_body_that_finds_no_room_in_time_is_refused(make_http: Mak
     assert http.door.budget.waiting == 0
 
 
+async def test_a_flood_of_refused_connections_hinders_nobody(make_http: MakeHttp) -> None:
+    http = await make_http(max_connections=2)
+    async with Raw(http.port) as first, AsyncExitStack() as stack:
+        assert (await first.ask("GET", "/healthz")).status == 200
+        async with Raw(http.port) as second:
+            assert (await second.ask("GET", "/healthz")).status == 200
+            for _ in range(150):
+                await stack.enter_async_context(Raw(http.port))
+        await until(lambda: http.door.connections == 1)
+        assert (await http.get("/healthz")).status == 200
+
+
 async def test_connections_above_the_limit_are_refused(make_http: MakeHttp) -> None:
     http = await make_http(max_connections=3)
     raws = [Raw(http.port) for _ in range(3)]
@@ -290,6 +303,16 @@ async def test_a_slow_request_is_told_and_ended(make_http: MakeHttp, sent: bytes
         assert (answer.status, answer.code, answer.json["retriable"]) == (408, "TOO_SLOW", True)
         assert await raw.ended() == b""
     assert await stored(http) == []
+
+
+async def test_the_clock_stands_still_while_the_broker_does_not_read(make_http: MakeHttp) -> None:
+    http = await make_http(body_timeout_ms=100, sweep_interval_ms=10)
+    await http.broker.create_topic("orders")
+    async with Raw(http.port) as raw:
+        raw.send(request("GET", f"{PUBLISH}?wait_ms=300") + request("GET", "/healthz") + b"GET /healthz HT")
+        assert [(await raw.answer()).status for _ in range(2)] == [200, 200]
+        raw.send(b"TP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert (await raw.answer()).status == 200
 
 
 async def test_a_client_that_says_nothing_is_disconnected(make_http: MakeHttp) -> None:

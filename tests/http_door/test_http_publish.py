@@ -270,6 +270,10 @@ async def test_too_many_messages_are_refused(make_http: MakeHttp) -> None:
 async def test_a_swarm_of_tiny_objects_is_refused_before_it_is_decoded(http: Http) -> None:
     swarm = b'{"messages":[' + b"{}," * 1_000_000 + b"{}]}"
     assert (await http.post(PUBLISH, swarm, content_type="application/json")).code == "BODY_TOO_LARGE"
+    texts = b'{"messages":[{"value":"' + b"{" * 200_000 + b'","parents":[' + b'"",' * 2_000_000 + b'""]}]}'
+    assert (await http.post(PUBLISH, texts, content_type="application/json")).code == "BODY_TOO_LARGE"
+    headers = b'{"messages":[{"headers":[' + b'["",""],' * 500_000 + b'["",""]]}]}'
+    assert (await http.post(PUBLISH, headers, content_type="application/json")).code == "INVALID_ARGUMENT"
     braces = many({"value": "{" * 200_000 + '"\\'})
     assert (await http.post(PUBLISH, braces, content_type="application/json")).status == 200
 

@@ -18,7 +18,7 @@ from sparrow.base.errors import (
 from sparrow.broker.access.authz import ANONYMOUS, Principal
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.idempotency import kept, keys
-from sparrow.broker.idempotency.keys import PORTIONS, Claim
+from sparrow.broker.idempotency.keys import PORTIONS
 from sparrow.frontends.publishing import Message
 from sparrow.records.builder import build_batch
 from tests.http_idempotency.keyed import Keyed, key_of, placed, stored
@@ -300,8 +300,8 @@ async def test_a_batch_of_somebody_else_with_the_same_producer_id_is_not_taken_f
     await keyed.broker.create_topic("t", 1)
     seen: list[int] = []
 
-    async def crash(call: object, claim: Claim) -> None:
-        seen.append(claim.kept.producer_id)
+    async def crash(call: object, claimed: kept.KeptPublish, runs: object) -> None:
+        seen.append(claimed.producer_id)
         raise StorageFailed("the process died")
 
     with monkeypatch.context() as dying:

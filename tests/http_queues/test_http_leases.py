@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -312,6 +313,20 @@ async def test_idle_consumers_are_swept_and_more_than_the_limit_never_kept(make_
     consumers.sweep(clock.monotonic())
 
     assert len(consumers) == len(statistics(http).consumers) == 0
+
+
+async def test_a_lie_about_the_subscriber_leaves_no_consumer_behind(http: Http) -> None:
+    await made(http.broker)
+    consumers = Consumers(http.broker)
+    asked = LeaseRequest("emails", 10, 1 << 20, "c1")
+    await consumers.lease(asked, wait_ms=0, principal=ANONYMOUS)
+
+    with pytest.raises(InvalidArgument):
+        await consumers.lease(asked._replace(subscriber="nobody"), wait_ms=0, principal=ANONYMOUS)
+    assert len(consumers) == 1
+    await consumers.close()
+
+    assert statistics(http).consumers == []
 
 
 # ── waiting ───────────────────────────────────────────────────────────────────────────────────────

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -13,8 +14,14 @@ from typing import Any
 import websockets
 from websockets.asyncio.client import ClientConnection
 
+from sparrow.frontends.http import app
 from tests.http_door.conftest import Http, http, make_http
 from tests.http_door.raw import Raw, request
+
+# pytest rewrites the modules of plugins, which sparrow is, as they are imported, and Python 3.11 cannot make syntax trees in two threads at once: so what the door loads
+# in a thread is imported here.
+for _name in ("app", "gate", "serving", *(f"routes.{router}" for router in app._ROUTERS)):
+    importlib.import_module(f"sparrow.frontends.http.{_name}")
 
 __all__ = ["Events", "Socket", "event_stream", "http", "make_http", "socket_to"]
 

@@ -115,6 +115,17 @@ async def test_who_comes_back_names_the_offsets_where_it_was(make_http: MakeHttp
         assert values(await socket.records(1)) == ["d"]
 
 
+async def test_positions_as_pages_and_streams_write_them_are_a_place(make_http: MakeHttp) -> None:
+    http = await make_http(config=BrokerConfig(default_partitions=2))
+    await fill(http, "t", "a", "b", partition=0)
+    await fill(http, "t", "c", "d", partition=1)
+    async with socket_to(http.port) as socket:
+        await subscribe(socket, topic="t", from_="0:1", credit=10)
+        assert sorted(values(await socket.records(3))) == ["b", "c", "d"]
+        code = await socket.refused("subscribe", subscription="p", pattern="t*", **{"from": "0:1"})
+        assert code == "INVALID_ARGUMENT"
+
+
 async def test_several_topics_and_patterns_come_over_one_subscription(http: Http) -> None:
     for topic in ("orders", "invoices", "other"):
         await fill(http, topic, f"of {topic}")

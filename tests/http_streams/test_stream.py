@@ -71,6 +71,7 @@ async def test_a_stream_begins_where_it_is_told_to(filled: Http) -> None:
     for place, values in (
         ("beginning", ["a", "b", "c"]),
         ("1", ["b", "c"]),
+        ("0:2", ["c"]),
         ("timestamp:0", ["a", "b", "c"]),
     ):
         async with event_stream(filled.port, f"{END}?from={place}") as events:

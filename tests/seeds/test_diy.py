@@ -256,6 +256,32 @@ async def test_a_consumer_that_does_not_read_is_not_answered_without_end(port: i
     await client.close()
 
 
+async def test_who_closes_its_side_still_gets_its_answers_and_the_end_when_all_is_kept(
+    client: DiyClient, broker: Broker
+) -> None:
+    for number in range(100):
+        client.publish(b"t", b"%d" % number)
+    client.wire.send(frame(CONSUME, fields(b"t"), 2) * 20)
+    client.publish(b"t", b"last")
+    client.wire.writer.write_eof()
+    assert [(await client.read()).data for _ in range(20)] == [b"%d" % number for number in range(20)]
+    assert await client.wire.read_to_end() == b""
+    assert broker.topics.get("t").partition(0).log.durable_offset == 101
+
+
+async def test_a_consumer_that_takes_nothing_for_a_time_ends(open_doors: OpenDoors, broker: Broker) -> None:
+    await broker.create_topic("big", 1)
+    for _ in range(20):
+        await publish(broker, "big", b"x" * 900_000)
+    port = (await open_doors(NAME, idle_timeout_ms=60))[NAME]
+    deaf = await Wire.open(port)
+    deaf.writer.transport.pause_reading()
+    deaf.send(frame(CONSUME, fields(b"big"), 2) * 20)
+    door = open_doors.frontends[-1]._doors[0]
+    await until(lambda: door.connections == 1)
+    await until(lambda: door.connections == 0)
+
+
 async def test_many_questions_at_once_are_answered_in_order(client: DiyClient) -> None:
     for number in range(100):
         client.publish(b"t", b"%d" % number)

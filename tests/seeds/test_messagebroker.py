@@ -293,6 +293,20 @@ async def test_a_list_of_topics_that_is_none_is_told_and_the_subscriber_goes_on(
     await subscriber.subscribe("good")
 
 
+async def test_a_publisher_that_closes_its_side_learns_what_went_wrong_and_the_end_when_all_is_kept(
+    port: int, broker: Broker
+) -> None:
+    await broker.create_topic("small", 1, {"max.message.bytes": "200"})
+    publisher = await Publisher.connect(port)
+    publisher.publish(b"t", *[b"x"] * 100)
+    publisher.publish(b"small", b"x" * 300)
+    publisher.wire.send(message(b"t", b"x", prefix=b""))
+    publisher.wire.writer.write_eof()
+    assert [(await publisher.status())[0] for _ in range(2)] == [ERROR] * 2
+    assert await publisher.wire.read_to_end() == b""
+    assert broker.topics.get("t").partition(0).log.durable_offset == 100
+
+
 async def test_a_list_of_topics_over_the_limit_is_told_before_it_is_there(port: int) -> None:
     subscriber = Subscriber(await Wire.open(port))
     subscriber.wire.send(struct.pack(">HI", SUBSCRIBE, 0xFFFFFFFF))

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import logging
+import random
 import socket
 import struct
 import time
@@ -166,6 +167,23 @@ async def test_who_does_not_go_on_with_a_frame_is_cut_off(open_doors: OpenDoors)
     stream = idle.consume("q")
     idle.publish("q", b"x")
     assert await idle.get() == (stream, b"x")
+
+
+async def test_garbage_disturbs_nobody(port: int, broker: Broker) -> None:
+    seed = random.Random(7)
+    good = [frame(queue("g", "PUBSUB", durable=False)), frame(message("g", b"x")), frame(b"{}"), frame(b"")]
+    reader = await MsbqClient.connect(port)
+    stream = reader.consume("calm")
+    for _ in range(100):
+        wire = await Wire.open(port)
+        spoiled = bytearray(b"".join(seed.choices(good, k=4)) + b"\x00")
+        for _ in range(seed.randrange(4)):
+            spoiled[seed.randrange(len(spoiled))] = seed.randrange(256)
+        wire.send(bytes(spoiled))
+        await (wire.abort() if seed.random() < 0.5 else wire.close())
+    reader.publish("calm", b"x")
+    assert await reader.get() == (stream, b"x")
+    await until(lambda: not has_queue(broker, "g"))
 
 
 # ── queues and streams ────────────────────────────────────────────────────────────────────────────

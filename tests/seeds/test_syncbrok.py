@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import uuid
 from pathlib import Path
@@ -227,6 +228,20 @@ async def test_what_is_wrong_is_told_and_others_are_served(
     assert said in text.decode()
     other = await SyncbrokClient.connect(port)
     await other.publish("q", b"fine")
+
+
+async def test_garbage_disturbs_nobody(port: int) -> None:
+    seed = random.Random(7)
+    good = [request("/msg", b"x", queue="q"), request("/queue", queue="q"), request("/subscrib", queue="q")]
+    steady = await SyncbrokClient.connect(port)
+    for _ in range(60):
+        wire = await Wire.open(port)
+        spoiled = bytearray(b"".join(seed.choices(good, k=3)))
+        for _ in range(1 + seed.randrange(4)):
+            spoiled[seed.randrange(len(spoiled))] = seed.randrange(256)
+        wire.send(bytes(spoiled))
+        await (wire.abort() if seed.random() < 0.5 else wire.close())
+        await steady.publish("calm", b"x")
 
 
 async def test_private_endpoints_can_be_forbidden(open_doors: OpenDoors) -> None:

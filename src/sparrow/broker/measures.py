@@ -52,7 +52,7 @@ class Measures:
         self.append = Histogram()
         """From the arrival of a publish at its partition to the page cache."""
         self.publish = Histogram()
-        """... to what its `acks` asks for."""
+        """... to stable storage, of publishes that wait for it."""
         self.appended = self.append.observe
         self.published = self.publish.observe
         self.doors: dict[str, DoorMeasures] = {}

@@ -328,11 +328,10 @@ class Partition:
         self, promise: asyncio.Future[Published], offsets: Appended, acks: int, stamped_ms: int, begun: float
     ) -> None:
         published = Published(offsets.base_offset, offsets.last_offset, stamped_ms)
-        published_after = self._measures.published
         if acks != ACKS_ALL or not self.config.syncs:
-            published_after(perf_counter() - begun)
             _settle(promise, published)
             return
+        published_after = self._measures.published
         durable = self.log.durable(offsets.last_offset + 1)
         if durable.done():
             published_after(perf_counter() - begun)

@@ -10,6 +10,7 @@ on with it. If nothing was stored at all the key is free again.
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from sparrow.broker.idempotency.keys import Claim
     from sparrow.broker.partition import Published
     from sparrow.frontends.publishing import Answer, Message, Publisher
+
+_LOG = logging.getLogger(__name__)
 
 
 class Answers(NamedTuple):
@@ -90,15 +93,16 @@ class OncePublisher:
         async with keys.alone(call.key.digest):
             try:
                 claim = await self._claimed(call)
-                if claim.kept.is_settled:
-                    _tell(told, self._answers(call, claim.kept, {}, is_replay=True))
-                    return
-                runs, failures = await self._published(call, claim)
-                answers = _answers_of(runs, claim.kept.runs, failures, len(call.columns.values))
+                is_replay = claim.kept.is_settled
+                runs = _runs(call, claim.kept)
+                failures = {} if is_replay else await self._published(call, claim.kept, runs)
+                answers = _answers_of(runs, claim.kept.runs, failures)
             except Exception as error:  # noqa: BLE001 - whoever waits hears of everything
                 _fail(told, error)
                 return
-            _tell(told, Answers(answers))
+            _tell(told, Answers(answers, is_replay))
+            if is_replay:
+                return
             if claim.kept.is_stored_in_part or _is_uncertain(failures):
                 await keys.keep(claim)
             else:
@@ -120,6 +124,7 @@ class OncePublisher:
         if claim.kept.topic_id != planned.topic_id:  # another topic of that name: the first attempt's is gone
             return await keys.replan(claim, planned)
         await keys.look(claim)
+        await keys.keep(claim)
         return claim
 
     async def _planned(self, call: _Call) -> KeptPublish:
@@ -139,10 +144,12 @@ class OncePublisher:
 
     # ── publishing ────────────────────────────────────────────────────────────────────────────────
 
-    async def _published(self, call: _Call, claim: Claim) -> tuple[list[Run], dict[int, _Failure]]:
-        """Append what is not in the log, and wait for it; the failures by the number of their run."""
-        kept = claim.kept
-        runs = _runs(call, kept)
+    async def _published(self, call: _Call, kept: KeptPublish, runs: Sequence[Run]) -> dict[int, _Failure]:
+        """Append what is not in the log, and wait for it; the failures by the number of their run.
+
+        Raises:
+            UnknownTopic: it was deleted just now; nothing was appended.
+        """
         topic = self._broker.topics.find(call.topic)
         if topic is None or topic.id.bytes != kept.topic_id:
             raise UnknownTopic(f"topic {call.topic!r} was deleted while messages were published to it")
@@ -154,19 +161,11 @@ class OncePublisher:
         refused = {number for number, promise in begun.items() if promise.done() and promise.exception()}
         if begun:
             await asyncio.wait(begun.values())
-        failures = {
+        return {
             number: failure
             for number, promise in begun.items()
             if (failure := _settle(kept.runs[number], promise, is_refused=number in refused)) is not None
         }
-        return runs, failures
-
-    @staticmethod
-    def _answers(
-        call: _Call, kept: KeptPublish, failures: dict[int, _Failure], *, is_replay: bool
-    ) -> Answers:
-        runs = _runs(call, kept)
-        return Answers(_answers_of(runs, kept.runs, failures, len(call.columns.values)), is_replay)
 
 
 class _Failure(NamedTuple):
@@ -211,16 +210,14 @@ def _is_uncertain(failures: dict[int, _Failure]) -> bool:
     return any(failure.is_uncertain for failure in failures.values())
 
 
-def _answers_of(
-    runs: Sequence[Run], kept: Sequence[KeptRun], failures: dict[int, _Failure], count: int
-) -> list[Answer]:
+def _answers_of(runs: Sequence[Run], kept: Sequence[KeptRun], failures: dict[int, _Failure]) -> list[Answer]:
     answers: dict[int, Answer] = {}
     for number, (run, known) in enumerate(zip(runs, kept, strict=True)):
         error = failures[number].error if number in failures else known.error
         for index, place in enumerate(run.places):
             time_ms = run.timestamps[index] if known.append_time_ms < 0 else known.append_time_ms
             answers[place] = error or Stored(run.partition, known.base_offset + index, time_ms)
-    return [answers[place] for place in range(count)]
+    return [answers[place] for place in range(len(answers))]
 
 
 def _tell(told: asyncio.Future[Answers], answers: Answers) -> None:
@@ -231,3 +228,5 @@ def _tell(told: asyncio.Future[Answers], answers: Answers) -> None:
 def _fail(told: asyncio.Future[Answers], error: Exception) -> None:
     if not told.done():
         told.set_exception(error)
+    elif not isinstance(error, SparrowError):
+        _LOG.error("a publish with an idempotency key met a bug", exc_info=error)

@@ -69,7 +69,7 @@ class Columns(NamedTuple):
         if self.keys is not None:
             size += sum(map(len, filter(None, self.keys)))
         if self.headers is not None:
-            size += sum(map(_most_header_bytes, self.headers))
+            size += _most_headers_bytes(self.headers)
         return size
 
     def most_bytes_of(self, place: int) -> int:
@@ -331,6 +331,12 @@ class _Batches:
             f"a message that takes {size_bytes} bytes as a batch; max.message.bytes of the topic is"
             f" {self._terms.max_batch_bytes}"
         )
+
+
+def _most_headers_bytes(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> int:
+    if headers and headers[0] is headers[-1] and headers.count(headers[0]) == len(headers):
+        return len(headers) * _most_header_bytes(headers[0])
+    return sum(map(_most_header_bytes, headers))
 
 
 def _most_header_bytes(headers: Sequence[tuple[str, bytes | None]]) -> int:

@@ -92,7 +92,7 @@ def build_batch(
         if column is not None and len(column) != count:
             raise InvalidArgument(f"a batch of {count} values has a column of {len(column)}")
     base, last = _timestamp_range(stamps)
-    tails = _NO_HEADERS if headers is None else [encode_headers(each) for each in headers]
+    tails = _NO_HEADERS if headers is None else _tails(headers)
     deltas = _deltas(stamps, base)
     fields = BatchFields(
         base,
@@ -248,6 +248,13 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
         return encode_varint(len(headers)) + b"".join(starmap(_encode_header, headers))
     except (UnicodeEncodeError, AttributeError, TypeError, ValueError) as error:
         raise InvalidRecord(f"headers are pairs of a text name and bytes or None: {error}") from None
+
+
+def _tails(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> Column:
+    """The ends of records; one for all where they have the same headers, as messages of one kind do."""
+    if headers and headers[0] is headers[-1] and headers.count(headers[0]) == len(headers):
+        return encode_headers(headers[0])
+    return [encode_headers(each) for each in headers]
 
 
 def _encode_header(name: str, value: bytes | None) -> bytes:

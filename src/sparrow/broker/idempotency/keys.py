@@ -108,6 +108,8 @@ class IdempotencyKeys:
         self._held_bytes = 0
         self._counts: Counter[str] = Counter()
         """Keys by principal, as far as the first walk has come."""
+        self._total = 0
+        """Of all principals."""
         self._next_portion = 0
         self._is_counted = False
         self.is_walking = False
@@ -116,7 +118,7 @@ class IdempotencyKeys:
         self._portion_due_at = 0.0
 
     def __len__(self) -> int:
-        return self._counts.total()
+        return self._total
 
     @property
     def in_use(self) -> int:
@@ -192,16 +194,15 @@ class IdempotencyKeys:
     async def _take(self, key: Key, planned: KeptPublish, version: int) -> Claim | None:
         """The claim; None: the key is not as `version` says. A key that is taken anew is counted already."""
         digest = key.digest
-        is_counted = version == ABSENT and self._is_walked(digest)  # else the walk will come to it
-        if is_counted:
-            self._counts[key.principal] += 1
+        counted = int(version == ABSENT and self._is_walked(digest))  # else the walk will come to it
+        self._count(key.principal, counted)
         try:
             await self._meta.write([planned.put(digest, version)])
         except ConditionFailed:
-            self._uncount(key.principal, is_counted=is_counted)
+            self._count(key.principal, -counted)
             return None
         except SparrowError:
-            self._uncount(key.principal, is_counted=is_counted)
+            self._count(key.principal, -counted)
             raise
         return Claim(digest, planned, version + 1, is_new=True)
 
@@ -226,7 +227,7 @@ class IdempotencyKeys:
         """Give the key back: nothing was published."""
         with suppress(
             SparrowError
-        ):  # else it is found open; a retry looks for its batches in vain, and publishes
+        ):  # else a retry finds it open, looks for its batches in vain, and publishes
             await self._delete([claim])
 
     async def look(self, claim: Claim) -> None:
@@ -252,7 +253,8 @@ class IdempotencyKeys:
     async def _delete(self, claims: Sequence[Claim]) -> None:
         await self._meta.write([Delete(keeping.KIND, claim.digest, claim.version) for claim in claims])
         for claim in claims:
-            self._uncount(claim.kept.principal, is_counted=self._is_walked(claim.digest))
+            if self._is_walked(claim.digest):
+                self._count(claim.kept.principal, -1)
 
     # ── how many ──────────────────────────────────────────────────────────────────────────────────
 
@@ -268,11 +270,11 @@ class IdempotencyKeys:
             f"{has}; each is forgotten {self._window_ms // 1000} s after its use. Publish without a key, or later"
         )
 
-    def _uncount(self, principal: str, *, is_counted: bool) -> None:
-        if is_counted:
-            self._counts[principal] -= 1
-            if self._counts[principal] <= 0:
-                del self._counts[principal]
+    def _count(self, principal: str, by: int) -> None:
+        self._total += by
+        self._counts[principal] += by
+        if not self._counts[principal]:
+            del self._counts[principal]
 
     def _is_walked(self, digest: str) -> bool:
         return self._is_counted or int(digest[:2], 16) < self._next_portion
@@ -322,7 +324,7 @@ class IdempotencyKeys:
                 _LOG.warning("%s", error.text)
                 continue
             if not self._is_counted:
-                self._counts[claim.kept.principal] += 1
+                self._count(claim.kept.principal, 1)
             if claim.kept.created_ms <= over_ms:
                 over.append(claim)
             elif not self._is_counted and not claim.kept.is_settled:

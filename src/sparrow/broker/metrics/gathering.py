@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from heapq import merge
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +35,7 @@ MAX_NAMES: Final = 1_000
 MAX_DETAILS: Final = 20_000
 """Values by partition of each metric, at most."""
 _SLICE_S: Final = 0.002
+_SORTED_AT_ONCE: Final = 2_000
 _SHOWN: Final = {"ready": READY, "leased": LEASED, "delayed": DELAYED, "blocked": BLOCKED, "moving": MOVING}
 
 Labels = tuple[str, ...]
@@ -142,13 +143,16 @@ class _Round:
         if self._by_partition and len(self.values[metric]) < MAX_DETAILS:
             self.values[metric][labels] = value
 
-    def _named(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Names with the label that they have: their own, or none any more."""
-        named = iter(sorted(names))
-        for name in islice(named, self._max_names):
-            yield name, name
-        for name in named:
-            yield name, ""
+    async def _named(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Names in order, with the label that they have: their own, or none any more."""
+        unsorted = list(names)
+        pieces: list[list[str]] = []
+        for start in range(0, len(unsorted), _SORTED_AT_ONCE):
+            pieces.append(sorted(unsorted[start : start + _SORTED_AT_ONCE]))
+            await self._slices.pause()
+        return (
+            (name, name if number < self._max_names else "") for number, name in enumerate(merge(*pieces))
+        )
 
     def _may_describe(self, kind: ResourceType, name: str) -> bool:
         return self._broker.authorizer.allows(self._principal, Operation.DESCRIBE, kind, name)
@@ -193,7 +197,7 @@ class _Round:
     async def _topics(self) -> None:
         topics = self._broker.topics
         self.add(table.TOPICS, (), 0)
-        for name, label in self._named(topic.name for topic in topics):
+        for name, label in await self._named(topic.name for topic in topics):
             await self._slices.pause()
             topic = topics.find(name)
             if topic is not None and self._sees_topic(name):
@@ -231,7 +235,7 @@ class _Round:
 
     async def _groups(self) -> None:
         groups = self._broker.groups
-        for name, label in self._named(groups.names()):
+        for name, label in await self._named(groups.names()):
             await self._slices.pause()
             try:
                 info = groups.info(name)
@@ -259,7 +263,7 @@ class _Round:
 
     async def _queues(self) -> None:
         registry = self._broker.queues.registry
-        for name, label in self._named(queue.name for queue in registry):
+        for name, label in await self._named(queue.name for queue in registry):
             await self._slices.pause()
             queue = registry.find(name)
             if queue is not None and self._may_describe(ResourceType.GROUP, name):

@@ -58,7 +58,7 @@ PUBLISH_SECONDS = Metric(
     "sparrow_publish_seconds",
     HISTOGRAM,
     (),
-    "From the same to what its acks asks for: with all, stable storage.",
+    "From the same to stable storage, of publishes with acks=all, which wait for it.",
 )
 SYNC_SECONDS = Metric(
     "sparrow_sync_seconds",

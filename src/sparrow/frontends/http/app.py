@@ -72,7 +72,7 @@ def build(door: HttpFrontend) -> ASGIApp:
     """The application of a door. May be called in any thread."""
     at_once: dict[str, APIRouter] = {name: _router(name, door) for name in _ROUTERS if name in _AT_ONCE}
     routes = [route for router in at_once.values() for route in router.routes]
-    return _allowing_origins(Direct(_Whole(door, at_once), routes), door.limits.cors_origins)
+    return Direct(_Whole(door, at_once), routes)
 
 
 class _Whole:
@@ -128,16 +128,6 @@ def _documented(routers: list[APIRouter]) -> FastAPI:
 def _router(name: str, door: HttpFrontend) -> APIRouter:
     made: APIRouter = import_module(f"sparrow.frontends.http.routes.{name}").router(door)
     return made
-
-
-def _allowing_origins(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
-    if not origins:
-        return app
-    from starlette.middleware.cors import CORSMiddleware
-
-    return CORSMiddleware(
-        app, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"], expose_headers=["*"]
-    )
 
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────

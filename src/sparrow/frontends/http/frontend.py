@@ -153,10 +153,11 @@ class HttpFrontend:
             await asyncio.sleep(self.limits.failed_login_delay_ms / 1000)
 
     async def hold_back(self, kind: QuotaKind, principal: Principal, size_bytes: int) -> None:
-        """Count bytes that came in or go out; wait for as long as a quota says, or until the broker shuts down."""
+        """Count bytes that came in or go out; wait for as long as a quota says (a minute at most: nobody waits longer for an answer), or until the
+        broker shuts down."""
         throttle_ms = self.broker.quotas.record(kind, principal, "", size_bytes)
         if throttle_ms:
-            await asyncio.wait([self.stopping], timeout=throttle_ms / 1000)
+            await asyncio.wait([self.stopping], timeout=min(throttle_ms, self.limits.max_wait_ms) / 1000)
 
     def spawn(self, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that belongs to no request; it is cancelled at the end of the drain."""
@@ -295,10 +296,10 @@ class _Newcomer(asyncio.Protocol):
 
 def _serving(door: HttpFrontend) -> Serving:
     from sparrow.frontends.http.app import build
-    from sparrow.frontends.http.gate import Gate
+    from sparrow.frontends.http.gate import Gate, allowing_origins
     from sparrow.frontends.http.serving import Serving
 
-    return Serving(Gate(build(door), door), door)
+    return Serving(allowing_origins(Gate(build(door), door), door.limits.cors_origins), door)
 
 
 def _is_loopback(address: str) -> bool:

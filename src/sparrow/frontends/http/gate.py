@@ -34,6 +34,18 @@ OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 """What anybody may ask."""
 
 
+def allowing_origins(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
+    """The application with CORS for pages of these origins. Outside of the gate: a browser asks without credentials whether it may ask, and pages are to see why they
+    are refused."""
+    if not origins:
+        return app
+    from starlette.middleware.cors import CORSMiddleware
+
+    return CORSMiddleware(
+        app, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"], expose_headers=["*"]
+    )
+
+
 class Gate:
     """Wraps the application.
 

@@ -1,6 +1,7 @@
-"""Routes of administration: FastAPI reads their bodies, which are JSON and say so.
+"""Routes of administration: FastAPI reads their parameters, all of which must be known, and their bodies, which are JSON and say so.
 
-They are smaller than those of messages may be, because as objects they take many times their size. A body of another content type FastAPI would take for bytes and find that those are no object; the sentence here tells what to do.
+Bodies are bounded more closely here than those of messages, because as objects they take many times their size. One of another content type FastAPI would take for bytes
+and find that those are no object; the sentence here tells what to do.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 
 from sparrow.frontends.http.bodies import media_type
 from sparrow.frontends.http.openapi import problems
 from sparrow.frontends.http.problems import BodyTooLarge, UnsupportedMediaType
+from sparrow.frontends.http.queries import Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -33,18 +36,52 @@ class JsonRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
-        if self.body_field is None:
-            return answer
+        known = _parameters_of(self)
+        has_body = self.body_field is not None
 
-        async def answer_json(request: Request) -> Response:
-            _check_content_type(request)
-            if len(await request.body()) > MAX_BODY_BYTES:
-                raise BodyTooLarge(
-                    f"the body is larger than {MAX_BODY_BYTES} bytes, the most that administration takes; send several smaller ones"
-                )
+        async def answer_checked(request: Request) -> Response:
+            if known is not None and request.scope["query_string"]:
+                _check_parameters(request, known)
+            if has_body:
+                await _check_body(request)
             return await answer(request)
 
-        return answer_json
+        return answer_checked
+
+
+def _parameters_of(route: APIRoute) -> frozenset[str] | None:
+    """The parameters of the address that a route knows; None: they are a model, which refuses others itself."""
+    fields = route.dependant.query_params
+    if any(_is_model(field.field_info.annotation) for field in fields):
+        return None
+    return frozenset(field.alias for field in fields)
+
+
+def _check_parameters(request: Request, known: frozenset[str]) -> None:
+    """
+    Raises:
+        InvalidArgument: one stands twice, or is not known.
+    """
+    query = Query(request)
+    for name in known:
+        query.text(name)
+    query.refuse_others()
+
+
+def _is_model(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+async def _check_body(request: Request) -> None:
+    """
+    Raises:
+        UnsupportedMediaType, BodyTooLarge
+    """
+    _check_content_type(request)
+    if len(await request.body()) > MAX_BODY_BYTES:
+        raise BodyTooLarge(
+            f"the body is larger than {MAX_BODY_BYTES} bytes, the most that administration takes; send several smaller ones"
+        )
 
 
 def _check_content_type(request: Request) -> None:

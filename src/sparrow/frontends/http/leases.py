@@ -14,6 +14,7 @@ import asyncio
 import binascii
 import hashlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
@@ -278,7 +279,7 @@ class Consumers:
         """
         self._broker.queues.require_consuming(queue, principal=principal)
         key = (queue, consumer_id)
-        entry = self._entries.pop(key, None)
+        entry = self._entries.get(key)
         if entry is None or not entry.consumer.is_open or entry.consumer.subscriber != subscriber:
             consumer = await self._broker.queues.open_consumer(
                 queue,
@@ -288,17 +289,18 @@ class Consumers:
                 principal=principal,
             )
             entry = _Entry(consumer, self._now_s())
-        self._entries[key] = entry
+        self._entries.pop(key, None)
+        self._entries[key] = entry  # behind those that were not asked for since
         if len(self._entries) > self._max_open:
-            self._forget(self._unused()[: len(self._entries) - self._max_open])
+            self._forget_oldest(len(self._entries) - self._max_open, but=key)
         return entry
 
     def _now_s(self) -> float:
         return self._broker.clock.monotonic()
 
-    def _unused(self) -> list[tuple[str, str]]:
-        *others, _ = self._entries  # the last was asked for just now
-        return [key for key in others if not self._entries[key].users]
+    def _forget_oldest(self, count: int, *, but: tuple[str, str]) -> None:
+        unused = (key for key, entry in self._entries.items() if not entry.users and key != but)
+        self._forget(list(islice(unused, count)))
 
     def sweep(self, now_s: float) -> None:
         """Forget those that hold nothing and were not asked for lately. `now_s`: monotonic."""

@@ -39,6 +39,11 @@ def format_others(positions: Mapping[int, int], but: int) -> str:
     )
 
 
+def is_positions(text: str) -> bool:
+    """Whether a text is meant as positions, and not as another place in a topic."""
+    return ":" in text and text[:1].isdigit()
+
+
 def parse_positions(text: str) -> dict[int, int]:
     """The positions that a text says; partitions that it does not name go on at 0.
 

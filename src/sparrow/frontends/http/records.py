@@ -13,6 +13,7 @@ An object has the members that a record has when it is read (`frontends/record_j
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -44,6 +45,13 @@ NDJSON: Final = "application/x-ndjson"
 MESSAGES_NDJSON: Final = "application/vnd.sparrow.messages+x-ndjson"
 MAX_OBJECTS_UNCOUNTED: Final = 100_000
 """A body with more opening braces is looked at closely before it is decoded, as tiny objects take far more memory than their text."""
+
+MAX_TEXTS: Final = 50
+"""Of such a body: texts that a message may have on average."""
+MAX_HEADERS: Final = 1000
+"""Headers of one message."""
+_TEXT_OR_OBJECT: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|\{')
+_BRACE: Final = ord("{")
 
 
 class Posted(NamedTuple):
@@ -184,13 +192,17 @@ def _refuse_many(count: int, most: int) -> None:
 
 
 def _refuse_swarm(body: bytes, most: int) -> None:
-    """Count the objects that are in no text, without making any."""
+    """Count the objects that are in no text, and the texts, without making any; it ends with the first that is too many."""
     if body.count(b"{") <= MAX_OBJECTS_UNCOUNTED:
         return
-    import re
-
-    outside = re.sub(rb'"(?:[^"\\]|\\.)*+"', b"", body)
-    _refuse_many(outside.count(b"{") // 2, most)
+    objects = texts = 0
+    for found in _TEXT_OR_OBJECT.finditer(body):
+        if body[found.start()] == _BRACE:
+            objects += 1
+            _refuse_many(objects // 2, most)
+        else:
+            texts += 1
+            _refuse_many(texts // MAX_TEXTS, most)
 
 
 def _reason(error: Exception) -> str:
@@ -236,6 +248,8 @@ def _content(item: _Item, name: str) -> bytes | None:
 
 
 def _headers(item: _Item, now_ms: int) -> Sequence[tuple[str, bytes | None]]:
+    if len(item.headers) > MAX_HEADERS:
+        raise InvalidArgument(f"a message with {len(item.headers)} headers; it may have {MAX_HEADERS}")
     wanted = Wanted(
         item.priority,
         item.delay_ms,

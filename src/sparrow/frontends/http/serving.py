@@ -31,10 +31,10 @@ from sparrow.frontends.tls import certificate_principal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from starlette.types import ASGIApp
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
     from sparrow.frontends.http.frontend import HttpFrontend
-    from sparrow.frontends.http.gate import Gate
 
 EXCHANGE: Final = "exchange"
 """The key in the state of a request under which its exchange is: uvicorn's request and answer."""
@@ -43,6 +43,8 @@ GONE: Final = "gone"
 LINGER_S: Final = 2.0
 """How long what a client still sends is dropped before the connection is closed."""
 END_POLL_S: Final = 0.005
+MAX_REFUSED: Final = 100
+"""Refused connections that may still read why; more are closed without a word."""
 LAST_WORDS_S: Final = 0.5
 """The same behind TLS, which ends in both directions at once."""
 
@@ -55,7 +57,7 @@ class Serving:
         door: whose connections they are.
     """
 
-    def __init__(self, app: Gate, door: HttpFrontend) -> None:
+    def __init__(self, app: ASGIApp, door: HttpFrontend) -> None:
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         self._door = door
         self._config = Config(
@@ -74,6 +76,7 @@ class Serving:
         )
         self._config.load()
         self._state = ServerState()
+        self._refused: set[Guarded] = set()
 
     @property
     def connections(self) -> int:
@@ -86,7 +89,7 @@ class Serving:
 
     def protocol(self) -> asyncio.Protocol:
         """The protocol of a new connection."""
-        return Guarded(self._config, self._state, {}, None, door=self._door)
+        return Guarded(self._config, self._state, {}, None, door=self._door, refused=self._refused)
 
     def sweep(self, now: float, date: bytes) -> None:
         """Look at the clocks of all connections; `date` is that of answers from now on."""
@@ -108,7 +111,7 @@ class Serving:
             task.cancel()
         while self.is_busy and loop.time() < deadline:  # noqa: ASYNC110 - rare
             await asyncio.sleep(END_POLL_S)
-        for connection in list(self._state.connections):
+        for connection in [*self._state.connections, *self._refused]:
             connection.transport.abort()
         await asyncio.sleep(0)
 
@@ -158,9 +161,12 @@ class Guarded(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         door: HttpFrontend,
+        refused: set[Guarded],
     ) -> None:
         super().__init__(config, server_state, app_state, _loop or asyncio.get_running_loop())
         self._door = door
+        self._refused = refused
+        """Connections that may not be served, until they have read why."""
         self._limits = door.limits
         self._since = self.loop.time()
         """Since when the connection is in the state in which it is."""
@@ -179,19 +185,32 @@ class Guarded(HttpToolsProtocol):
     # ── called by the transport ───────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        is_full = len(self.connections) >= self._limits.max_connections
+        refusal = self._maybe_refusal()
         super().connection_made(cast("Any", Ending(transport, self._needs_patience)))
         certified = certificate_principal(transport)
         if certified is not None:
             self.app_state[CERTIFICATE] = certified
+        if refusal is not None:
+            self._turn_away(refusal)
+
+    def _maybe_refusal(self) -> SparrowError | None:
         if self._door.is_draining:
-            self._refuse(Draining("The broker is shutting down; connect again later."))
-        elif is_full:
-            self._refuse(
-                Overloaded(
-                    f"{self._limits.max_connections} clients are connected, which is the limit (max_connections); try again later."
-                )
-            )
+            return Draining("The broker is shutting down; connect again later.")
+        if len(self.connections) < self._limits.max_connections:
+            return None
+        return Overloaded(
+            f"{self._limits.max_connections} clients are connected, which is the limit (max_connections); try again later."
+        )
+
+    def _turn_away(self, refusal: SparrowError) -> None:
+        """Say why and end; where many are told already, without a word."""
+        self.connections.discard(self)
+        if len(self._refused) >= MAX_REFUSED:
+            self.transport.abort()
+            return
+        self._refused.add(self)
+        self._refuse(refusal)
+        self.loop.call_later(LINGER_S, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
@@ -211,6 +230,7 @@ class Guarded(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_deaf = self._is_ending = True
+        self._refused.discard(self)
         if self._running is not None:
             _tell_gone(self._running)
         self.pipeline.clear()
@@ -278,9 +298,7 @@ class Guarded(HttpToolsProtocol):
             self.handle_websocket_upgrade()
         elif self._should_upgrade():
             self._refuse(MalformedRequest("a WebSocket is opened on a connection of its own"))
-        elif (
-            self.cycle is not None
-        ):  # to another protocol, which this server does not speak: HTTP goes on, once
+        else:  # to another protocol, which this server does not speak: HTTP goes on, once
             self.cycle.keep_alive = False
 
     # ── clocks ────────────────────────────────────────────────────────────────────────────────────
@@ -296,14 +314,11 @@ class Guarded(HttpToolsProtocol):
     def _look_at_request(self, now: float) -> None:
         waited_ms = (now - self._since) * 1000
         limits = self._limits
-        if self._is_in_head or self._is_fresh:
-            if waited_ms > limits.body_timeout_ms:
-                self._too_slow("the head of a request")
-        elif self._body_is_due():
+        if self._is_in_head or self._is_fresh or self._body_is_due():
             if self.flow.read_paused:  # it is us who do not read
                 self._since = now
             elif waited_ms > limits.body_timeout_ms:
-                self._too_slow("the body of the request")
+                self._too_slow()
         elif self._running is None and waited_ms > limits.idle_timeout_ms:
             self.transport.close()
 
@@ -322,10 +337,11 @@ class Guarded(HttpToolsProtocol):
         elif (now - self._stalled_since) * 1000 > self._limits.stall_timeout_ms:
             self.transport.abort()
 
-    def _too_slow(self, what: str) -> None:
+    def _too_slow(self) -> None:
         if self._is_fresh:
             self.transport.close()
             return
+        what = "the head of a request" if self._is_in_head else "the body of the request"
         self._refuse(
             TooSlow(
                 f"{what} did not arrive within {self._limits.body_timeout_ms} ms (http.body_timeout); send it faster, or in smaller parts"

@@ -83,6 +83,15 @@ class DiyPump(Pump):
     def bytes_wanted(self) -> int:
         return self._decoder.bytes_wanted
 
+    @property
+    def has_work(self) -> bool:
+        return self._serving is not None or not self._intake.is_settled
+
+    async def until_done(self) -> None:
+        if self._serving is not None:
+            await asyncio.wait([self._serving])
+        await self._intake.settled()
+
     def received(self, data: bytes) -> bool:
         self._decoder.receive_data(data)
         is_whole = False
@@ -175,7 +184,9 @@ class DiyPump(Pump):
         self.close()
 
     def drained(self) -> None:
-        if self.is_open:
+        if self._serving is not None:  # what was acknowledged for it is sent first
+            self._to_do.appendleft(diy.Goodbye(b""))
+        elif self.is_open:
             self._say_goodbye()
 
     def _now_ns(self) -> int:

@@ -133,6 +133,11 @@ class Intake:
         except SparrowError as error:
             self._lost(call, range(len(call.columns.values)), call.charge, error)
             return
+        except Exception:
+            self._port.context.logger.exception("%s: publishing failed", self._port.name)
+            failure = InternalError("publishing failed; the broker's log says why")
+            self._lost(call, range(len(call.columns.values)), call.charge, failure)
+            return
         self._pending += len(parts)
         for part in parts:
             # What a call takes is charged to its last part.
@@ -153,7 +158,11 @@ class Intake:
             return
         if error is not None and not isinstance(error, SparrowError):
             self._port.context.logger.error("%s: publishing failed", self._port.name, exc_info=error)
-        known = error if isinstance(error, SparrowError) else InternalError("publishing failed; see the log")
+        known = (
+            error
+            if isinstance(error, SparrowError)
+            else InternalError("publishing failed; the broker's log says why")
+        )
         self._lost(call, part.places, charge, known)
 
     def _lost(self, call: _Call, places: Sequence[int], charge: int, error: SparrowError) -> None:

@@ -102,6 +102,8 @@ class ProducerPort(Port):
                 connection, address = listener.accept()
             except BlockingIOError:
                 break
+            except ConnectionAbortedError:  # it is gone already
+                continue
             except OSError as error:
                 self.context.logger.warning("mbus: no more connections for a moment: %s", error)
                 self._accept_no_more()

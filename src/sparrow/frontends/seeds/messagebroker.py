@@ -6,6 +6,7 @@ what went wrong: status 3 with a sentence, and the connection goes on.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from sparrow.frontends.seeds.pump import Hold, Port, Pump
 from sparrow.protocol.seeds import messagebroker as wire
 
 if TYPE_CHECKING:
-    import asyncio
-
     from sparrow.frontends.seeds.frontend import Context
 
 
@@ -42,6 +41,15 @@ class MessageBrokerPump(Pump):
     @property
     def bytes_wanted(self) -> int:
         return self._decoder.bytes_wanted
+
+    @property
+    def has_work(self) -> bool:
+        return self._serving is not None or not self._intake.is_settled
+
+    async def until_done(self) -> None:
+        if self._serving is not None:
+            await asyncio.wait([self._serving])
+        await self._intake.settled()
 
     def received(self, data: bytes) -> bool:
         self._decoder.receive_data(data)

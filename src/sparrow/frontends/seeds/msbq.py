@@ -14,7 +14,8 @@ import asyncio
 from collections import deque
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, cast
 
 from sparrow.base.errors import Draining, InvalidArgument, NotFound, SparrowError
 from sparrow.broker.access.authz import ANONYMOUS
@@ -29,7 +30,6 @@ from sparrow.protocol.seeds.msbq import (
     P2P,
     PUBSUB,
     EndpointMessage,
-    Event,
     QueueAssertion,
     Receiver,
     Refusal,
@@ -37,7 +37,7 @@ from sparrow.protocol.seeds.msbq import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.frontends.seeds.frontend import Context
@@ -49,6 +49,7 @@ MAX_REGISTRATIONS: Final = 1_000
 """Of one connection."""
 MAX_TYPES: Final = 100
 UNREAD_BYTES: Final = 1 << 20
+"""Who leaves so much unread is told nothing more of its errors."""
 SHARE_OF_DRAIN_FOR_SOCKETS: Final = 0.25
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -181,6 +182,7 @@ class MsbqPort(Port):
         members, route.members = route.members, {}
         if self._routes.get(route.queue) is route:
             del self._routes[route.queue]
+        self.start(route.close())
         for session, stream in members:
             session.forget(route, stream)
             session.report(f"queue {route.name!r} ended: {error.text}", stream)
@@ -214,7 +216,7 @@ class Session(Pump):
         super().__init__(port)
         self._receiver = Receiver(port.context.settings.max_message_bytes)
         self._intake = Intake(self, self._not_kept)
-        self._todo: deque[Event] = deque()
+        self._todo: deque[list[EndpointMessage] | QueueAssertion | Refusal] = deque()
         self._is_busy = False
         self._registered: set[tuple[Route, str]] = set()
         self._headers: dict[str, Headers] = {"": ()}
@@ -235,7 +237,11 @@ class Session(Pump):
     def received(self, data: bytes) -> bool:
         self._receiver.receive_data(data)
         events = self._receiver.events()
-        self._todo.extend(events)
+        for kind, run in groupby(events, type):
+            if kind is EndpointMessage:
+                self._todo.append(cast("list[EndpointMessage]", list(run)))
+            else:
+                self._todo.extend(cast("Iterable[QueueAssertion | Refusal]", run))
         self._work()
         return bool(events)
 
@@ -244,31 +250,31 @@ class Session(Pump):
         todo = self._todo
         while todo and self.is_open and not self._is_busy:
             event = todo.popleft()
-            if isinstance(event, EndpointMessage):
+            if isinstance(event, list):
                 self._publish(event)
             elif isinstance(event, QueueAssertion):
                 self._take_time(partial(self._assert, event))
             else:
                 self._refuse(event)
 
-    def _publish(self, first: EndpointMessage) -> None:
-        """This message and those that follow it, one call for each queue."""
-        todo = self._todo
-        routes: dict[str, list[EndpointMessage]] = {first.route: [first]}
-        while todo and isinstance(message := todo[0], EndpointMessage):
-            todo.popleft()
-            routes.setdefault(message.route, []).append(message)
+    def _publish(self, messages: list[EndpointMessage]) -> None:
+        """Messages that came together: one call for each queue."""
+        routes: dict[str, list[EndpointMessage]] = {messages[0].route: messages}
+        if len({message.route for message in messages}) > 1:
+            routes = {}
+            for message in messages:
+                routes.setdefault(message.route, []).append(message)
         missing: list[_Call] = []
-        for route, messages in routes.items():
+        for route, these in routes.items():
             try:
                 topic = topic_of(route.encode(errors="replace"))
             except SparrowError as error:
-                self._told(route, messages[-1].stream, messages, error)
+                self._told(route, these[-1].stream, these, error)
                 continue
             if self.port.context.broker.topics.find(topic) is None:
-                missing.append((route, topic, messages))
+                missing.append((route, topic, these))
             else:
-                self._publish_to(route, topic, messages)
+                self._publish_to(route, topic, these)
         if missing:
             self._take_time(partial(self._publish_to_new, missing))
 

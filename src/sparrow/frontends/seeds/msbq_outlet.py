@@ -121,6 +121,8 @@ class Outlet:
         """Give all to the transport, whether the peer has room or not: the connection ends."""
         while self._chunks:
             self._give(self._chunks.popleft())
+        if self._is_full:
+            self._watch.begin()
 
     def lost(self) -> None:
         """The connection is gone."""

@@ -314,11 +314,10 @@ def _places(records: Sequence[Record]) -> list[Place]:
 
 def _settlements(said: Iterable[tuple[Verb, Place]]) -> list[Settlement]:
     """As few as it takes: neighbours of one fate are one range."""
-    merged: list[Settlement] = []
+    runs: list[tuple[Verb, str, int, int, int]] = []
     for verb, (topic, partition, offset) in sorted(said):
-        last = merged[-1] if merged else None
-        if last is not None and last[:3] == (verb, topic, partition) and last.last + 1 == offset:
-            merged[-1] = last._replace(last=offset)
+        if runs and runs[-1][:3] == (verb, topic, partition) and runs[-1][4] == offset - 1:
+            runs[-1] = verb, topic, partition, runs[-1][3], offset
         else:
-            merged.append(Settlement(verb, topic, partition, offset, offset))
-    return merged
+            runs.append((verb, topic, partition, offset, offset))
+    return [Settlement(*run) for run in runs]

@@ -61,10 +61,13 @@ class Pump(asyncio.Protocol):
         self.peer = "?"
         self.began_s = 0.0
         """When the message under way began; 0: none is."""
+        self.stalled_s = 0.0
+        """Since when the peer does not take what we send; 0: it does."""
         self._holds: int = Hold.NONE
         self._reserved_bytes = 0
         self._wanted_bytes = 0
         self._is_ending = False
+        self._leaving: asyncio.Task[None] | None = None
         self._takes: asyncio.Future[None] | None = None
         """Done when the peer takes what we send again, or is gone."""
 
@@ -87,6 +90,14 @@ class Pump(asyncio.Protocol):
 
     def ended(self) -> None:
         """The connection is gone; what was taken goes on."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something is still to be done for the peer, who sends no more."""
+        return False
+
+    async def until_done(self) -> None:
+        """Until it is."""
 
     def drained(self) -> None:
         """The port closes, and what was published is settled: say goodbye, if there is one, and close."""
@@ -127,10 +138,17 @@ class Pump(asyncio.Protocol):
             self._reserve(wanted_bytes)
 
     def eof_received(self) -> bool:
-        """The peer sends no more: the connection ends, when what we have for it is written."""
-        if self.bytes_wanted and not self._is_ending:
+        """The peer sends no more: the connection ends when all that it asked for is done, answered, and written."""
+        if self.bytes_wanted and self.is_open and self._leaving is None:
             self.port.context.logger.info("%s: %s left in the middle of a message", self.port.name, self.peer)
-        return False
+        if self._leaving is None and self.is_open and self.has_work:
+            self.began_s = 0.0
+            self._leaving = self.port.start(self._leave())
+        return self._leaving is not None  # the transport may ask again, after it was paused
+
+    async def _leave(self) -> None:
+        await self.until_done()
+        self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
         self.transport = None
@@ -141,9 +159,11 @@ class Pump(asyncio.Protocol):
             self.ended()
 
     def pause_writing(self) -> None:
+        self.stalled_s = self.port.loop.time()
         self.hold(Hold.WRITE)
 
     def resume_writing(self) -> None:
+        self.stalled_s = 0.0
         self.unhold(Hold.WRITE)
         self._wake()
         self.writable()
@@ -340,11 +360,14 @@ class Port:
         return self.context.settings.idle_timeout_ms / 1000
 
     def _sweep(self) -> None:
-        """End those that began a message and do not go on with it."""
+        """End those that began a message and do not go on with it, and those that take nothing of what we send."""
         self._sweep_later()
         late_s = self.loop.time() - self._limit_s
         for pump in [each for each in self._pumps if 0 < each.began_s < late_s and not each.is_held_by_us]:
             pump.refuse(f"a message that it began was not whole within {self._limit_s:g} s")
+        for pump in [each for each in self._pumps if 0 < each.stalled_s < late_s]:
+            pump.refuse(f"for {self._limit_s:g} s it took nothing of what was sent to it")
+            pump.abort()
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────
 

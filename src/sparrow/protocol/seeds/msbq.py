@@ -15,8 +15,9 @@ as nothing behind it may be kept.
 
 from __future__ import annotations
 
+import struct
 from base64 import b64decode, b64encode
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -24,7 +25,7 @@ from sparrow.base.errors import BadFrame, FrameTooLarge, InvalidArgument
 from sparrow.protocol.seeds.leftover import Leftover
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 P2P: Final = "P2P"
 PUBSUB: Final = "PUBSUB"
@@ -34,16 +35,20 @@ MAX_STREAM: Final = 200
 """Characters of a stream's id; those of the original's client are UUIDs."""
 ENVELOPE_BYTES: Final = 8_192
 """What a frame may have beside its body: the longest names, each character of which may be written as an escape of six bytes."""
-_LENGTH_BYTES: Final = 4
+_LENGTH: Final = struct.Struct("<I")
+
+
+_Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
+_Stream = Annotated[str, msgspec.Meta(max_length=MAX_STREAM)]
 
 
 class QueueAssertion(msgspec.Struct, tag_field="MessageType", tag="Queue", forbid_unknown_fields=True):
     """There shall be such a queue, and the stream gets its messages."""
 
-    name: str = msgspec.field(name="Name", default="")
-    type: str = msgspec.field(name="Type", default="")
+    name: _Name = msgspec.field(name="Name", default="")
+    type: _Name = msgspec.field(name="Type", default="")
     is_durable: bool = msgspec.field(name="Durable", default=False)
-    stream: str = msgspec.field(name="StreamID", default="")
+    stream: _Stream = msgspec.field(name="StreamID", default="")
 
 
 class EndpointMessage(
@@ -51,10 +56,10 @@ class EndpointMessage(
 ):
     """A message for a queue."""
 
-    route: str = msgspec.field(name="Route", default="")
-    type: str = msgspec.field(name="Type", default="")
+    route: _Name = msgspec.field(name="Route", default="")
+    type: _Name = msgspec.field(name="Type", default="")
     body: bytes | None = msgspec.field(name="Body", default=None)
-    stream: str = msgspec.field(name="StreamID", default="")
+    stream: _Stream = msgspec.field(name="StreamID", default="")
 
 
 class Registration(msgspec.Struct, tag_field="MessageType", tag="Consumer"):
@@ -79,7 +84,10 @@ class Refusal(NamedTuple):
 
 Event = QueueAssertion | EndpointMessage | Refusal
 
-_decode: Final = msgspec.json.Decoder(QueueAssertion | EndpointMessage | Registration | ErrorReport).decode
+_decode: Final[Callable[[memoryview], Event | Registration | ErrorReport | None]] = msgspec.json.Decoder(
+    QueueAssertion | EndpointMessage | Registration | ErrorReport
+).decode
+_MEANINGLESS: Final = frozenset({Registration, ErrorReport})
 _decode_any: Final = msgspec.json.Decoder().decode
 _TAGS: Final = ("Queue", "EPMessage", "Consumer", "ErrorMessage")
 
@@ -107,23 +115,26 @@ class Receiver:
         if self._is_over:
             return
         data = self._leftover.joined(data)
-        view = memoryview(data)
+        view, add = memoryview(data), self._events.append
         position, size = 0, len(data)
-        while size - position >= _LENGTH_BYTES:
-            length = int.from_bytes(view[position : position + _LENGTH_BYTES], "little")
+        while size - position >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(data, position)
+            start = position + _LENGTH.size
             if length > self.max_frame_bytes:
                 self._refuse_length(length)
                 return
-            end = position + _LENGTH_BYTES + length
-            if end > size:
-                self._leftover.keep(data, position, end - position)
+            position = start + length
+            if position > size:
+                self._leftover.keep(data, start - _LENGTH.size, length + _LENGTH.size)
                 return
-            event = _read(view[position + _LENGTH_BYTES : end])
-            if event is not None:
-                self._events.append(event)
-            position = end
+            try:
+                event = _decode(view[start:position])
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                event = _read_leniently(data[start:position])
+            if event is not None and type(event) not in _MEANINGLESS:
+                add(event)
         if position < size:
-            self._leftover.keep(data, position, _LENGTH_BYTES)
+            self._leftover.keep(data, position, _LENGTH.size)
 
     def events(self) -> list[Event]:
         """What the bytes said that was not told yet."""
@@ -135,32 +146,6 @@ class Receiver:
         self._leftover.clear()
         text = f"a frame of {length} bytes was announced; at most {self.max_frame_bytes} are taken, so the connection ends"
         self._events.append(Refusal(FrameTooLarge(text), ""))
-
-
-def _read(frame: memoryview) -> Event | None:
-    """None: a frame that is accepted and means nothing."""
-    try:
-        event: QueueAssertion | EndpointMessage | Registration | ErrorReport = _decode(frame)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _read_leniently(bytes(frame))
-    if isinstance(event, Registration | ErrorReport):
-        return None
-    return _checked(event)
-
-
-def _checked(event: QueueAssertion | EndpointMessage) -> Event:
-    name = event.route if isinstance(event, EndpointMessage) else event.name
-    if len(event.stream) > MAX_STREAM or len(event.type) > MAX_NAME or len(name) > MAX_NAME:
-        field = (
-            "Type" if len(event.type) > MAX_NAME else "queue's name" if len(name) > MAX_NAME else "StreamID"
-        )
-        return Refusal(
-            InvalidArgument(
-                f"the {field} is too long; names and types have at most {MAX_NAME} characters, StreamIDs {MAX_STREAM}"
-            ),
-            event.stream[:MAX_STREAM],
-        )
-    return event
 
 
 # ── as Go's decoder reads ─────────────────────────────────────────────────────────────────────────
@@ -201,6 +186,19 @@ def _event_of(
             )
         )
     return None
+
+
+def _checked(event: QueueAssertion | EndpointMessage) -> Event:
+    name = event.route if isinstance(event, EndpointMessage) else event.name
+    for field, text, limit in (
+        ("StreamID", event.stream, MAX_STREAM),
+        ("Type", event.type, MAX_NAME),
+        ("queue's name", name, MAX_NAME),
+    ):
+        if len(text) > limit:
+            refusal = InvalidArgument(f"the {field} is too long: {len(text)} characters of at most {limit}")
+            return Refusal(refusal, event.stream[:MAX_STREAM])
+    return event
 
 
 def _shown(value: object) -> str:

@@ -25,6 +25,7 @@ from sparrow.base.errors import (
 )
 from sparrow.broker.access.authz import Operation
 from sparrow.broker.positions import BEGINNING, Start
+from sparrow.broker.quotas.rules import QuotaKind
 from sparrow.broker.subscription import Selector
 from sparrow.frontends.http.answers import disconnecting
 from sparrow.frontends.http.identity import caller
@@ -38,7 +39,7 @@ from sparrow.frontends.http.openapi import (
     query_parameter,
 )
 from sparrow.frontends.http.places import PLACE_TEXT, parse_place
-from sparrow.frontends.http.positions import format_others, format_positions, parse_positions
+from sparrow.frontends.http.positions import format_others, format_positions, is_positions, parse_positions
 from sparrow.frontends.http.problems import BUG, body_of
 from sparrow.frontends.http.queries import Query
 from sparrow.frontends.http.rendering import Form
@@ -59,10 +60,10 @@ RETRY_MS: Final = 2000
 CHUNK_BYTES: Final = 64 << 10
 """Of batches, read for a stream at once."""
 MEDIA_TYPE: Final = "text/event-stream"
-READ_COMMITTED: Final = "read_committed"
 TEXT: Final = "text"
 ENCODINGS: Final = (TEXT, "base64")
-ISOLATIONS: Final = ("read_uncommitted", READ_COMMITTED)
+COMMITTED: Final = "committed"
+ISOLATIONS: Final = ("uncommitted", COMMITTED)
 _ALL: Final = -1
 _MAX_PARTITION: Final = (1 << 31) - 1
 _HEARTBEAT: Final = b": still there\n\n"
@@ -96,8 +97,12 @@ _TEXT: Final = (
 )
 _PARAMETERS: Final = [
     path_parameter("topic", "Name of the topic."),
-    query_parameter("from", f"Where to begin: {PLACE_TEXT} Default: `end`."),
-    query_parameter("partition", "Only this one; -1: all.", integer(_ALL, _ALL, _MAX_PARTITION)),
+    query_parameter(
+        "from",
+        f"Where to begin: {PLACE_TEXT} Or what the header Sparrow-Next of a page says, such as `0:17,1:4`.",
+        {"type": "string", "default": "end"},
+    ),
+    query_parameter("partition", "This partition alone.", integer(least=0, most=_MAX_PARTITION)),
     query_parameter(
         "encoding",
         "`base64`: keys, values and header values in base64 throughout.",
@@ -105,7 +110,7 @@ _PARAMETERS: Final = [
     ),
     query_parameter(
         "isolation",
-        "`read_committed` leaves out records of transactions that are open or were aborted.",
+        "`committed`: without records of transactions that are open or were aborted.",
         {"type": "string", "enum": list(ISOLATIONS), "default": ISOLATIONS[0]},
     ),
     query_parameter("last_event_id", "The same as the header, for who cannot set it."),
@@ -126,7 +131,7 @@ class Streams:
         """
         query = Query(request)
         topic: str = request.path_params["topic"]
-        partition = query.integer("partition", _ALL, _ALL, _MAX_PARTITION)
+        partition = query.integer("partition", _ALL, 0, _MAX_PARTITION)
         selector = _selector(topic, partition, query.text("from", "end"), _last_event_id(request, query))
         as_base64 = query.choice("encoding", TEXT, ENCODINGS) != TEXT
         isolation = query.choice("isolation", ISOLATIONS[0], ISOLATIONS)
@@ -135,7 +140,7 @@ class Streams:
         if self._door.is_draining:
             raise Draining("The broker is shutting down; connect again later.")
         feed = Feed(self._door, topic, as_base64=as_base64)
-        await feed.begin(selector, principal=caller(request), committed_only=isolation == READ_COMMITTED)
+        await feed.begin(selector, principal=caller(request), committed_only=isolation == COMMITTED)
         return EventStream(feed, request, self._door)
 
 
@@ -146,12 +151,11 @@ def _last_event_id(request: Request, query: Query) -> str:
 
 def _selector(topic: str, partition: int, start: str, last_event_id: str) -> Selector:
     partitions = None if partition == _ALL else frozenset((partition,))
-    place = parse_place(start)
-    if not last_event_id:
-        return Selector(topic, start=place, partitions=partitions)
-    return Selector(
-        topic, start=Start(BEGINNING), offsets=parse_positions(last_event_id), partitions=partitions
-    )
+    start = last_event_id or start
+    if last_event_id or is_positions(start):
+        offsets = parse_positions(start)
+        return Selector(topic, start=Start(BEGINNING), offsets=offsets, partitions=partitions)
+    return Selector(topic, start=parse_place(start), partitions=partitions)
 
 
 class Feed:
@@ -300,6 +304,7 @@ class EventStream(Response):
         while not exchange.response_complete and (
             chunk := await self._next_chunk()
         ):  # HEAD ends with its head
+            await self._door.hold_back(QuotaKind.FETCH, caller(self._request), len(chunk))
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
             # A read that finds data does not wait: let the others have their turn.
             await asyncio.sleep(0)

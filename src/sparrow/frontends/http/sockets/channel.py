@@ -16,6 +16,8 @@ from sparrow.frontends.http.sockets import answers
 from sparrow.frontends.http.sockets.window import Window
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sparrow.frontends.http.sockets.messages import Commit, Settle, Subscribe
     from sparrow.frontends.http.sockets.session import Session
 
@@ -98,6 +100,12 @@ class Channel(ABC):
         """Send something about it."""
         if not self.is_over:
             self.session.send(frame)
+
+    async def send_records(self, records: Sequence[bytes]) -> None:
+        """Send a frame of records; returns when a quota lets the client have more."""
+        frame = answers.messages(self.prefix, records)
+        self.tell(frame)
+        await self.session.hold_back(len(frame))
 
     def fail(self, error: SparrowError) -> None:
         """The broker has a reason to end it."""

@@ -119,6 +119,7 @@ class Leasing(Channel):
 
     async def _send(self, consumer: QueueConsumer, found: Sequence[Leased]) -> None:
         """Send what was leased. What is not sent because the end came goes back."""
+        size_bytes = 0
         for number, leased in enumerate(found):
             try:
                 pieces = await self._pieces_of(consumer, leased)
@@ -127,6 +128,8 @@ class Leasing(Channel):
                     self._settle_quietly(consumer, Verb.RETURN, unsent, unsent.ranges)
                 raise
             self._send_pieces(pieces)
+            size_bytes += sum(map(len, pieces))
+        await self.session.hold_back(size_bytes)
 
     async def _pieces_of(self, consumer: QueueConsumer, leased: Leased) -> list[bytes]:
         """The records as JSON. What cannot be read counts as a delivery that failed, so that it ends in the dead letters and holds up nobody."""

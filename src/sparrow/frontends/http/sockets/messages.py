@@ -74,7 +74,7 @@ class Subscribe(ClientFrame, tag="subscribe"):
     partition: _Partition | None = None
     start: str | int = msgspec.field(name="from", default="end")
     positions: Annotated[list[Place], msgspec.Meta(max_length=MAX_PLACES)] = []
-    isolation: Literal["read_committed", "read_uncommitted"] = "read_uncommitted"
+    isolation: Literal["uncommitted", "committed"] = "uncommitted"
     group: Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARACTERS)] = ""
     queue: str | None = None
     subscriber: Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARACTERS)] = ""

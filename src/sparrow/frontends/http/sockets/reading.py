@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import InvalidArgument, OffsetOutOfRange, SparrowError, UnknownTopic, from_code
 from sparrow.broker.access.authz import Operation
+from sparrow.broker.positions import BEGINNING, Start
 from sparrow.broker.subscription import DROPPED, Selector
 from sparrow.frontends.http.places import parse_place
+from sparrow.frontends.http.positions import is_positions, parse_positions
 from sparrow.frontends.http.rendering import Form
 from sparrow.frontends.http.sockets import answers
 from sparrow.frontends.http.sockets.channel import MAX_FRAME_BYTES, Channel, Parting
+from sparrow.frontends.http.sockets.messages import Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.broker.positions import Start
     from sparrow.broker.reader import Delivery
     from sparrow.broker.subscription import Subscription
-    from sparrow.frontends.http.sockets.messages import Commit, Place, Subscribe
+    from sparrow.frontends.http.sockets.messages import Commit, Subscribe
     from sparrow.frontends.http.sockets.session import Session
     from sparrow.frontends.http.sockets.window import Key
 
@@ -32,7 +34,7 @@ READ_BYTES: Final = 128 << 10
 """Of batches, at once."""
 SESSION_TIMEOUT_MS: Final = 45_000
 HEARTBEAT_S: Final = 10.0
-READ_COMMITTED: Final = "read_committed"
+COMMITTED: Final = "committed"
 
 
 class Reading(Channel):
@@ -66,7 +68,7 @@ class Reading(Channel):
             group=frame.group,
             client_name=session.client_name,
             session_timeout_ms=SESSION_TIMEOUT_MS,
-            committed_only=frame.isolation == READ_COMMITTED,
+            committed_only=frame.isolation == COMMITTED,
             principal=session.principal,
         )
         if frame.group:
@@ -160,7 +162,7 @@ class Reading(Channel):
                 await self._hold(delivery, epoch)
             while len(self.window):
                 await self.wait_for_room()
-                self._send()
+                await self._send()
             # A read that finds data does not wait: let the others have their turn.
             await asyncio.sleep(0)
 
@@ -180,10 +182,10 @@ class Reading(Channel):
         if self._epochs.get(key) == epoch:
             self._positions[key] = delivery.next_offset
 
-    def _send(self) -> None:
+    async def _send(self) -> None:
         taken = self.window.take(MAX_FRAME_BYTES)
         if taken:
-            self.tell(answers.messages(self.prefix, taken))
+            await self.send_records(taken)
 
 
 def selectors_of(frame: Subscribe) -> list[Selector]:
@@ -199,13 +201,22 @@ def selectors_of(frame: Subscribe) -> list[Selector]:
         )
     if frame.partition is not None and (frame.topic is None or frame.group):
         raise InvalidArgument("partition goes with a topic, and not with a group, which shares them out")
-    start = parse_place(str(frame.start))
+    start, named = _start(frame)
     partitions = None if frame.partition is None else frozenset((frame.partition,))
     if frame.pattern:
         return [Selector(frame.pattern, is_pattern=True, start=start)]
-    return [
-        _selector(topic, start, frame.positions, partitions) for topic in frame.topics or [frame.topic or ""]
-    ]
+    return [_selector(topic, start, named, partitions) for topic in frame.topics or [frame.topic or ""]]
+
+
+def _start(frame: Subscribe) -> tuple[Start, Sequence[Place]]:
+    """Where to begin, and the offsets of partitions that begin elsewhere."""
+    text = str(frame.start)
+    if not is_positions(text):
+        return parse_place(text), frame.positions
+    if frame.topic is None or frame.positions:
+        raise InvalidArgument("from with positions of partitions goes with one topic, and without positions")
+    named = [Place(frame.topic, partition, offset) for partition, offset in parse_positions(text).items()]
+    return Start(BEGINNING), named
 
 
 def _selector(

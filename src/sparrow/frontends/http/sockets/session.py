@@ -16,6 +16,7 @@ from sparrow.base.errors import (
     Overloaded,
     SparrowError,
 )
+from sparrow.broker.quotas.rules import QuotaKind
 from sparrow.frontends.http.sockets import answers
 from sparrow.frontends.http.sockets import messages as m
 from sparrow.frontends.http.sockets.channel import Channel, Parting
@@ -86,6 +87,7 @@ class Session:
         "_principal",
         "_publishes",
         "_tasks",
+        "_throttles",
         "_unanswered",
         "_unanswered_bytes",
         "peer",
@@ -114,6 +116,7 @@ class Session:
         self._has_begun = False
         self._is_lost = False
         self._is_draining = False
+        self._throttles = 0
         self._unanswered = 0
         self._unanswered_bytes = 0
 
@@ -155,6 +158,7 @@ class Session:
         """Whether no more is to be read from the client now."""
         return (
             self._held is not None
+            or self._throttles > 0
             or self._unanswered > MAX_UNANSWERED
             or self._unanswered_bytes > MAX_UNANSWERED_BYTES
         )
@@ -240,6 +244,22 @@ class Session:
         return InternalError(
             f"The broker failed at {doing} by a fault of its own ({type(error).__name__}); its log has the details."
         )
+
+    async def hold_back(self, size_bytes: int) -> None:
+        """Count what was sent of records; wait for as long as a quota says."""
+        await self._door.hold_back(QuotaKind.FETCH, self.principal, size_bytes)
+
+    def count_published(self, size_bytes: int) -> None:
+        """Count what came; the client is not read from for as long as a quota says."""
+        throttle_ms = self.broker.quotas.record(QuotaKind.PRODUCE, self.principal, "", size_bytes)
+        if throttle_ms:
+            self._throttles += 1
+            asyncio.get_running_loop().call_later(throttle_ms / 1000, self._unthrottle)
+            self._outlet.look()
+
+    def _unthrottle(self) -> None:
+        self._throttles -= 1
+        self._outlet.look()
 
     def charge(self, frames: int, size_bytes: int) -> None:
         """So many answers more (or less) are due."""
@@ -341,6 +361,7 @@ class Session:
         if self._publishes is None:
             self._publishes = Publishes(self)
         self._publishes.take(frame, size_bytes)
+        self.count_published(size_bytes)
 
     def on_subscribe(self, frame: m.Subscribe, _size_bytes: int) -> None:
         self._refuse_when_draining()

@@ -1,0 +1,69 @@
+"""What docs/http.md says of streams and sockets: its tables have every frame that there is, its program runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import sparrow.testing
+from sparrow.frontends.http.sockets import answers
+from sparrow.frontends.http.sockets import messages as m
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+URL = "http://127.0.0.1:9095"
+
+
+def section(title: str) -> str:
+    """The text below a title of any level."""
+    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#)", DOCUMENT, re.MULTILINE | re.DOTALL)
+    assert found, title
+    return found[1]
+
+
+def rows(title: str) -> dict[str, list[str]]:
+    """The table below a title without its head: the first cell of each row, and the others."""
+    lines = re.findall(r"^\| `(\w+)` \|(.*)\|$", section(title), re.MULTILINE)
+    return {kind: [cell.strip() for cell in rest.split(" | ")] for kind, rest in lines[1:]}
+
+
+def frames() -> dict[str, type[m.ClientFrame]]:
+    """Every frame of a client, by its type."""
+    return {str(kind.__struct_config__.tag): kind for kind in m.ClientFrame.__subclasses__()}
+
+
+def test_the_table_has_every_frame_of_the_client_with_its_members() -> None:
+    told = rows("What the client sends")
+    assert told.keys() == frames().keys()
+    text = section("WebSocket") + section("What the client sends") + section("What the broker sends")
+    for kind, frame in frames().items():
+        members = {field.encode_name for field in msgspec.structs.fields(frame)} - {"id"}
+        row = text if kind == "subscribe" else told[kind][0]
+        assert not {name for name in members if f"`{name}`" not in row}, kind
+
+
+def test_the_table_has_every_frame_of_the_broker() -> None:
+    assert answers.__doc__ is not None
+    listed = re.findall(r"^    ([a-z, ]+?)   ", answers.__doc__, re.MULTILINE)
+    made = {kind for entry in listed for kind in entry.replace(" ", "").split(",")} | {"pong"}
+    assert rows("What the broker sends").keys() == made
+
+
+@pytest.mark.slow
+def test_the_program_runs() -> None:
+    [program] = re.findall(r"^```python\n(.*?)^```", section("WebSocket"), re.MULTILINE | re.DOTALL)
+    with sparrow.testing.broker() as running:
+        ended = subprocess.run(
+            [sys.executable, "-c", program.replace(URL, running.http)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "'type': 'published'" in ended.stdout
+    assert ended.stdout.splitlines()[-1] == "one more"
