@@ -48,6 +48,17 @@ async def test_two_that_create_the_same_topic_at_once_get_one_topic_and_one_erro
     assert [t.name for t in broker.list_topics()] == ["orders"]
 
 
+async def test_who_hears_that_a_topic_exists_finds_it_even_while_another_makes_it(broker: Broker) -> None:
+    async def create_and_look() -> bool:
+        try:
+            await broker.create_topic("orders")
+        except TopicExists:
+            return broker.topics.find("orders") is not None
+        return True
+
+    assert all(await asyncio.gather(*(create_and_look() for _ in range(5))))
+
+
 async def test_many_that_ensure_the_same_topic_at_once_all_get_it(broker: Broker) -> None:
     results = await asyncio.gather(*(broker.ensure_topic("orders") for _ in range(20)))
     assert len({r.id for r in results}) == 1

@@ -165,11 +165,23 @@ async def test_a_client_that_expects_continue_hears_a_refusal_instead(make_http:
         assert await raw.ended() == b""
 
 
-async def test_an_upgrade_to_an_unknown_protocol_is_answered_as_http(http: Http) -> None:
+@pytest.mark.parametrize("pieces", [1, 2, 200])
+@pytest.mark.parametrize("upgrade", ["h2c", "websocket"])
+async def test_an_offer_of_another_protocol_is_declined(http: Http, upgrade: str, pieces: int) -> None:
+    """Java's client offers HTTP/2 with its first request, whatever that is."""
+    headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": upgrade, "HTTP2-Settings": "AAMAAABk"}
+    sent = b"".join(request("POST", PUBLISH, b"%d" % number, headers) for number in range(3))
     async with Raw(http.port) as raw:
-        headers = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABk"}
-        assert (await raw.ask("GET", "/healthz", headers=headers)).status == 200
+        size = len(sent) // pieces + 1
+        for start in range(0, len(sent), size):
+            raw.send(sent[start : start + size])
+            await asyncio.sleep(0)
+        assert [(await raw.answer()).json["offset"] for _ in range(3)] == [0, 1, 2]
+        chunked = {"Connection": "close, Upgrade", "Upgrade": upgrade, "Transfer-Encoding": "chunked"}
+        raw.send(request("POST", PUBLISH, None, chunked) + b"1\r\n3\r\n0\r\n\r\n")
+        assert (await raw.answer()).json["offset"] == 3
         assert await raw.ended() == b""
+    assert await stored(http) == ["0", "1", "2", "3"]
 
 
 async def test_http_1_0_is_answered_and_closed(http: Http) -> None:

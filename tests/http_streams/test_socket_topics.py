@@ -292,6 +292,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"topic": "t", "group": "g", "partition": 0}, "INVALID_ARGUMENT"),
     ({"topic": "no/topic"}, "INVALID_TOPIC_NAME"),
     ({"topic": "t", "group": "g\n"}, "INVALID_ARGUMENT"),
+    ({"topic": ""}, "INVALID_TOPIC_NAME"),
+    ({"topic": "t", "create": True}, "INVALID_ARGUMENT"),
+    ({"consumer": "c"}, "INVALID_ARGUMENT"),
+    ({"queue": "q", "group": "g"}, "INVALID_ARGUMENT"),
+    ({"queue": "q", "from": "beginning"}, "INVALID_ARGUMENT"),
+    ({"queue": "q", "partition": 0}, "INVALID_ARGUMENT"),
+    ({"queue": ""}, "INVALID_ARGUMENT"),
     ({"topic": "t", "credit": -1}, "INVALID_ARGUMENT"),
     ({"topic": "t", "encoding": "rot13"}, "INVALID_ARGUMENT"),
 ]

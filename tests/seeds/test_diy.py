@@ -54,6 +54,18 @@ async def test_a_topic_springs_into_being_with_one_partition(client: DiyClient, 
     await client.close()
 
 
+async def test_publishers_who_bring_a_topic_into_being_at_the_same_time_lose_nothing(
+    port: int, broker: Broker
+) -> None:
+    clients = [await DiyClient.connect(port) for _ in range(8)]
+    for client in clients:
+        client.publish(b"born", b"x")
+    assert await asyncio.gather(*(client.goodbye() for client in clients)) == [b"Goodbye from server"] * 8
+    assert len(await stored(broker, "born")) == 8
+    for client in clients:
+        await client.close()
+
+
 async def test_what_is_published_can_be_consumed_at_once_on_the_same_connection(client: DiyClient) -> None:
     for number in range(20):
         client.publish(b"fresh", b"%d" % number)

@@ -169,6 +169,7 @@ async def test_who_does_not_go_on_with_a_frame_is_cut_off(open_doors: OpenDoors)
     assert await idle.get() == (stream, b"x")
 
 
+@pytest.mark.slow
 async def test_garbage_disturbs_nobody(port: int, broker: Broker) -> None:
     seed = random.Random(7)
     good = [frame(queue("g", "PUBSUB", durable=False)), frame(message("g", b"x")), frame(b"{}"), frame(b"")]
@@ -416,6 +417,7 @@ async def deaf(port: int, name: str, kind: str) -> MsbqClient:
     return client
 
 
+@pytest.mark.slow
 async def test_what_a_lost_consumer_did_not_take_is_delivered_again_uncounted(
     port: int, broker: Broker, open_doors: OpenDoors
 ) -> None:
@@ -434,6 +436,7 @@ async def test_what_a_lost_consumer_did_not_take_is_delivered_again_uncounted(
     assert {count for _, _, count in ranges} == {1}
 
 
+@pytest.mark.slow
 async def test_a_p2p_consumer_that_does_not_read_leaves_the_rest_to_others(
     port: int, open_doors: OpenDoors
 ) -> None:
@@ -448,6 +451,7 @@ async def test_a_p2p_consumer_that_does_not_read_leaves_the_rest_to_others(
     await deaf_one.wire.abort()
 
 
+@pytest.mark.slow
 async def test_a_pubsub_consumer_that_does_not_read_is_dropped_and_the_others_go_on(
     open_doors: OpenDoors, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -470,6 +474,7 @@ async def test_a_pubsub_consumer_that_does_not_read_is_dropped_and_the_others_go
     await deaf_one.wire.abort()
 
 
+@pytest.mark.slow
 async def test_the_lease_of_what_a_slow_consumer_holds_goes_on(
     port: int, broker: Broker, open_doors: OpenDoors
 ) -> None:
@@ -500,6 +505,7 @@ def read_as_the_original(port: int, name: str, count: int) -> list[bytes]:
     return bodies
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="the system does not tell the peer's window")
 async def test_frames_arrive_whole_at_a_client_that_takes_each_read_for_a_frame(
     port: int, broker: Broker
@@ -521,6 +527,7 @@ async def test_what_a_killed_broker_had_handed_out_is_delivered_at_once(port: in
     assert await client.bodies(1) == [b"x"]
 
 
+@pytest.mark.slow
 async def test_who_does_not_read_errors_is_not_read_from(open_doors: OpenDoors) -> None:
     port = (await open_doors(NAME, stall_timeout_ms=200))[NAME]
     wire = await Wire.open(port)

@@ -39,6 +39,13 @@ async def msbq(running: RunningBroker) -> MsbqClient:
     return await MsbqClient.connect(running.seeds["msbq"][1])
 
 
+async def taken(client: MsbqClient) -> None:
+    """What the client published before is in the broker: what comes of one connection is done in order."""
+    client.consume("taken")
+    client.publish("taken", b"")
+    await client.get()
+
+
 async def syncbrok(running: RunningBroker) -> SyncbrokClient:
     return await SyncbrokClient.connect(running.seeds["syncbrok"][1])
 
@@ -68,6 +75,7 @@ def content_of(got: Got) -> bytes:
 async def test_in_by_msbq_out_by_kafka_a_worker_and_a_webhook(running: RunningBroker) -> None:
     client = await msbq(running)
     client.publish("jobs", b"first", b"second", kind="P2P")
+    await taken(client)
     values = []
     async with sparrow.connect(running.url) as native, native.queue("jobs") as queue:
         async for job in queue:
@@ -128,7 +136,9 @@ async def test_after_a_kill_what_waits_is_there_and_parents_still_hold_children(
             await client.subscribe("news", endpoint.url)
             parent = await client.publish("news", b"parent")
             await client.publish("news", b"child", parent)
-            (await msbq(running)).publish("jobs", *(b"%d" % number for number in range(100)))
+            producer = await msbq(running)
+            producer.publish("jobs", *(b"%d" % number for number in range(100)))
+            await taken(producer)
             assert len(await by_kafka(running, "jobs", 100)) == 100
             await endpoint.until(1)
             running.kill()
@@ -151,6 +161,7 @@ async def test_after_a_kill_what_a_consumer_had_not_taken_is_delivered_again(tmp
         deaf.wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
         producer = await msbq(running)
         producer.publish("jobs", *(large + b"%03d" % number for number in range(150)))
+        await taken(producer)
         assert len(await by_kafka(running, "jobs", 150)) == 150
         running.kill()
         running.restart()

@@ -7,6 +7,7 @@ import itertools
 import json
 import struct
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +65,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
+@pytest.mark.slow
 @given(
     st.lists(contents.map(framed) | st.binary(max_size=30), max_size=8).map(b"".join),
     st.lists(st.integers(0, 5000)),

@@ -230,6 +230,7 @@ async def test_what_is_wrong_is_told_and_others_are_served(
     await other.publish("q", b"fine")
 
 
+@pytest.mark.slow
 async def test_garbage_disturbs_nobody(port: int) -> None:
     seed = random.Random(7)
     good = [request("/msg", b"x", queue="q"), request("/queue", queue="q"), request("/subscrib", queue="q")]

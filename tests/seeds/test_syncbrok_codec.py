@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ def essence(event: Event) -> object:
     return event.status if isinstance(event, Refusal) else event
 
 
+@pytest.mark.slow
 @given(st.lists(requests, max_size=5).map(b"".join), st.lists(st.integers(0, 8_000), max_size=6))
 def test_any_bytes_cut_anywhere_are_answered_alike(data: bytes, places: list[int]) -> None:
     edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]

@@ -69,6 +69,7 @@ async def test_messages_wait_while_a_queue_has_no_endpoint(client: SyncbrokClien
         assert contents(endpoint) == [b"parent", b"child"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "refusal", [answer(200, b"false"), answer(200, b"TRUE"), answer(200, b""), answer(500, b"no"), None]
 )
@@ -80,6 +81,7 @@ async def test_what_is_not_accepted_is_sent_again(client: SyncbrokClient, refusa
         assert len({got.body for got in endpoint.got}) == 1
 
 
+@pytest.mark.slow
 async def test_a_child_waits_until_every_endpoint_accepted_its_parent(
     client: SyncbrokClient, broker: Broker
 ) -> None:

@@ -265,11 +265,11 @@ class Topics:
         """Make a topic; -1 partitions means the broker's default.
 
         Raises:
-            TopicExists, InvalidTopicName, InvalidConfig, InvalidArgument
+            TopicExists: it is there and can be used, also if another call was making it.
+            InvalidTopicName, InvalidConfig, InvalidArgument
         """
+        await self._wait_until_settled(name)
         count, checked = self.check_new(name, partitions, config)
-        await self._wait_until_deleted(name)
-        self._check_name(name)
         now_ms = self._clock.wall_ms()
         topic = Topic(name, uuid7(now_ms), checked, now_ms)
         self._grow(topic, count)
@@ -372,6 +372,10 @@ class Topics:
     async def _wait_until_deleted(self, name: str) -> None:
         while (gone := self._deleting.get(name)) is not None:
             await asyncio.wait([gone])
+
+    async def _wait_until_settled(self, name: str) -> None:
+        while (busy := self._deleting.get(name) or self._creating.get(name)) is not None:
+            await asyncio.wait([busy])
 
     async def configure(self, name: str, set_: Mapping[str, str], unset: Sequence[str]) -> Topic:
         """Set and unset configuration values of a topic."""

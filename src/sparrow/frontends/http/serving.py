@@ -29,7 +29,7 @@ from sparrow.frontends.http.sockets.protocol import SocketProtocol
 from sparrow.frontends.tls import certificate_principal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from starlette.types import ASGIApp
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -178,6 +178,8 @@ class Guarded(HttpToolsProtocol):
         self._is_deaf = False
         """What comes is dropped: the connection ends with the answers that are due."""
         self._is_ending = False
+        self._is_declined = False
+        """The request offers another protocol, which is not taken."""
         self._running: RequestResponseCycle | None = None
         self._unsent_bytes = 0
         self._stalled_since = 0.0
@@ -220,8 +222,8 @@ class Guarded(HttpToolsProtocol):
             self._head_bytes += len(data)
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._upgrade()
+        except httptools.HttpParserUpgrade as upgrade:
+            self._upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             self._refuse(_why(error))
         else:
@@ -263,7 +265,13 @@ class Guarded(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         self._since = self.loop.time()
-        super().on_headers_complete()
+        self._is_declined = self.parser.should_upgrade() and not self._should_upgrade()
+        if not self._is_declined:
+            super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self._is_declined:
+            super().on_message_complete()
 
     # ── the exchanges ─────────────────────────────────────────────────────────────────────────────
 
@@ -291,15 +299,34 @@ class Guarded(HttpToolsProtocol):
                 exchange.keep_alive = False
         super().shutdown()
 
-    def _upgrade(self) -> None:
-        if self._should_upgrade() and self._running is None:
+    # ── upgrades ──────────────────────────────────────────────────────────────────────────────────
+
+    def _should_upgrade(self) -> bool:
+        return bool(self.parser.get_method() == b"GET" and super()._should_upgrade())
+
+    def _upgrade(self, rest: bytes) -> None:
+        """The head of a request that offers another protocol is complete; `rest` follows it."""
+        if self._is_declined:
+            self._read_again(rest)
+        elif self._running is not None:
+            self._refuse(MalformedRequest("a WebSocket is opened on a connection of its own"))
+        else:
             ending = cast("Ending", self.transport)
             self.transport = ending._transport  # noqa: SLF001 - a WebSocket ends by its own rules
             self.handle_websocket_upgrade()
-        elif self._should_upgrade():
-            self._refuse(MalformedRequest("a WebSocket is opened on a connection of its own"))
-        else:  # to another protocol, which this server does not speak: HTTP goes on, once
-            self.cycle.keep_alive = False
+
+    def _read_again(self, rest: bytes) -> None:
+        """A client may offer HTTP/2 with any request (Java's does); it is served as if it had not. The parser would take the request for one without a body,
+        so another one reads it, without the offer."""
+        lines = [
+            b"%b %b HTTP/%b\r\n"
+            % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        ]
+        lines += [b"%b: %b\r\n" % header for header in _without_offer(self.headers)]
+        self._is_declined = False
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.data_received(b"".join((*lines, b"\r\n", rest)))
 
     # ── clocks ────────────────────────────────────────────────────────────────────────────────────
 
@@ -397,6 +424,17 @@ class Guarded(HttpToolsProtocol):
         self._is_deaf = True
         self.transport.write(self._last_words)
         self.transport.close()
+
+
+def _without_offer(headers: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """The headers of a request, as if it had offered no other protocol."""
+    for name, value in headers:
+        if name == b"connection":
+            words = [word.strip() for word in value.split(b",")]
+            kept = [word for word in words if word.lower() not in {b"upgrade", b"http2-settings"}]
+            yield name, b", ".join(kept)
+        elif name not in {b"upgrade", b"http2-settings"}:
+            yield name, value
 
 
 def _tell_gone(exchange: RequestResponseCycle) -> None:

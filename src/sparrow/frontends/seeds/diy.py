@@ -19,7 +19,7 @@ from sparrow.frontends.publishing import Columns
 from sparrow.frontends.seeds.intake import Intake
 from sparrow.frontends.seeds.names import topic_of
 from sparrow.frontends.seeds.pump import Hold, Port, Pump
-from sparrow.frontends.seeds.queues import lease_published, open_queue, records_of
+from sparrow.frontends.seeds.queues import lease_published, open_queue
 from sparrow.protocol.seeds import diy
 
 if TYPE_CHECKING:
@@ -299,8 +299,7 @@ class Cursor:
         if self._consumer is None or not self._consumer.is_open:
             name = self._topic + QUEUE_SUFFIX
             self._consumer = await open_queue(self._port.context.broker, name, self._topic, CONSUMER_ID)
-        leased = await lease_published(self._consumer, max(count, self._pace))
-        self._ahead.extend(records_of(leased))
+        self._ahead.extend((await lease_published(self._consumer, max(count, self._pace))).records)
         self._pace = min(2 * self._pace, MAX_AHEAD)
 
     def _settle(self, verb: Verb, records: Iterable[Record]) -> asyncio.Future[list[SparrowError | None]]:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sparrow.base.errors import QueueExists
+from sparrow.base.errors import QueueExists, SparrowError
 from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.queues.settlement import Settlement, Verb
+from sparrow.frontends.leased_records import read_leased
 from sparrow.frontends.seeds.topics import ensure_topic
-from sparrow.records.batch import split
-from sparrow.records.record import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sparrow.broker.broker import Broker
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.broker.queues.settlement import Leased
+    from sparrow.frontends.leased_records import LeasedRecords
     from sparrow.records.record import Record
+
+_LOG = logging.getLogger("sparrow.seeds")
 
 HANDED_OUT_ONCE: Mapping[str, object] = {"delivery_limit": 0, "dead_letter_topic": None}
 """The policy of a queue whose messages are done when they are handed out: nothing can fail that would be counted."""
@@ -49,14 +52,49 @@ async def open_queue(broker: Broker, name: str, topic: str, consumer_id: str = "
     )
 
 
-async def lease_published(
-    consumer: QueueConsumer, max_records: int, max_bytes: int = 1 << 20
-) -> list[Leased]:
-    """What can be had now of all that was published before; [] if there is nothing."""
-    leased = await consumer.lease(max_records, max_bytes=max_bytes)
-    if leased or not await _has_looked(consumer):
-        return leased
-    return await consumer.lease(max_records, max_bytes=max_bytes)
+class Taken(NamedTuple):
+    """What was leased, and the records of it."""
+
+    leased: list[Leased]
+    records: list[Record]
+
+
+async def lease_published(consumer: QueueConsumer, max_records: int, max_bytes: int = 1 << 20) -> Taken:
+    """What can be had now of all that was published before; no records if there is nothing.
+
+    What nobody can read is dropped from the queue, with a line in the log, when it is the only one; it stays in its topic.
+    """
+    limit = max_records
+    while True:
+        leased = await consumer.lease(limit, max_bytes=max_bytes)
+        if not leased and await _has_looked(consumer):
+            leased = await consumer.lease(limit, max_bytes=max_bytes)
+        try:
+            found = [await read_leased(each) for each in leased]
+        except SparrowError as error:
+            is_only = sum(each.records for each in leased) == 1
+            if is_only:
+                _LOG.error("queue %r drops a record that cannot be read: %s", consumer.queue_name, error.text)
+            await consumer.settle(settlements(leased, Verb.REJECT if is_only else Verb.RETURN))
+            limit = max_records if is_only else 1
+            continue
+        records = [handed.record for each in found for handed in each.records]
+        await _settle_missing(consumer, leased, found)
+        if records or not leased:
+            return Taken(leased, records)
+
+
+async def _settle_missing(
+    consumer: QueueConsumer, leased: Sequence[Leased], found: Sequence[LeasedRecords]
+) -> None:
+    """There is nothing to be done where compaction left no record."""
+    missing = [
+        Settlement(Verb.ACK, each.topic, each.partition, first, last)
+        for each, had in zip(leased, found, strict=True)
+        for first, last, _ in had.missing
+    ]
+    if missing:
+        await consumer.settle(missing)
 
 
 async def _has_looked(consumer: QueueConsumer) -> bool:
@@ -68,21 +106,6 @@ async def _has_looked(consumer: QueueConsumer) -> bool:
         was_behind = True
         await asyncio.sleep(0)
     return was_behind
-
-
-def records_of(leased: Iterable[Leased]) -> list[Record]:
-    """The records that were leased, in the order of the lease.
-
-    Raises:
-        CorruptBatch
-    """
-    found: list[Record] = []
-    for each in leased:
-        wanted = {offset for first, last, _ in each.ranges for offset in range(first, last + 1)}
-        for _, batch in split(each.data):
-            records = decode(batch, each.topic, each.partition, check_crc=False)
-            found += [record for record in records if record.offset in wanted]
-    return found
 
 
 def settlements(leased: Iterable[Leased], verb: Verb) -> list[Settlement]:

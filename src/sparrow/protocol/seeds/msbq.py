@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 from base64 import b64decode, b64encode
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -84,7 +84,7 @@ class Refusal(NamedTuple):
 
 Event = QueueAssertion | EndpointMessage | Refusal
 
-_decode: Final[Callable[[memoryview], Event | Registration | ErrorReport | None]] = msgspec.json.Decoder(
+_decode: Final[Callable[[memoryview], Any]] = msgspec.json.Decoder(
     QueueAssertion | EndpointMessage | Registration | ErrorReport
 ).decode
 _MEANINGLESS: Final = frozenset({Registration, ErrorReport})

@@ -25,7 +25,7 @@ from sparrow.frontends.http.leases import (
 from sparrow.frontends.http.rendering import Batch, Form, Rendered, batches
 from sparrow.frontends.http.sockets import answers
 from sparrow.frontends.http.sockets.channel import MAX_FRAME_BYTES, Channel, Parting
-from sparrow.frontends.http.sockets.messages import Ack, Extend, Nack, Reject, Release
+from sparrow.frontends.http.sockets.messages import FOR_TOPICS, Ack, Extend, Nack, Reject, Release
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -281,9 +281,9 @@ def _check(frame: Subscribe) -> None:
     Raises:
         InvalidArgument: what does not go with a queue.
     """
-    others = [name for name in ("topic", "topics", "pattern", "group", "positions") if getattr(frame, name)]
-    if others or frame.partition is not None:
+    others = frame.given(FOR_TOPICS)
+    if others:
         raise InvalidArgument(
-            f"subscribe to a queue with {', '.join(others) or 'partition'}; a queue knows its topics, and takes subscriber, consumer"
+            f"subscribe to a queue with {', '.join(others)}; a queue knows its topics and where it is, and takes subscriber, consumer"
             " and create"
         )

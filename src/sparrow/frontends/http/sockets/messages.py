@@ -5,6 +5,7 @@ Every frame may have an `id` (text or a number), which its answer repeats. `docs
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
@@ -62,6 +63,19 @@ class Publish(ClientFrame, tag="publish"):
     acks: Literal["all", "leader", "none"] = "all"
 
 
+FOR_TOPICS: Final = (
+    "topic",
+    "topics",
+    "pattern",
+    "partition",
+    "start",
+    "positions",
+    "isolation",
+    "group",
+)
+FOR_QUEUES: Final = ("queue", "subscriber", "consumer", "create")
+
+
 class Subscribe(ClientFrame, tag="subscribe"):
     """Read topics, alone or in a group, or take from a queue. `subscription` is the client's name for it."""
 
@@ -80,6 +94,13 @@ class Subscribe(ClientFrame, tag="subscribe"):
     subscriber: Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARACTERS)] = ""
     consumer: Annotated[str, msgspec.Meta(max_length=MAX_NAME_CHARACTERS)] = ""
     create: bool = False
+
+    def given(self, names: Iterable[str]) -> list[str]:
+        """Those of its members that say something, by the names that clients know."""
+        fields = {field.name: field for field in msgspec.structs.fields(self)}
+        return [
+            fields[name].encode_name for name in names if getattr(self, name) != _default_of(fields[name])
+        ]
 
 
 class Credit(ClientFrame, tag="credit"):
@@ -118,7 +139,7 @@ class Extend(ClientFrame, tag="extend"):
 
     subscription: _Name
     leases: _Leases
-    lease_ms: _Time | None = None
+    lease_ms: Annotated[int, msgspec.Meta(ge=1, le=MAX_WAIT_MS)] | None = None
 
 
 class Release(ClientFrame, tag="release"):
@@ -158,6 +179,10 @@ class _OnlyId(msgspec.Struct):
 
 _decode: Final = msgspec.json.Decoder(AnyFrame).decode
 _decode_id: Final = msgspec.json.Decoder(_OnlyId).decode
+
+
+def _default_of(field: msgspec.structs.FieldInfo) -> object:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
 class WrongFrame(InvalidArgument):

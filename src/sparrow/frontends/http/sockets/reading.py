@@ -19,7 +19,7 @@ from sparrow.frontends.http.positions import is_positions, parse_positions
 from sparrow.frontends.http.rendering import Form
 from sparrow.frontends.http.sockets import answers
 from sparrow.frontends.http.sockets.channel import MAX_FRAME_BYTES, Channel, Parting
-from sparrow.frontends.http.sockets.messages import Place
+from sparrow.frontends.http.sockets.messages import FOR_QUEUES, Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -194,10 +194,10 @@ def selectors_of(frame: Subscribe) -> list[Selector]:
     Raises:
         InvalidArgument: nothing, or two things at once.
     """
-    given = [name for name in ("topic", "topics", "pattern", "queue") if getattr(frame, name)]
-    if len(given) != 1:
+    given = frame.given(("topic", "topics", "pattern", *FOR_QUEUES))
+    if len(given) != 1 or given[0] in FOR_QUEUES:
         raise InvalidArgument(
-            f"subscribe names {' and '.join(given) or 'nothing'}; give one of topic, topics, pattern and queue"
+            f"subscribe names {' and '.join(given) or 'nothing'}; give one of topic, topics, pattern, or else a queue"
         )
     if frame.partition is not None and (frame.topic is None or frame.group):
         raise InvalidArgument("partition goes with a topic, and not with a group, which shares them out")
