@@ -63,12 +63,12 @@ find_java() {
         say "Java is missing; only the Spark parts need it. Install it, on Debian with: apt install default-jre-headless"
 }
 
-# One test drives the broker with kcat, a Kafka client from Debian, another makes certificates with openssl as the documents say.
-# Without them those two tests say that they were skipped.
+# One test drives the broker with kcat, a Kafka client from Debian, another makes certificates with openssl as the documents say, and
+# the documents of the HTTP door use curl. Without them those tests say that they were skipped.
 find_tools() {
-    for tool in kcat openssl; do
+    for tool in kcat openssl curl; do
         command -v $tool >/dev/null 2>&1 || apt_install $tool ||
-            say "$tool is missing; one test is skipped without it. Install it, on Debian with: apt install $tool"
+            say "$tool is missing; tests are skipped without it. Install it, on Debian with: apt install $tool"
     done
 }
 

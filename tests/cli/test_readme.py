@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ SETTLED = re.compile(r"^sparrow: 1 record (acknowledged|rejected)\n", re.MULTILI
 """What `sparrow queue lease` says beside the records."""
 DEFAULT_URL = "sparrow://127.0.0.1:9094"
 DEFAULT_KAFKA = "localhost:9092"
+DEFAULT_HTTP = "http://127.0.0.1:9095"
+YAML = [text for language, _, text in BLOCKS if language == "yaml"]
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +59,20 @@ def run(command, broker, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("text", SHELL)
 def test_shell_block_runs(text, broker, tmp_path):
+    if "curl" in text and shutil.which("curl") is None:
+        pytest.skip("curl is not installed; make setup installs it where apt-get may be used")
+    text = text.replace(DEFAULT_HTTP, broker.http)
     found = run(["bash", "-euo", "pipefail", "-c", text], broker, tmp_path)
     assert (found.returncode, SETTLED.sub("", found.stderr)) == (0, "")
     assert found.stdout.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", YAML)
+def test_configuration_file_is_right(text, broker, tmp_path):
+    (tmp_path / "sparrow.yml").write_text(text)
+    found = run(["sparrow", "config", "check"], broker, tmp_path)
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 @pytest.mark.slow

@@ -284,6 +284,7 @@ async def test_what_many_follow_is_rendered_once(filled: Http, monkeypatch: pyte
     assert len(made) == 4
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_costs_a_chunk_and_gets_all_when_it_does(http: Http) -> None:
     values = [f"{number:06}" + "x" * 50_000 for number in range(120)]
     await fill(http, "t", *values)

@@ -17,6 +17,7 @@ import heapq
 import itertools
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidArgument, SparrowError
@@ -44,6 +45,8 @@ DEAD_LETTER_SUFFIX: Final = ".dead"
 READ_BYTES: Final = 64 << 10
 MAX_HELD: Final = 100
 MAX_HELD_BYTES: Final = 4 << 20
+MAX_PLAIN_BYTES: Final = 64 << 20
+"""What the records of one batch may become when decompressed."""
 MAX_TOPICS: Final = 1000
 """That one connection may subscribe to."""
 
@@ -202,10 +205,17 @@ class Deliverer:
 
     async def _fill(self, subscription: Subscription, wait_ms: int | None) -> None:
         for each in await subscription.read(READ_BYTES, max_records=MAX_HELD, max_wait_ms=wait_ms):
-            for _, batch in split(each.data):
-                self._read += decode(
-                    batch, each.topic, each.partition, check_crc=False, min_offset=each.offset
+            for header, batch in split(each.data):
+                read = partial(
+                    decode,
+                    batch,
+                    each.topic,
+                    each.partition,
+                    min_offset=each.offset,
+                    max_bytes=MAX_PLAIN_BYTES,
                 )
+                is_long = header.compression or header.size_bytes > READ_BYTES
+                self._read += await asyncio.to_thread(read) if is_long else read()
 
     async def _deliver_one(self, held: _Held) -> None:
         await self._pump.until_writable()

@@ -299,7 +299,7 @@ class Cursor:
         if self._consumer is None or not self._consumer.is_open:
             name = self._topic + QUEUE_SUFFIX
             self._consumer = await open_queue(self._port.context.broker, name, self._topic, CONSUMER_ID)
-        self._ahead.extend((await lease_published(self._consumer, max(count, self._pace))).records)
+        self._ahead.extend(await lease_published(self._consumer, max(count, self._pace)))
         self._pace = min(2 * self._pace, MAX_AHEAD)
 
     def _settle(self, verb: Verb, records: Iterable[Record]) -> asyncio.Future[list[SparrowError | None]]:

@@ -14,7 +14,7 @@ from sparrow.broker.queues.settlement import Verb
 from sparrow.frontends.seeds.mbus_producers import ProducerPort
 from sparrow.frontends.seeds.names import topic_of
 from sparrow.frontends.seeds.pump import Port, Pump, too_long
-from sparrow.frontends.seeds.queues import lease_published, open_queue, settlements
+from sparrow.frontends.seeds.queues import lease_published, open_queue, settlements_of
 from sparrow.protocol.seeds import mbus
 
 if TYPE_CHECKING:
@@ -91,12 +91,11 @@ class ConsumerPump(Pump):
     async def _send_all(self, topic: str) -> None:
         consumer = await open_queue(self.port.context.broker, topic + QUEUE_SUFFIX, topic)
         try:
-            while True:
-                leased, records = await lease_published(consumer, MAX_AT_ONCE, MAX_BYTES_AT_ONCE)
+            while records := await lease_published(consumer, MAX_AT_ONCE, MAX_BYTES_AT_ONCE):
                 self.write(b"".join(mbus.line(record.value or b"") for record in records))
                 await self.until_writable()
-                if not records or not self.is_open:
+                if not self.is_open:
                     return
-                await consumer.settle(settlements(leased, Verb.ACK))
+                await consumer.settle(settlements_of(records, Verb.ACK))
         finally:
             await consumer.close(give_back=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import QueueExists, SparrowError
 from sparrow.broker.access.authz import ANONYMOUS
@@ -52,15 +52,10 @@ async def open_queue(broker: Broker, name: str, topic: str, consumer_id: str = "
     )
 
 
-class Taken(NamedTuple):
-    """What was leased, and the records of it."""
-
-    leased: list[Leased]
-    records: list[Record]
-
-
-async def lease_published(consumer: QueueConsumer, max_records: int, max_bytes: int = 1 << 20) -> Taken:
-    """What can be had now of all that was published before; no records if there is nothing.
+async def lease_published(
+    consumer: QueueConsumer, max_records: int, max_bytes: int = 1 << 20
+) -> list[Record]:
+    """What can be had now of all that was published before; [] if there is nothing.
 
     What nobody can read is dropped from the queue, with a line in the log, when it is the only one; it stays in its topic.
     """
@@ -81,7 +76,7 @@ async def lease_published(consumer: QueueConsumer, max_records: int, max_bytes: 
         records = [handed.record for each in found for handed in each.records]
         await _settle_missing(consumer, leased, found)
         if records or not leased:
-            return Taken(leased, records)
+            return records
 
 
 async def _settle_missing(
@@ -115,3 +110,19 @@ def settlements(leased: Iterable[Leased], verb: Verb) -> list[Settlement]:
         for each in leased
         for first, last, _ in each.ranges
     ]
+
+
+def settlements_of(records: Iterable[Record], verb: Verb) -> list[Settlement]:
+    """What says the same of these records, with one for each run of offsets."""
+    found: list[Settlement] = []
+    for record in records:
+        last = found[-1] if found else None
+        if last is not None and (last.topic, last.partition, last.last + 1) == (
+            record.topic,
+            record.partition,
+            record.offset,
+        ):
+            found[-1] = last._replace(last=record.offset)
+        else:
+            found.append(Settlement(verb, record.topic, record.partition, record.offset, record.offset))
+    return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import BadInput, InvalidArgument, LeasedByAnother, SparrowError, Unavailable
@@ -201,7 +202,7 @@ class Leasing(Channel):
         consumer = self._consumer
         if consumer is None:
             raise InvalidArgument(f"{self.name!r} has leased nothing yet; wait for messages")
-        task = self.session.spawn(self._settle(consumer, frame), frame)
+        task = self.session.spawn(partial(self._settle, consumer, frame), frame)
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 

@@ -7,6 +7,7 @@ What goes to a topic that is there is appended when its frame is read, so the or
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.base.errors import InvalidArgument, SparrowError
@@ -51,7 +52,7 @@ class Publishes:
         call = _Call(frame, self._posted(frame), size_bytes)
         is_waiting = self._order is not None and self._order.locked()
         if is_waiting or self._session.broker.topics.find(frame.topic) is None:
-            self._session.spawn(self._publish_later(call), frame, size_bytes)
+            self._session.spawn(partial(self._publish_later, call), frame, size_bytes)
         else:
             self._begin(call)
 

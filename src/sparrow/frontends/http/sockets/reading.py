@@ -8,6 +8,7 @@ was not committed of it comes again, to whoever has it then.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import InvalidArgument, OffsetOutOfRange, SparrowError, UnknownTopic, from_code
@@ -91,7 +92,7 @@ class Reading(Channel):
     def commit(self, frame: Commit) -> None:
         if self._subscription is None or not self._subscription.member_id:
             super().commit(frame)
-        self.session.spawn(self._commit(frame), frame)
+        self.session.spawn(partial(self._commit, frame), frame)
 
     async def _commit(self, frame: Commit) -> bytes:
         offsets = {(each.topic, each.partition): (each.offset, each.metadata) for each in frame.offsets}

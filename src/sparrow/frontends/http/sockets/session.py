@@ -6,6 +6,7 @@ It knows nothing of WebSockets: text comes in by `receive`, frames go out throug
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparrow.base.errors import (
@@ -26,7 +27,7 @@ from sparrow.frontends.http.sockets.reading import Reading
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable
 
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.broker import Broker
@@ -86,7 +87,6 @@ class Session:
         "_outlet",
         "_principal",
         "_publishes",
-        "_tasks",
         "_throttles",
         "_unanswered",
         "_unanswered_bytes",
@@ -110,7 +110,6 @@ class Session:
         self.peer = peer
         self._channels: dict[str, Channel] = {}
         self._publishes: Publishes | None = None
-        self._tasks: set[asyncio.Task[None]] | None = None
         self._held: list[str] | None = None
         """Frames that wait until it is known who sends them."""
         self._has_begun = False
@@ -269,27 +268,19 @@ class Session:
         self._maybe_leave()
 
     def spawn(
-        self, work: Coroutine[Any, Any, bytes], frame: m.ClientFrame, size_bytes: int = 0
+        self, work: Callable[[], Awaitable[bytes]], frame: m.ClientFrame, size_bytes: int = 0
     ) -> asyncio.Task[None]:
         """Do something that takes time for a frame, and answer with what it returns, or with why it failed."""
-        task = asyncio.get_running_loop().create_task(self._answer(work, frame))
         self.charge(1, size_bytes)
-        if self._tasks is None:
-            self._tasks = set()
-        self._tasks.add(task)
-        task.add_done_callback(lambda _: self._answered(task, size_bytes))
+        task = self._door.spawn(self._answer(work, frame))
+        task.add_done_callback(lambda _: self.charge(-1, -size_bytes))
         return task
 
-    async def _answer(self, work: Coroutine[Any, Any, bytes], frame: m.ClientFrame) -> None:
+    async def _answer(self, work: Callable[[], Awaitable[bytes]], frame: m.ClientFrame) -> None:
         try:
-            self.send(await work)
+            self.send(await work())
         except Exception as error:  # noqa: BLE001 - the client learns of it, the broker lives
             self._refuse(self.translate(error, type(frame).__name__.lower()), frame)
-
-    def _answered(self, task: asyncio.Task[None], size_bytes: int) -> None:
-        if self._tasks is not None:
-            self._tasks.discard(task)
-        self.charge(-1, -size_bytes)
 
     # ── subscriptions ─────────────────────────────────────────────────────────────────────────────
 
@@ -338,7 +329,7 @@ class Session:
             raise InvalidArgument("hello is the first frame of a connection, or none; connect again")
         credentials = _credentials(frame)
         self._held = []
-        self.spawn(self._log_in(credentials, frame), frame)
+        self.spawn(partial(self._log_in, credentials, frame), frame)
 
     async def _log_in(self, credentials: dict[str, str], frame: m.Hello) -> bytes:
         try:
@@ -386,7 +377,7 @@ class Session:
     def on_unsubscribe(self, frame: m.Unsubscribe, _size_bytes: int) -> None:
         channel = self._channel(frame.subscription)
         channel.is_leaving = True
-        self.spawn(self._leave(channel, frame), frame)
+        self.spawn(partial(self._leave, channel, frame), frame)
 
     def on_ping(self, frame: m.Ping, _size_bytes: int) -> None:
         self.send(answers.answer("pong", id=frame.id))
