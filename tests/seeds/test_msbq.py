@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from sparrow.base.errors import UnknownTopic
+from sparrow.base.errors import CorruptBatch, UnknownTopic
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.queues.settlement import Settlement, Verb
+from sparrow.broker.queues.settlement import Leased, Settlement, Verb
+from sparrow.frontends.leased_records import LeasedRecords, read_leased
 from sparrow.frontends.seeds.msbq import MsbqPort
 from tests.seeds.doors import OpenDoors, Wire, publish, records, until
 from tests.seeds.msbq_client import MsbqClient, frame, message, queue
@@ -386,6 +387,25 @@ async def test_messages_of_other_doors_come_out(port: int, broker: Broker) -> No
     got = [await client.read() for _ in range(3)]
     assert got[0] == message("q", b"from elsewhere", stream="s")
     assert [each["Body"] for each in got[1:]] == [None, "/w=="]
+
+
+async def test_what_nobody_can_read_goes_to_the_dead_letters_and_the_next_comes(
+    port: int, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unreadable = iter([True])
+
+    async def read(lease: Leased) -> LeasedRecords:
+        if next(unreadable, False):
+            raise CorruptBatch("nonsense")
+        return await read_leased(lease)
+
+    monkeypatch.setattr("sparrow.frontends.seeds.msbq_routes.read_leased", read)
+    client = await MsbqClient.connect(port)
+    client.consume("q")
+    client.publish("q", b"1")
+    await until(lambda: broker.topics.find("q.dead") is not None)
+    client.publish("q", b"2")
+    assert await client.bodies(1) == [b"2"]
 
 
 async def test_a_worker_of_another_door_competes_with_the_streams(port: int, broker: Broker) -> None:

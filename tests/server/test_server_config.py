@@ -10,7 +10,7 @@ from sparrow.base.errors import InvalidConfig
 from sparrow.base.options import options_of
 from sparrow.base.yamlfile import read_yaml
 from sparrow.server.bootstrap.topics import TopicDeclaration
-from sparrow.server.config import IN_WORDS, ServerConfig, load, seed_ports
+from sparrow.server.config import IN_WORDS, ServerConfig, http_needs_login, load, seed_ports
 from sparrow.server.exposure import check_exposure, is_loopback
 from sparrow.server.listeners import OFF
 
@@ -163,6 +163,13 @@ def test_a_public_http_door_needs_a_login_or_is_closed():
     check_exposure(ServerConfig(http_host="0.0.0.0", http_port=OFF), authenticated=False)
     with pytest.raises(InvalidConfig, match=r"http\.host"):
         check_exposure(ServerConfig(http_host="0.0.0.0", http_login="off"), authenticated=True)
+
+
+def test_a_login_that_another_door_requires_is_required_of_http_too_unless_it_says_otherwise():
+    assert not http_needs_login(ServerConfig(), authenticated=False)
+    assert http_needs_login(ServerConfig(native_login="required"), authenticated=False)
+    assert http_needs_login(ServerConfig(kafka_sasl="required"), authenticated=False)
+    assert not http_needs_login(ServerConfig(kafka_sasl="required", http_login="off"), authenticated=True)
 
 
 def test_public_doors_for_seed_systems_are_refused_even_with_users_since_their_clients_cannot_log_in():

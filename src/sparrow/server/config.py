@@ -220,7 +220,7 @@ class ServerConfig:
         "http.login",
         _LOGIN,
         "auto",
-        "Whether clients of the HTTP door must log in; auto: when tokens or users are configured.",
+        "Whether clients of the HTTP door must log in; auto: when tokens or users are configured, or another door requires it.",
     )
     http_tls: bool = option(
         "http.tls",
@@ -665,9 +665,13 @@ def native_needs_login(config: ServerConfig, *, authenticated: bool) -> bool:
 
 
 def http_needs_login(config: ServerConfig, *, authenticated: bool) -> bool:
-    """Whether clients of the HTTP door must log in. `authenticated`: tokens or users are configured."""
+    """Whether clients of the HTTP door must log in. `authenticated`: tokens or users are configured.
+
+    Who demands a login at another door did not mean to leave this one open.
+    """
     required = _REQUIRED[config.http_login]
-    return authenticated if required is None else required
+    elsewhere = "required" in (config.native_login, config.kafka_sasl)
+    return authenticated or elsewhere if required is None else required
 
 
 def kafka_listeners(config: ServerConfig) -> tuple[ListenerDeclaration, ...]:

@@ -5,7 +5,6 @@ A family of routes is a module in `routes/` with a function `router(door)`, and 
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -85,9 +84,8 @@ class _Whole:
         self._app: FastAPI | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._app is None:
-            await asyncio.to_thread(self._made)
-        await self._made()(scope, receive, send)
+        app = await self._door.in_thread(self._made) if self._app is None else self._app
+        await app(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """The document. May be called in any thread."""

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sparrow.base.errors import NotAuthenticated
 from sparrow.frontends.budget import ReceiveBudget
@@ -38,6 +38,7 @@ DRAIN_POLL_S = 0.01
 CLOSE_S = 1.0
 """How long what was cancelled at the end of a drain may take to end."""
 
+Result = TypeVar("Result")
 Observer = Callable[[str, str, int, float], None]
 """Route (its template), method, status, seconds."""
 
@@ -84,6 +85,7 @@ class HttpFrontend:
         self._loading: asyncio.Task[Any] | None = None
         self._newcomers: set[_Newcomer] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._working: set[asyncio.Future[Any]] = set()
         self._server: asyncio.Server | None = None
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -151,6 +153,13 @@ class HttpFrontend:
         if is_guess:
             self.logger.warning("%s is not let in: %s", peer, error.text)
             await asyncio.sleep(self.limits.failed_login_delay_ms / 1000)
+
+    async def in_thread(self, work: Callable[[], Result]) -> Result:
+        """The result of blocking work. It runs to its end though the caller goes away, and the drain waits for it."""
+        working = asyncio.get_running_loop().run_in_executor(None, work)
+        self._working.add(working)
+        working.add_done_callback(self._working.discard)
+        return await asyncio.shield(working)
 
     async def hold_back(self, kind: QuotaKind, principal: Principal, size_bytes: int) -> None:
         """Count bytes that came in or go out; wait for as long as a quota says (a minute at most: nobody waits longer for an answer), or until the
@@ -241,6 +250,8 @@ class HttpFrontend:
             self._sweeping.cancel()
         if self._loading is not None:
             await asyncio.wait([self._loading])
+        if self._working:
+            await asyncio.wait(set(self._working))
         for close in self.at_close:
             await close()
         for task in self._tasks:

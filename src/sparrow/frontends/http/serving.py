@@ -24,7 +24,13 @@ from uvicorn.server import ServerState
 
 from sparrow.base.errors import Draining, Overloaded, SparrowError
 from sparrow.frontends.http.identity import CERTIFICATE
-from sparrow.frontends.http.problems import HeadTooLarge, MalformedRequest, TooSlow, whole_answer
+from sparrow.frontends.http.problems import (
+    HeadTooLarge,
+    MalformedRequest,
+    MethodNotAllowed,
+    TooSlow,
+    whole_answer,
+)
 from sparrow.frontends.http.sockets.protocol import SocketProtocol
 from sparrow.frontends.tls import certificate_principal
 
@@ -265,6 +271,8 @@ class Guarded(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         self._since = self.loop.time()
+        if self.parser.get_method() == b"CONNECT":
+            raise MethodNotAllowed("this is no proxy: CONNECT is not served")
         self._is_declined = self.parser.should_upgrade() and not self._should_upgrade()
         if not self._is_declined:
             super().on_headers_complete()

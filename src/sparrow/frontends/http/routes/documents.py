@@ -36,7 +36,8 @@ _FILES: Final = {_SCRIPT: "text/javascript", _STYLE: "text/css", _ICON: "image/p
 
 
 class _Documents:
-    def __init__(self) -> None:
+    def __init__(self, door: HttpFrontend) -> None:
+        self._door = door
         self._making = asyncio.Lock()
         self._document = b""
         self._files = _maybe_files()
@@ -46,7 +47,7 @@ class _Documents:
         async with self._making:
             if not self._document:
                 make = request.app.openapi
-                self._document = await asyncio.to_thread(lambda: msgspec.json.encode(make()))
+                self._document = await self._door.in_thread(lambda: msgspec.json.encode(make()))
         return json_answer(self._document)
 
     async def show(self, _: Request) -> Response:
@@ -76,9 +77,9 @@ def _maybe_files() -> Path | None:
     return files if all((files / name).is_file() for name in _FILES) else None
 
 
-def router(_: HttpFrontend) -> APIRouter:
+def router(door: HttpFrontend) -> APIRouter:
     """/openapi.json and /docs."""
-    documents = _Documents()
+    documents = _Documents(door)
     api = APIRouter(route_class=RawRoute, include_in_schema=False)
     api.add_api_route(OPENAPI, documents.describe, methods=["GET"])
     api.add_api_route(DOCS, documents.show, methods=["GET"])
