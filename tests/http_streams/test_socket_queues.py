@@ -305,6 +305,7 @@ async def test_a_drain_keeps_leases_and_says_goodbye(http: Http) -> None:
             await draining
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_gets_no_more_leases_than_a_chunk(
     http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:

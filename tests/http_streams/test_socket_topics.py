@@ -67,6 +67,7 @@ async def test_records_come_in_frames_that_clients_can_take(http: Http) -> None:
         assert max(frames) <= 2
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_stalls_only_itself(http: Http) -> None:
     await fill(http, "big", *["x" * 100_000] * 100)
     await fill(http, "t", "a")

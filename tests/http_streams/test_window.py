@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -61,6 +62,7 @@ class Windows(RuleBasedStateMachine):
         assert self.window.may_send == bool(self.window.credit and self.waiting)
 
 
+Windows.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
 TestWindows = Windows.TestCase
 
 

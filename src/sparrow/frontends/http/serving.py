@@ -430,8 +430,9 @@ class Guarded(HttpToolsProtocol):
 
     def _say_last_words(self) -> None:
         self._is_deaf = True
-        self.transport.write(self._last_words)
-        self.transport.close()
+        if not self.transport.is_closing():
+            self.transport.write(self._last_words)
+            self.transport.close()
 
 
 def _without_offer(headers: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:

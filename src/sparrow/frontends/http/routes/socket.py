@@ -19,6 +19,7 @@ PATH = "/v1/ws"
 
 
 def router(door: HttpFrontend) -> APIRouter:
+    """The route of WebSockets."""
     sockets = Sockets(door, door.renderings)
     door.at_sweep.append(sockets.sweep)
 
