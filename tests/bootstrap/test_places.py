@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.base.yamlfile import MAX_FILE_BYTES, MAX_VALUES, YamlFile, read_yaml
+from sparrow.base.yamlfile import MAX_FILE_BYTES, MAX_KEYS, MAX_VALUES, YamlFile, read_yaml
 from sparrow.server.config import load
 
 
@@ -95,6 +95,42 @@ def test_a_line_is_that_of_the_part_also_through_anchors_and_merges(write):
     ]
 
 
+@pytest.mark.parametrize("others", ["", "data_dir: x\n"])
+def test_what_is_merged_may_be_given_otherwise(write, others):
+    write(
+        f"{others}queues:\n  a: {{policy: &a {{lease: 30s, delivery_limit: 2}}}}\n  b: {{policy: &b {{<<: *a, lease: 20s}}}}\n"
+        "  c: {policy: *b}\n  d: {policy: {<<: [*b, *a], order: key}}\n"
+    )
+    config, _ = load({"config": "sparrow.yml"}, {})
+    policies = [dict(each.policy) for each in config.queues]
+    assert [each["lease_ms"] for each in policies] == [30_000, 20_000, 20_000, 20_000]
+    assert {each["delivery_limit"] for each in policies} == {2}
+
+
+def test_what_one_option_merged_is_no_repetition_in_another(write):
+    write(
+        "topics: {a: {config: &a {retention.ms: 1d}}, b: {config: &b {<<: *a, retention.ms: 2d}}}\ndefault_topic_config: *b\n"
+    )
+    config, _ = load({"config": "sparrow.yml"}, {})
+    assert config.topic_defaults["retention.ms"] == "172800000"
+
+
+def test_options_themselves_are_not_merged(write):
+    path = write("native: &a {port: 1}\nkafka: {<<: *a, host: b}\n")
+    assert errors_of(path) == ["sparrow.yml:2: options cannot be merged by '<<', only what stands inside one"]
+
+
+def test_sections_and_keys_that_multiply_through_aliases_are_refused(write):
+    before = ["1", *(f"*l{n}" for n in range(8))]
+    sections = [
+        f"l{n}: &l{n} {{{', '.join(f'k{key}: {before[n]}' for key in range(20))}}}\n" for n in range(6)
+    ]
+    found = errors_of(write("".join(sections)))
+    assert any(f"more than {MAX_KEYS} options" in each for each in found)
+    levels = "\n".join(f"l{n}: &l{n} [{', '.join([before[n]] * 10)}]" for n in range(9))
+    assert errors_of(write(f"{levels}\n? *l8\n: 1\n? *l7\n: {{a: 1}}\n"))
+
+
 def test_values_that_multiply_through_aliases_are_refused_before_they_are_built(write):
     levels = "\n".join(f"  - &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, 12))
     (found,) = errors_of(write(f"topics:\n  - &l0 [x]\n{levels}\n"))
@@ -114,6 +150,12 @@ def test_values_that_multiply_through_aliases_are_refused_before_they_are_built(
         "topics: {? {a: b} : c}",
         "data_dir: 2024-99-99",
         "max_frame: " + "9" * 5000,
+        "max_frame: 0x" + "f" * 9000,
+        "? 0x" + "f" * 9000 + "\n: 1",
+        "native: {port: 0x" + "f" * 9000 + "}",
+        "queues: {a: {policy: {lease: 0x" + "f" * 9000 + "}}}",
+        "queues: {a: {webhooks: {b: {url: 'http://c', rate: 0x" + "f" * 9000 + "}}}}",
+        "queues:\n  ? 0x" + "f" * 9000 + "\n  : {}",
         "max_frame: " + "9" * 400 + ".5 GB",
         "drain_timeout: " + "9" * 400 + ".5s",
         "topics: {a: {partitions: .inf}}",

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sparrow
 from sparrow.testing import broker
 from sparrow.testing.running import RunningBroker
-from tests.http_door.raw import Raw, request
+from tests.http_door.raw import Raw, ask, request
 
 Header = tuple[str, bytes | None]
 Content = tuple[bytes | None, bytes | None, list[Header]]
@@ -157,3 +158,32 @@ async def read_natively(running: RunningBroker, topic: str, count: int) -> list[
             if len(found) == count:
                 break
     return [(each.key, each.value, list(each.headers)) for each in found]
+
+
+@pytest.mark.slow
+def test_committed_leaves_out_what_a_transaction_aborted_or_has_not_ended(
+    sparrow_broker: RunningBroker, sparrow_topic: str
+) -> None:
+    port = int(sparrow_broker.http.rpartition(":")[2])
+    path = f"/v1/topics/{sparrow_topic}/messages?limit=1000"
+    settings_of = {"bootstrap.servers": sparrow_broker.kafka, "transactional.id": sparrow_topic}
+    producer = Producer(settings_of)
+    producer.init_transactions(30)
+    for ends, value in (
+        (producer.commit_transaction, b"kept"),
+        (producer.abort_transaction, b"aborted"),
+        (None, b"open"),
+    ):
+        producer.begin_transaction()
+        producer.produce(sparrow_topic, value, partition=0)
+        assert producer.flush(30) == 0
+        if ends is not None:
+            ends(30)
+
+    def values(query: str) -> list[str]:
+        page = asyncio.run(ask(port, "GET", path + query))
+        return [each["value"] for each in page.json["messages"]]
+
+    assert values("") == ["kept", "aborted", "open"]
+    assert values("&isolation=committed") == ["kept"]
+    producer.abort_transaction(30)

@@ -187,7 +187,7 @@ MESSAGES = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     turns=st.lists(st.lists(st.tuples(MESSAGES, st.sampled_from([-1, 1])), max_size=12), max_size=4),
     policy=st.sampled_from(["delete", "compact"]),

@@ -127,3 +127,12 @@ def test_the_largest_body_fits_with_the_longest_names() -> None:
     receiver.receive_data(framed(json.dumps(content).encode()))
     (event,) = receiver.events()
     assert isinstance(event, EndpointMessage)
+
+
+@given(st.integers(0, 20))
+def test_nothing_is_under_way_once_a_frame_that_came_in_pieces_is_whole(cut: int) -> None:
+    receiver = Receiver(LIMIT)
+    frame = framed(b'{"MessageType":"Consumer"}')
+    receiver.receive_data(frame[:cut])
+    receiver.receive_data(frame[cut:])
+    assert receiver.bytes_wanted == 0

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 16 << 20
 MAX_VALUES = 200_000
 """Values inside one value; an alias counts as often as it is used."""
+MAX_KEYS = 2_000
+"""Options of one file; what an alias repeats counts as often as it is used."""
 _MAX_SECTION_DEPTH = 8
+_MAX_DIGITS = 100
+_MERGE = "tag:yaml.org,2002:merge"
+_INTEGER = "tag:yaml.org,2002:int"
 
 
 def read_yaml(path: str, whole: Collection[str]) -> dict[str, Located]:
@@ -62,12 +67,22 @@ class YamlFile:
                 f"{path}:1: a mapping of options is expected at the top, such as 'data_dir: ./data'"
             )
         self._root = root
+        self._walked: set[int] = set()
+        self._read: dict[tuple[int, int], Located] = {}
         self.sections: tuple[str, ...] = tuple(self._names(root)) if root is not None else ()
         """The names at the top, in order."""
 
     def _names(self, root: yaml.MappingNode) -> Iterator[str]:
         for key_node, _ in root.value:
-            yield str(self._value(key_node, []))
+            yield self._name(key_node)
+
+    def _name(self, key_node: yaml.Node) -> str:
+        """A key as text. What is no plain text or number is the name of nothing, and may multiply when it is built."""
+        if not isinstance(key_node, yaml.ScalarNode):
+            return f"(a {key_node.id})"
+        if key_node.tag == _MERGE or len(key_node.value) > _MAX_DIGITS:
+            return str(key_node.value)
+        return str(self._value(key_node, []))
 
     def flat(self, whole: Collection[str]) -> dict[str, Located]:
         """Dotted key → value with its place; see `read_yaml`."""
@@ -82,7 +97,15 @@ class YamlFile:
         first: dict[str, int] = {}
         for key_node, value_node in section.value if isinstance(section, yaml.MappingNode) else ():
             line = key_node.start_mark.line + 1
-            key = prefix + str(self._value(key_node, []))
+            key = prefix + self._name(key_node)
+            if len(found) >= MAX_KEYS:
+                self._add_fault(found, key, line, f"more than {MAX_KEYS} options stand before this one")
+                return
+            if key_node.tag == _MERGE:
+                self._add_fault(
+                    found, key, line, "options cannot be merged by '<<', only what stands inside one"
+                )
+                continue
             if key in first or key in found:
                 before = first.get(key) or found[key].place.rpartition(":")[2]
                 self._add_fault(found, key, line, f"{key!r} stands twice; the first is on line {before}")
@@ -108,11 +131,18 @@ class YamlFile:
         found[key] = Located(before.value, before.place, before.lines, (*before.faults, f"{place}: {fault}"))
 
     def _located(self, node: yaml.Node, line: int) -> Located:
+        """Read once: to construct a value changes its nodes, where it merges others."""
+        known = self._read.get((id(node), line))
+        if known is None:
+            known = self._read[id(node), line] = self._constructed(node, line)
+        return known
+
+    def _constructed(self, node: yaml.Node, line: int) -> Located:
         faults: list[str] = []
         lines: dict[Path, int] = {}
         value = None
         if self._is_bounded(node, line, faults):
-            self._refuse_duplicates(node, set(), faults)
+            self._refuse_duplicates(node, faults)
             value = self._value(node, faults)
         if not faults:
             lines = dict(self._lines(node, ()))
@@ -136,6 +166,11 @@ class YamlFile:
         while waiting and count <= MAX_VALUES:
             each = waiting.pop()
             count += 1
+            if each.tag == _INTEGER and len(each.value) > _MAX_DIGITS:
+                faults.append(
+                    f"{self.path}:{each.start_mark.line + 1}: a number of more than {_MAX_DIGITS} digits"
+                )
+                return False
             if isinstance(each, yaml.CollectionNode):
                 waiting += _children(each)
         if waiting:
@@ -145,25 +180,25 @@ class YamlFile:
             )
         return not waiting
 
-    def _refuse_duplicates(self, node: yaml.Node, seen: set[int], faults: list[str]) -> None:
-        """Walk a value; an alias is walked once."""
-        if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+    def _refuse_duplicates(self, node: yaml.Node, faults: list[str]) -> None:
+        """Walk a value; an alias is walked once, before what it merges is in it."""
+        if id(node) in self._walked or not isinstance(node, yaml.CollectionNode):
             return
-        seen.add(id(node))
+        self._walked.add(id(node))
         keys: set[str] = set()
         for child in node.value if isinstance(node, yaml.MappingNode) else ():
-            key = str(self._value(child[0], faults))
+            key = self._name(child[0])
             if key in keys:
                 faults.append(f"{self.path}:{child[0].start_mark.line + 1}: {key!r} stands twice")
             keys.add(key)
         for part in _children(node):
-            self._refuse_duplicates(part, seen, faults)
+            self._refuse_duplicates(part, faults)
 
     def _lines(self, node: yaml.Node, path: Path) -> Iterator[tuple[Path, int]]:
         """The lines of the parts of a value that was constructed (so that what it merges is in it)."""
         if isinstance(node, yaml.MappingNode):
             for key_node, value_node in node.value:
-                inner: Path = (*path, str(self._value(key_node, [])))
+                inner: Path = (*path, self._name(key_node))
                 yield inner, key_node.start_mark.line + 1
                 yield from self._lines(value_node, inner)
         elif isinstance(node, yaml.SequenceNode):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fastapi import APIRouter
+    from fastapi.routing import APIRoute
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -110,6 +111,7 @@ def _documented(routers: list[APIRouter]) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=_operation_name,
         exception_handlers={
             SparrowError: _broker_refused,
             HTTPException: _framework_refused,
@@ -121,6 +123,11 @@ def _documented(routers: list[APIRouter]) -> FastAPI:
         app.include_router(router)
     setattr(app, "openapi", lambda: _openapi(app))  # noqa: B010 - FastAPI's way to have a document of one's own
     return app
+
+
+def _operation_name(route: APIRoute) -> str:
+    """What programs that make a client of the document call the operation: `queues_lease`."""
+    return f"{route.tags[0]}_{route.name}".replace(" ", "_") if route.tags else route.name
 
 
 def _router(name: str, door: HttpFrontend) -> APIRouter:

@@ -49,7 +49,6 @@ class HttpFrontend:
     Args:
         logins: says who a client is, from its credentials.
         limits: see `HttpLimits`.
-        webhooks: what knows about the endpoints of webhooks; None: there is no such door.
         logger: gets bugs with their traceback, and who was not let in.
     """
 
@@ -59,13 +58,11 @@ class HttpFrontend:
         *,
         logins: Authenticator,
         limits: HttpLimits | None = None,
-        webhooks: Any = None,
         logger: logging.Logger | None = None,
     ) -> None:
         self.broker = broker
         self.logins = logins
         self.limits = limits or HttpLimits()
-        self.webhooks = webhooks
         self.logger = logger or logging.getLogger("sparrow.http")
         self.publisher = GatheringPublisher(broker)
         self.once = OncePublisher(broker, self.publisher)

@@ -28,7 +28,7 @@ class Leftover:
         if len(self._bytes) < self.wanted_bytes:
             return b""
         whole = bytes(self._bytes)
-        self._bytes = bytearray()
+        self.clear()
         return whole
 
     def keep(self, data: bytes, position: int, wanted_bytes: int) -> None:
@@ -37,6 +37,6 @@ class Leftover:
         self.wanted_bytes = wanted_bytes if self._bytes else 0
 
     def clear(self) -> None:
-        """Forget it: nothing more will be parsed."""
+        """Nothing is under way."""
         self._bytes = bytearray()
         self.wanted_bytes = 0

@@ -82,14 +82,14 @@ class CommittedList(Shown):
     offsets: list[CommittedShown]
 
 
-class PlaceShown(Shown):
+class GroupPlaceShown(Shown):
     topic: str
     partition: int
     offset: int
 
 
 class PlaceList(Shown):
-    offsets: list[PlaceShown]
+    offsets: list[GroupPlaceShown]
 
 
 class Committed(Body):

@@ -92,14 +92,14 @@ class TopicList(Shown):
     topics: list[TopicListed]
 
 
-class PlaceShown(Shown):
+class TopicPlaceShown(Shown):
     partition: int
     offset: int
     timestamp_ms: int
 
 
 class OffsetList(Shown):
-    offsets: list[PlaceShown]
+    offsets: list[TopicPlaceShown]
 
 
 class Starts(Shown):

@@ -262,7 +262,7 @@ _LEASED: Final = members(
     messages=array(_MESSAGE),
 )
 _OUTCOME: Final = members(
-    ok={"type": "boolean", "const": True},
+    ok={"type": "boolean"},
     error={**PROBLEM, "description": "This one had no effect."},
 )
 _SETTLED: Final = members(
