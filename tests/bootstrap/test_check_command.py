@@ -57,6 +57,9 @@ def test_nothing_is_started_and_no_directory_is_made(write: Write, command: Comm
     assert sorted(each.name for each in directory.iterdir()) == ["sparrow.yml"]
 
 
+MANY_WEBHOOKS = "{" + ", ".join(f"h{number}: 'http://a/'" for number in range(101)) + "}"
+
+
 @pytest.mark.parametrize(
     ("text", "place", "message"),
     [
@@ -67,7 +70,14 @@ def test_nothing_is_started_and_no_directory_is_made(write: Write, command: Comm
         ("tls:\n  certificate: a.pem", 2, "tls.certificate is set and tls.key is not"),
         ("tls:\n  key: b.pem\n  certificate: a.pem", 3, "cannot be used"),
         ("native: {port: 9092}", 1, "kafka 'kafka' and native.port would listen on one port, localhost:9092"),
-        ("webhooks:\n  ca: none.pem", 2, "webhooks.ca none.pem is not a file"),
+        ("webhooks:\n  ca: none.pem", 2, "webhooks.ca none.pem cannot be used"),
+        ("webhooks:\n  ca: sparrow.yml", 2, "webhooks.ca sparrow.yml cannot be used"),
+        (
+            "\nhttp: {host: 0.0.0.0, port: 9094}\ntokens: {a: b}",
+            2,
+            "http.port and native.port would listen on one port",
+        ),
+        (f"\nqueues: {{a: {{webhooks: {MANY_WEBHOOKS}}}}}", 2, "has 101 webhooks; there may be 100"),
         ("webhooks:\n  allow: [10.0.0.1/8]", 2, "'10.0.0.1/8' is no network"),
         (
             "queues:\n  a:\n    webhooks:\n      b:\n        url: http://10.0.0.1/x",

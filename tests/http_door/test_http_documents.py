@@ -24,6 +24,17 @@ async def test_every_parameter_of_a_path_is_described(http: Http) -> None:
             assert operation["summary"], path
 
 
+async def test_names_in_the_document_suit_programs_that_make_a_client_of_it(http: Http) -> None:
+    document = (await http.get("/openapi.json")).json
+    operations = [each for path in document["paths"].values() for each in path.values()]
+    names = [each["operationId"] for each in operations]
+    assert len(set(names)) == len(names)
+    assert {"messages_publish", "queues_lease", "dead_letters_redrive"} <= set(names)
+    assert not [name for name in [*names, *document["components"]["schemas"]] if "__" in name]
+    one = document["paths"]["/v1/topics/{topic}/messages/{partition}/{offset}"]["get"]
+    assert list(one["responses"]["200"]["content"]) == ["*/*"]
+
+
 async def test_the_page_loads_nothing_from_another_host(http: Http) -> None:
     page = await http.get("/docs")
     assert (page.status, page.headers["content-type"]) == (200, "text/html; charset=utf-8")

@@ -9,6 +9,7 @@ once. A file cannot cost more than its size: aliases that multiply are counted.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -28,6 +29,8 @@ MAX_KEYS = 2_000
 """Options of one file; what an alias repeats counts as often as it is used."""
 _MAX_SECTION_DEPTH = 8
 _MAX_DIGITS = 100
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
+_NO_TEXT_IS = "null, or half of a surrogate pair"
 _MERGE = "tag:yaml.org,2002:merge"
 _INTEGER = "tag:yaml.org,2002:int"
 
@@ -169,6 +172,11 @@ class YamlFile:
             if each.tag == _INTEGER and len(each.value) > _MAX_DIGITS:
                 faults.append(
                     f"{self.path}:{each.start_mark.line + 1}: a number of more than {_MAX_DIGITS} digits"
+                )
+                return False
+            if isinstance(each, yaml.ScalarNode) and _NO_TEXT.search(each.value):
+                faults.append(
+                    f"{self.path}:{each.start_mark.line + 1}: a text has a letter that is none ({_NO_TEXT_IS})"
                 )
                 return False
             if isinstance(each, yaml.CollectionNode):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from sparrow.base.errors import IdempotencyKeyReused, SparrowError, Unavailable, UnknownTopic
 from sparrow.broker.idempotency.kept import plan
 from sparrow.broker.partition import ACKS_ALL
-from sparrow.frontends.publishing import Columns, Run, Stored, Terms, cut
+from sparrow.frontends.publishing import Columns, Run, Stored, Terms, cut_aside
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +94,7 @@ class OncePublisher:
             try:
                 claim = await self._claimed(call)
                 is_replay = claim.kept.is_settled
-                runs = _runs(call, claim.kept)
+                runs = await _runs(call, claim.kept)
                 failures = {} if is_replay else await self._published(call, claim.kept, runs)
                 answers = _answers_of(runs, claim.kept.runs, failures)
             except Exception as error:  # noqa: BLE001 - whoever waits hears of everything
@@ -131,7 +131,7 @@ class OncePublisher:
         producer_id = await self._broker.idempotency.new_producer_id()
         terms = self._publisher.terms(call.topic, call.partition, producer_id, principal=call.principal)
         topic = self._broker.topics.get(call.topic)
-        runs = cut(call.columns, terms)
+        runs = await cut_aside(call.columns, terms)
         return plan(
             call.key,
             topic.id,
@@ -176,13 +176,13 @@ class _Failure(NamedTuple):
     """It was appended, but may not stay."""
 
 
-def _runs(call: _Call, kept: KeptPublish) -> list[Run]:
+async def _runs(call: _Call, kept: KeptPublish) -> list[Run]:
     """The batches of the first attempt.
 
     Raises:
         IdempotencyKeyReused: these are other messages.
     """
-    runs = cut(call.columns, Terms(*kept.terms))
+    runs = await cut_aside(call.columns, Terms(*kept.terms))
     if [(run.partition, len(run.places)) for run in runs] != [
         (run.partition, run.count) for run in kept.runs
     ]:

@@ -28,6 +28,8 @@ RECORD_OVERHEAD_BYTES = 40
 """At most this much of a record is neither key, value nor header: seven numbers of variable length."""
 HEADER_OVERHEAD_BYTES = 10
 """The same of one header."""
+LARGE_BYTES = 256 << 10
+"""Messages that may take more are made into batches in a thread."""
 
 
 class Message(NamedTuple):
@@ -166,7 +168,8 @@ class Publisher:
             UnknownTopic, UnknownPartition, InvalidTopicName, NotAuthorized, and what else concerns all messages.
         """
         await self.ensure(topic, principal=principal)
-        parts = self.begin(topic, messages, partition=partition, acks=acks, principal=principal)
+        terms = self.terms(topic, partition, principal=principal)
+        parts = self._append_all(topic, await cut_aside(messages, terms), acks, principal)
         if parts:
             await asyncio.wait([part.published for part in parts])
         return ordered(parts, len(messages))
@@ -196,6 +199,9 @@ class Publisher:
             InvalidTimestamp, InvalidRecord: of any of the messages.
         """
         runs = cut(messages, self.terms(topic, partition, principal=principal))
+        return self._append_all(topic, runs, acks, principal)
+
+    def _append_all(self, topic: str, runs: Sequence[Run], acks: int, principal: Principal) -> list[Part]:
         return [
             Part(run.partition, run.places, run.timestamps, self.append(topic, run, acks, principal))
             for run in runs
@@ -239,6 +245,18 @@ def cut(messages: Sequence[Message] | Columns, terms: Terms) -> list[Run]:
         for partition, places in _spread(columns, terms).items()
         for run in batches.runs(partition, places)
     ]
+
+
+async def cut_aside(messages: Sequence[Message] | Columns, terms: Terms) -> list[Run]:
+    """As `cut`; in a thread where it takes long.
+
+    Raises:
+        InvalidTimestamp, InvalidRecord: of any of the messages.
+    """
+    columns = messages if isinstance(messages, Columns) else Columns.of(messages)
+    if columns.most_bytes() > LARGE_BYTES:
+        return await asyncio.to_thread(cut, columns, terms)
+    return cut(columns, terms)
 
 
 def ordered(parts: Sequence[Part], count: int) -> list[Answer]:

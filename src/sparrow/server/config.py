@@ -36,6 +36,7 @@ from sparrow.base.options import (
 from sparrow.server.listeners import (
     ADDRESS,
     DEFAULT_NAME,
+    HOST,
     OFF,
     PORT_OR_OFF,
     UNSET,
@@ -134,7 +135,7 @@ class ServerConfig:
     data_dir: str = option(
         "data_dir", _DIRECTORY, "./sparrow-data", "Directory that holds all data; made when missing."
     )
-    native_host: str = option("native.host", TEXT, "127.0.0.1", "Address on which the native door listens.")
+    native_host: str = option("native.host", HOST, "127.0.0.1", "Address on which the native door listens.")
     native_port: int = option(
         "native.port", integer(0, 65535), 9094, "Port of the native door; 0 takes a free one."
     )
@@ -153,7 +154,7 @@ class ServerConfig:
     )
     kafka_host: str = option(
         "kafka.host",
-        TEXT,
+        HOST,
         "localhost",
         "Address on which the Kafka door listens; localhost: IPv4 and IPv6 loopback.",
     )
@@ -211,7 +212,7 @@ class ServerConfig:
         show="none",
     )
     http_host: str = option(
-        "http.host", TEXT, "127.0.0.1", "Address on which the HTTP door listens (API, WebSocket, metrics)."
+        "http.host", HOST, "127.0.0.1", "Address on which the HTTP door listens (API, WebSocket, metrics)."
     )
     http_port: int = option(
         "http.port", PORT_OR_OFF, 9095, "Port of the HTTP door; 0 takes a free one, off closes the door."
@@ -286,7 +287,7 @@ class ServerConfig:
         show="false",
     )
     seeds_host: str = option(
-        "seeds.host", TEXT, "127.0.0.1", "Address on which the doors for seed systems listen."
+        "seeds.host", HOST, "127.0.0.1", "Address on which the doors for seed systems listen."
     )
     seeds_diy_port: int = option(
         "seeds.diy_message_broker.port",

@@ -38,6 +38,18 @@ class ListenerDeclaration:
         return authenticated if self.sasl is None else self.sasl
 
 
+def _read_host(given: object) -> str:
+    host = TEXT.read(given)
+    try:
+        host.encode("ascii" if host.isascii() else "idna")
+        is_name = all(0 < len(part) < 64 for part in host.removesuffix(".").split(".")) or ":" in host
+    except UnicodeError:
+        is_name = False
+    if host and (not is_name or not host.isprintable() or " " in host):
+        raise ValueError("the name or address of this machine")
+    return host
+
+
 def _read_port(given: object) -> int:
     # YAML reads a bare `off` as false.
     if given is False or (isinstance(given, str) and given.lower() == "off"):
@@ -69,4 +81,5 @@ def _read_address(given: object) -> str:
 
 
 PORT_OR_OFF = Kind("port", _read_port, schema={"anyOf": [schema_of(PORT), {"enum": ["off", False]}]})
+HOST = Kind("host", _read_host, schema=TEXT_SCHEMA)
 ADDRESS = Kind("host[:port]", _read_address, schema=TEXT_SCHEMA)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.broker.access.authz import Principal
+from sparrow.broker.access.credentials import MAX_NAME_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +56,13 @@ def read_tokens_file(path: str) -> dict[str, str]:
 
 def read_users_file(path: str) -> dict[str, str]:
     """User → password, from lines of 'user password', as `read_tokens_file`."""
-    return _read_secrets(path, "users_file", "user", "password")
+    found = _read_secrets(path, "users_file", "user", "password")
+    for name in found:
+        if len(name.encode()) > MAX_NAME_BYTES:
+            raise InvalidConfig(
+                f"users_file {path}: the name {name[:40]!r}… of a user has more than {MAX_NAME_BYTES} bytes"
+            )
+    return found
 
 
 def _read_secrets(path: str, option: str, who: str, secret: str) -> dict[str, str]:
@@ -85,3 +92,5 @@ def _lines(path: str, option: str) -> list[str]:
         raise InvalidConfig(f"{option} {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidConfig(f"{option} {path} is not UTF-8 text") from None
+    except ValueError:  # a null, as an environment cannot have it but a program may
+        raise InvalidConfig(f"{option} {path!r} is no path") from None

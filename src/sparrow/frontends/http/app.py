@@ -225,3 +225,6 @@ def _without_defaults(operation: dict[str, Any]) -> None:
     answers = operation["responses"]
     if "HTTPValidationError" in str(answers.get("422", "")):
         del answers["422"]
+    content = answers.get("200", {}).get("content", {})
+    if len(content) > 1 and content.get("application/json") == {"schema": {}}:
+        del content["application/json"]

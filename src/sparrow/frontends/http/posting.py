@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparrow.broker.partition import ACKS_ALL
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 _MAX_PARTITION: Final = (1 << 31) - 1
 _ACKS: Final = {"all": ACKS_ALL, "leader": 1, "none": 0}
 _ACCEPTED: Final = 202
+LARGE_BYTES: Final = 64 << 10
+"""Bodies of more are read in a thread."""
 
 
 async def post(door: HttpFrontend, request: Request, topic: str) -> Response:
@@ -37,7 +41,8 @@ async def post(door: HttpFrontend, request: Request, topic: str) -> Response:
     body = await read_body(request)
     principal = caller(request)
     headers = request.scope["headers"]
-    posted = messages_of(
+    read = partial(
+        messages_of,
         body,
         _content_type(headers),
         headers,
@@ -45,6 +50,7 @@ async def post(door: HttpFrontend, request: Request, topic: str) -> Response:
         now_ms=door.broker.clock.wall_ms(),
         raw=is_raw,
     )
+    posted = read() if len(body) <= LARGE_BYTES else await asyncio.to_thread(read)
     answers, is_replay = await door.once.publish(
         maybe_key(request.scope, body, principal),
         topic,

@@ -47,10 +47,12 @@ MAX_OBJECTS_UNCOUNTED: Final = 100_000
 """A body with more opening braces is looked at closely before it is decoded, as tiny objects take far more memory than their text."""
 
 MAX_TEXTS: Final = 50
-"""Of such a body: texts that a message may have on average."""
+"""Texts that a message may have on average, names of members included, in a body of as many messages as there may be."""
 MAX_HEADERS: Final = 1000
-"""Headers of one message."""
-_TEXT_OR_OBJECT: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|\{')
+"""Headers of one message, and its parents."""
+_TEXT_OR_OBJECT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|\{', re.DOTALL)
+_LIST_OF_MESSAGES: Final = re.compile(rb'\s*+\{\s*+"messages"\s*+:\s*+\[')
+"""How such a body begins, most of the time."""
 _BRACE: Final = ord("{")
 
 
@@ -144,6 +146,8 @@ def _is_list_of_messages(body: bytes) -> bool:
     Raises:
         InvalidArgument: it is no JSON.
     """
+    if _LIST_OF_MESSAGES.match(body):
+        return True
     try:
         try:
             return bytes(_decode_envelope(body).messages)[:1] == b"["
@@ -171,6 +175,7 @@ def _of_json(body: bytes, limits: HttpLimits, now_ms: int) -> list[Message]:
 
 def _of_lines(body: bytes, limits: HttpLimits, now_ms: int) -> list[Message]:
     _refuse_many(body.count(b"\n"), limits.max_messages)
+    _refuse_swarm(body, limits.max_messages)
     lines = body.split(b"\n")
     return [
         _message(_item(line, number), now_ms, f"line {number}")
@@ -192,17 +197,19 @@ def _refuse_many(count: int, most: int) -> None:
 
 
 def _refuse_swarm(body: bytes, most: int) -> None:
-    """Count the objects that are in no text, and the texts, without making any; it ends with the first that is too many."""
+    """Count the texts, and the objects that are in no text, without making any; it ends with the first that is too many."""
+    quotes = body.count(b'"') - body.count(b'\\"')  # of texts; a few less where texts end with a backslash
+    if quotes // 2 > MAX_TEXTS * most:
+        raise BodyTooLarge(
+            f"more than {MAX_TEXTS * most} texts in one request, names of members and headers included; send several requests"
+        )
     if body.count(b"{") <= MAX_OBJECTS_UNCOUNTED:
         return
-    objects = texts = 0
+    objects = 0
     for found in _TEXT_OR_OBJECT.finditer(body):
         if body[found.start()] == _BRACE:
             objects += 1
             _refuse_many(objects // 2, most)
-        else:
-            texts += 1
-            _refuse_many(texts // MAX_TEXTS, most)
 
 
 def _reason(error: Exception) -> str:
@@ -250,6 +257,8 @@ def _content(item: _Item, name: str) -> bytes | None:
 def _headers(item: _Item, now_ms: int) -> Sequence[tuple[str, bytes | None]]:
     if len(item.headers) > MAX_HEADERS:
         raise InvalidArgument(f"a message with {len(item.headers)} headers; it may have {MAX_HEADERS}")
+    if item.parents and len(item.parents) > MAX_HEADERS:
+        raise InvalidArgument(f"a message with {len(item.parents)} parents; it may have {MAX_HEADERS}")
     wanted = Wanted(
         item.priority,
         item.delay_ms,

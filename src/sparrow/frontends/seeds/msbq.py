@@ -50,6 +50,10 @@ MAX_REGISTRATIONS: Final = 1_000
 MAX_TYPES: Final = 100
 UNREAD_BYTES: Final = 1 << 20
 """Who leaves so much unread is told nothing more of its errors."""
+GATHER_S: Final = 0.001
+"""Reads that follow each other faster than this make way for one that brings more: each costs what many messages cost."""
+GATHER_BYTES: Final = 32 << 10
+"""A read that brings so much is large enough."""
 SHARE_OF_DRAIN_FOR_SOCKETS: Final = 0.25
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -218,6 +222,8 @@ class Session(Pump):
         self._intake = Intake(self, self._not_kept)
         self._todo: deque[list[EndpointMessage] | QueueAssertion | Refusal] = deque()
         self._is_busy = False
+        self._read_s = 0.0
+        """When bytes came last."""
         self._registered: set[tuple[Route, str]] = set()
         self._headers: dict[str, Headers] = {"": ()}
         """Type → the headers of its messages."""
@@ -243,7 +249,17 @@ class Session(Pump):
             else:
                 self._todo.extend(cast("Iterable[QueueAssertion | Refusal]", run))
         self._work()
+        if not self._registered and len(data) < GATHER_BYTES:
+            self._gather()
         return bool(events)
+
+    def _gather(self) -> None:
+        """Who sends one message after the other is left alone for a moment, so that the next read brings many."""
+        now_s = self.port.loop.time()
+        if now_s - self._read_s < GATHER_S:
+            self.hold(Hold.GATHER)
+            self.port.loop.call_later(GATHER_S, self.unhold, Hold.GATHER)
+        self._read_s = now_s
 
     def _work(self) -> None:
         """Do what was said, in order, until something takes time."""

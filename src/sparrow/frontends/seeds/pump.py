@@ -48,7 +48,9 @@ class Hold:
     """No memory for the message that is announced."""
     DRAIN: Final = 16
     """Nothing more is taken."""
-    BY_US: Final = WINDOW | WORK | BUDGET | DRAIN
+    GATHER: Final = 32
+    """More comes in a moment, and is read together."""
+    BY_US: Final = WINDOW | WORK | BUDGET | DRAIN | GATHER
     """Reasons that the peer cannot change."""
 
 

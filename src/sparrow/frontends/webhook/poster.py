@@ -271,7 +271,7 @@ def tls_context(ca_path: str) -> ssl.SSLContext:
     if ca_path:
         try:
             context.load_verify_locations(ca_path)
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise InvalidConfig(
                 f"webhooks.ca: {ca_path!r} cannot be used ({error}); it is a PEM file with certificates of authorities"
             ) from None

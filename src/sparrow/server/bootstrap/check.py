@@ -6,8 +6,8 @@ names that go together badly. The data directory is not looked at.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import InvalidConfig
@@ -82,21 +82,30 @@ def _judge_ports(config: ServerConfig, places: Places) -> Iterator[str]:
         (f"seed {name!r}", SEED_PORTS[name][0], config.seeds_host, port)
         for name, port in seed_ports(config).items()
     ]
-    taken: dict[tuple[str, int], tuple[str, str]] = {}
-    for name, option_name, host, port in doors:
-        address = ("127.0.0.1" if host == "localhost" else host, port)
-        if port not in (0, OFF) and address in taken:
-            other, other_option = taken[address]
+    for (other, other_option, other_host, other_port), (name, option_name, host, port) in combinations(
+        doors, 2
+    ):
+        if port not in (0, OFF) and port == other_port and _overlap(host, other_host):
             place = places.of(option_name, other_option, "kafka_listeners", "seeds_all")
             yield f"{place}: {name} and {other} would listen on one port, {host}:{port}"
-        taken[address] = name, option_name
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether two hosts have an address in common; each of all addresses of a family has those of that family."""
+    every = {"localhost": ("127.0.0.1", "::1"), "": ("0.0.0.0", "::")}  # noqa: S104 - names, nobody listens here
+    return any(
+        a == b or (("0.0.0.0", "::")[":" in a] in (a, b) and (":" in a) == (":" in b))  # noqa: S104
+        for a in every.get(one, (one,))
+        for b in every.get(other, (other,))
+    )
 
 
 def _judge_webhooks(config: ServerConfig, places: Places) -> Iterator[str]:
     from sparrow.broker.webhooks.addresses import Addresses
 
-    if config.webhooks_ca and not os.path.isfile(config.webhooks_ca):
-        yield f"{places.of('webhooks_ca')}: webhooks.ca {config.webhooks_ca} is not a file"
+    if config.webhooks_ca:
+        yield from _tried(lambda: _read_authorities(config.webhooks_ca), places.of("webhooks_ca"))
+    yield from _judge_number_of_webhooks(config, places)
     try:
         addresses = Addresses(config.webhooks_allow)
     except InvalidConfig as error:
@@ -108,6 +117,29 @@ def _judge_webhooks(config: ServerConfig, places: Places) -> Iterator[str]:
             if refusal:
                 at = ((queue.name, index), ("subscribers", "webhooks"), (endpoint.name, number), ("url",))
                 yield f"{places.inside('queues', *at)}: the webhook {endpoint.name!r} of queue {queue.name!r}: {refusal}"
+
+
+def _read_authorities(path: str) -> None:
+    import ssl
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except (OSError, ValueError) as error:
+        raise InvalidConfig(
+            f"webhooks.ca {path} cannot be used ({error}); it is a PEM file with certificates of authorities"
+        ) from None
+
+
+def _judge_number_of_webhooks(config: ServerConfig, places: Places) -> Iterator[str]:
+    from sparrow.broker.webhooks.registry import MAX_ENDPOINTS, MAX_OF_QUEUE
+
+    for index, queue in enumerate(config.queues):
+        if len(queue.endpoints) > MAX_OF_QUEUE:
+            at = places.inside("queues", (queue.name, index), ("subscribers", "webhooks"))
+            yield f"{at}: queue {queue.name!r} has {len(queue.endpoints)} webhooks; there may be {MAX_OF_QUEUE} of one queue"
+    total = sum(len(queue.endpoints) for queue in config.queues)
+    if total > MAX_ENDPOINTS:
+        yield f"{places.of('queues')}: the queues have {total} webhooks; there may be {MAX_ENDPOINTS}"
 
 
 def _judge_topics(config: ServerConfig, places: Places) -> Iterator[str]:
@@ -132,7 +164,8 @@ def _topics(config: ServerConfig) -> Iterator[tuple[Any, ...]]:
 
 
 def _judge_partitions(config: ServerConfig, places: Places) -> Iterator[str]:
-    partitions = {topic: queue.partitions for queue in config.queues for topic in queue.topics}
+    # The first queue makes a topic that several have.
+    partitions = {topic: queue.partitions for queue in reversed(config.queues) for topic in queue.topics}
     partitions |= {each.name: each.partitions for each in config.topics}
     total = sum(config.default_partitions if count < 0 else count for count in partitions.values())
     if total > config.max_partitions:

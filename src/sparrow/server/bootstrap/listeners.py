@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sparrow.base.faults import misfit
-from sparrow.base.options import BOOLEAN, BOOLEAN_SCHEMA, TEXT, Kind
+from sparrow.base.options import BOOLEAN, BOOLEAN_SCHEMA, Kind
 from sparrow.base.shapes import NAME, Part, Section, named
-from sparrow.server.listeners import ADDRESS, DEFAULT_NAME, PORT, ListenerDeclaration, split_address
+from sparrow.server.listeners import ADDRESS, DEFAULT_NAME, HOST, PORT, ListenerDeclaration, split_address
 
 
 def _make(values: dict[str, Any]) -> ListenerDeclaration:
@@ -36,7 +36,7 @@ _LISTENER = Section(
     "a listener",
     {
         "port": Part(PORT, is_required=True),
-        "host": Part(TEXT),
+        "host": Part(HOST),
         "advertised": Part(ADDRESS),
         "sasl": Part(_SASL),
         "tls": Part(BOOLEAN),

@@ -12,6 +12,7 @@ from sparrow.frontends.http import forms
 from sparrow.frontends.http.answers import ending
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
+    BYTES,
     RawRoute,
     answer,
     choice,
@@ -173,7 +174,7 @@ def router(door: HttpFrontend) -> APIRouter:
         methods=["GET"],
         summary="Read one message as it is",
         description="The value is the body; key, headers, time and place stand in headers `Sparrow-…`.",
-        responses=problems(404) | {200: answer("The value.", {"*/*": {}})},
+        responses=problems(404) | {200: answer("The value.", {"*/*": BYTES})},
         openapi_extra={
             "parameters": [
                 _TOPIC,
