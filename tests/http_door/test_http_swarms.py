@@ -43,7 +43,6 @@ def test_countless_tiny_texts_are_refused_before_they_take_memory(name: str, kin
         _, most_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    print(name, most_bytes / BODY_BYTES)
     assert most_bytes < 5 * BODY_BYTES, most_bytes
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from typing import Any
 
 import aiohttp
 import pytest
 
 from sparrow.broker.config import BrokerConfig
-from sparrow.frontends.http.sockets import session
+from sparrow.frontends.http.records import messages_of
+from sparrow.frontends.http.sockets import publishes, session
 from sparrow.records.batch import split
 from sparrow.records.record import Record, decode
 from tests.http_door.conftest import Http, MakeHttp
@@ -68,6 +70,31 @@ async def test_frames_that_do_not_wait_for_each_other_are_stored_in_their_order(
         answers = [await socket.expect("published") for _ in range(500)]
     assert sorted(answer["id"] for answer in answers) == list(range(500))
     assert [record.value for record in await stored(http, "new")] == [b"%d" % n for n in range(500)]
+
+
+async def test_a_large_frame_is_read_in_a_thread_and_keeps_its_place(
+    http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[int, int] = {}
+
+    def noted(body: bytes, *given: Any, **named: Any) -> Any:
+        threads[len(body)] = threading.get_ident()
+        return messages_of(body, *given, **named)
+
+    monkeypatch.setattr(publishes, "messages_of", noted)
+    await http.broker.create_topic("t")
+    many = [{"value": f"large {number}" + "x" * 200} for number in range(1000)]
+    async with socket_to(http.port) as socket:
+        await socket.send("publish", id=0, topic="t", message={"value": "first"})
+        await socket.send("publish", id=1, topic="t", messages=many)
+        await socket.send("publish", id=2, topic="t", message={"value": "last"})
+        answers = {answer["id"]: answer for answer in [await socket.expect("published") for _ in range(3)]}
+        await socket.send("publish", id=3, topic="t", message={"value": "x" * 100_000}, messages=[])
+        assert (await socket.expect("error"))["error"]["code"] == "INVALID_ARGUMENT"
+    places = [place["offset"] for number in range(3) for place in answers[number]["messages"]]
+    assert places == list(range(1002))
+    assert threads.pop(max(threads)) != threading.get_ident()
+    assert set(threads.values()) == {threading.get_ident()}
 
 
 async def test_more_than_may_be_unanswered_wait_in_the_socket(

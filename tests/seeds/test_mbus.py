@@ -57,6 +57,24 @@ async def test_messages_come_in_order_once_and_to_one_consumer(producers: int, c
     assert await consume(consumers, b"orders") == [b"more"]
 
 
+async def test_a_producer_that_does_not_wait_is_heard_in_the_order_of_its_connections(
+    producers: int, consumers: int, open_doors: OpenDoors
+) -> None:
+    """The first came in before it had said anything; the second came when the first had said all."""
+    first = socket.create_connection(("127.0.0.1", producers))
+    door = open_doors.frontends[0]._doors[0]
+    await until(lambda: door._slow)  # type: ignore[attr-defined]
+    first.sendall(message(b"orders", b"1"))
+    first.close()
+    with socket.create_connection(("127.0.0.1", producers)) as second:
+        second.sendall(message(b"orders", b"2"))
+    async with asyncio.timeout(5):
+        found: list[bytes] = []
+        while len(found) < 2:
+            found += await consume(consumers, b"orders")
+    assert found == [b"1", b"2"]
+
+
 async def test_consumers_at_the_same_time_share(producers: int, consumers: int, broker: Broker) -> None:
     await produce(producers, b"orders", b"first")
     await publish(broker, "orders", *(b"%d" % number for number in range(5000)))

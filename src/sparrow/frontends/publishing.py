@@ -167,12 +167,24 @@ class Publisher:
         Raises:
             UnknownTopic, UnknownPartition, InvalidTopicName, NotAuthorized, and what else concerns all messages.
         """
-        await self.ensure(topic, principal=principal)
-        terms = self.terms(topic, partition, principal=principal)
-        parts = self._append_all(topic, await cut_aside(messages, terms), acks, principal)
+        parts = await self.begin_aside(topic, messages, partition=partition, acks=acks, principal=principal)
         if parts:
             await asyncio.wait([part.published for part in parts])
         return ordered(parts, len(messages))
+
+    async def begin_aside(
+        self,
+        topic: str,
+        messages: Sequence[Message] | Columns,
+        *,
+        partition: int = -1,
+        acks: int = ACKS_ALL,
+        principal: Principal,
+    ) -> list[Part]:
+        """As `begin`, but the topic is made if it is missing, and what takes long is done in a thread."""
+        await self.ensure(topic, principal=principal)
+        terms = self.terms(topic, partition, principal=principal)
+        return self._append_all(topic, await cut_aside(messages, terms), acks, principal)
 
     async def ensure(self, topic: str, *, principal: Principal) -> None:
         """Make the topic if it is missing.

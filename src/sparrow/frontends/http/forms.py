@@ -49,8 +49,14 @@ _SPAN: Final[Schema] = {"type": ["integer", "null"], "minimum": 0, "maximum": _M
 
 MESSAGE: Final[Schema] = members(
     **_CONTENT,
-    headers={"anyOf": [array(_PAIR), {"type": "object", "additionalProperties": _HEADER_VALUE}]},
-    timestamp_ms=integer(-1, -1, _MAX_INTEGER),
+    headers={
+        "anyOf": [
+            array(_PAIR),
+            {"type": "object", "additionalProperties": _HEADER_VALUE},
+            {"type": "null"},
+        ]
+    },
+    timestamp_ms={**_SPAN, "minimum": -1},
     priority={"type": ["integer", "null"], "minimum": 0, "maximum": 9},
     delay_ms=_SPAN,
     deliver_at_ms=_SPAN,

@@ -64,14 +64,14 @@ class Posted(NamedTuple):
 
 
 class _Item(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One message as an object."""
+    """One message as an object. Any member may be null, as many serializers write what is not set."""
 
     value: str | None = None
     value_base64: str | None = None
     key: str | None = None
     key_base64: str | None = None
-    headers: HeaderPairs = []
-    timestamp_ms: int = -1
+    headers: HeaderPairs | None = None
+    timestamp_ms: int | None = None
     priority: int | None = None
     delay_ms: int | None = None
     deliver_at_ms: int | None = None
@@ -218,15 +218,10 @@ def _reason(error: Exception) -> str:
 
 def _message(item: _Item, now_ms: int, where: str) -> Message:
     try:
-        headers = item.headers
-        if headers or item.priority is not None or _has_wishes(item):
-            return Message(
-                _content(item, "value"),
-                _content(item, "key"),
-                _headers(item, now_ms),
-                check_timestamp(item.timestamp_ms),
-            )
-        return Message(_content(item, "value"), _content(item, "key"), (), check_timestamp(item.timestamp_ms))
+        time_ms = -1 if item.timestamp_ms is None else check_timestamp(item.timestamp_ms)
+        if item.headers or item.priority is not None or _has_wishes(item):
+            return Message(_content(item, "value"), _content(item, "key"), _headers(item, now_ms), time_ms)
+        return Message(_content(item, "value"), _content(item, "key"), (), time_ms)
     except (InvalidArgument, UnicodeEncodeError) as error:
         raise InvalidParameters(f"{where}: {error}", [(where, str(error))]) from None
 
@@ -255,8 +250,9 @@ def _content(item: _Item, name: str) -> bytes | None:
 
 
 def _headers(item: _Item, now_ms: int) -> Sequence[tuple[str, bytes | None]]:
-    if len(item.headers) > MAX_HEADERS:
-        raise InvalidArgument(f"a message with {len(item.headers)} headers; it may have {MAX_HEADERS}")
+    headers = item.headers or []
+    if len(headers) > MAX_HEADERS:
+        raise InvalidArgument(f"a message with {len(headers)} headers; it may have {MAX_HEADERS}")
     if item.parents and len(item.parents) > MAX_HEADERS:
         raise InvalidArgument(f"a message with {len(item.parents)} parents; it may have {MAX_HEADERS}")
     wanted = Wanted(
@@ -268,7 +264,7 @@ def _headers(item: _Item, now_ms: int) -> Sequence[tuple[str, bytes | None]]:
         item.message_id,
         item.parents,
     )
-    return with_wanted(pairs_of(item.headers), wanted, now_ms)
+    return with_wanted(pairs_of(headers), wanted, now_ms)
 
 
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────

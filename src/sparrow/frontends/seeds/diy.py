@@ -63,6 +63,10 @@ class DiyPort(Port):
             found = self._cursors[topic] = Cursor(self, topic)
         return found
 
+    def forget(self, topic: str) -> None:
+        """Its cursor has nothing to remember."""
+        self._cursors.pop(topic, None)
+
     async def drain(self, timeout_s: float) -> None:
         await super().drain(timeout_s)
         for cursor in self._cursors.values():
@@ -212,7 +216,7 @@ class Cursor:
     a while they are given back.
     """
 
-    def __init__(self, port: Port, topic: str) -> None:
+    def __init__(self, port: DiyPort, topic: str) -> None:
         self._port = port
         self._topic = topic
         self._consumer: QueueConsumer | None = None
@@ -263,7 +267,10 @@ class Cursor:
                     self._waiting.extendleft(reversed(asked[len(records) :]))
                     del asked[len(records) :]
                 _answer(asked, records)
-            self._idle = self._port.loop.call_later(IDLE_S, self._give_back)
+            if self._consumer is None:  # else clients could leave one for each name that no topic may have
+                self._port.forget(self._topic)
+            else:
+                self._idle = self._port.loop.call_later(IDLE_S, self._give_back)
         finally:
             self._working = None
             for answer, _ in (*asked, *self._waiting):

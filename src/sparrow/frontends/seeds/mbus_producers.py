@@ -15,6 +15,7 @@ import asyncio
 import socket
 from collections import deque
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError
@@ -35,6 +36,9 @@ MAX_BUSY: Final = 2000
 """Connections that may wait for us; each is an open file."""
 READ_AT_ONCE: Final = 128
 """New connections that are read before others get their turn."""
+LOOKED_AT_FIRST: Final = 64
+"""Connections whose message is not whole that are looked at before newer ones are read: who does not wait for the end of a connection before it opens the next
+has said everything on the first by then, and wants its messages in that order."""
 FIRST_READ_BYTES: Final = 16 << 10
 READ_BYTES: Final = 64 << 10
 ACCEPT_PAUSE_S: Final = 0.5
@@ -138,6 +142,9 @@ class ProducerPort(Port):
 
     def _read_fresh(self) -> None:
         self._is_reading = False
+        youngest = list(islice(reversed(self._slow), LOOKED_AT_FIRST))
+        for producer in reversed(youngest):
+            producer.read()
         for _ in range(min(READ_AT_ONCE, len(self._fresh))):
             self._read(self._fresh.popleft())
         self._look_for_room()
@@ -246,6 +253,8 @@ class ProducerPort(Port):
         self._accept_no_more()
         for listener in self._listeners:
             listener.close()
+        for producer in list(self._slow):
+            producer.read()
         while self._fresh:
             self._read(self._fresh.popleft())
         for producer in list(self._slow):
@@ -276,32 +285,41 @@ class _Producer:
         self._is_waiting = False
         """For memory."""
         self.began_s = port.loop.time()
-        port.loop.add_reader(connection, self._readable)
+        port.loop.add_reader(connection, self.read)
 
-    def _readable(self) -> None:
+    def read(self) -> None:
+        """All that is there, unless it waits for memory."""
+        while not self._is_waiting and self._read_some():
+            pass
+
+    def _read_some(self) -> bool:
+        """Whether there may be more."""
         try:
             data = self._connection.recv(READ_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             self._leave()
             self._connection.close()
-            return
+            return False
         if data:
-            self._append(data)
-            return
+            return self._append(data)
         self._leave()
         if self._chunks:
             self._port.take(self._connection, bytes(self._chunks))
         else:
             self._connection.close()
+        return False
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytes) -> bool:
+        """Whether it may go on."""
         self._chunks += data
         if len(self._chunks) > self._port.max_bytes:
             self.end(f"a message of more than {self._port.max_bytes} bytes")
-        elif len(self._chunks) > SMALL_BYTES and not self._reserved_bytes:
+            return False
+        if len(self._chunks) > SMALL_BYTES and not self._reserved_bytes:
             self._reserve()
+        return True
 
     def _reserve(self) -> None:
         """Nobody announces a size: a message that is not small may become as large as is allowed."""
@@ -314,7 +332,7 @@ class _Producer:
     def _granted(self) -> None:
         self._is_waiting = False
         self._reserved_bytes = self._port.max_bytes
-        self._port.loop.add_reader(self._connection, self._readable)
+        self._port.loop.add_reader(self._connection, self.read)
 
     def end(self, why: str) -> None:
         """Say why in the log, close."""

@@ -39,17 +39,34 @@ async def open_queue(broker: Broker, name: str, topic: str, consumer_id: str = "
 
     Raises:
         UnknownTopic, InvalidTopicName, NotAuthorized
+        QueueExists: there is one of that name, on other topics.
     """
     await ensure_topic(broker, topic)
     if broker.queues.registry.find(name) is None:
         with suppress(QueueExists):  # made by another at the same time
             await broker.queues.create(name, [topic], HANDED_OUT_ONCE, principal=ANONYMOUS)
+    check_is_of(broker, name, topic)
     if consumer_id:
         before = await broker.queues.open_consumer(name, consumer_id=consumer_id, principal=ANONYMOUS)
         await before.close(give_back=True)
     return await broker.queues.open_consumer(
         name, consumer_id=consumer_id, client_name=name, principal=ANONYMOUS
     )
+
+
+def check_is_of(broker: Broker, name: str, topic: str) -> None:
+    """A queue of that name may be there for something else: names of topics and queues are chosen by others, too.
+
+    Raises:
+        UnknownQueue: deleted meanwhile.
+        QueueExists: it does not have the messages of the topic.
+    """
+    topics = broker.queues.registry.get(name).definition.topics
+    if topic not in topics:
+        raise QueueExists(
+            f"the messages of topic {topic!r} are handed out by the queue {name!r}, but that one is of {', '.join(topics) or 'no topic'};"
+            " delete it, or use another name"
+        )
 
 
 async def lease_published(

@@ -1,7 +1,7 @@
 """Publishing over a socket: messages in, where each is stored out, in the order in which the frames came.
 
 What goes to a topic that is there is appended when its frame is read, so the order of frames is the order in the log, and as many may be under way as the client likes, up to a limit
-(then the connection is not read from until some are answered). Only a topic that must be made first takes time before the append; frames behind it wait their turn.
+(then the connection is not read from until some are answered). Only a topic that must be made first, and a large frame, which a thread reads, take time before the append; frames behind them wait their turn.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.sockets.session import Session
     from sparrow.frontends.publishing import Answer
 
+LARGE_BYTES: Final = 64 << 10
+"""Frames of more are read in a thread."""
 ACKS: Final = {"all": ACKS_ALL, "leader": 1, "none": 0}
 
 
@@ -35,12 +37,14 @@ class _Call(NamedTuple):
 class Publishes:
     """Those of one socket. Loop thread only."""
 
-    __slots__ = ("_order", "_session")
+    __slots__ = ("_later", "_order", "_session")
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._order: asyncio.Lock | None = None
-        """Held while a topic is made."""
+        """Held while a topic is made, or a large frame is read."""
+        self._later = 0
+        """Frames that are not appended yet."""
 
     def take(self, frame: Publish, size_bytes: int) -> None:
         """Publish what a frame has; it is answered when it is stored.
@@ -49,12 +53,12 @@ class Publishes:
             BadInput: of the frame as a whole.
             UnknownTopic, UnknownPartition, NotAuthorized
         """
-        call = _Call(frame, self._posted(frame), size_bytes)
-        is_waiting = self._order is not None and self._order.locked()
-        if is_waiting or self._session.broker.topics.find(frame.topic) is None:
-            self._session.spawn(partial(self._publish_later, call), frame, size_bytes)
+        is_large = size_bytes > LARGE_BYTES
+        if self._later or is_large or self._session.broker.topics.find(frame.topic) is None:
+            self._later += 1
+            self._session.spawn(partial(self._publish_later, frame, size_bytes), frame, size_bytes)
         else:
-            self._begin(call)
+            self._begin(_Call(frame, self._posted(frame), size_bytes))
 
     def _posted(self, frame: Publish) -> Posted:
         one, many = bytes(frame.message), bytes(frame.messages)
@@ -100,16 +104,29 @@ class Publishes:
             frame = answers.refusal(told, id=call.frame.id)
         self._session.send(frame)
 
-    async def _publish_later(self, call: _Call) -> bytes:
+    async def _publish_later(self, frame: Publish, size_bytes: int) -> bytes:
         if self._order is None:
             self._order = asyncio.Lock()
         async with self._order:
-            session = self._session
-            await session.publisher.ensure(call.frame.topic, principal=session.principal)
-            parts = self._append(call)
+            try:
+                call, parts = await self._begun_later(frame, size_bytes)
+            finally:
+                self._later -= 1
         if parts:
             await asyncio.wait([part.published for part in parts])
         return _answer(call, parts)
+
+    async def _begun_later(self, frame: Publish, size_bytes: int) -> tuple[_Call, list[Part]]:
+        is_large = size_bytes > LARGE_BYTES
+        posted = await asyncio.to_thread(self._posted, frame) if is_large else self._posted(frame)
+        parts = await self._session.publisher.begin_aside(
+            frame.topic,
+            posted.messages,
+            partition=frame.partition,
+            acks=ACKS[frame.acks],
+            principal=self._session.principal,
+        )
+        return _Call(frame, posted, size_bytes), parts
 
 
 def _answer(call: _Call, parts: Sequence[Part]) -> bytes:
