@@ -44,6 +44,7 @@ WORKLOADS: dict[str, Workload] = {
     "http-batches": http.batches,
     "http-singly": http.singly,
     "http-events": http.events,
+    "http-sockets": http.sockets,
     "webhooks": webhooks.deliveries,
     "seeds": seeds.publishing,
 }

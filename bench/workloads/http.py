@@ -1,10 +1,12 @@
-"""The HTTP door: publishing in batches and one by one, and streams of Server-Sent Events to many clients."""
+"""The HTTP door: publishing in batches and one by one, streams of Server-Sent Events to many clients, many idle WebSockets."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -175,3 +177,84 @@ def events(runs: int, scale: float) -> list[Measurement]:
             rate.runs.append(figure)
             memory.runs.append(grown)
     return [rate, memory]
+
+
+# ── WebSockets ────────────────────────────────────────────────────────────────────────────────────
+
+SOCKETS = 10_000
+_HANDSHAKE = (
+    b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+
+
+class _Idle(asyncio.Protocol):
+    """Opens a WebSocket, and says nothing."""
+
+    def __init__(self, opened: asyncio.Future[None]) -> None:
+        self._opened = opened
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.write(_HANDSHAKE)  # type: ignore[attr-defined]
+
+    def data_received(self, data: bytes) -> None:
+        if not self._opened.done():
+            if not data.startswith(b"HTTP/1.1 101"):
+                self._opened.set_exception(RuntimeError(repr(data)))
+            else:
+                self._opened.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._opened.done():
+            self._opened.set_exception(exc or RuntimeError("the broker closed the connection"))
+
+
+def _allow_files() -> int:
+    """How many sockets may be open at each door, as far as the limit of open files can be raised (root may do so)."""
+    wanted = 3 * SOCKETS + 2_000
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
+            return SOCKETS
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+    return min(SOCKETS, (hard - 2_000) // 3)
+
+
+async def _open_many(broker: Server, count: int) -> tuple[float, float]:
+    """Seconds until all are open, and the megabytes that they cost the broker."""
+    loop = asyncio.get_running_loop()
+    before = broker.rss_bytes()
+    transports = []
+    began = time.monotonic()
+    for _ in range(count // 100):
+        opening = []
+        for _ in range(100):
+            opened: asyncio.Future[None] = loop.create_future()
+            transport, _ = await loop.create_connection(
+                lambda opened=opened: _Idle(opened),  # type: ignore[misc]
+                "127.0.0.1",
+                broker.http_port,
+            )
+            transports.append(transport)
+            opening.append(opened)
+        await asyncio.gather(*opening)
+    spent = time.monotonic() - began
+    grown = (broker.rss_bytes() - before) / 1e6
+    for transport in transports:
+        transport.abort()
+    return spent, grown
+
+
+def sockets(runs: int, scale: float) -> list[Measurement]:  # noqa: ARG001
+    """10,000 WebSockets that are open and idle."""
+    count = _allow_files()
+    memory = Measurement(f"{count:,} idle WebSockets: memory more", "MB")
+    took = Measurement(f"{count:,} idle WebSockets: until all are open", "s")
+    for _ in range(runs):
+        with server("--max-connections", str(SOCKETS + 100)) as broker:
+            _warm(broker)
+            spent, grown = uvloop.run(_open_many(broker, count))
+            took.runs.append(spent)
+            memory.runs.append(grown)
+    return [memory, took]

@@ -24,6 +24,8 @@ Schema = dict[str, Any]
 TEXT: Final[Schema] = {"type": "string"}
 FLAG: Final[Schema] = {"type": "boolean", "default": False}
 BYTES: Final[Schema] = {"type": "string", "format": "binary"}
+AS_STORED: Final[Schema] = {}
+"""The value of a message, of whatever content type it was stored with: JSON among others, so it need not be a string."""
 PROBLEM: Final[Schema] = {"$ref": "#/components/schemas/Problem"}
 
 PROBLEM_SCHEMA: Final[Schema] = {
