@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
 import resource
@@ -210,15 +209,14 @@ class _Idle(asyncio.Protocol):
 
 
 def _allow_files() -> int:
-    """How many sockets may be open at each door, as far as the limit of open files can be raised (root may do so)."""
-    wanted = 3 * SOCKETS + 2_000
+    """How many sockets may be open, at this end and at the broker's, as far as the limit of open files can be raised."""
+    wanted = SOCKETS + 10_000
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, wanted))
-            return SOCKETS
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
-    return min(SOCKETS, (hard - 2_000) // 3)
+    if hard == resource.RLIM_INFINITY or hard >= wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return SOCKETS
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard // 2
 
 
 async def _open_many(broker: Server, count: int) -> tuple[float, float]:

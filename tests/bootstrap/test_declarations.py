@@ -92,12 +92,12 @@ def test_a_webhook_takes_its_secrets_from_a_file_beside_the_configuration(write,
     write(f"{SECRET}\n{OTHER}\n", "etc/secrets/hook")
     path = write(
         "queues: {q: {webhooks: {a: {url: 'https://a', secret_file: secrets/hook, timeout: 5s, trusted: true,"
-        " headers: {X-Tenant: 7}}}}}",
+        " headers: {X-Tenant: 7, X-Test: true}}}}}",
         "etc/sparrow.yml",
     )
     monkeypatch.chdir(directory)
     (queue,) = load({"config": str(path.relative_to(directory))}, {})[0].queues
-    settings = {"url": "https://a", "timeout_ms": 5_000, "headers": {"X-Tenant": "7"}}
+    settings = {"url": "https://a", "timeout_ms": 5_000, "headers": {"X-Tenant": "7", "X-Test": "true"}}
     assert queue.endpoints == (EndpointDeclaration("a", settings, (SECRET, OTHER), is_trusted=True),)
     assert SECRET not in repr(queue)
 

@@ -81,7 +81,9 @@ def _bytes_of(method: str, path: str, body: bytes, headers: dict[str, str]) -> b
 )
 async def test_nothing_but_health_is_open_where_login_is_required(make_http: MakeHttp, path: str) -> None:
     http = await make_http(users=USERS)
-    assert (await http.get(path)).code == "NOT_AUTHENTICATED"
+    refused = await http.get(path)
+    assert refused.code == "NOT_AUTHENTICATED"
+    assert "Authorization: Bearer TOKEN" in refused.json["detail"]
     assert (await http.get("/healthz")).status == (await http.get("/readyz")).status == 200
 
 

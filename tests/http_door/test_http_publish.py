@@ -12,10 +12,12 @@ import pytest
 from sparrow.base.clock import ManualClock
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.fetch import FetchRequest
+from sparrow.broker.quotas.rules import QuotaChange
 from sparrow.records.batch import split
 from sparrow.records.partitioner import partition_for_key
 from sparrow.records.record import Record, decode
 from tests.http_door.conftest import Http, MakeHttp
+from tests.http_door.raw import Raw, request
 
 PUBLISH = "/v1/topics/orders/messages"
 NOW_MS = 1_000_000
@@ -349,20 +351,30 @@ async def test_a_key_makes_a_repeated_request_store_nothing_new(http: Http) -> N
     assert (other.status, other.code) == (422, "IDEMPOTENCY_KEY_REUSED")
 
 
-async def test_publishing_is_held_back_by_a_quota(make_http: MakeHttp) -> None:
-    from sparrow.broker.quotas.rules import QuotaChange
-
-    http = await make_http()
+async def limited(http: Http) -> None:
+    """A byte a second, which is used up."""
     change = QuotaChange((("user", None),), (("producer_byte_rate", 1.0),))
     assert await http.broker.quotas.alter([change]) == [None]
-    waiting = asyncio.ensure_future(http.post(PUBLISH, b"x" * 1000))
-    async with asyncio.timeout(10):
-        while not await records_if_any(http):
-            await asyncio.sleep(0.01)
-    assert not waiting.done()
+    assert (await http.post(PUBLISH, b"x" * 1000)).status == 200
+
+
+async def test_publishing_is_held_back_by_a_quota_before_anything_is_stored(http: Http) -> None:
+    await limited(http)
+    waiting = asyncio.ensure_future(http.post(PUBLISH, b"x"))
+    await http.get("/healthz")
+    assert (waiting.done(), len(await records(http))) == (False, 1)
     await http.door.drain(1)
     assert (await waiting).status == 200
+    assert len(await records(http)) == 2
 
 
-async def records_if_any(http: Http) -> list[Record]:
-    return await records(http) if http.broker.topics.find("orders") else []
+async def test_who_hangs_up_while_a_quota_holds_it_back_has_published_nothing(http: Http) -> None:
+    await limited(http)
+    async with Raw(http.port) as raw:
+        raw.send(request("POST", PUBLISH, b"x"))
+        await http.get("/healthz")
+    async with asyncio.timeout(10):
+        while http.door.connections:
+            await asyncio.sleep(0.001)
+    await http.door.drain(1)
+    assert len(await records(http)) == 1

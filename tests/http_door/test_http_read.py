@@ -11,7 +11,10 @@ import pytest
 
 from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.config import BrokerConfig
+from sparrow.broker.quotas.rules import QuotaChange
 from sparrow.frontends.publishing import Message
+from sparrow.records.builder import build_batch
+from sparrow.records.compression import Compression
 from tests.http_door.conftest import Http, MakeHttp
 from tests.http_door.raw import Raw, request
 
@@ -205,3 +208,43 @@ async def test_pages_that_nobody_takes_make_others_smaller_but_never_empty(make_
     async with asyncio.timeout(10):
         while len(values(await http.get(f"{READ}?max_bytes=10000000"))) < 2:
             await asyncio.sleep(0.005)
+
+
+async def test_a_page_of_compressed_messages_ends_before_it_grows_large(http: Http) -> None:
+    await http.broker.create_topic("orders")
+    batch = build_batch([b"x" * 300_000] * 3, compression=Compression.GZIP)
+    for _ in range(20):
+        await http.broker.publish("orders", 0, batch, principal=ANONYMOUS)
+    start, sizes = "beginning", []
+    while not sizes or sizes[-1]:
+        page = await http.get(f"{READ}?limit=10000&max_bytes=16777216&from={start}")
+        start = page.headers["sparrow-next"]
+        sizes.append(len(values(page)))
+    assert sizes == [3] * 20 + [0]
+    assert start == "0:60"
+
+
+async def test_reading_is_held_back_by_a_quota_before_anything_is_read(make_http: MakeHttp) -> None:
+    http = await make_http()
+    await publish(http, "x" * 100_000)
+    change = QuotaChange((("user", None),), (("consumer_byte_rate", 1.0),))
+    assert await http.broker.quotas.alter([change]) == [None]
+    assert (await http.get(READ)).status == 200
+    waiting = [asyncio.ensure_future(http.get(path)) for path in (READ, f"{READ}/0/0")]
+    await http.get("/healthz")
+    assert not any(each.done() for each in waiting)
+    assert http.door.outgoing.held_bytes == 0
+    await http.door.drain(1)
+    assert [(await each).status for each in waiting] == [200, 200]
+
+
+async def test_a_page_that_fails_or_whose_client_is_gone_holds_nothing(http: Http) -> None:
+    await publish(http, "x" * 100_000)
+    assert (await http.get(f"{READ}?from=17")).code == "OFFSET_OUT_OF_RANGE"
+    async with Raw(http.port) as raw:
+        raw.send(request("GET", f"{READ}?wait_ms=60000&from=end"))
+        await http.get("/healthz")
+    assert (await http.ask("HEAD", READ)).status == 200
+    async with asyncio.timeout(10):
+        while http.door.outgoing.held_bytes or http.door.outgoing.share(1 << 40) < (64 << 20) // 8:
+            await asyncio.sleep(0.001)

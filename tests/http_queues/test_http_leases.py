@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.access.authz import ANONYMOUS, Principal
+from sparrow.broker.quotas.rules import QuotaChange
 from sparrow.frontends.http.deliveries import unpacked
 from sparrow.frontends.http.leases import (
     Consumers,
@@ -559,3 +560,42 @@ async def test_what_becomes_too_large_when_it_is_read_holds_up_nobody(http: Http
     now = broker.queues.describe("emails").statistics
     assert (now.delayed, now.leased, now.ready) == (1, 2, 2)
     await consumers.close()
+
+
+# ── quotas and memory ─────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_client_that_hangs_up_while_a_quota_holds_it_back_has_leased_nothing(http: Http) -> None:
+    await made(http.broker, b"x" * 1000, b"b")
+    change = QuotaChange((("user", None),), (("consumer_byte_rate", 1.0),))
+    assert await http.broker.quotas.alter([change]) == [None]
+    assert len(await leased(http, "max=1")) == 1
+    async with Raw(http.port) as raw:
+        raw.send(request("POST", f"{QUEUE}/lease?max=1", b""))
+        await http.get("/healthz")
+    async with asyncio.timeout(10):
+        while http.door.connections:
+            await asyncio.sleep(0.001)
+    await until_scanned(http)
+    assert (statistics(http).ready, statistics(http).leased) == (1, 1)
+
+
+async def test_answers_that_nobody_takes_make_leases_smaller_but_never_empty(make_http: MakeHttp) -> None:
+    http = await make_http(pages_bytes=4_000_000)
+    for _ in range(20):
+        await made_more(http, b"x" * 200_000)
+    assert len(await leased(http, "max=10&max_bytes=10000000")) == 2
+    http.door.outgoing.held_bytes += 4_000_000
+    assert len(await leased(http, "max=10&max_bytes=10000000")) == 1
+    peeked = await done(http, "GET", f"{QUEUE}/messages?limit=10&max_bytes=10000000")
+    assert len(peeked["messages"]) == 1
+    async with asyncio.timeout(10):
+        while http.door.outgoing.held_bytes > 4_000_000:
+            await asyncio.sleep(0.001)
+
+
+async def made_more(http: Http, value: bytes) -> None:
+    if http.broker.topics.find("emails") is None:
+        await made(http.broker, value)
+    else:
+        await http.broker.publish("emails", 0, batch_of(value, clock=http.broker.clock))

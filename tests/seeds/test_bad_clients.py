@@ -17,9 +17,10 @@ from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.queues.settlement import Leased
 from sparrow.frontends import leased_records
+from sparrow.frontends.publishing import Columns, Part
 from tests.seeds import mbus_client
 from tests.seeds.diy_client import PUBLISH, DiyClient, fields, frame
-from tests.seeds.doors import OpenDoors, Wire, publish, records
+from tests.seeds.doors import OpenDoors, Wire, publish, records, until
 from tests.seeds.messagebroker_client import ERROR, Publisher, Subscriber, message, subscription
 
 NAMES = ("diy_message_broker", "messagebroker", "mbus", "mbus_consumer")
@@ -225,6 +226,27 @@ async def test_on_a_full_disk_publishers_learn_it_and_the_doors_stay_open(
         patched.setattr(broker, "publish", full)
         await none_is_kept(ports, "the disk is full")
     await each_door_works(ports, "t")
+
+
+async def test_a_stop_that_cannot_wait_for_the_disk_resets_the_publishers(
+    open_doors: OpenDoors, ports: Mapping[str, int], broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(topic: str, columns: Columns, *, principal: object) -> list[Part]:
+        return [Part(0, range(len(columns.values)), [], asyncio.get_running_loop().create_future())]
+
+    await broker.create_topic("t", 1)
+    frontend = open_doors.frontends.pop()
+    monkeypatch.setattr(frontend._context.publisher, "begin", begin)
+    diy = await DiyClient.connect(ports[NAMES[0]])
+    diy.publish(b"t", b"x")
+    publisher = await Publisher.connect(ports[NAMES[1]])
+    publisher.publish(b"t", b"x")
+    producer = await mbus_client.send(ports["mbus"], mbus_client.message(b"t", b"x"))
+    await until(lambda: all(door.unsettled for door in frontend._doors[:3]))  # type: ignore[attr-defined]
+    await frontend.drain(0.1)
+    for wire in (diy.wire, publisher.wire, producer):
+        with pytest.raises(ConnectionResetError):
+            await wire.reader.read()
 
 
 async def test_where_nobody_unnamed_may_do_anything_the_doors_say_so(tmp_path: Path) -> None:

@@ -141,6 +141,20 @@ async def test_records_of_a_transaction_come_when_it_is_committed(running: Runni
     assert (await diy.consume(b"atomic")).data == b"committed"
 
 
+async def publish_and_stay(running: RunningBroker) -> list[Wire]:
+    """Publishers that have sent something, and wait for the end of their connection. What they sent is read."""
+    diy = await DiyClient.connect(port(running, "diy_message_broker"))
+    diy.publish(b"staying", b"x")
+    assert (await diy.consume(b"staying")).data == b"x"
+    publisher = await Publisher.connect(port(running, "messagebroker"))
+    publisher.publish(b"staying", b"x")
+    subscriber = await Subscriber.connect(port(running, "messagebroker"), "staying")
+    assert await subscriber.take(2) == [b"x", b"x"]
+    mbus = await Wire.open(port(running, "mbus"))
+    mbus.send(mbus_client.message(b"staying", b"x")[:-1])
+    return [diy.wire, publisher.wire, mbus]
+
+
 async def test_after_a_kill_everything_that_was_taken_is_there(tmp_path: Path) -> None:
     with sparrow.testing.broker(process=True, data_dir=str(tmp_path), **DOORS) as running:
         sent = await send_by_all(running, "kept")
@@ -151,7 +165,11 @@ async def test_after_a_kill_everything_that_was_taken_is_there(tmp_path: Path) -
         await diy.goodbye()
         for number in range(20):
             await mbus_client.produce(port(running, "mbus"), b"more", b"%d" % number)
+        publishers = await publish_and_stay(running)
         running.kill()
+        for wire in publishers:  # to close them would say that what they sent is kept
+            with pytest.raises(ConnectionResetError):
+                await wire.reader.read()
         running.restart()
         diy = await DiyClient.connect(port(running, "diy_message_broker"))
         answers = [await diy.consume(b"kept") for _ in range(3)]

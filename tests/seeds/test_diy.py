@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from sparrow.base.errors import DiskFull
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
+from sparrow.frontends.seeds.diy import Cursor
+from sparrow.records.record import Record
 from tests.seeds.diy_client import CONSUME, CONSUME_EMPTY, GOODBYE, PUBLISH, DiyClient, Frame, fields, frame
 from tests.seeds.doors import OpenDoors, Wire, publish, records, stored, until
 
@@ -340,6 +343,53 @@ async def test_a_queue_that_is_deleted_or_purged_begins_anew(client: DiyClient, 
         await again.consume(b"t")
     again = await DiyClient.connect(client.wire.writer.get_extra_info("peername")[1])
     assert int((await again.consume(b"t")).data) in (0, 1)
+
+
+async def test_what_was_acknowledged_for_the_first_questions_is_sent_when_a_later_one_fails(
+    client: DiyClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.publish(b"t", b"1")
+    client.publish(b"t", b"2")
+    take = Cursor._take
+
+    async def take_one(cursor: Cursor, count: int) -> list[Record]:
+        monkeypatch.setattr(Cursor, "_take", full)
+        return await take(cursor, 1)
+
+    async def full(cursor: Cursor, count: int) -> list[Record]:
+        raise DiskFull("the disk is full")
+
+    await client.consume(b"other")  # what was published is there
+    monkeypatch.setattr(Cursor, "_take", take_one)
+    client.wire.send(frame(CONSUME, fields(b"t"), 2) * 3)
+    assert (await client.read()).data == b"1"
+    assert await client.wire.read_to_end() == b""
+
+
+async def test_a_queue_of_that_name_on_other_topics_hands_out_nothing(
+    client: DiyClient, port: int, broker: Broker
+) -> None:
+    await broker.create_topic("t.diy", 1)
+    await publish(broker, "t.diy", b"for others")
+    await broker.queues.create("t.diy", ["t.diy"])
+    client.publish(b"t", b"x")
+    client.wire.send(frame(CONSUME, fields(b"t"), 2))
+    assert await client.wire.read_to_end() == b""
+    await broker.queues.delete("t.diy")
+    assert (await (await DiyClient.connect(port)).consume(b"t")).data == b"x"
+
+
+async def test_names_that_no_topic_may_have_leave_nothing_behind(tmp_path: Path) -> None:
+    config = BrokerConfig(auto_create_topics=False)
+    async with Broker(tmp_path / "fixed", config=config) as broker:
+        doors = OpenDoors(broker)
+        port = (await doors(NAME))[NAME]
+        for number in range(20):
+            client = await DiyClient.connect(port)
+            client.wire.send(frame(CONSUME, fields(b"t%d" % number), 2))
+            assert await client.wire.read_to_end() == b""
+        assert not doors.frontends[0]._doors[0]._cursors  # type: ignore[attr-defined]
+        await doors.close_all()
 
 
 async def test_messages_survive_a_restart_and_the_cursor_too(open_doors: OpenDoors, broker: Broker) -> None:

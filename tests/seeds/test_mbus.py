@@ -252,6 +252,23 @@ async def test_what_a_consumer_did_not_read_is_ready_for_the_next(
     assert [line[:2] for line in rest] == [b"%02d" % number for number in range(30 - len(rest), 30)]
 
 
+async def test_what_a_killed_broker_was_sending_is_ready_for_the_next_at_once(
+    producers: int, consumers: int, broker: Broker
+) -> None:
+    await produce(producers, b"orders", b"1")
+    assert await consume(consumers, b"orders") == [b"1"]
+    await produce(producers, b"orders", b"2")
+    lost = await broker.queues.open_consumer("orders.mbus", consumer_id="mbus-lost")
+    living = await broker.queues.open_consumer("orders.mbus", consumer_id="mbus-living")
+    assert await lost.lease(1, wait_ms=5000)
+    await produce(producers, b"orders", b"3")
+    assert await living.lease(1, wait_ms=5000)
+    lost.end(None)
+    assert await consume(consumers, b"orders") == [b"2"]
+    await living.close(give_back=True)
+    assert await consume(consumers, b"orders") == [b"3"]
+
+
 async def test_records_of_all_partitions_and_without_a_value_are_lines(
     consumers: int, broker: Broker
 ) -> None:

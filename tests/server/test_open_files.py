@@ -6,9 +6,11 @@ import resource
 import subprocess
 import sys
 
+import pytest
+
 PROBE = """
 import resource
-from sparrow.server.run import allow_open_files
+from sparrow.server.files import allow_open_files
 allow_open_files(5000)
 print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
@@ -16,8 +18,10 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 CONNECTIONS_PROBE = """
 from sparrow.server.config import ServerConfig
-from sparrow.server.run import fit_connections
-print(fit_connections(ServerConfig(max_connections=100)).max_connections)
+from sparrow.server.files import allow_connections, connection_room
+config = ServerConfig(max_connections=100)
+allow_connections(config)
+print(connection_room(config))
 """
 
 
@@ -33,10 +37,30 @@ def soft_limit_after(soft: int, hard: int) -> int:
     return printed_with(soft, hard, PROBE)
 
 
-def test_connections_leave_open_files_for_the_records() -> None:
-    three_doors = (256 - 128) // 3
-    assert printed_with(256, 256, CONNECTIONS_PROBE) == three_doors
-    assert printed_with(256, 1300, CONNECTIONS_PROBE) == 100
+def test_connections_leave_open_files_for_the_records_and_the_webhooks() -> None:
+    assert printed_with(256, 256, CONNECTIONS_PROBE) == 128
+    assert printed_with(256, 5000, CONNECTIONS_PROBE) >= 3 * 100
+
+
+CROWD = """
+import select, socket, sys, time
+import sparrow, sparrow.testing
+with sparrow.testing.broker(process=True) as broker, sparrow.sync.connect(broker.url) as client:
+    client.publish("first", b"kept")
+    crowd = [socket.create_connection(("127.0.0.1", broker.port)) for _ in range(250)]
+    deadline = time.monotonic() + 20
+    while len(select.select(crowd, [], [], 0.05)[0]) < 50 and time.monotonic() < deadline:
+        pass
+    refused = len(select.select(crowd, [], [], 0)[0])
+    for number in range(30):
+        client.publish(f"topic-{number}", b"kept")
+    print(int(refused >= 50))
+"""
+
+
+@pytest.mark.slow
+def test_who_comes_beyond_the_limit_of_open_files_is_refused_and_new_logs_still_find_a_file() -> None:
+    assert printed_with(400, 400, CROWD) == 1
 
 
 def test_a_low_soft_limit_is_raised_as_far_as_the_hard_limit_lets_us() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sparrow.base.errors import CorruptBatch
 from sparrow.broker.queues.settlement import Leased
-from sparrow.frontends.leased_records import decode_leased, read_leased
+from sparrow.frontends.leased_records import LeasedRecords, decode_leased, parts_of, read_leased
 from sparrow.records.builder import build_batch
 from sparrow.records.compression import Compression
 
@@ -16,6 +16,11 @@ from sparrow.records.compression import Compression
 def batch_at(offset: int, count: int, codec: Compression = Compression.NONE) -> bytes:
     values = [b"%d" % (offset + n) for n in range(count)]
     return build_batch(values, compression=codec, base_offset=offset)
+
+
+def covered(found: LeasedRecords) -> list[tuple[int, int]]:
+    """Offset and delivery count of each that is missing."""
+    return [(offset, count) for first, last, count in found.missing for offset in range(first, last + 1)]
 
 
 @given(
@@ -32,7 +37,11 @@ def test_what_is_leased_is_there_or_missing_and_nothing_else(
         there |= set(range(position, position + count))
         position += count
     ranges = [(offset, offset, offset % 3 + 1) for offset in sorted(leased)]
-    found = decode_leased(Leased("t", 0, ranges, data, 1000))
+    whole = Leased("t", 0, ranges, data, 1000)
+    found = decode_leased(whole)
+    parts = [decode_leased(each) for each in parts_of(whole)]
+    assert [each for part in parts for each in part.records] == found.records
+    assert {each for part in parts for each in covered(part)} == set(covered(found))
     assert [each.record.offset for each in found.records] == sorted(leased & there)
     assert all(each.record.value == b"%d" % each.record.offset for each in found.records)
     assert all(each.delivery_count == each.record.offset % 3 + 1 for each in found.records)

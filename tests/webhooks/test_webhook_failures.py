@@ -329,6 +329,33 @@ async def test_records_that_nobody_can_read_reach_the_limit_and_others_go_on(
     assert letter["dead-letter-error"] == b"a batch becomes too large"
 
 
+async def test_what_nobody_can_read_costs_its_neighbours_nothing_and_is_not_read_without_a_pause(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparrow.base.errors import CorruptBatch
+    from sparrow.frontends.webhook import worker
+
+    real, reads = worker.read_leased, []
+
+    async def read(leased):  # type: ignore[no-untyped-def]
+        if any(first <= 1 <= last for first, last, _ in leased.ranges):
+            reads.append(leased)
+            raise CorruptBatch("a batch is broken")
+        return await real(leased)
+
+    monkeypatch.setattr(worker, "read_leased", read)
+    async with EndpointServer() as server:
+        await hooks.queue(delivery_limit=0)
+        for value in (b"0", b"1", b"2", b"3"):
+            await hooks.publish(value)
+        await hooks.hook(server.url)
+        await hooks.until(lambda: hooks.statistics().delayed == 1)
+        await hooks.until(lambda: hooks.statistics().unfinished == 1)
+    assert sorted(server.bodies) == [b"0", b"2", b"3"]
+    assert {got["sparrow-delivery-count"] for got in server.got} == {"1"}
+    assert len(reads) == 2
+
+
 async def test_a_topic_that_is_deleted_ends_nothing_else(hooks: Hooks) -> None:
     async with EndpointServer() as server:
         await hooks.broker.create_topic("other")

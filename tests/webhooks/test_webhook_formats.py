@@ -217,10 +217,27 @@ def test_a_record_that_is_a_cloud_event_keeps_its_attributes(form: str) -> None:
         (None, None, "nothing", None),
     ],
 )  # fmt: skip
+@pytest.mark.parametrize(
+    "own",
+    [
+        (),
+        (
+            ("ce_id", b"7"),
+            ("ce_source", b"/"),
+            ("ce_type", b"t"),
+            ("ce_specversion", b"1.0"),
+            ("ce_data", b"no"),
+        ),
+    ],
+)
 def test_data_is_json_text_or_base64(
-    value: bytes | None, content_type: bytes | None, member: str, data: Any
+    value: bytes | None,
+    content_type: bytes | None,
+    member: str,
+    data: Any,
+    own: tuple[tuple[str, bytes], ...],
 ) -> None:
-    found = record(value, None, *([("content-type", content_type)] if content_type else []))
+    found = record(value, None, *own, *([("content-type", content_type)] if content_type else []))
     body = json.loads(rendered(found, "cloudevents").body)
     assert body.get(member) == data
     assert len({"data", "data_base64"} & set(body)) == (value is not None)

@@ -107,6 +107,25 @@ async def test_a_name_that_changes_where_it_leads_is_judged_each_time(tmp_path: 
         assert len(server.got) == 1
 
 
+async def test_of_several_addresses_those_are_taken_that_may_be(tmp_path: Path) -> None:
+    class Mixed(Resolver):
+        async def resolve(
+            self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+        ) -> list[ResolveResult]:
+            return [
+                found
+                for address in ("169.254.169.254", "10.255.255.1", "127.0.0.1", "fe80::1")
+                for found in await Resolver(address).resolve(host, port, family)
+            ]
+
+    hooks = await hooks_with(tmp_path, LOCAL, Mixed(""))
+    async with EndpointServer() as server:
+        await hooks.hook(f"http://mixed.example:{server.port}/")
+        await hooks.done()
+        assert server.bodies == [b"job"]
+        await hooks.stop()
+
+
 async def test_a_name_may_be_allowed(tmp_path: Path) -> None:
     async with EndpointServer() as server:
         hooks = await hooks_with(tmp_path, WebhookSettings(allow=("hooks.internal",)), Resolver("127.0.0.1"))

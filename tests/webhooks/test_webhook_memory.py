@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.frontends.webhook.memory import Memory
+from sparrow.records.builder import build_batch
+from sparrow.records.compression import Compression
 from tests.webhooks.conftest import Hooks
 from tests.webhooks.endpoints import EndpointServer, Got, answer
 
@@ -49,3 +51,28 @@ async def test_large_records_are_delivered_a_few_at_a_time(hooks: Hooks) -> None
         await hooks.done("one")
         await hooks.done("two")
         await hooks.until(lambda: hooks.door.memory.held_bytes == 0)
+
+
+async def test_compressed_records_are_unpacked_a_few_at_a_time(hooks: Hooks) -> None:
+    size, count, go = 1 << 20, 30, asyncio.Event()
+    hooks.door.memory.total_bytes = 3 * size
+
+    async def wait(_: Got) -> bytes:
+        await go.wait()
+        return answer()
+
+    async with EndpointServer(wait) as server:
+        await hooks.queue()
+        await hooks.publish(b"first")
+        batch = build_batch([bytes(size)], compression=Compression.ZSTD)
+        for _ in range(count):
+            await hooks.broker.publish("jobs", 0, batch)
+        await hooks.hook(server.url, concurrency=count)
+        await server.until(4)
+        await asyncio.sleep(0.05)
+        assert len(server.got) <= 5
+        assert hooks.door.memory.held_bytes < 5 * size
+        go.set()
+        await hooks.done()
+        await hooks.until(lambda: hooks.door.memory.held_bytes == 0)
+    assert len(server.got) == count + 1

@@ -82,7 +82,7 @@ class YamlFile:
     def _name(self, key_node: yaml.Node) -> str:
         """A key as text. What is no plain text or number is the name of nothing, and may multiply when it is built."""
         if not isinstance(key_node, yaml.ScalarNode):
-            return f"(a {key_node.id})"
+            return "(a mapping)" if isinstance(key_node, yaml.MappingNode) else "(a list)"
         if key_node.tag == _MERGE or len(key_node.value) > _MAX_DIGITS:
             return str(key_node.value)
         return str(self._value(key_node, []))

@@ -45,9 +45,7 @@ async def read_leased(leased: Leased) -> LeasedRecords:
     Raises:
         CorruptBatch, UnsupportedCompression, RecordTooLarge: nobody can read them.
     """
-    if len(leased.data) <= _LARGE_BYTES and not any(
-        parse_header(leased.data, position).compression for position, _ in _places(leased.data)
-    ):
+    if len(leased.data) <= _LARGE_BYTES and not is_compressed(leased):
         return decode_leased(leased)
     return await asyncio.to_thread(decode_leased, leased)
 
@@ -55,10 +53,12 @@ async def read_leased(leased: Leased) -> LeasedRecords:
 def decode_leased(leased: Leased) -> LeasedRecords:
     """As `read_leased`, on the thread that calls."""
     view = memoryview(leased.data)
+    least, most = leased.ranges[0][0], leased.ranges[-1][1]
     records = [
         record
         for position, end in _places(leased.data)
         for record in decode(view[position:end], leased.topic, leased.partition, max_bytes=MAX_PLAIN_BYTES)
+        if least <= record.offset <= most
     ]
     found = LeasedRecords([], [])
     position = 0
@@ -75,6 +75,29 @@ def decode_leased(leased: Leased) -> LeasedRecords:
         if expected <= last:
             found.missing.append((expected, last, count))
     return found
+
+
+def is_compressed(leased: Leased) -> bool:
+    """Whether what was leased may become far larger than it is."""
+    return any(parse_header(leased.data, position).compression for position, _ in _places(leased.data))
+
+
+def parts_of(leased: Leased) -> list[Leased]:
+    """The same by the batches that it is in; what is in none goes with the one after it, or the last."""
+    places = list(_places(leased.data))
+    view, parts = memoryview(leased.data), []
+    waiting = list(reversed(leased.ranges))
+    for number, (position, end) in enumerate(places, 1):
+        last = parse_header(leased.data, position).last_offset if number < len(places) else 1 << 63
+        ranges: list[tuple[int, int, int]] = []
+        while waiting and waiting[-1][0] <= last:
+            first, until, count = waiting.pop()
+            ranges.append((first, min(until, last), count))
+            if until > last:
+                waiting.append((last + 1, until, count))
+        if ranges:
+            parts.append(leased._replace(ranges=ranges, data=view[position:end]))
+    return parts
 
 
 def _places(data: bytes | memoryview) -> Iterator[tuple[int, int]]:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sparrow.base.errors import InvalidConfig
+from sparrow.frontends.places import Places
 from sparrow.server.config import kafka_listeners, seed_ports
+from sparrow.server.files import connection_room
 from sparrow.server.listeners import OFF
 from sparrow.server.ready import bootstrap_of, http_url_of
 
@@ -56,6 +58,7 @@ class Doors:
         self._access = access
         self._logins = logins
         self._made: list[Door] = []
+        self._places = Places(connection_room(config))
 
     async def open(self) -> Addresses:
         """Open all that are switched on. Call `drain` afterwards, also when it raises.
@@ -82,14 +85,14 @@ class Doors:
                 draining.create_task(door.drain(timeout_s))
 
     async def _open_native(self) -> int:
-        door = _native_door(self._config, self._broker, self._logins)
+        door = _native_door(self._config, self._broker, self._logins, self._places)
         self._made.append(door)
         host, port = self._config.native_host, self._config.native_port
         starting = door.start(host, port, tls=self._access.native_tls)
         return await _listening(starting, f"{host}:{port}", "native", free=", or 0 for a free one")
 
     async def _open_kafka(self, listeners: tuple[ListenerDeclaration, ...]) -> str:
-        door = _kafka_door(self._config, self._broker, self._logins)
+        door = _kafka_door(self._config, self._broker, self._logins, self._places)
         self._made.append(door)
         ports = [await _listen_for_kafka(door, each, self._access) for each in listeners]
         return bootstrap_of(listeners[0].host, ports[0])
@@ -101,14 +104,14 @@ class Doors:
 
     async def _open_http(self) -> str:
         logins = self._logins.requiring(is_required=self._access.http_login)
-        door = _http_door(self._config, self._broker, logins)
+        door = _http_door(self._config, self._broker, logins, self._places)
         self._made.append(door)
         host, port, tls = self._config.http_host, self._config.http_port, self._access.http_tls
         bound = await _listening(door.start(host, port, tls=tls), f"{host}:{port} for HTTP", "http")
         return http_url_of(host, bound, has_tls=tls is not None)
 
     async def _open_seeds(self) -> dict[str, str]:
-        doors = _seed_doors(self._config, self._broker)
+        doors = _seed_doors(self._config, self._broker, self._places)
         self._made.append(doors)
         host = self._config.seeds_host
         try:
@@ -121,7 +124,7 @@ class Doors:
         return {name: bootstrap_of(host, port) for name, port in ports.items()}
 
 
-def _native_door(config: ServerConfig, broker: Broker, logins: Logins) -> NativeFrontend:
+def _native_door(config: ServerConfig, broker: Broker, logins: Logins, places: Places) -> NativeFrontend:
     from sparrow.frontends.native import NativeFrontend, NativeLimits
 
     limits = NativeLimits(
@@ -130,12 +133,11 @@ def _native_door(config: ServerConfig, broker: Broker, logins: Logins) -> Native
         receive_budget_bytes=config.receive_budget_bytes,
         idle_timeout_ms=config.idle_timeout_ms,
     )
-    return NativeFrontend(
-        broker, authenticator=logins, limits=limits, logger=logging.getLogger("sparrow.native")
-    )
+    logger = logging.getLogger("sparrow.native")
+    return NativeFrontend(broker, authenticator=logins, limits=limits, places=places, logger=logger)
 
 
-def _kafka_door(config: ServerConfig, broker: Broker, logins: Logins) -> KafkaFrontend:
+def _kafka_door(config: ServerConfig, broker: Broker, logins: Logins, places: Places) -> KafkaFrontend:
     from sparrow.frontends.kafka import KafkaFrontend, KafkaLimits
 
     limits = KafkaLimits(
@@ -144,10 +146,10 @@ def _kafka_door(config: ServerConfig, broker: Broker, logins: Logins) -> KafkaFr
         max_session_ms=config.kafka_max_session_ms,
         max_replication_factor=config.kafka_max_replication_factor,
     )
-    return KafkaFrontend(broker, limits=limits, logins=logins)
+    return KafkaFrontend(broker, limits=limits, logins=logins, places=places)
 
 
-def _http_door(config: ServerConfig, broker: Broker, logins: Logins) -> HttpFrontend:
+def _http_door(config: ServerConfig, broker: Broker, logins: Logins, places: Places) -> HttpFrontend:
     from sparrow.frontends.http import HttpFrontend, HttpLimits
 
     limits = HttpLimits(
@@ -158,7 +160,7 @@ def _http_door(config: ServerConfig, broker: Broker, logins: Logins) -> HttpFron
         cors_origins=config.http_cors_origins,
         idempotency_window_ms=config.http_idempotency_window_ms,
     )
-    return HttpFrontend(broker, logins=logins, limits=limits)
+    return HttpFrontend(broker, logins=logins, limits=limits, places=places)
 
 
 def _webhook_door(config: ServerConfig, broker: Broker) -> WebhookFrontend:
@@ -172,7 +174,7 @@ def _webhook_door(config: ServerConfig, broker: Broker) -> WebhookFrontend:
     return WebhookFrontend(broker, settings=settings)
 
 
-def _seed_doors(config: ServerConfig, broker: Broker) -> SeedFrontend:
+def _seed_doors(config: ServerConfig, broker: Broker, places: Places) -> SeedFrontend:
     from sparrow.frontends.seeds import SeedFrontend, SeedSettings
 
     settings = SeedSettings(
@@ -186,7 +188,7 @@ def _seed_doors(config: ServerConfig, broker: Broker) -> SeedFrontend:
         stall_timeout_ms=config.seeds_msbq_stall_timeout_ms,
         private_endpoints=config.seeds_syncbrok_private_endpoints,
     )
-    return SeedFrontend(broker, settings)
+    return SeedFrontend(broker, settings, places=places)
 
 
 async def _listen_for_kafka(door: KafkaFrontend, declared: ListenerDeclaration, access: Access) -> int:

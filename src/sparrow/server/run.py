@@ -10,15 +10,12 @@ import asyncio
 import gc
 import logging
 import os
-import resource
 import signal
 import sys
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sparrow.server.config import kafka_listeners, seed_ports
-from sparrow.server.listeners import OFF
+from sparrow.server.files import allow_connections
 from sparrow.server.server import Server
 
 if TYPE_CHECKING:
@@ -28,9 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sparrow.server")
 
-OPEN_FILES_BESIDES = 1_000
-"""Descriptors for everything that is not a connection: segment files, the meta store, listeners."""
-
 
 def run(config: ServerConfig) -> None:
     """Serve until a signal says stop.
@@ -38,45 +32,9 @@ def run(config: ServerConfig) -> None:
     Raises:
         SparrowError: the start failed; see `Server.start`.
     """
-    config = fit_connections(config)
+    allow_connections(config)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(config))
-
-
-def fit_connections(config: ServerConfig) -> ServerConfig:
-    """The configuration with no more connections than the limit of open files leaves room for: those who connect, whoever they are, must
-    not take the files away that records are kept in."""
-    doors = 1 + bool(kafka_listeners(config)) + (config.http_port != OFF) + len(seed_ports(config))
-    limit = allow_open_files(doors * config.max_connections + OPEN_FILES_BESIDES)
-    room = (limit - min(OPEN_FILES_BESIDES, limit // 2)) // doors
-    if room >= config.max_connections:
-        return config
-    log.log(
-        logging.WARNING if room < config.max_connections // 2 else logging.DEBUG,
-        "the limit of open files (ulimit -n) is %d: %d connections at a time are possible at each door, not max_connections %d",
-        limit,
-        room,
-        config.max_connections,
-    )
-    return replace(config, max_connections=room)
-
-
-def allow_open_files(wanted: int) -> int:
-    """Raise the soft limit of open files towards `wanted`, as far as the hard limit lets us; the default soft limit is often 1,024.
-
-    Returns the limit that holds now.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    ceiling = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft == resource.RLIM_INFINITY:
-        return wanted
-    if soft >= ceiling:
-        return soft
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))
-    except (OSError, ValueError):  # the system has a limit of its own that it does not tell
-        return soft
-    return ceiling
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

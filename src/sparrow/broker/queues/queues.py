@@ -432,7 +432,9 @@ class Queues:
             for topic in topics
             for partition in self._topics.get(topic).partitions
         }
-        await self.add_topics(name, topics, lambda partition: firsts.get(partition.id, partition.start_offset))
+        await self.add_topics(
+            name, topics, lambda partition: firsts.get(partition.id, partition.start_offset)
+        )
         return self.get(name)
 
     async def drop_topic(self, name: str, topic: str) -> None:

@@ -177,7 +177,9 @@ class QueueVerbs:
         check_dead_letters(name, (*queue.definition.topics, *topics), queue.definition.policy)
         for topic in topics:
             await self._ensure_topic(topic, partitions, principal)
-        return self._info(await self.registry.extend(name, topics))
+        extended = await self.registry.extend(name, topics)
+        self._rules_changed()  # whoever may not read the new topics
+        return self._info(extended)
 
     async def delete(self, name: str, *, principal: Principal = ANONYMOUS) -> None:
         """Forget a queue; the records stay in their topics.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sparrow.base.errors import PolicyViolation, SparrowError, UnknownWebhook
+from sparrow.base.errors import PolicyViolation, SparrowError, UnknownQueue, UnknownWebhook
 from sparrow.broker.changes import Changes
 from sparrow.broker.webhooks import stored
 from sparrow.broker.webhooks.description import EndpointStatistics
@@ -123,6 +123,7 @@ class Webhooks:
 
         Raises:
             PolicyViolation: there are too many.
+            UnknownQueue: the queue was deleted.
             DiskFull, StorageFailed; what `make` raises
         """
 
@@ -130,9 +131,11 @@ class Webhooks:
             before = self.find(queue, name)
             endpoint = make(before)
             if before is None:
-                self._check_room(queue)
+                self.check_room(queue)
             if endpoint != before:
+                self._check_queue(endpoint)
                 await self._meta.write([stored.fact_of(endpoint)])
+                self._check_queue(endpoint)  # deleted meanwhile: at the next start the fact is forgotten
                 self._remember(endpoint)
                 self._tell(endpoint.key)
             return endpoint
@@ -165,7 +168,13 @@ class Webhooks:
 
         return await self.put(queue, name, make)
 
-    def _check_room(self, queue: str) -> None:
+    def _check_queue(self, endpoint: Endpoint) -> None:
+        queue = self._queues.find(endpoint.queue)
+        if queue is None or queue.definition.id != endpoint.queue_id:
+            raise UnknownQueue(f"queue {endpoint.queue!r} was deleted")
+
+    def check_room(self, queue: str) -> None:
+        """Raise PolicyViolation if the queue, or the broker, can have no more endpoints."""
         if len(self._endpoints) >= MAX_ENDPOINTS:
             raise PolicyViolation(
                 f"the broker has {MAX_ENDPOINTS} webhooks, which is as many as there may be"

@@ -92,6 +92,8 @@ class WebhookVerbs:
         self._check_address(self.registry.find(queue, name), settings.get("url"), is_trusted)
         made: list[str] = []
         _changed(None, found, name, settings=self._complete(found, name, settings), principal=principal)
+        if self.registry.find(queue, name) is None:
+            self.registry.check_room(queue)
         if add_subscriber:
             found = await self._queues.set_subscriber(queue, name, is_one=True)
         _check_subscriber(found, name)

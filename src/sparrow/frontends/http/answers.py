@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from starlette.responses import Response
 
+from sparrow.frontends.http.bodies import ClientGone
+from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.problems import whole_answer
 from sparrow.frontends.http.serving import EXCHANGE, GONE
 
@@ -16,9 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
     from sparrow.base.errors import SparrowError
+    from sparrow.broker.quotas.rules import QuotaKind
     from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.outgoing import Held
     from sparrow.frontends.http.problems import Headers
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -42,6 +47,35 @@ def plain_answer(body: bytes, status: int, headers: Headers) -> Response:
     answer.body = body
     answer.raw_headers = [*headers, (b"content-length", b"%d" % len(body))]
     return answer
+
+
+class HeldAnswer(Response):
+    """An answer whose memory counts until the client has taken it.
+
+    Args:
+        made: the answer; it has a body of its own, and no other than `HeldAnswer` sends it.
+        held: counts what the answer was made of; here it becomes its body, and nothing when that is sent.
+    """
+
+    def __init__(self, made: Response, held: Held) -> None:
+        self.status_code = made.status_code
+        self.background = None
+        self.body = made.body
+        self.raw_headers = made.raw_headers
+        self._held = held
+        held.become(len(self.body))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's form
+        try:
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            await send({"type": "http.response.body", "body": self.body, "more_body": True})
+            self.body = b""
+            # Waits until what was written before has left.
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._held.release()
 
 
 def no_content() -> Response:
@@ -89,3 +123,19 @@ async def ending(request: Request, door: HttpFrontend) -> AsyncIterator[asyncio.
             yield gone
         finally:
             door.stopping.remove_done_callback(stop)
+
+
+async def wait_for_quota(request: Request, door: HttpFrontend, kind: QuotaKind) -> None:
+    """Wait, before anything is done, for as long as a quota says (a minute at most), or until the broker shuts down. Afterwards would be too late: a client
+    that is tired of waiting would not know what was done, and what it had leased would run out.
+
+    Raises:
+        ClientGone
+    """
+    throttle_ms = door.count(kind, caller(request), 0)
+    if not throttle_ms:
+        return
+    async with ending(request, door) as end:
+        await asyncio.wait([end], timeout=min(throttle_ms, door.limits.max_wait_ms) / 1000)
+    if request.scope["state"][EXCHANGE].disconnected:
+        raise ClientGone

@@ -20,8 +20,10 @@ from sparrow.frontends.budget import ReceiveBudget
 from sparrow.frontends.gathering import GatheringPublisher
 from sparrow.frontends.http.identity import Authenticator, identify
 from sparrow.frontends.http.limits import HttpLimits
+from sparrow.frontends.http.outgoing import Outgoing
 from sparrow.frontends.http.rendering import Renderings
 from sparrow.frontends.once import OncePublisher
+from sparrow.frontends.places import Places
 from sparrow.frontends.tls import tls_options
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class HttpFrontend:
     Args:
         logins: says who a client is, from its credentials.
         limits: see `HttpLimits`.
+        places: what all doors share; None: this one shares nothing.
         logger: gets bugs with their traceback, and who was not let in.
     """
 
@@ -58,6 +61,7 @@ class HttpFrontend:
         *,
         logins: Authenticator,
         limits: HttpLimits | None = None,
+        places: Places | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         self.broker = broker
@@ -68,6 +72,9 @@ class HttpFrontend:
         self.once = OncePublisher(broker, self.publisher)
         self.renderings = Renderings()
         self.budget = ReceiveBudget(self.limits.receive_budget_bytes)
+        self.outgoing = Outgoing(self.limits.pages_bytes)
+        self.has_place = (places or Places()).of(lambda: self.connections)
+        """Whether there is room for one more connection."""
         self.observer: Observer | None = None
         self.at_sweep: list[Callable[[float], None]] = []
         """Called about once a second with the monotonic time."""
@@ -161,9 +168,13 @@ class HttpFrontend:
     async def hold_back(self, kind: QuotaKind, principal: Principal, size_bytes: int) -> None:
         """Count bytes that came in or go out; wait for as long as a quota says (a minute at most: nobody waits longer for an answer), or until the
         broker shuts down."""
-        throttle_ms = self.broker.quotas.record(kind, principal, "", size_bytes)
+        throttle_ms = self.count(kind, principal, size_bytes)
         if throttle_ms:
             await asyncio.wait([self.stopping], timeout=min(throttle_ms, self.limits.max_wait_ms) / 1000)
+
+    def count(self, kind: QuotaKind, principal: Principal, size_bytes: int) -> int:
+        """Count bytes that came in or go out; for how many milliseconds a quota holds the client back from now on."""
+        return self.broker.quotas.record(kind, principal, "", size_bytes)
 
     def spawn(self, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something that belongs to no request; it is cancelled at the end of the drain."""
@@ -202,7 +213,7 @@ class HttpFrontend:
 
     def admit(self, newcomer: _Newcomer) -> bool:
         """Whether a client may wait until the libraries are loaded; it hears of it by `_Newcomer.serve`."""
-        if self.is_draining or len(self._newcomers) >= self.limits.max_connections:
+        if self.is_draining or len(self._newcomers) >= self.limits.max_connections or not self.has_place():
             return False
         self._newcomers.add(newcomer)
         if self._loading is None:

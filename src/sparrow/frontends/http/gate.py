@@ -108,7 +108,8 @@ class Gate:
         host = headers.get(b"host", b"")
         if self._door.checks_host and not is_local_name(host) and not self._is_our_name(host):
             raise OriginRefused(
-                f"the request names the host {host.decode('latin-1')!r}; ask for 127.0.0.1 or localhost, as this broker lets nobody else in"
+                f"the request names the host {host.decode('latin-1')!r}; while nobody has to log in, only 127.0.0.1 and localhost are"
+                " answered: ask for those, or have your proxy send them as Host"
             )
         origin = headers.get(b"origin")
         if origin is None or method in SAFE_METHODS:
@@ -179,21 +180,27 @@ class Gate:
 class _Answer:
     """What was sent of an answer."""
 
-    __slots__ = ("_scope", "_send", "is_complete", "status")
+    __slots__ = ("_is_unframed", "_scope", "_send", "is_complete", "status")
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._scope = scope
         self._send = send
         self.status = 0
         self.is_complete = False
+        self._is_unframed = False
+        """Its body ends with the connection: HTTP/1.0 knows no chunks."""
 
     async def send(self, message: Message) -> None:
         """Pass on. The answer to HEAD ends with its head."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self._end_if_unread()
+            if self._scope["http_version"] == "1.0":
+                self._leave_unframed(message)
         if self.is_complete:
             return
+        if self._is_unframed:
+            self._scope["state"][EXCHANGE].expected_content_length = len(message.get("body", b""))
         await self._send(message)
         if self._scope["method"] == "HEAD" and message["type"] == "http.response.start":
             self.is_complete = True
@@ -209,6 +216,11 @@ class _Answer:
         status, headers, body = whole_answer(error, self._scope["path"])
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+    def _leave_unframed(self, start: Message) -> None:
+        if all(name != b"content-length" for name, _ in start["headers"]):
+            self._is_unframed = True
+            self._scope["state"][EXCHANGE].chunked_encoding = False
 
     def _end_if_unread(self) -> None:
         """A connection whose client sends a body that nobody reads ends with the answer."""

@@ -89,6 +89,11 @@ async def identify(
     """
     if certified is not None and not credentials:
         return at(certified, peer)
+    if not credentials and authenticator.is_required:
+        raise NotAuthenticated(
+            "this broker wants to know who asks: send 'Authorization: Bearer TOKEN', or a user and a password"
+            " (curl --user NAME:PASSWORD)"
+        )
     found = authenticator.authenticate(credentials, peer)
     principal = await found if inspect.isawaitable(found) else found
     if certified is not None and principal == ANONYMOUS:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.broker.partition import ACKS_ALL
 from sparrow.broker.quotas.rules import QuotaKind
+from sparrow.frontends.http.answers import wait_for_quota
 from sparrow.frontends.http.bodies import read_body
 from sparrow.frontends.http.idempotency import REPLAYED, maybe_key
 from sparrow.frontends.http.identity import caller
@@ -39,6 +40,7 @@ async def post(door: HttpFrontend, request: Request, topic: str) -> Response:
     is_raw = query.flag("raw")
     query.refuse_others()
     body = await read_body(request)
+    await wait_for_quota(request, door, QuotaKind.PRODUCE)
     principal = caller(request)
     headers = request.scope["headers"]
     read = partial(
@@ -60,7 +62,7 @@ async def post(door: HttpFrontend, request: Request, topic: str) -> Response:
         principal=principal,
     )
     if not is_replay:
-        await door.hold_back(QuotaKind.PRODUCE, principal, len(body))
+        door.count(QuotaKind.PRODUCE, principal, len(body))
     return publishing_answer(
         answers,
         posted,

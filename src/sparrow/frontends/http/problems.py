@@ -36,6 +36,12 @@ class UnsupportedMediaType(e.BadInput):
     code = "UNSUPPORTED_MEDIA_TYPE"
 
 
+class UpgradeRequired(e.BadInput):
+    """Only a WebSocket is served under the path."""
+
+    code = "UPGRADE_REQUIRED"
+
+
 class NotAcceptable(e.BadInput):
     code = "NOT_ACCEPTABLE"
 
@@ -87,6 +93,7 @@ _STATUS: Final[dict[type[e.SparrowError], int]] = {
     UnsupportedMediaType: 415,
     NotAcceptable: 406,
     MethodNotAllowed: 405,
+    UpgradeRequired: 426,
     e.NotFound: 404,
     e.Conflict: 409,
     e.Refused: 403,
@@ -135,6 +142,8 @@ def headers_of(error: e.SparrowError) -> Headers:
     retry_after_s = next((_RETRY_AFTER_S[k] for k in type(error).__mro__ if k in _RETRY_AFTER_S), None)
     if retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % retry_after_s))
+    if isinstance(error, UpgradeRequired):
+        headers += [(b"upgrade", b"websocket"), (b"connection", b"upgrade")]
     if isinstance(error, e.NotAuthenticated):
         headers += [
             (b"www-authenticate", b'Bearer realm="sparrow"'),

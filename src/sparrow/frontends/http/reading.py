@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.base.errors import NotFound, OffsetOutOfRange
 from sparrow.broker.access.authz import Operation
@@ -20,9 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparrow.broker.access.authz import Principal
-    from sparrow.broker.fetch import Fetched, ReadMemory
+    from sparrow.broker.fetch import Fetched
     from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.outgoing import Held
     from sparrow.records.record import Record
+
+LEAST_PAGE_BYTES: Final = 1 << 20
+GROWTH: Final = 4
+"""So many times as large as what is read a page may become. What was compressed may become larger: then the page ends before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,30 +47,37 @@ class ReadRequest:
 
 
 class Page(NamedTuple):
-    """Records as JSON objects, and where to go on in each partition."""
+    """Records as JSON objects, and where to go on in each partition. `held` counts the pieces and what they are made of."""
 
     pieces: list[bytes]
     positions: dict[int, int]
+    held: Held
+    most_bytes: int
 
 
 class TopicReader:
     """One for the door. Loop thread only."""
 
-    def __init__(self, door: HttpFrontend, memory: ReadMemory) -> None:
+    def __init__(self, door: HttpFrontend) -> None:
         self._door = door
-        self._memory = memory
         self._turn = 0
 
     async def read(
-        self, wanted: ReadRequest, *, principal: Principal, stop: asyncio.Future[None] | None = None
+        self,
+        wanted: ReadRequest,
+        *,
+        held: Held,
+        principal: Principal,
+        stop: asyncio.Future[None] | None = None,
     ) -> Page:
         """A page of a topic. `stop` ends the wait.
 
         Raises:
-            UnknownTopic, UnknownPartition, NotAuthorized, InvalidArgument
+            UnknownTopic, UnknownPartition, NotAuthorized, InvalidArgument, Overloaded
             OffsetOutOfRange: there are no such offsets (any more).
             CorruptBatch, UnsupportedCompression, RecordTooLarge: a batch cannot be read.
         """
+        self._door.outgoing.check()
         positions = await self._starts(wanted, principal)
         fetched = await self._door.broker.fetch(
             [FetchRequest(wanted.topic, *each, wanted.max_bytes) for each in self._in_turn(positions)],
@@ -71,10 +85,12 @@ class TopicReader:
             max_wait_ms=wanted.wait_ms,
             committed=wanted.committed,
             stop=stop,
-            memory=self._memory,
+            memory=self._door.outgoing,
             principal=principal,
         )
-        page = Page([], positions)
+        read_bytes = sum(each.size_bytes for each in fetched)
+        held.add(read_bytes)
+        page = Page([], positions, held, read_bytes + max(LEAST_PAGE_BYTES, GROWTH * read_bytes))
         for each in fetched:
             await self._take(each, wanted, page)
         return page
@@ -83,9 +99,10 @@ class TopicReader:
         """One record.
 
         Raises:
-            UnknownTopic, UnknownPartition, NotAuthorized
+            UnknownTopic, UnknownPartition, NotAuthorized, Overloaded
             NotFound: there is none at this offset.
         """
+        self._door.outgoing.check()
         request = FetchRequest(topic, partition, offset, 1)
         (fetched,) = await self._door.broker.fetch([request], max_bytes=1, principal=principal)
         if fetched.error is not None and not isinstance(fetched.error, OffsetOutOfRange):
@@ -124,7 +141,7 @@ class TopicReader:
         """Add what fits of a partition to a page."""
         if fetched.error is not None:
             raise fetched.error
-        if fetched.chunk is None or len(page.pieces) >= wanted.limit:
+        if fetched.chunk is None or _is_full(page, wanted.limit):
             return
         index = fetched.partition
         chunk, offset = fetched.chunk, page.positions[index]
@@ -135,10 +152,25 @@ class TopicReader:
         for batch in batches(wanted.topic, index, chunk.data):
             rendered = await self._door.renderings.batch(batch, form=Form.OBJECT, as_base64=wanted.as_base64)
             rendered = rendered.since(offset)
-            room = wanted.limit - len(page.pieces)
-            page.pieces.extend(rendered.pieces[:room])
-            if len(rendered.pieces) > room:
-                page.positions[index] = rendered.offsets[room]
+            count = _add(rendered.pieces, page, wanted.limit)
+            if count < len(rendered.pieces):
+                page.positions[index] = rendered.offsets[count]
                 return
             page.positions[index] = max(offset, batch.header.next_offset)
         page.positions[index] = max(page.positions[index], chunk.next_offset)
+
+
+def _is_full(page: Page, limit: int) -> bool:
+    return len(page.pieces) >= limit or bool(page.pieces and page.held.size_bytes >= page.most_bytes)
+
+
+def _add(pieces: Sequence[bytes], page: Page, limit: int) -> int:
+    """Add what fits, one piece at least to a page that has none; how many."""
+    sizes = list(accumulate(map(len, pieces[: limit - len(page.pieces)])))
+    count = bisect_right(sizes, page.most_bytes - page.held.size_bytes)
+    if sizes and not count and not page.pieces:
+        count = 1
+    if count:
+        page.pieces.extend(pieces[:count])
+        page.held.add(sizes[count - 1])
+    return count

@@ -29,9 +29,11 @@ from sparrow.frontends.http.problems import (
     MalformedRequest,
     MethodNotAllowed,
     TooSlow,
+    UnsupportedMediaType,
     whole_answer,
 )
 from sparrow.frontends.http.sockets.protocol import SocketProtocol
+from sparrow.frontends.places import NO_ROOM
 from sparrow.frontends.tls import certificate_principal
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ LINGER_S: Final = 2.0
 END_POLL_S: Final = 0.005
 MAX_REFUSED: Final = 100
 """Refused connections that may still read why; more are closed without a word."""
+_OF_BODIES: Final = frozenset({b"content-length", b"transfer-encoding"})
 LAST_WORDS_S: Final = 0.5
 """The same behind TLS, which ends in both directions at once."""
 
@@ -204,6 +207,8 @@ class Guarded(HttpToolsProtocol):
     def _maybe_refusal(self) -> SparrowError | None:
         if self._door.is_draining:
             return Draining("The broker is shutting down; connect again later.")
+        if not self._door.has_place():
+            return Overloaded(NO_ROOM)
         if len(self.connections) < self._limits.max_connections:
             return None
         return Overloaded(
@@ -266,13 +271,15 @@ class Guarded(HttpToolsProtocol):
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > self._limits.max_head_bytes:
             raise self._head_too_large()
-        super().on_header(name, value)
+        if self._is_in_head:  # a trailer, which is behind the body, is no header (RFC 9110, section 6.5.1)
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         self._since = self.loop.time()
         if self.parser.get_method() == b"CONNECT":
             raise MethodNotAllowed("this is no proxy: CONNECT is not served")
+        self._check_head()
         self._is_declined = self.parser.should_upgrade() and not self._should_upgrade()
         if not self._is_declined:
             super().on_headers_complete()
@@ -280,6 +287,20 @@ class Guarded(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if not self._is_declined:
             super().on_message_complete()
+
+    def _check_head(self) -> None:
+        """
+        Raises:
+            MalformedRequest, UnsupportedMediaType
+        """
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if len(hosts) > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+            raise MalformedRequest("a request of HTTP/1.1 has one Host header (RFC 9112, section 3.2)")
+        for name, value in self.headers:
+            if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+                raise UnsupportedMediaType(
+                    f"the body is transferred as {value.decode('latin-1')!r}; of such codings there is only 'chunked' here"
+                )
 
     # ── the exchanges ─────────────────────────────────────────────────────────────────────────────
 
@@ -310,7 +331,12 @@ class Guarded(HttpToolsProtocol):
     # ── upgrades ──────────────────────────────────────────────────────────────────────────────────
 
     def _should_upgrade(self) -> bool:
-        return bool(self.parser.get_method() == b"GET" and super()._should_upgrade())
+        return bool(
+            self.parser.get_method() == b"GET"
+            and self.parser.get_http_version() == "1.1"
+            and super()._should_upgrade()
+            and not any(name in _OF_BODIES for name, _ in self.headers)
+        )
 
     def _upgrade(self, rest: bytes) -> None:
         """The head of a request that offers another protocol is complete; `rest` follows it."""

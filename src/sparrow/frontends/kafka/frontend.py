@@ -19,6 +19,7 @@ from sparrow.frontends.kafka.framing import SCRATCH_BYTES
 from sparrow.frontends.kafka.limits import KafkaLimits
 from sparrow.frontends.kafka.outbox import Outbox
 from sparrow.frontends.kafka.share_members import ShareMembers
+from sparrow.frontends.places import NO_ROOM, Places
 from sparrow.frontends.tls import tls_options
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class KafkaFrontend:
 
     Args:
         logins: who may come in where SASL is asked for; the broker's users unless given.
+        places: what all doors share; None: this one shares nothing.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class KafkaFrontend:
         *,
         limits: KafkaLimits | None = None,
         logins: Logins | None = None,
+        places: Places | None = None,
     ) -> None:
         self.broker = broker
         self.logins: Logins = broker.users if logins is None else logins
@@ -102,6 +105,7 @@ class KafkaFrontend:
         self.share_members = ShareMembers(broker, self.limits)
         self.times = _Times(broker.measures.door("kafka", lambda: self.connections))
         self._connections: set[Connection] = set()
+        self._has_place = (places or Places()).of(lambda: len(self._connections))
         self._all_gone = asyncio.Event()
         self._numbers = itertools.count(1)
         self._servers: list[asyncio.Server] = []
@@ -190,8 +194,12 @@ class KafkaFrontend:
 
     def admit(self, connection: Connection) -> bool:
         """Count a connection in; whether it may be served."""
+        has_place = self._has_place()
         self._connections.add(connection)
         if self.draining.done():
+            return False
+        if not has_place:
+            log.warning("a connection of %s was refused: %s", connection.peer_host, NO_ROOM)
             return False
         if len(self._connections) > self.limits.max_connections:
             log.warning(

@@ -16,6 +16,7 @@ from sparrow.frontends.budget import ReceiveBudget
 from sparrow.frontends.native.limits import NativeLimits
 from sparrow.frontends.native.listener import Pump
 from sparrow.frontends.native.session import Authenticator, Session
+from sparrow.frontends.places import NO_ROOM, Places
 from sparrow.frontends.tls import tls_options
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class NativeFrontend:
     Args:
         authenticator: says who a client is, from its HELLO.
         limits: see `NativeLimits`.
+        places: what all doors share; None: this one shares nothing.
         logger: gets connections that break the rules, and bugs with their traceback.
     """
 
@@ -49,6 +51,7 @@ class NativeFrontend:
         *,
         authenticator: Authenticator,
         limits: NativeLimits | None = None,
+        places: Places | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         self.broker = broker
@@ -61,6 +64,7 @@ class NativeFrontend:
         self._sessions: set[Session] = set()
         self._served: set[Session] = set()
         """Those that were not refused."""
+        self._has_place = (places or Places()).of(lambda: len(self._sessions))
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_gone = asyncio.Event()
         self._numbers = itertools.count(1)
@@ -131,14 +135,18 @@ class NativeFrontend:
 
     def admit(self, session: Session) -> SparrowError | None:
         """Count a connection in; why not, if it may not be served."""
+        has_place = self._has_place()
         self._sessions.add(session)
         if self.is_draining:
             return Draining("The broker is shutting down; connect again later.")
-        if len(self._served) >= self.limits.max_connections:
+        is_full = len(self._served) >= self.limits.max_connections
+        if is_full or not has_place:
             if len(self._sessions) - len(self._served) > MAX_REFUSED:
                 session.abort()
             return Overloaded(
                 f"{self.limits.max_connections} clients are connected, which is the limit (max_connections); try again later."
+                if is_full
+                else NO_ROOM
             )
         self._served.add(session)
         return None

@@ -111,6 +111,7 @@ class DiyPump(Pump):
         return is_whole
 
     def _publish(self, event: diy.Publish) -> None:
+        self.stake()
         now_ms = self.port.context.broker.clock.wall_ms()
         keys = [key or None for key in event.keys] if any(event.keys) else None
         columns = Columns(event.values, keys, timestamps_ms=_times_ms(event.timestamps_ns, now_ms))
@@ -157,9 +158,11 @@ class DiyPump(Pump):
         await self._intake.appended()
         await self.until_writable()
         cursor = self._port().cursor(topic_of(event.topic))
-        records = await asyncio.gather(*(cursor.take(self._may_have) for _ in asked))
-        for question, record in zip(asked, records, strict=True):
-            self._answer(question, record)
+        answers = await asyncio.gather(*(cursor.take(self._may_have) for _ in asked), return_exceptions=True)
+        for question, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, BaseException):
+                raise answer  # those before it are acknowledged: they are sent
+            self._answer(question, answer)
 
     def _port(self) -> DiyPort:
         assert isinstance(self.port, DiyPort)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
+from sparrow.frontends.places import Places
 from sparrow.frontends.publishing import Publisher
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Context:
     publisher: Publisher
     settings: SeedSettings
     logger: logging.Logger
+    places: Places = field(default_factory=Places)
 
 
 Opener = Callable[[Context], Door]
@@ -64,11 +66,20 @@ class SeedFrontend:
     """Listens for the clients of the seed systems that are switched on. Loop thread only."""
 
     def __init__(
-        self, broker: Broker, settings: SeedSettings, *, logger: logging.Logger | None = None
+        self,
+        broker: Broker,
+        settings: SeedSettings,
+        *,
+        places: Places | None = None,
+        logger: logging.Logger | None = None,
     ) -> None:
         self._settings = settings
         self._context = Context(
-            broker, Publisher(broker), settings, logger or logging.getLogger("sparrow.seeds")
+            broker,
+            Publisher(broker),
+            settings,
+            logger or logging.getLogger("sparrow.seeds"),
+            places or Places(),
         )
         self._doors: list[Door] = []
         self._servers: list[asyncio.Server] = []

@@ -65,7 +65,7 @@ class Intake:
     """
 
     def __init__(self, sender: Sender, failed: Callable[[str, int, SparrowError], None]) -> None:
-        self._sender = sender
+        self.sender = sender
         self._port = sender.port
         self._failed = failed
         self._waiting: deque[_Call] = deque()
@@ -109,7 +109,7 @@ class Intake:
             return
         self._waiting.append(call)
         if self._making is None:
-            self._sender.hold(Hold.WINDOW)
+            self.sender.hold(Hold.WINDOW)
             self._making = self._port.start(self._make_topics())
 
     async def _make_topics(self) -> None:
@@ -171,7 +171,7 @@ class Intake:
             "%s: %d messages of %s for topic %r are not kept: %s",
             self._port.name,
             len(places),
-            self._sender.peer,
+            self.sender.peer,
             call.topic,
             error.text,
         )
@@ -183,11 +183,11 @@ class Intake:
     def _charge(self, size_bytes: int) -> None:
         self._unconfirmed_bytes += size_bytes
         if self._unconfirmed_bytes > WINDOW_BYTES:
-            self._sender.hold(Hold.WINDOW)
+            self.sender.hold(Hold.WINDOW)
 
     def _look(self) -> None:
         if self._making is None and self._unconfirmed_bytes <= WINDOW_BYTES:
-            self._sender.unhold(Hold.WINDOW)
+            self.sender.unhold(Hold.WINDOW)
         if self.is_settled:
             self._port.unsettled.discard(self)
             if self._idle is not None:

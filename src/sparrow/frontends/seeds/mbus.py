@@ -7,6 +7,7 @@ taken them, before the connection is closed; those of a consumer that was gone b
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError
@@ -14,13 +15,15 @@ from sparrow.broker.queues.settlement import Verb
 from sparrow.frontends.seeds.mbus_producers import ProducerPort
 from sparrow.frontends.seeds.names import topic_of
 from sparrow.frontends.seeds.pump import Port, Pump, too_long
-from sparrow.frontends.seeds.queues import lease_published, open_queue, settlements_of
+from sparrow.frontends.seeds.queues import lease_published, open_queue, settlements_of, take_back
 from sparrow.protocol.seeds import mbus
 
 if TYPE_CHECKING:
     from sparrow.frontends.seeds.frontend import Context
 
 QUEUE_SUFFIX: Final = ".mbus"
+CONSUMERS: Final = "mbus-"
+"""With this the ids of consumers begin."""
 MAX_AT_ONCE: Final = 1000
 """Messages that a consumer is sent before they are acknowledged."""
 MAX_BYTES_AT_ONCE: Final = 1 << 20
@@ -89,7 +92,9 @@ class ConsumerPump(Pump):
             raise
 
     async def _send_all(self, topic: str) -> None:
-        consumer = await open_queue(self.port.context.broker, topic + QUEUE_SUFFIX, topic)
+        broker, queue = self.port.context.broker, topic + QUEUE_SUFFIX
+        consumer = await open_queue(broker, queue, topic, f"{CONSUMERS}{uuid.uuid4()}")
+        await take_back(broker, queue, CONSUMERS)
         try:
             while records := await lease_published(consumer, MAX_AT_ONCE, MAX_BYTES_AT_ONCE):
                 self.write(b"".join(mbus.line(record.value or b"") for record in records))

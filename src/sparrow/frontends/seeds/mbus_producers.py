@@ -5,8 +5,8 @@ accepted would overflow, which makes a producer wait for a second. So the socket
 them have sent everything by then and are read in two calls, and only the slow ones are watched. What became whole within one turn of the loop is
 appended as one batch per topic.
 
-A connection is closed when its message is on stable storage, and reset when that is not kept: so a producer that waits for the end of its connection
-knows. The original's producer does not wait.
+A connection is closed when its message is on stable storage, and reset when that is not kept, also if this process is killed: so a producer that waits
+for the end of its connection knows. The original's producer does not wait.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -22,7 +23,15 @@ from sparrow.base.errors import SparrowError
 from sparrow.frontends.publishing import Message
 from sparrow.frontends.seeds.intake import Intake
 from sparrow.frontends.seeds.names import topic_of
-from sparrow.frontends.seeds.pump import NO_LINGER, SHARE_OF_DRAIN_FOR_WORK, SMALL_BYTES, Port, Pump, name_of
+from sparrow.frontends.seeds.pump import (
+    LINGER,
+    NO_LINGER,
+    SHARE_OF_DRAIN_FOR_WORK,
+    SMALL_BYTES,
+    Port,
+    Pump,
+    name_of,
+)
 from sparrow.protocol.seeds import mbus
 
 if TYPE_CHECKING:
@@ -113,7 +122,8 @@ class ProducerPort(Port):
                 self._accept_no_more()
                 self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
                 break
-            if has_room:
+            if has_room and self.has_place():
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
                 self._fresh.append(connection)
             else:
                 self.context.logger.warning("mbus: %s is refused: too many are connected", name_of(address))
@@ -166,7 +176,7 @@ class ProducerPort(Port):
         elif data:
             self.take(connection, data)
         else:  # it came to see whether somebody is here
-            connection.close()
+            _close(connection)
 
     def _wait(self, connection: socket.socket, data: bytes) -> None:
         """Read the rest when it is there."""
@@ -188,7 +198,7 @@ class ProducerPort(Port):
         except OSError:
             peer = "somebody who is gone"
         self.context.logger.warning("mbus: the connection of %s ends: %s", peer, why)
-        connection.close()
+        _close(connection)
 
     def _sweep(self) -> None:
         self._sweep_later()
@@ -226,9 +236,9 @@ class ProducerPort(Port):
             connection = connections[place]
             self._taken.discard(connection)
             if error is None:
-                connection.close()
+                _close(connection)
             else:
-                _reset(connection)
+                connection.close()  # which resets it
         self._look_for_room()
 
     def _not_kept(self, topic: str, count: int, error: SparrowError) -> None:
@@ -263,12 +273,13 @@ class ProducerPort(Port):
         await self._until_settled(timeout_s * SHARE_OF_DRAIN_FOR_WORK)
         await super().drain(0)
         for connection in self._taken:
-            _reset(connection)
+            connection.close()
 
 
-def _reset(connection: socket.socket) -> None:
-    """Close it so that its producer's next read or write fails."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+def _close(connection: socket.socket) -> None:
+    """Close it in peace; a socket of this port that is only closed is reset, and its producer's next read or write fails."""
+    with suppress(OSError):  # the producer is gone already
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER)
     connection.close()
 
 
@@ -308,7 +319,7 @@ class _Producer:
         if self._chunks:
             self._port.take(self._connection, bytes(self._chunks))
         else:
-            self._connection.close()
+            _close(self._connection)
         return False
 
     def _append(self, data: bytes) -> bool:

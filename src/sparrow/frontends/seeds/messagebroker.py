@@ -74,6 +74,7 @@ class MessageBrokerPump(Pump):
     # ── publishing ────────────────────────────────────────────────────────────────────────────────
 
     def _publish(self, event: wire.Publish) -> None:
+        self.stake()
         try:
             topic = topic_of(event.topic[len(wire.PREFIX) :])
         except SparrowError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from sparrow.base.errors import BadFrame, SparrowError
@@ -31,7 +32,9 @@ LAST_WORDS_S: Final = 0.5
 SHARE_OF_DRAIN_FOR_WORK: Final = 0.75
 """Of the time to drain: how long what was taken may take to become durable."""
 NO_LINGER: Final = struct.pack("ii", 1, 0)
-"""A socket with this option is reset when it is closed."""
+"""A socket with this option is reset when it is closed, also when that is done by the system because this process was killed."""
+LINGER: Final = struct.pack("ii", 0, 0)
+"""And not any more."""
 
 
 class Hold:
@@ -69,6 +72,7 @@ class Pump(asyncio.Protocol):
         self._reserved_bytes = 0
         self._wanted_bytes = 0
         self._is_ending = False
+        self._is_staked = False
         self._leaving: asyncio.Task[None] | None = None
         self._takes: asyncio.Future[None] | None = None
         """Done when the peer takes what we send again, or is gone."""
@@ -146,6 +150,8 @@ class Pump(asyncio.Protocol):
         if self._leaving is None and self.is_open and self.has_work:
             self.began_s = 0.0
             self._leaving = self.port.start(self._leave())
+        if self._leaving is None:
+            self._unstake()
         return self._leaving is not None  # the transport may ask again, after it was paused
 
     async def _leave(self) -> None:
@@ -241,6 +247,7 @@ class Pump(asyncio.Protocol):
         """Take nothing more; close the socket when all is sent."""
         self._is_ending = True
         self._reserve(0)
+        self._unstake()
         if self.transport is not None:
             self.transport.close()
 
@@ -253,10 +260,25 @@ class Pump(asyncio.Protocol):
     def reset(self) -> None:
         """Close the socket so that the peer's next read or write fails: where a protocol has no word for it, that is how a client
         learns that what it sent is not kept."""
+        self._set_linger(NO_LINGER)
+        self.abort()
+
+    def stake(self) -> None:
+        """To a publisher the end of its connection says that all is kept: from now on it is reset unless we close it, even if this process is killed."""
+        if not self._is_staked:
+            self._is_staked = True
+            self._set_linger(NO_LINGER)
+
+    def _unstake(self) -> None:
+        if self._is_staked:
+            self._is_staked = False
+            self._set_linger(LINGER)
+
+    def _set_linger(self, option: bytes) -> None:
         sock = None if self.transport is None else self.transport.get_extra_info("socket")
         if sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
-        self.abort()
+            with suppress(OSError):  # the peer is gone already
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
 
     # ── memory ────────────────────────────────────────────────────────────────────────────────────
 
@@ -298,6 +320,8 @@ class Port:
         self.unsettled: set[Intake] = set()
         """Those whose messages are not confirmed yet; they may be of connections that are gone."""
         self._make = make
+        self.has_place = context.places.of(lambda: self.connections)
+        """Whether there is room for one more connection."""
         self._pumps: set[Pump] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeping: asyncio.TimerHandle | None = None
@@ -319,7 +343,7 @@ class Port:
         """Whether there is room for one more."""
         if self.is_draining:
             return False
-        if len(self._pumps) >= self.context.settings.max_connections:
+        if len(self._pumps) >= self.context.settings.max_connections or not self.has_place():
             self.context.logger.warning(
                 "%s: %s is refused: %d are connected already", self.name, pump.peer, len(self._pumps)
             )
@@ -380,8 +404,12 @@ class Port:
             pump.hold(Hold.DRAIN)
         deadline = self.loop.time() + timeout_s
         await self._until_settled(timeout_s * SHARE_OF_DRAIN_FOR_WORK)
+        unsettled = {intake.sender for intake in self.unsettled}
         for pump in list(self._pumps):
-            pump.drained()
+            if pump in unsettled:
+                pump.reset()
+            else:
+                pump.drained()
         await self._until_gone(max(0.0, deadline - self.loop.time()))
         for pump in list(self._pumps):
             pump.abort()

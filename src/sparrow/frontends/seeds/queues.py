@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from sparrow.base.errors import QueueExists, SparrowError
 from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.queues.settlement import Settlement, Verb
+from sparrow.broker.queues.state import ONE_OF
 from sparrow.frontends.leased_records import read_leased
 from sparrow.frontends.seeds.topics import ensure_topic
 
@@ -67,6 +68,21 @@ def check_is_of(broker: Broker, name: str, topic: str) -> None:
             f"the messages of topic {topic!r} are handed out by the queue {name!r}, but that one is of {', '.join(topics) or 'no topic'};"
             " delete it, or use another name"
         )
+
+
+async def take_back(broker: Broker, name: str, prefix: str) -> None:
+    """What consumers whose ids begin so had leased, and who are not there any more, is ready again: a broker that was killed gave nothing back.
+
+    Raises:
+        UnknownQueue: deleted meanwhile.
+        DiskFull, StorageFailed
+    """
+    queue = broker.queues.registry.get(name)
+    lane = queue.state.lanes.get(ONE_OF)
+    holders = () if lane is None else lane.holders
+    for holder in [each for each in holders if each.startswith(prefix) and each not in queue.consumers]:
+        ghost = await broker.queues.open_consumer(name, consumer_id=holder, principal=ANONYMOUS)
+        await ghost.close(give_back=True)
 
 
 async def lease_published(

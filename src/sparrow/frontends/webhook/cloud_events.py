@@ -145,7 +145,8 @@ def _own(record: Record) -> Attributes | None:
             text = maybe_text(value)
             if text and text.isprintable() and len(text) <= _LONGEST:
                 found[attribute] = text
-    found.pop("datacontenttype", None)
+    for name in ("datacontenttype", "data"):  # of what is sent; and no attribute
+        found.pop(name, None)
     is_one = all(name in found for name in _REQUIRED) and found["specversion"] == _VERSION
     return found if is_one else None
 

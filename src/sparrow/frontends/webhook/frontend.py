@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -172,6 +172,9 @@ class _Runner:
         self._is_stopping = True
         self._look.set()
         await asyncio.wait([self._task])
+        if self._pausing is not None:
+            self._pausing.cancel()
+            await asyncio.wait([self._pausing])
 
     def _endpoint(self) -> Endpoint | None:
         return self._door.broker.webhooks.registry.find(*self._key)
@@ -250,17 +253,26 @@ class _Runner:
     def _gone(self, endpoint: Endpoint, text: str) -> None:
         """The endpoint said that it is gone: nothing is sent to it until somebody resumes it."""
         _LOG.warning("webhook %s of queue %r is gone (%s) and is paused", endpoint.name, endpoint.queue, text)
-        self._pausing = asyncio.get_running_loop().create_task(self._pause(endpoint, text))
+        if self._pausing is None or self._pausing.done():
+            self._pausing = asyncio.get_running_loop().create_task(self._pause(endpoint, text))
 
     async def _pause(self, endpoint: Endpoint, text: str) -> None:
-        try:
-            await self._door.broker.webhooks.registry.set_paused(
-                *endpoint.key, is_paused=True, because=f"the endpoint is gone: {text}"
-            )
-        except SparrowError as error:
-            _LOG.warning(
-                "webhook %s of queue %r could not be paused: %s", *reversed(endpoint.key), error.text
-            )
+        """Pause it, unless somebody changed it meanwhile: then it is another that is gone."""
+        registry = self._door.broker.webhooks.registry
+
+        def make(before: Endpoint | None) -> Endpoint:
+            if before != endpoint:
+                return before or registry.get(*endpoint.key)
+            return replace(endpoint, is_paused=True, paused_because=f"the endpoint is gone: {text}")
+
+        while self._endpoint() == endpoint:
+            try:
+                await registry.put(*endpoint.key, make)
+            except SparrowError as error:
+                _LOG.warning(
+                    "webhook %s of queue %r cannot be paused: %s", *reversed(endpoint.key), error.text
+                )
+                await asyncio.sleep(_AGAIN_S)
 
     async def _wait(self, seconds: float) -> None:
         """So long, or until something changes."""

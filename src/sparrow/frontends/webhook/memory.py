@@ -5,6 +5,7 @@ Where there is no room an endpoint that has nothing in hand still gets one recor
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ class Memory:
     def __init__(self, total_bytes: int = TOTAL_BYTES) -> None:
         self.total_bytes = total_bytes
         self.held_bytes = 0
+        self.unpacking = asyncio.Lock()
+        """Held while a compressed batch is unpacked: nobody knows before how large it becomes, so it is one at a time."""
 
     @property
     def room_bytes(self) -> int:

@@ -29,8 +29,12 @@ from sparrow.base.errors import InvalidConfig
 from sparrow.base.version import version
 from sparrow.broker.webhooks.endpoint import new_settings
 from sparrow.frontends.webhook.answers import Answer, Outcome
+from sparrow.frontends.webhook.names import Names
+from sparrow.frontends.webhook.turns import Turns
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from aiohttp.abc import AbstractResolver
 
     from sparrow.broker.webhooks.addresses import Addresses
@@ -92,7 +96,8 @@ class Poster:
         self._addresses = addresses
         self._tls = tls
         self._resolver = resolver
-        self._turns = asyncio.Semaphore(max_connections)
+        self._names = Names()
+        self._turns = Turns(max_connections)
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
     async def post(
@@ -104,24 +109,30 @@ class Poster:
         own: HttpHeaders,
         timeout_s: float,
         is_trusted: bool,
+        who: Hashable,
     ) -> Answer | Outcome:
         """POST, and what came back; or an Outcome that says why nothing did.
 
         Args:
             own: headers for this URL's origin alone.
+            who: whose request it is, for the order of turns.
         """
-        async with self._turns:
+        await self._turns.take(who)
+        try:
             attempt = _Attempt(timeout_s, asyncio.get_running_loop().time() + timeout_s, is_trusted)
             try:
                 async with asyncio.timeout_at(attempt.until_s):
                     return await self._follow(URL(url, encoded=True), headers, body, own, attempt)
             except TimeoutError:
                 return Outcome(text=f"no answer within {timeout_s:g} s")
+        finally:
+            self._turns.give_back(who)
 
     async def close(self) -> None:
         """Close all connections."""
         for session in self._sessions.values():
             await session.close()
+        await self._names.close()
 
     async def _follow(
         self, url: URL, headers: HttpHeaders, body: bytes, own: HttpHeaders, attempt: _Attempt
@@ -193,7 +204,7 @@ class Poster:
             connector = aiohttp.TCPConnector(
                 limit=0,
                 ssl=self._tls,
-                resolver=self._resolver,
+                resolver=self._resolver or self._names,
                 keepalive_timeout=_KEEP_ALIVE_S,
                 socket_factory=partial(self._open_socket, is_trusted=is_trusted),
             )

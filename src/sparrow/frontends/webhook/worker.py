@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sparrow.base.errors import BadInput, SparrowError
 from sparrow.broker.queues.settlement import Settlement, Verb
 from sparrow.broker.webhooks.description import DELIVERING, FAILING, HELD
-from sparrow.frontends.leased_records import Handed, read_leased
+from sparrow.frontends.leased_records import Handed, is_compressed, parts_of, read_leased
 from sparrow.frontends.webhook.answers import Answer, Outcome, judge
 from sparrow.frontends.webhook.formats import Delivery, HttpHeaders, render
 from sparrow.frontends.webhook.gate import Gate
@@ -33,7 +33,7 @@ from sparrow.frontends.webhook.settling import Settler
 from sparrow.frontends.webhook.signing import Signer, id_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from sparrow.base.clock import Clock
     from sparrow.broker.broker import Broker
@@ -70,6 +70,7 @@ class Poster(Protocol):
         own: HttpHeaders,
         timeout_s: float,
         is_trusted: bool,
+        who: Hashable,
     ) -> Answer | Outcome:
         """POST, and what came back."""
         ...
@@ -264,21 +265,30 @@ class Worker:
         """What a lease brought is in hand."""
         assert self._settler is not None
         until_s = self._clock.monotonic() + leased.lease_ms / 1000
+        if not is_compressed(leased):
+            await self._take_part(leased, until_s)
+            return
+        # A batch at a time: each may become a hundred times what it is.
+        for part in parts_of(leased):
+            if self._held_bytes and not self._has_memory():
+                self._say(part, Verb.RETURN)
+                self._statistics.returned += part.records
+            elif self._clock.monotonic() < until_s:
+                async with self._memory.unpacking:
+                    await self._take_part(part, until_s)
+                self._start()
+
+    async def _take_part(self, leased: Leased, until_s: float) -> None:
+        assert self._settler is not None
         try:
             found = await read_leased(leased)
         except BadInput as error:
-            for first, last, count in leased.ranges:
-                self._settler.add(
-                    Settlement(
-                        Verb.NACK,
-                        leased.topic,
-                        leased.partition,
-                        first,
-                        last,
-                        text=error.text,
-                        delivery=count,
-                    )
-                )
+            parts = parts_of(leased)
+            if len(parts) > 1:  # what is wrong with one of them is not the others' fault
+                for part in parts:
+                    await self._take_part(part, until_s)
+                return
+            self._say(leased, Verb.NACK, error.text)
             self._failed(f"records cannot be read: {error.text}")
             return
         for first, last, count in found.missing:
@@ -289,6 +299,15 @@ class Worker:
             size_bytes = size_of(handed.record)
             self._hold(size_bytes)
             self._in_hand.append(_Item(handed, until_s, size_bytes))
+
+    def _say(self, leased: Leased, verb: Verb, text: str = "") -> None:
+        """The same of all records of a lease."""
+        assert self._settler is not None
+        for first, last, count in leased.ranges:
+            delay_ms = self._delay_ms(count) if verb is Verb.NACK else -1
+            self._settler.add(
+                Settlement(verb, leased.topic, leased.partition, first, last, delay_ms, text, count)
+            )
 
     def _hold(self, size_bytes: int) -> None:
         """So much more (or less) is in hand or under way."""
@@ -367,6 +386,7 @@ class Worker:
                 own=self._own_headers,
                 timeout_s=self._settings.timeout_ms / 1000,
                 is_trusted=endpoint.is_trusted,
+                who=endpoint.key,
             )
         except Exception as error:  # noqa: BLE001 - a bug: the record must not stay leased for ever, nor the endpoint stop
             _LOG.exception("webhook %s of queue %r: a delivery failed", endpoint.name, endpoint.queue)
@@ -436,16 +456,18 @@ class Worker:
         if outcome.is_gone or (item.is_probe and not outcome.was_reached):
             self._statistics.returned += 1
             return item.settlement(Verb.RETURN)
-        return item.settlement(Verb.NACK, self._delay_ms(item, outcome), outcome.text)
+        return item.settlement(
+            Verb.NACK, self._delay_ms(item.handed.delivery_count, outcome.retry_after_s), outcome.text
+        )
 
-    def _delay_ms(self, item: _Item, outcome: Outcome) -> int:
-        """How long it waits; -1: as the queue's policy says."""
-        if outcome.retry_after_s:
-            return round(outcome.retry_after_s * 1000)
+    def _delay_ms(self, deliveries: int, retry_after_s: float = 0.0) -> int:
+        """How long a record waits after its delivery of this number; -1: as the queue's policy says."""
+        if retry_after_s:
+            return round(retry_after_s * 1000)
         assert self._consumer is not None
         if self._settings.backoff_ms is None and self._consumer.queue.definition.policy.backoff_ms:
             return -1
-        return self._settings.backoff_after(item.handed.delivery_count, random.uniform(-1, 1))  # noqa: S311 - no secret
+        return self._settings.backoff_after(deliveries, random.uniform(-1, 1))  # noqa: S311 - no secret
 
     def _accepted(self) -> None:
         statistics = self._statistics

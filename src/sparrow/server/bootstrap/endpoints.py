@@ -70,10 +70,16 @@ def _read_secret_file(given: object) -> tuple[str, ...]:
 
 
 def _check(name: str, value: object) -> object:
-    if name == "headers" and isinstance(value, Mapping):  # YAML makes numbers of digits
-        value = {key: str(text) if isinstance(text, int | float) else text for key, text in value.items()}
+    if name == "headers" and isinstance(value, Mapping):  # YAML makes numbers of digits, and true of on
+        value = {key: _header_text(text) for key, text in value.items()}
     given = {"url": "https://example.org", name: value}
     return new_settings(given).values()[name]
+
+
+def _header_text(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
 
 
 _PARTS = {

@@ -14,7 +14,14 @@ from fastapi import APIRouter
 from sparrow.broker.queues.settlement import Verb
 from sparrow.broker.quotas.rules import QuotaKind
 from sparrow.frontends.http import forms
-from sparrow.frontends.http.answers import ending, json_answer, no_content, problem_answer
+from sparrow.frontends.http.answers import (
+    HeldAnswer,
+    ending,
+    json_answer,
+    no_content,
+    problem_answer,
+    wait_for_quota,
+)
 from sparrow.frontends.http.bodies import read_body
 from sparrow.frontends.http.deliveries import Showing, unpacked
 from sparrow.frontends.http.identity import caller
@@ -38,6 +45,7 @@ from sparrow.frontends.http.openapi import (
     problems,
     query_parameter,
 )
+from sparrow.frontends.http.outgoing import Held
 from sparrow.frontends.http.problems import problem_of
 from sparrow.frontends.http.queries import Query
 from sparrow.frontends.http.rawform import raw_answer
@@ -93,7 +101,7 @@ class _Routes:
         asked = LeaseRequest(
             request.path_params["queue"],
             1 if is_raw else query.integer("max", 1, 1, self._door.limits.max_messages),
-            query.integer("max_bytes", DEFAULT_MAX_BYTES, 1, MAX_BYTES),
+            max(1, self._door.outgoing.share(query.integer("max_bytes", DEFAULT_MAX_BYTES, 1, MAX_BYTES))),
             query.text("consumer", ""),
             query.text("subscriber", ""),
             _client_name(request),
@@ -101,14 +109,29 @@ class _Routes:
         wait_ms = query.integer("wait_ms", 0, 0, self._door.limits.max_wait_ms)
         as_base64 = query.choice("encoding", "text", ("text", "base64")) == "base64"
         query.refuse_others()
+        await wait_for_quota(request, self._door, QuotaKind.FETCH)
+        self._door.outgoing.check()
+        held = Held(self._door.outgoing)
+        try:
+            shown = await self._answer(request, asked, wait_ms, held, (is_raw, as_base64))
+        except BaseException:
+            held.release()
+            raise
+        self._door.count(QuotaKind.FETCH, caller(request), len(shown.body))
+        return HeldAnswer(shown, held)
+
+    async def _answer(
+        self, request: Request, asked: LeaseRequest, wait_ms: int, held: Held, form: tuple[bool, bool]
+    ) -> Response:
+        """What could be leased. `form`: raw, and base64 throughout."""
+        is_raw, as_base64 = form
         consumer, leased = await self._leased(request, asked, wait_ms, caller(request))
+        held.add(sum(len(each.data) for each in leased))
         found = await self._unpacked(consumer, leased)
+        held.add(found.content_bytes)
         if is_raw:
-            shown = self._raw(consumer, found.deliveries)
-        else:
-            shown = json_answer(await self._shown(consumer, found, as_base64=as_base64))
-        await self._door.hold_back(QuotaKind.FETCH, caller(request), len(shown.body))
-        return shown
+            return self._raw(consumer, found.deliveries)
+        return json_answer(await self._shown(consumer, found, as_base64=as_base64))
 
     async def _leased(
         self, request: Request, asked: LeaseRequest, wait_ms: int, principal: Principal

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Request, Response
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.quotas.rules import QuotaKind
 from sparrow.frontends.http import forms
-from sparrow.frontends.http.answers import ending
+from sparrow.frontends.http.answers import HeldAnswer, ending, plain_answer, wait_for_quota
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
-    BYTES,
+    AS_STORED,
     RawRoute,
     answer,
     choice,
@@ -21,7 +21,7 @@ from sparrow.frontends.http.openapi import (
     problems,
     query_parameter,
 )
-from sparrow.frontends.http.outgoing import Outgoing, PageAnswer
+from sparrow.frontends.http.outgoing import Held
 from sparrow.frontends.http.places import PLACE_TEXT
 from sparrow.frontends.http.positions import format_positions
 from sparrow.frontends.http.posting import post
@@ -45,31 +45,41 @@ _TOPIC: Final = path_parameter("topic", "Name of the topic.")
 class _Messages:
     def __init__(self, door: HttpFrontend) -> None:
         self._door = door
-        self._outgoing = Outgoing(door.limits.pages_bytes)
-        self._reader = TopicReader(door, self._outgoing)
+        self._reader = TopicReader(door)
 
     async def publish(self, request: Request) -> Response:
         return await post(self._door, request, request.path_params["topic"])
 
     async def read(self, request: Request) -> Response:
         wanted = self._wanted(request)
+        await wait_for_quota(request, self._door, QuotaKind.FETCH)
+        held = Held(self._door.outgoing)
+        try:
+            shown = await self._page(request, wanted, held)
+        except BaseException:
+            held.release()
+            raise
+        self._door.count(QuotaKind.FETCH, caller(request), len(shown.body))
+        return HeldAnswer(shown, held)
+
+    async def _page(self, request: Request, wanted: ReadRequest, held: Held) -> Response:
         principal = caller(request)
         if wanted.wait_ms:
             async with ending(request, self._door) as stop:
-                page = await self._reader.read(wanted, principal=principal, stop=stop)
+                page = await self._reader.read(wanted, held=held, principal=principal, stop=stop)
         else:
-            page = await self._reader.read(wanted, principal=principal)
+            page = await self._reader.read(wanted, held=held, principal=principal)
         body, kind = _shown(page, request.headers.get("accept", ""))
-        await self._door.hold_back(QuotaKind.FETCH, principal, len(body))
         headers = [
             (b"content-type", kind.encode()),
             (b"cache-control", b"no-store"),
             (NEXT, format_positions(page.positions).encode()),
         ]
-        return PageAnswer(body, headers, self._outgoing)
+        return plain_answer(body, 200, headers)
 
     async def read_one(self, request: Request) -> Response:
         Query(request).refuse_others()
+        await wait_for_quota(request, self._door, QuotaKind.FETCH)
         place = request.path_params
         record = await self._reader.record(
             place["topic"],
@@ -77,8 +87,8 @@ class _Messages:
             _number("offset", place["offset"], MAX_OFFSET),
             principal=caller(request),
         )
-        await self._door.hold_back(QuotaKind.FETCH, caller(request), len(record.value or b""))
-        return raw_answer(record)
+        self._door.count(QuotaKind.FETCH, caller(request), len(record.value or b""))
+        return HeldAnswer(raw_answer(record), Held(self._door.outgoing))
 
     def _wanted(self, request: Request) -> ReadRequest:
         query, limits = Query(request), self._door.limits
@@ -174,7 +184,7 @@ def router(door: HttpFrontend) -> APIRouter:
         methods=["GET"],
         summary="Read one message as it is",
         description="The value is the body; key, headers, time and place stand in headers `Sparrow-…`.",
-        responses=problems(404) | {200: answer("The value.", {"*/*": BYTES})},
+        responses=problems(404) | {200: answer("The value.", {"*/*": AS_STORED})},
         openapi_extra={
             "parameters": [
                 _TOPIC,

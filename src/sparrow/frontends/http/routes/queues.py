@@ -9,7 +9,7 @@ from fastapi import APIRouter
 
 from sparrow.broker.queues.peeking import PEEKED_STATES, size_of
 from sparrow.frontends.http import forms
-from sparrow.frontends.http.answers import json_answer
+from sparrow.frontends.http.answers import HeldAnswer, json_answer
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     TEXT,
@@ -23,6 +23,7 @@ from sparrow.frontends.http.openapi import (
     problems,
     query_parameter,
 )
+from sparrow.frontends.http.outgoing import Held
 from sparrow.frontends.http.posting import post
 from sparrow.frontends.http.queries import Query
 from sparrow.frontends.record_json import encode, members_of_record
@@ -60,18 +61,27 @@ class _Queues:
         subscriber = query.text("subscriber")
         as_base64 = query.choice("encoding", "text", ("text", "base64")) == "base64"
         query.refuse_others()
+        self._door.outgoing.check()
+        held = Held(self._door.outgoing)
         found = await self._queues.peek(
             request.path_params["queue"],
             limit,
             states=states,
             subscriber=subscriber,
             skip=skip,
-            max_bytes=max_bytes,
+            max_bytes=max(1, self._door.outgoing.share(max_bytes)),
             principal=caller(request),
         )
-        if sum(size_of(each.record) for each in found) > _LARGE_BYTES:
-            return json_answer(await asyncio.to_thread(_page, found, as_base64=as_base64))
-        return json_answer(_page(found, as_base64=as_base64))
+        held.add(sum(size_of(each.record) for each in found))
+        try:
+            if held.size_bytes > _LARGE_BYTES:
+                shown = await asyncio.to_thread(_page, found, as_base64=as_base64)
+            else:
+                shown = _page(found, as_base64=as_base64)
+        except BaseException:
+            held.release()
+            raise
+        return HeldAnswer(json_answer(shown), held)
 
 
 def _page(found: Sequence[Peeked], *, as_base64: bool) -> bytes:

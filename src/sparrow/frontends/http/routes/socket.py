@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, WebSocket
+from fastapi import APIRouter, Request, Response, WebSocket
 
 from sparrow.frontends.http.identity import caller_of_socket
+from sparrow.frontends.http.openapi import RawRoute
+from sparrow.frontends.http.problems import UpgradeRequired
 from sparrow.frontends.http.sockets.handshake import SOCKET
 from sparrow.frontends.http.sockets.session import Session
 from sparrow.frontends.http.sockets.sockets import Sockets
@@ -31,6 +33,10 @@ def router(door: HttpFrontend) -> APIRouter:
         session = Session(door, socket, sockets.renderings, principal=principal, peer=peer)
         socket.open(session, sockets)
 
-    api = APIRouter()
+    async def decline(_: Request) -> Response:
+        raise UpgradeRequired(f"{PATH} is served to WebSockets alone: ask for one by the header Upgrade")
+
+    api = APIRouter(route_class=RawRoute)
     api.add_api_websocket_route(PATH, accept)
+    api.add_api_route(PATH, decline, methods=["GET"], include_in_schema=False)
     return api

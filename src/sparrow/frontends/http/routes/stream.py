@@ -306,6 +306,9 @@ class EventStream(Response):
         ):  # HEAD ends with its head
             await self._door.hold_back(QuotaKind.FETCH, caller(self._request), len(chunk))
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            chunk = b""
+            # Waits until the client has taken what was written: nothing is read for it before.
+            await send({"type": "http.response.body", "body": b"", "more_body": True})
             # A read that finds data does not wait: let the others have their turn.
             await asyncio.sleep(0)
         if not exchange.response_complete:

@@ -1,0 +1,69 @@
+"""The system's limit of open files, and how many connections it leaves room for."""
+
+from __future__ import annotations
+
+import logging
+import resource
+from typing import TYPE_CHECKING
+
+from sparrow.server.config import kafka_listeners, seed_ports
+from sparrow.server.listeners import OFF
+
+if TYPE_CHECKING:
+    from sparrow.server.config import ServerConfig
+
+log = logging.getLogger("sparrow.server")
+
+OPEN_FILES_BESIDES = 1_000
+"""Descriptors for everything that is no connection of a client: segment files, the meta store, listeners."""
+
+
+def allow_connections(config: ServerConfig) -> None:
+    """Raise the limit as far as that is possible and of use; say so if it leaves less than half of what the doors would take."""
+    wanted = _doors(config) * config.max_connections
+    allow_open_files(wanted + _besides(config))
+    room = connection_room(config)
+    if not room or room >= wanted:
+        return
+    log.log(
+        logging.WARNING if room < wanted // 2 else logging.DEBUG,
+        "the limit of open files (ulimit -n) leaves room for %d connections at a time, of all %d doors together, not for"
+        " max_connections %d at each",
+        room,
+        _doors(config),
+        config.max_connections,
+    )
+
+
+def connection_room(config: ServerConfig) -> int:
+    """How many clients may be connected at all doors together; 0: as many as they allow."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return 0
+    return limit - min(_besides(config), limit // 2)
+
+
+def _doors(config: ServerConfig) -> int:
+    return 1 + bool(kafka_listeners(config)) + (config.http_port != OFF) + len(seed_ports(config))
+
+
+def _besides(config: ServerConfig) -> int:
+    return OPEN_FILES_BESIDES + config.webhooks_max_connections
+
+
+def allow_open_files(wanted: int) -> int:
+    """Raise the soft limit of open files towards `wanted`, as far as the hard limit lets us; the default soft limit is often 1,024.
+
+    Returns the limit that holds now.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    ceiling = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    if soft >= ceiling:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))
+    except (OSError, ValueError):  # the system has a limit of its own that it does not tell
+        return soft
+    return ceiling
