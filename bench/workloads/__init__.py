@@ -9,6 +9,7 @@ from bench.workloads import (
     connections,
     http,
     kafka,
+    kernels,
     latency,
     queue_parents,
     queue_sizes,
@@ -47,4 +48,5 @@ WORKLOADS: dict[str, Workload] = {
     "http-sockets": http.sockets,
     "webhooks": webhooks.deliveries,
     "seeds": seeds.publishing,
+    "spark-kernels": kernels.both,
 }

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,24 @@ def test_what_is_allowed_elsewhere_in_the_file_is_good(write: Write, command: Co
     assert (found["is_good"], found["errors"], found["file"]) == (True, [], "sparrow.yml")
     assert [each["secrets"] for each in found["declared"]["queues"][0]["endpoints"]] == [None, 1]
     assert SECRET not in ended.out
+
+
+def test_a_file_that_can_be_read_once_only_is_judged_as_well(directory: Path, command: Command):
+    os.mkfifo("pipe.yml")
+    text = "\nqueues: {a: {webhooks: {b: 'http://10.0.0.1'}}}\n"
+    writing = threading.Thread(target=Path("pipe.yml").write_text, args=(text,), daemon=True)
+    writing.start()
+    ended = command("config", "check", "pipe.yml")
+    writing.join(5)
+    assert ended.code == BAD_CONFIG
+    assert ended.err.startswith("sparrow: pipe.yml:2: the webhook 'b'")
+
+
+def test_the_name_of_a_user_is_text(command: Command, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SPARROW_USERS", "a\udcff=pencil")
+    ended = command("config", "check", "--json")
+    assert ended.code == BAD_CONFIG
+    assert "SPARROW_USERS" in ended.out
 
 
 def test_json_has_every_error_as_a_text_of_its_own(write: Write, command: Command):

@@ -120,6 +120,7 @@ def test_options_themselves_are_not_merged(write):
     assert errors_of(path) == ["sparrow.yml:2: options cannot be merged by '<<', only what stands inside one"]
 
 
+@pytest.mark.slow
 def test_sections_and_keys_that_multiply_through_aliases_are_refused(write):
     before = ["1", *(f"*l{n}" for n in range(8))]
     sections = [

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
+from sparrow.broker.queues import verbs
 from tests.http_admin.calls import call, done
 from tests.http_admin.test_http_topics import filled
 from tests.http_door.conftest import Http
@@ -158,3 +163,16 @@ async def test_what_cannot_be_a_webhook_is_refused_and_changes_nothing(http: Htt
         assert answer.status == 400, (body, answer)
         assert answer.code
         assert await done(http, "GET", "/v1/queues/orders/subscribers") == {"subscribers": []}
+
+
+async def test_a_long_list_of_queues_lets_others_have_their_turn(
+    http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verbs, "LISTED_PER_TURN", 5)
+    queues = http.broker.queues
+    for number in range(20):
+        await queues.create(f"q{number:02}")
+    listing = asyncio.create_task(queues.listing_in_turns("q*"))
+    await asyncio.sleep(0)
+    assert not listing.done()
+    assert await listing == queues.listing("q*")

@@ -1,5 +1,7 @@
 """/openapi.json and /docs."""
 
+from typing import Any
+
 from tests.http_door.conftest import Http
 
 
@@ -33,6 +35,18 @@ async def test_names_in_the_document_suit_programs_that_make_a_client_of_it(http
     assert not [name for name in [*names, *document["components"]["schemas"]] if "__" in name]
     one = document["paths"]["/v1/topics/{topic}/messages/{partition}/{offset}"]["get"]
     assert list(one["responses"]["200"]["content"]) == ["*/*"]
+
+
+async def test_numbers_in_the_document_have_room_for_offsets_and_times(http: Http) -> None:
+    def formats(part: Any) -> list[Any]:
+        if isinstance(part, list):
+            return [found for each in part for found in formats(each)]
+        if not isinstance(part, dict):
+            return []
+        is_integer = part.get("type") == "integer" or part.get("type") == ["integer", "null"]
+        return [part.get("format")] * is_integer + formats(list(part.values()))
+
+    assert set(formats((await http.get("/openapi.json")).json)) == {"int64"}
 
 
 async def test_the_page_loads_nothing_from_another_host(http: Http) -> None:

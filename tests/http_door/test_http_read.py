@@ -12,6 +12,7 @@ import pytest
 from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.quotas.rules import QuotaChange
+from sparrow.frontends.http.outgoing import Held
 from sparrow.frontends.publishing import Message
 from sparrow.records.builder import build_batch
 from sparrow.records.compression import Compression
@@ -248,3 +249,20 @@ async def test_a_page_that_fails_or_whose_client_is_gone_holds_nothing(http: Htt
     async with asyncio.timeout(10):
         while http.door.outgoing.held_bytes or http.door.outgoing.share(1 << 40) < (64 << 20) // 8:
             await asyncio.sleep(0.001)
+
+
+async def test_where_answers_fill_several_times_the_memory_further_ones_are_refused(
+    make_http: MakeHttp,
+) -> None:
+    http = await make_http(pages_bytes=100_000)
+    await publish(http, "x" * 100_000)
+    async with AsyncExitStack() as stack:
+        held = Held(http.door.outgoing)
+        stack.callback(held.release)
+        held.add(400_000)
+        assert (await http.get(READ)).status == 200
+        held.add(100_000)
+        for path in (READ, f"{READ}/0/0"):
+            refused = await http.get(path)
+            assert (refused.code, refused.headers["retry-after"]) == ("OVERLOADED", "1")
+    assert (await http.get(READ)).status == 200

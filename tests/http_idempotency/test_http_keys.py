@@ -30,6 +30,16 @@ async def test_a_request_that_is_sent_again_gets_the_same_answer_with_a_header(h
     assert http.broker.topics.get("orders").partition(0).visible_end == 1
 
 
+async def test_a_trace_that_changes_with_each_attempt_makes_no_other_request(http: Http) -> None:
+    traces = [f"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b{n}-01" for n in range(2)]
+    sent = [
+        await http.post("/v1/topics/orders/messages", b"x", idempotency_key="one", traceparent=trace)
+        for trace in traces
+    ]
+    assert [answer.status for answer in sent] == [200, 200]
+    assert sent[0].body == sent[1].body
+
+
 async def test_many_messages_and_messages_of_queues_have_keys_too(http: Http) -> None:
     await http.broker.queues.create("jobs")
     for path in ("/v1/topics/orders/messages", "/v1/queues/jobs/messages"):

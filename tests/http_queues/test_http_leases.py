@@ -21,6 +21,7 @@ from sparrow.frontends.http.leases import (
     shared_id,
     token_text,
 )
+from sparrow.frontends.http.routes import leases as routes
 from sparrow.records.compression import Compression
 from tests.broker.batches import batch
 from tests.http_admin.calls import call, done
@@ -578,6 +579,31 @@ async def test_a_client_that_hangs_up_while_a_quota_holds_it_back_has_leased_not
             await asyncio.sleep(0.001)
     await until_scanned(http)
     assert (statistics(http).ready, statistics(http).leased) == (1, 1)
+
+
+async def test_a_client_that_hangs_up_while_its_answer_is_made_has_leased_nothing(
+    http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await made(http.broker, b"a", b"b")
+    begun, gone = asyncio.Event(), asyncio.Event()
+
+    async def slowly(found: Any) -> Any:
+        begun.set()
+        await gone.wait()
+        return await unpacked(found)
+
+    monkeypatch.setattr(routes, "unpacked", slowly)
+    async with Raw(http.port) as raw:
+        raw.send(request("POST", f"{QUEUE}/lease?max=10", b""))
+        async with asyncio.timeout(10):
+            await begun.wait()
+    async with asyncio.timeout(10):
+        while http.door.connections:
+            await asyncio.sleep(0.001)
+        gone.set()
+        while statistics(http).ready < 2:
+            await asyncio.sleep(0.001)
+    assert [each["delivery_count"] for each in await leased(http)] == [1, 1]
 
 
 async def test_answers_that_nobody_takes_make_leases_smaller_but_never_empty(make_http: MakeHttp) -> None:

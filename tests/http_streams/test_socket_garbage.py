@@ -141,6 +141,14 @@ async def test_a_handshake_that_is_none_is_refused(http: Http) -> None:
         await others_live(http)
 
 
+async def test_a_handshake_may_say_that_it_has_no_body(http: Http) -> None:
+    """Java's WebSocket does."""
+    async with Raw(http.port) as raw:
+        raw.send(HANDSHAKE.replace(b"Upgrade: websocket", b"Content-Length: 0\r\nUpgrade: websocket"))
+        async with asyncio.timeout(DEADLINE_S):
+            assert b" 101 " in await raw.reader.readline()
+
+
 async def test_a_client_that_goes_during_the_handshake_leaves_nothing(http: Http) -> None:
     for _ in range(20):
         async with Raw(http.port) as raw:

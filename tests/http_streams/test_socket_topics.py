@@ -12,6 +12,7 @@ from sparrow.broker.access.authz import SYSTEM, Operation, ResourceType
 from sparrow.broker.config import BrokerConfig
 from sparrow.frontends.http.sockets import session
 from sparrow.records.builder import build_batch
+from sparrow.records.compression import Compression
 from tests.http_door.conftest import Http, MakeHttp
 from tests.http_streams.conftest import DEADLINE_S, Socket, fill, socket_to
 
@@ -65,6 +66,39 @@ async def test_records_come_in_frames_that_clients_can_take(http: Http) -> None:
         while sum(frames) < 12:
             frames.append(len((await socket.expect("messages"))["messages"]))
         assert max(frames) <= 2
+
+
+async def test_of_compressed_batches_only_what_is_soon_sent_is_made_into_records(
+    http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await http.broker.create_topic("t", 1)
+    batch = build_batch([b"x" * 500_000] * 8, compression=Compression.GZIP)
+    for _ in range(20):
+        await http.broker.publish("t", 0, batch)
+    rendered: list[int] = []
+    render = http.door.renderings.batch
+
+    async def noted(batch: Any, **form: Any) -> Any:
+        rendered.append(batch.header.base_offset)
+        return await render(batch, **form)
+
+    monkeypatch.setattr(http.door.renderings, "batch", noted)
+    async with socket_to(http.port) as socket:
+        socket.connection.transport.pause_reading()
+        await socket.send("subscribe", subscription="s", topic="t", from_="beginning", credit=100)
+        async with asyncio.timeout(DEADLINE_S):
+            while all(each.can_write for each in sockets_of(http)):
+                await asyncio.sleep(0.001)
+        assert len(rendered) < 10
+        socket.connection.transport.resume_reading()
+        await socket.expect("subscribed")
+        await socket.expect("assigned")
+        assert [record["offset"] for record in await socket.records(100)] == list(range(100))
+
+
+def sockets_of(http: Http) -> list[Any]:
+    serving = http.door._serving
+    return [] if serving is None else list(serving._state.connections)
 
 
 @pytest.mark.slow

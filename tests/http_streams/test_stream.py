@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -13,6 +14,7 @@ from sparrow.broker.config import BrokerConfig
 from sparrow.frontends.http import rendering
 from sparrow.frontends.http.routes import stream
 from sparrow.records.builder import build_batch
+from sparrow.records.compression import Compression
 from tests.http_door.conftest import Http, MakeHttp
 from tests.http_door.raw import Raw, request
 from tests.http_streams.conftest import DEADLINE_S, event_stream, fill, small_socket
@@ -309,3 +311,55 @@ async def _unsent_bytes(http: Http) -> int:
             served = http.door._serving._state.connections if http.door._serving is not None else ()
             sizes += [each.transport.get_write_buffer_size() for each in served]
     return sizes[-1]
+
+
+async def test_of_compressed_batches_only_what_is_soon_sent_is_made_into_events(
+    http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await http.broker.create_topic("t", 1)
+    batch = build_batch([b"x" * 500_000] * 8, compression=Compression.GZIP)
+    for _ in range(20):
+        await http.broker.publish("t", 0, batch)
+    rendered: list[int] = []
+    render = http.door.renderings.batch
+
+    async def noted(batch: Any, **form: Any) -> Any:
+        rendered.append(batch.header.base_offset)
+        return await render(batch, **form)
+
+    monkeypatch.setattr(http.door.renderings, "batch", noted)
+    async with event_stream(http.port, "/v1/topics/t/stream?from=beginning") as events:
+        async with asyncio.timeout(DEADLINE_S):
+            while not rendered:
+                await asyncio.sleep(0.001)
+        async with asyncio.timeout(DEADLINE_S):
+            while not any(map(_is_held_up, http.door._serving._state.connections)):  # type: ignore[union-attr]
+                await asyncio.sleep(0.001)
+        assert len(rendered) < 10
+        found = [await events.next() for _ in range(160)]
+    assert [event.json["offset"] for event in found] == list(range(160))
+    assert [event.id for event in found] == [f"0:{offset + 1}" for offset in range(160)]
+
+
+async def test_a_gap_that_opens_while_the_client_does_not_read_is_told_in_its_place(http: Http) -> None:
+    await http.broker.create_topic("t", 1)
+    batch = build_batch([b"x" * 500_000] * 8, compression=Compression.GZIP)
+    for _ in range(40):
+        await http.broker.publish("t", 0, batch)
+    async with event_stream(http.port, "/v1/topics/t/stream?from=beginning") as events:
+        async with asyncio.timeout(DEADLINE_S):
+            while not any(map(_is_held_up, http.door._serving._state.connections)):  # type: ignore[union-attr]
+                await asyncio.sleep(0.001)
+        await http.broker.delete_records("t", {0: 312})
+        expected = 0
+        while (event := await events.next()).kind == "message":
+            assert (event.json["offset"], event.id) == (expected, f"0:{expected + 1}")
+            expected += 1
+        assert 0 < expected < 312
+        assert (event.kind, event.json) == ("gap", {"partition": 0, "from": expected, "to": 312})
+        found = [await events.next() for _ in range(8)]
+    assert [event.id for event in found] == [f"0:{offset + 1}" for offset in range(312, 320)]
+
+
+def _is_held_up(connection: Any) -> bool:
+    return connection.cycle is not None and connection.flow.write_paused

@@ -18,6 +18,7 @@ from sparrow.broker.config import BrokerConfig
 from sparrow.broker.queues.settlement import Leased
 from sparrow.frontends import leased_records
 from sparrow.frontends.publishing import Columns, Part
+from sparrow.frontends.seeds import names
 from tests.seeds import mbus_client
 from tests.seeds.diy_client import PUBLISH, DiyClient, fields, frame
 from tests.seeds.doors import OpenDoors, Wire, publish, records, until
@@ -226,6 +227,24 @@ async def test_on_a_full_disk_publishers_learn_it_and_the_doors_stay_open(
         patched.setattr(broker, "publish", full)
         await none_is_kept(ports, "the disk is full")
     await each_door_works(ports, "t")
+
+
+async def test_a_bug_while_a_topic_is_made_is_told_to_publishers_and_the_doors_stay_open(
+    ports: Mapping[str, int], broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker, "create_topic", fail)
+        await none_is_kept(ports, "the broker's log says why")
+    await each_door_works(ports, "t")
+
+
+def test_long_names_are_not_remembered() -> None:
+    before = names._known.cache_info().currsize
+    assert len(names.topic_of(b"n" * 60_000)) < 249
+    assert names._known.cache_info().currsize == before
 
 
 async def test_a_stop_that_cannot_wait_for_the_disk_resets_the_publishers(

@@ -157,6 +157,8 @@ def test_what_is_written_for_a_diy_client_is_what_it_would_write(
     topic: bytes, key: bytes, value: bytes, time: int
 ) -> None:
     written = diy.message(diy.PUBLISH, topic, key, value, timestamp_ns=time)
+    if len(topic) + len(key) > 255:
+        key = b""
     assert written == diy_client.frame(2, diy_client.fields(topic, key, value), 2, time)
     assert diy_events([written]) == [(topic, key, value, time)]
 

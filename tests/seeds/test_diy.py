@@ -121,14 +121,19 @@ async def test_an_empty_key_is_no_key_and_a_key_that_does_not_fit_is_left_out(
     assert (await records(broker, "keys", 1))[0].key is None
     await publish(broker, "keys", b"y", key=b"k" * 256)
     assert [(await client.consume(b"keys")).key for _ in range(2)] == [b"", b""]
-    client.publish(b"keys", b"z", b"k" * 255)
-    assert (await client.consume(b"keys")).key == b"k" * 255
+    client.publish(b"keys", b"z", b"k" * 251)
+    assert (await client.consume(b"keys")).key == b"k" * 251
     await client.close()
 
 
-async def test_topic_and_key_together_may_be_longer_than_255_bytes(client: DiyClient) -> None:
+async def test_topic_and_key_may_be_published_that_the_original_could_not_read_together(
+    client: DiyClient, broker: Broker
+) -> None:
     client.publish(b"t" * 200, b"data", b"k" * 200)
-    assert (await client.consume(b"t" * 200)).data == b"data"
+    (found,) = await records(broker, "t" * 200, 1)
+    assert found.key == b"k" * 200
+    answer = await client.consume(b"t" * 200)
+    assert (answer.key, answer.data) == (b"", b"data")
     await client.close()
 
 
@@ -415,6 +420,26 @@ async def test_a_drain_says_goodbye(client: DiyClient, open_doors: OpenDoors) ->
     assert (await client.read()).data == b"Goodbye from server"
     assert await client.wire.read_to_end() == b""
     await client.close()
+
+
+async def test_a_drain_keeps_what_was_read_behind_a_question(
+    client: DiyClient, open_doors: OpenDoors, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, is_asked = Cursor._take, asyncio.Event()
+
+    async def take_later(cursor: Cursor, count: int) -> list[Record]:
+        is_asked.set()
+        await until(lambda: cursor._port.is_draining)
+        return await take(cursor, count)
+
+    monkeypatch.setattr(Cursor, "_take", take_later)
+    asked = frame(CONSUME, fields(b"t"), 2)
+    client.wire.send(asked + frame(PUBLISH, fields(b"u", b"", b"x"), 2) + asked)
+    await is_asked.wait()
+    await open_doors.close()
+    assert [record.value for record in await stored(broker, "u")] == [b"x"]
+    assert (await client.read()).type == CONSUME_EMPTY
+    assert (await client.read()).type == GOODBYE
 
 
 async def test_more_connections_than_allowed_are_refused(open_doors: OpenDoors) -> None:

@@ -238,6 +238,17 @@ async def test_subscribing_while_a_message_is_out_is_answered_at_once(port: int)
     assert await subscriber.take() == [b"2"]
 
 
+async def test_what_is_asked_for_between_two_messages_is_answered_before_the_next(port: int) -> None:
+    """The original's client reads no message while it waits for a status."""
+    subscriber = await Subscriber.connect(port, "t")
+    publisher = await Publisher.connect(port)
+    publisher.publish(b"t", *(b"%d" % number for number in range(20)))
+    for number in range(20):
+        assert await subscriber.delivered() == (b"t", b"%d" % number)
+        subscriber.wire.send(struct.pack(">H", ACK) + subscription([f"new-{number}"], CURRENT))
+        assert await subscriber.status() == (SUBSCRIBED, "")
+
+
 async def test_a_name_without_the_prefix_is_told_and_the_publisher_goes_on(port: int, broker: Broker) -> None:
     publisher = await Publisher.connect(port)
     publisher.wire.send(message(b"ab", b"not wanted", prefix=b"") + message(b"t", b"wanted"))

@@ -21,7 +21,7 @@ from sparrow.broker.config import BrokerConfig
 from sparrow.broker.queues.settlement import Leased, Settlement, Verb
 from sparrow.frontends.leased_records import LeasedRecords, read_leased
 from sparrow.frontends.seeds.msbq import MsbqPort
-from tests.seeds.doors import OpenDoors, Wire, publish, records, until
+from tests.seeds.doors import OpenDoors, Wire, publish, records, stored, until
 from tests.seeds.msbq_client import MsbqClient, frame, message, queue
 
 NAME = "msbq"
@@ -351,6 +351,67 @@ async def test_a_queue_with_subscribers_is_refused(port: int, broker: Broker) ->
     text, told = await client.error()
     assert told == stream
     assert "queue 'q' cannot be had" in text
+
+
+async def test_a_queue_that_is_the_cursor_of_another_seed_is_refused(port: int, broker: Broker) -> None:
+    await broker.create_topic("news", 1)
+    await broker.queues.create("news.mbus", ["news"])
+    client = await MsbqClient.connect(port)
+    client.consume("news.mbus", stream="s")
+    text, stream = await client.error()
+    assert ("hands out the messages of topic 'news'" in text, stream) == (True, "s")
+    assert not broker.queues.registry.get("news.mbus").consumers
+
+
+async def test_a_publisher_that_closes_its_side_learns_the_end_when_all_is_kept(
+    port: int, broker: Broker
+) -> None:
+    client = await MsbqClient.connect(port)
+    client.publish("new", b"1")
+    client.publish("newer", *[b"x"] * 300)
+    client.wire.writer.write_eof()
+    assert await client.wire.read_to_end() == b""
+    assert [broker.topics.get(name).partition(0).log.durable_offset for name in ("new", "newer")] == [1, 300]
+
+
+async def test_what_was_read_is_kept_when_the_connection_is_lost(
+    port: int, broker: Broker, open_doors: OpenDoors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, is_asked, is_lost = MsbqPort.make_topic, asyncio.Event(), asyncio.Event()
+
+    async def make_later(port: MsbqPort, name: str) -> None:
+        is_asked.set()
+        await is_lost.wait()
+        await make(port, name)
+
+    monkeypatch.setattr(MsbqPort, "make_topic", make_later)
+    client = await MsbqClient.connect(port)
+    sent = message("new", b"1"), queue("q"), message("newer", b"2")
+    client.wire.send(b"".join(map(frame, sent)))
+    await is_asked.wait()
+    door(open_doors).pumps()[0].abort()
+    await until(lambda: not door(open_doors).connections)
+    is_lost.set()
+    assert [record.value for record in await records(broker, "newer", 1)] == [b"2"]
+    assert not has_queue(broker, "q")
+
+
+async def test_a_drain_keeps_what_was_read_behind_an_assertion(
+    port: int, broker: Broker, open_doors: OpenDoors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, is_asked = MsbqPort.make_topic, asyncio.Event()
+
+    async def make_later(port: MsbqPort, name: str) -> None:
+        is_asked.set()
+        await until(lambda: port.is_draining)
+        await make(port, name)
+
+    monkeypatch.setattr(MsbqPort, "make_topic", make_later)
+    client = await MsbqClient.connect(port)
+    client.wire.send(frame(message("new", b"1")) + frame(queue("q")) + frame(message("newer", b"2")))
+    await is_asked.wait()
+    await open_doors.close()
+    assert [record.value for record in await stored(broker, "newer")] == [b"2"]
 
 
 async def test_a_connection_has_a_limit_of_streams(port: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,6 +121,16 @@ async def test_a_queue_that_was_there_stays_as_it_is(client: SyncbrokClient, bro
     assert broker.queues.describe("q").policy == before.policy
 
 
+async def test_a_queue_that_is_the_cursor_of_another_seed_is_left_alone(port: int, broker: Broker) -> None:
+    await broker.create_topic("news", 1)
+    before = await broker.queues.create("news.diy", ["news"])
+    for path, headers in (("/queue", {}), ("/subscrib", {"endpoint": URL})):
+        client = await SyncbrokClient.connect(port)
+        status, _, text = await client.ask(request(path, queue="news.diy", **headers))
+        assert (status, b"hands out the messages of topic 'news'" in text) == (409, True)
+    assert broker.queues.describe("news.diy").policy == before.policy
+
+
 async def test_an_endpoint_is_a_subscriber_and_once_more_is_nothing(
     client: SyncbrokClient, broker: Broker
 ) -> None:
@@ -243,6 +253,13 @@ async def test_garbage_disturbs_nobody(port: int) -> None:
         wire.send(bytes(spoiled))
         await (wire.abort() if seed.random() < 0.5 else wire.close())
         await steady.publish("calm", b"x")
+
+
+async def test_a_refusal_is_written_without_a_complaint(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    wire = await Wire.open(port)
+    wire.send(b"no request\r\n\r\n")
+    assert (await wire.read_to_end()).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_private_endpoints_can_be_forbidden(open_doors: OpenDoors) -> None:

@@ -329,6 +329,27 @@ async def test_records_that_nobody_can_read_reach_the_limit_and_others_go_on(
     assert letter["dead-letter-error"] == b"a batch becomes too large"
 
 
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"HTTP/1.1 200 OK\r\n" + b"".join(b"x-%d: y\r\n" % n for n in range(500)) + b"\r\n",
+        b"HTTP/1.1 200 " + b"x" * 20_000,
+        b"HTTP/1.1 2OO no\r\n\r\n",
+        b"HTTP/1.1 307 X\r\nlocation: http://\r\ncontent-length: 0\r\n\r\n",
+    ],
+)
+async def test_an_error_does_not_tell_the_url_which_may_hold_a_secret(hooks: Hooks, garbage: bytes) -> None:
+    async with EndpointServer(garbage) as server:
+        await hooks.queue(delivery_limit=1)
+        await hooks.hook(f"{server.url}?token=hunter2")
+        await hooks.publish(b"job")
+        await hooks.done()
+    (letter,) = await hooks.dead()
+    assert letter["dead-letter-error"]
+    assert b"hunter2" not in letter["dead-letter-error"]
+    assert "hunter2" not in hooks.state().last_error
+
+
 async def test_what_nobody_can_read_costs_its_neighbours_nothing_and_is_not_read_without_a_pause(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

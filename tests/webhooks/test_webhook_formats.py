@@ -6,6 +6,7 @@ import json
 from base64 import b64decode
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
@@ -162,8 +163,19 @@ def test_json_is_the_record_as_an_object_and_what_the_delivery_is() -> None:
 
 
 def test_syncbrok_gets_id_and_content_and_nothing_else() -> None:
-    payload = rendered(record(b"hello", None, ("message-id", b"abc")), "syncbrok")
-    assert payload == Payload("application/json", b'{"id":"abc","content":"aGVsbG8="}', [])
+    own_id = b"0193b6a2-6a3e-7c1f-9f0a-2d6f6f0b8a11"
+    payload = rendered(record(b"hello", None, ("message-id", own_id)), "syncbrok")
+    assert payload == Payload("application/json", b'{"id":"%b","content":"aGVsbG8="}' % own_id, [])
+
+
+def test_syncbrok_gets_a_uuid_for_what_has_another_id_the_same_each_time() -> None:
+    def given(*headers: tuple[str, bytes | None]) -> str:
+        return str(json.loads(rendered(record(b"hello", None, *headers), "syncbrok").body)["id"])
+
+    ids = [given(), given(("message-id", b"abc")), given(("message-id", b"abd"))]
+    assert [str(UUID(each)) for each in ids] == ids
+    assert len(set(ids)) == 3
+    assert given() == ids[0]
 
 
 # ── CloudEvents ───────────────────────────────────────────────────────────────────────────────────
@@ -258,6 +270,17 @@ def test_signatures_are_those_of_standard_webhooks(text: str, count: int) -> Non
         Webhook(make_secret(b"x" * 32)).verify(body, signed, json_parse=False)
     with pytest.raises(WebhookVerificationError):
         Webhook(secrets[0]).verify(body + b"!", signed, json_parse=False)
+
+
+@given(st.text("ab.%1", min_size=1, max_size=20), st.text("ab.%1", min_size=1, max_size=20))
+def test_what_is_signed_has_one_meaning_only(one: str, other: str) -> None:
+    # Whoever publishes chooses ids: "x.1700000000.{}" must not pass for a body, nor for a time, of another message.
+    signer = Signer([Secret(make_secret(b"s" * 32))])
+    ids = [dict(signer.headers(each, b"", NOW_MS))["webhook-id"] for each in (one, other)]
+    assert not any("." in each for each in ids)
+    assert (ids[0] == ids[1]) == (one == other)
+    if not {".", "%"} & set(one):
+        assert ids[0] == one
 
 
 def test_an_old_secret_signs_until_its_time_is_over() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ async def test_large_records_are_delivered_a_few_at_a_time(hooks: Hooks) -> None
         await hooks.until(lambda: hooks.door.memory.held_bytes == 0)
 
 
+@pytest.mark.slow
 async def test_compressed_records_are_unpacked_a_few_at_a_time(hooks: Hooks) -> None:
     size, count, go = 1 << 20, 30, asyncio.Event()
     hooks.door.memory.total_bytes = 3 * size

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sparrow.base.errors import PolicyViolation, StorageFailed, UnknownQueue
+from sparrow.base.errors import PolicyViolation, StorageFailed, UnknownQueue, UnknownWebhook
 from sparrow.broker.access.acls import AclBinding, PatternType, Permission
 from sparrow.broker.access.authz import SYSTEM, Operation, Principal, ResourceType
 from sparrow.broker.webhooks import registry
@@ -75,6 +75,28 @@ async def test_a_webhook_for_which_there_is_no_room_makes_no_subscriber(
     assert hooks.broker.queues.describe("jobs").policy["subscribers"] == []
 
 
+async def test_a_deletion_that_was_cut_short_is_completed_when_it_is_asked_for_again(
+    hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await hooks.queue()
+    webhooks, queues = hooks.broker.webhooks, hooks.broker.queues.registry
+    await webhooks.put("jobs", "hook", {"url": "http://example.org/"}, add_subscriber=True)
+
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise StorageFailed("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(queues, "set_subscriber", refuse)
+        with pytest.raises(StorageFailed):
+            await webhooks.delete("jobs", "hook", remove_subscriber=True)
+    with pytest.raises(UnknownWebhook):
+        await webhooks.delete("jobs", "hook")
+    await webhooks.delete("jobs", "hook", remove_subscriber=True)
+    assert hooks.broker.queues.describe("jobs").policy["subscribers"] == []
+    with pytest.raises(UnknownWebhook):
+        await webhooks.delete("jobs", "hook", remove_subscriber=True)
+
+
 async def test_a_queue_that_is_deleted_meanwhile_gets_no_webhook(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +144,7 @@ async def test_a_topic_that_the_owner_may_not_read_ends_the_deliveries(tmp_path:
         await hooks.stop()
 
 
+@pytest.mark.slow
 async def test_names_that_nobody_answers_for_hold_up_nothing_else(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,7 +70,7 @@ def outcome_of(url: str) -> str:
     [
         ("colour", "red"), ("format", "xml"), ("accept", "maybe"), ("concurrency", 0), ("concurrency", 1 << 70), ("concurrency", True),
         ("rate", -1), ("rate", float("nan")), ("rate", float("inf")), ("rate", "x"), ("rate", []), ("timeout_ms", 1), ("pause_after", 0),
-        ("backoff_ms", -1), ("backoff_jitter", 1.1), ("headers", "x"), ("headers", {"a b": "c"}), ("headers", {"x": "a\r\nb: c"}),
+        ("backoff_ms", -1), ("backoff_jitter", 1.1), ("headers", "x"), ("headers", [[["a"], "b"]]), ("headers", [[{}, "b"]]), ("headers", {"a b": "c"}), ("headers", {"x": "a\r\nb: c"}),
         ("headers", {"Host": "x"}), ("headers", {"Webhook-Id": "x"}), ("headers", {"Sparrow-Topic": "x"}), ("headers", {"x": "é"}),
         ("headers", {"x": 1}), ("headers", {1: "x"}), ("headers", {f"x{n}": "y" for n in range(99)}), ("headers", {"x": " y"}),
     ],

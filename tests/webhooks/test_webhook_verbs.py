@@ -177,6 +177,17 @@ async def test_secrets_are_made_given_or_left_out(hooks: Hooks) -> None:
     assert (await hooks.hook(URL, "made", secrets=[])).secrets == []
 
 
+async def test_nothing_but_an_empty_list_leaves_deliveries_unsigned(hooks: Hooks) -> None:
+    await hooks.queue()
+    made = await hooks.hook(URL, "made", secrets=None)
+    assert made.secret
+    assert (await hooks.hook(URL, "made", secrets=None)).secrets == [0]
+    for wrong in ("", 0, False, {}):
+        with pytest.raises(InvalidConfig, match="secret"):
+            await hooks.hook(URL, "made", secrets=wrong)
+    assert hooks.broker.webhooks.describe("jobs", "made").secrets == [0]
+
+
 async def test_what_cannot_be_put_changes_nothing(hooks: Hooks) -> None:
     await hooks.queue()
     await hooks.queue("all", subscribers=["a"])

@@ -52,6 +52,8 @@ async def read_leased(leased: Leased) -> LeasedRecords:
 
 def decode_leased(leased: Leased) -> LeasedRecords:
     """As `read_leased`, on the thread that calls."""
+    if not leased.ranges:
+        return LeasedRecords([], [])
     view = memoryview(leased.data)
     least, most = leased.ranges[0][0], leased.ranges[-1][1]
     records = [

@@ -80,6 +80,15 @@ def _read_tokens(given: object) -> dict[str, str]:
     return tokens
 
 
+def _is_text(name: str) -> bool:
+    """Whether it is not what an environment has for bytes that are no UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _read_users(given: object) -> dict[str, str]:
     from sparrow.broker.access.credentials import MAX_NAME_BYTES
 
@@ -88,6 +97,9 @@ def _read_users(given: object) -> dict[str, str]:
         Fault((name,), ": a user and the password are not empty")
         for name in users
         if not name or not users[name]
+    ]
+    faults += [
+        Fault((name,), ": the name of a user is text in UTF-8") for name in users if not _is_text(name)
     ]
     faults += [
         Fault((name,), f": the name of a user has {MAX_NAME_BYTES} bytes at most")

@@ -245,7 +245,7 @@ _RESERVED_PREFIXES: Final = ("webhook-", "sparrow-", "ce-", "proxy-")
 
 def _headers(name: str, value: object) -> Headers:
     if isinstance(value, list | tuple) and all(
-        isinstance(each, list | tuple) and len(each) == 2 for each in value
+        isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], str) for each in value
     ):
         value = dict(value)
     if not isinstance(value, Mapping) or len(value) > _MAX_HEADERS:

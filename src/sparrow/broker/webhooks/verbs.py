@@ -89,6 +89,8 @@ class WebhookVerbs:
         """
         found = self._changeable(queue, principal)
         _check_name(name)
+        if settings.get("secrets", ()) is None:  # as if nothing was said: unsigned is what an empty list says
+            settings = {each: value for each, value in settings.items() if each != "secrets"}
         self._check_address(self.registry.find(queue, name), settings.get("url"), is_trusted)
         made: list[str] = []
         _changed(None, found, name, settings=self._complete(found, name, settings), principal=principal)
@@ -137,8 +139,10 @@ class WebhookVerbs:
             UnknownQueue, UnknownWebhook, NotAuthorized
         """
         self._require(principal, Operation.ALTER_CONFIGS, _GROUP, queue)
-        self._queues.get(queue)
-        await self.registry.delete(queue, name)
+        subscribers = self._queues.get(queue).definition.policy.subscribers
+        is_begun = remove_subscriber and name in subscribers and self.registry.find(queue, name) is None
+        if not is_begun:  # else it is there no more because this was asked for before, and cut short
+            await self.registry.delete(queue, name)
         if remove_subscriber:
             await self._queues.set_subscriber(queue, name, is_one=False)
 
@@ -261,7 +265,7 @@ def _changed(
 ) -> Endpoint:
     """The endpoint with other settings; the same where they make no difference, whoever asks."""
     others = {each: value for each, value in settings.items() if each != "secrets"}
-    secrets = check_secrets(settings.get("secrets") or [])
+    secrets = check_secrets(settings.get("secrets", ()))
     if before is None:
         checked = new_settings(others)
         return Endpoint(queue.name, name, queue.definition.id, checked, secrets, principal)

@@ -217,7 +217,22 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             _without_defaults(operation)
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
+    _widen_integers(document)
     return document
+
+
+def _widen_integers(part: Any) -> None:
+    """Say of every integer that it has 64 bits: programs that make clients of a document take 32 for granted, and offsets and times have more."""
+    if isinstance(part, dict):
+        if "integer" in (part.get("type"), *_listed(part.get("type"))):
+            part.setdefault("format", "int64")
+        part = list(part.values())
+    for each in _listed(part):
+        _widen_integers(each)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _without_defaults(operation: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
 """The header `Idempotency-Key`: a publish that is repeated with the same key stores nothing a second time (`frontends/once.py`).
 
 The key is any text of visible characters, as it is or in quotes (the IETF draft of the header writes it as a quoted string). It belongs to who sends it.
-Two requests are the same if method, path, query and body are, and those headers that become part of a message.
+Two requests are the same if method, path, query and body are, and those headers that become part of a message. But for the headers of tracing: clients
+that trace themselves send others with each attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ REPLAYED: Final = ("Idempotent-Replay", "true")
 """The header of an answer that is told again."""
 MAX_LENGTH: Final = 255
 _FINGERPRINT_BYTES: Final = 16
-_MEANT: Final = (b"content-type", b"traceparent", b"tracestate")
+_MEANT: Final = (b"content-type",)
 _MEANT_PREFIX: Final = b"sparrow-"
 
 

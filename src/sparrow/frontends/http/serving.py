@@ -53,7 +53,6 @@ LINGER_S: Final = 2.0
 END_POLL_S: Final = 0.005
 MAX_REFUSED: Final = 100
 """Refused connections that may still read why; more are closed without a word."""
-_OF_BODIES: Final = frozenset({b"content-length", b"transfer-encoding"})
 LAST_WORDS_S: Final = 0.5
 """The same behind TLS, which ends in both directions at once."""
 
@@ -335,7 +334,7 @@ class Guarded(HttpToolsProtocol):
             self.parser.get_method() == b"GET"
             and self.parser.get_http_version() == "1.1"
             and super()._should_upgrade()
-            and not any(name in _OF_BODIES for name, _ in self.headers)
+            and not any(map(_tells_of_body, self.headers))
         )
 
     def _upgrade(self, rest: bytes) -> None:
@@ -459,6 +458,12 @@ class Guarded(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.write(self._last_words)
             self.transport.close()
+
+
+def _tells_of_body(header: tuple[bytes, bytes]) -> bool:
+    """Java's WebSocket says `Content-Length: 0`."""
+    name, value = header
+    return name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0")
 
 
 def _without_offer(headers: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:

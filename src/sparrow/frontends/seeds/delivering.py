@@ -218,7 +218,7 @@ class Deliverer:
                 self._read += await asyncio.to_thread(read) if is_long else read()
 
     async def _deliver_one(self, held: _Held) -> None:
-        await self._pump.until_writable()
+        await self._until_its_turn()
         name = self._names.get(held.record.topic)
         if name is None or not self._pump.is_open:
             return
@@ -232,6 +232,12 @@ class Deliverer:
         self._pump.write(delivery(name, held.record.value or b""))
         if not await self._is_acknowledged(held):
             await self._come_again(held)
+
+    async def _until_its_turn(self) -> None:
+        """What the client asked for is answered first: it takes for the answer whatever comes next."""
+        while self._pump.is_open and (self._pump.has_work or not self._pump.can_write):
+            await self._pump.until_done()
+            await self._pump.until_writable()
 
     async def _is_acknowledged(self, held: _Held) -> bool:
         assert self._answer is not None

@@ -19,7 +19,7 @@ from sparrow.frontends.publishing import Columns
 from sparrow.frontends.seeds.intake import Intake
 from sparrow.frontends.seeds.names import topic_of
 from sparrow.frontends.seeds.pump import Hold, Port, Pump
-from sparrow.frontends.seeds.queues import lease_published, open_queue
+from sparrow.frontends.seeds.queues import CURSORS, lease_published, open_queue
 from sparrow.protocol.seeds import diy
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sparrow.frontends.seeds.frontend import Context
     from sparrow.records.record import Record
 
-QUEUE_SUFFIX: Final = ".diy"
+QUEUE_SUFFIX: Final = CURSORS[0]
 CONSUMER_ID: Final = "diy_message_broker"
 MAX_CLOCK_DIFFERENCE_MS: Final = 86_400_000
 """A client's timestamp that is further from our clock says nothing of the message; ours is taken."""
@@ -191,8 +191,9 @@ class DiyPump(Pump):
         self.close()
 
     def drained(self) -> None:
-        if self._serving is not None:  # what was acknowledged for it is sent first
-            self._to_do.appendleft(diy.Goodbye(b""))
+        if self._serving is not None:  # what was acknowledged for it is sent first, and what it sent is kept
+            publishes = [event for event in self._to_do if isinstance(event, diy.Publish)]
+            self._to_do = deque([*publishes, diy.Goodbye(b"")])
         elif self.is_open:
             self._say_goodbye()
 

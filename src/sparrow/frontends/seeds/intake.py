@@ -119,8 +119,8 @@ class Intake:
                 call = self._waiting.popleft()
                 try:
                     await ensure_topic(self._port.context.broker, call.topic)
-                except SparrowError as error:
-                    self._lost(call, range(len(call.columns.values)), call.charge, error)
+                except Exception as error:  # noqa: BLE001 - a bug, too, must be told to who published
+                    self._lost(call, range(len(call.columns.values)), call.charge, self._known(error))
                     continue
                 self._begin(call)
         finally:
@@ -130,13 +130,8 @@ class Intake:
     def _begin(self, call: _Call) -> None:
         try:
             parts = self._port.context.publisher.begin(call.topic, call.columns, principal=ANONYMOUS)
-        except SparrowError as error:
-            self._lost(call, range(len(call.columns.values)), call.charge, error)
-            return
-        except Exception:
-            self._port.context.logger.exception("%s: publishing failed", self._port.name)
-            failure = InternalError("publishing failed; the broker's log says why")
-            self._lost(call, range(len(call.columns.values)), call.charge, failure)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._lost(call, range(len(call.columns.values)), call.charge, self._known(error))
             return
         self._pending += len(parts)
         for part in parts:
@@ -156,14 +151,15 @@ class Intake:
                 call.tell(part.places, None)
             self._look()
             return
-        if error is not None and not isinstance(error, SparrowError):
+        self._lost(call, part.places, charge, self._known(error))
+
+    def _known(self, error: BaseException | None) -> SparrowError:
+        """What the sender is told of it."""
+        if isinstance(error, SparrowError):
+            return error
+        if error is not None:
             self._port.context.logger.error("%s: publishing failed", self._port.name, exc_info=error)
-        known = (
-            error
-            if isinstance(error, SparrowError)
-            else InternalError("publishing failed; the broker's log says why")
-        )
-        self._lost(call, part.places, charge, known)
+        return InternalError("publishing failed; the broker's log says why")
 
     def _lost(self, call: _Call, places: Sequence[int], charge: int, error: SparrowError) -> None:
         self._charge(-charge)

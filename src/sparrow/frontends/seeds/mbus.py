@@ -15,13 +15,13 @@ from sparrow.broker.queues.settlement import Verb
 from sparrow.frontends.seeds.mbus_producers import ProducerPort
 from sparrow.frontends.seeds.names import topic_of
 from sparrow.frontends.seeds.pump import Port, Pump, too_long
-from sparrow.frontends.seeds.queues import lease_published, open_queue, settlements_of, take_back
+from sparrow.frontends.seeds.queues import CURSORS, lease_published, open_queue, settlements_of, take_back
 from sparrow.protocol.seeds import mbus
 
 if TYPE_CHECKING:
     from sparrow.frontends.seeds.frontend import Context
 
-QUEUE_SUFFIX: Final = ".mbus"
+QUEUE_SUFFIX: Final = CURSORS[1]
 CONSUMERS: Final = "mbus-"
 """With this the ids of consumers begin."""
 MAX_AT_ONCE: Final = 1000

@@ -25,6 +25,7 @@ from sparrow.frontends.seeds.msbq_outlet import Outlet
 from sparrow.frontends.seeds.msbq_routes import PORT_UNTAKEN_BYTES, TYPE_HEADER, Route
 from sparrow.frontends.seeds.names import topic_of
 from sparrow.frontends.seeds.pump import Hold, Port, Pump
+from sparrow.frontends.seeds.queues import check_is_no_cursor
 from sparrow.frontends.seeds.topics import ensure_topic
 from sparrow.protocol.seeds.msbq import (
     P2P,
@@ -122,6 +123,7 @@ class MsbqPort(Port):
                 self.start(self._retire(route))
 
     async def _open(self, queue: str, asserted: QueueAssertion) -> Route:
+        check_is_no_cursor(self.context.broker, queue)
         await self._make_topic(queue)
         is_ours = queue in self._made and self.context.broker.queues.registry.find(queue) is None
         await (await self._consumer(queue)).close(give_back=True)
@@ -221,7 +223,7 @@ class Session(Pump):
         self._receiver = Receiver(port.context.settings.max_message_bytes)
         self._intake = Intake(self, self._not_kept)
         self._todo: deque[list[EndpointMessage] | QueueAssertion | Refusal] = deque()
-        self._is_busy = False
+        self._busy: asyncio.Task[None] | None = None
         self._read_s = 0.0
         """When bytes came last."""
         self._registered: set[tuple[Route, str]] = set()
@@ -262,12 +264,14 @@ class Session(Pump):
         self._read_s = now_s
 
     def _work(self) -> None:
-        """Do what was said, in order, until something takes time."""
+        """Do what was said, in order, until something takes time. Messages are kept even if the connection is gone by now."""
         todo = self._todo
-        while todo and self.is_open and not self._is_busy:
+        while todo and self._busy is None:
             event = todo.popleft()
             if isinstance(event, list):
                 self._publish(event)
+            elif not self.is_open:
+                continue
             elif isinstance(event, QueueAssertion):
                 self._take_time(partial(self._assert, event))
             else:
@@ -304,6 +308,8 @@ class Session(Pump):
                 self._publish_to(route, topic, messages)
 
     def _publish_to(self, route: str, topic: str, messages: Sequence[EndpointMessage]) -> None:
+        if not self._registered:  # else what the socket has for it would be lost, too
+            self.stake()
         values = [message.body for message in messages]
         known = self._headers
         headers = [known.get(message.type) or self._headers_of(message.type) for message in messages]
@@ -334,18 +340,32 @@ class Session(Pump):
 
     def _take_time(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do this before anything that was said later."""
-        self._is_busy = True
         self.hold(Hold.WORK)
-        self.port.start(self._until_done(work))
+        self._busy = self.port.start(self._until_done(work))
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         finally:
-            self._is_busy = False
+            self._busy = None
             self._work()
-            if not self._is_busy:
+            if self._busy is None:
                 self.unhold(Hold.WORK)
+
+    @property
+    def has_work(self) -> bool:
+        return self._busy is not None or not self._intake.is_settled
+
+    async def until_done(self) -> None:
+        while self._busy is not None:
+            await asyncio.wait([self._busy])
+        await self._intake.settled()
+
+    def drained(self) -> None:
+        if self.has_work:
+            self.port.start(self._leave())
+        else:
+            self.close()
 
     async def _assert(self, asserted: QueueAssertion) -> None:
         try:
@@ -379,6 +399,7 @@ class Session(Pump):
                 f"this connection has {MAX_REGISTRATIONS} streams registered for queues, which is the most; open another one"
             )
         self._registered.add((route, stream))
+        self.unstake()
         route.add(self, stream)
 
     def forget(self, route: Route, stream: str) -> None:
@@ -386,7 +407,6 @@ class Session(Pump):
         self._registered.discard((route, stream))
 
     def ended(self) -> None:
-        self._todo.clear()
         self.outlet.lost()
         registered, self._registered = self._registered, set()
         for route, stream in registered:

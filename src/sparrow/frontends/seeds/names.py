@@ -21,13 +21,16 @@ MAX_PLAIN: Final = 235
 """A name of more characters is made shorter, too: the names of queues and dead-letter topics are made of it by adding to it."""
 
 
-@lru_cache(maxsize=4096)
 def topic_of(name: bytes) -> str:
     """The topic that a client's name means.
 
     Raises:
         InvalidTopicName: the client gave no name.
     """
+    return _known(name) if len(name) <= MAX_PLAIN else _topic_of(name)
+
+
+def _topic_of(name: bytes) -> str:
     if not name:
         raise InvalidTopicName("a topic needs a name; the client gave none")
     text = name.decode(errors="replace")
@@ -38,3 +41,7 @@ def topic_of(name: bytes) -> str:
         pass  # one is made of it
     kept = _OTHER.sub("-", text)[:_MAX_KEPT].strip(".-") or "topic"
     return f"{kept}.{hashlib.sha256(name).hexdigest()[:_DIGITS]}"
+
+
+_known = lru_cache(maxsize=4096)(_topic_of)
+"""Not of long names: they are up to 64 KiB, and whoever gives many could fill the memory."""

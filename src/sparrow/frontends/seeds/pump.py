@@ -151,7 +151,7 @@ class Pump(asyncio.Protocol):
             self.began_s = 0.0
             self._leaving = self.port.start(self._leave())
         if self._leaving is None:
-            self._unstake()
+            self.unstake()
         return self._leaving is not None  # the transport may ask again, after it was paused
 
     async def _leave(self) -> None:
@@ -198,7 +198,7 @@ class Pump(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send, unless the connection has ended."""
-        if self.transport is not None and not self.transport.is_closing():
+        if data and self.transport is not None and not self.transport.is_closing():
             self.transport.write(data)
 
     async def until_writable(self) -> None:
@@ -247,7 +247,7 @@ class Pump(asyncio.Protocol):
         """Take nothing more; close the socket when all is sent."""
         self._is_ending = True
         self._reserve(0)
-        self._unstake()
+        self.unstake()
         if self.transport is not None:
             self.transport.close()
 
@@ -269,7 +269,8 @@ class Pump(asyncio.Protocol):
             self._is_staked = True
             self._set_linger(NO_LINGER)
 
-    def _unstake(self) -> None:
+    def unstake(self) -> None:
+        """Not any more."""
         if self._is_staked:
             self._is_staked = False
             self._set_linger(LINGER)

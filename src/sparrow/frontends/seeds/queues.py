@@ -28,6 +28,9 @@ _LOG = logging.getLogger("sparrow.seeds")
 HANDED_OUT_ONCE: Mapping[str, object] = {"delivery_limit": 0, "dead_letter_topic": None}
 """The policy of a queue whose messages are done when they are handed out: nothing can fail that would be counted."""
 
+CURSORS: Final = (".diy", ".mbus")
+"""With one of these the name of a queue ends that is the cursor of a topic for all clients of a seed."""
+
 SCAN_WAIT_S: Final = 1.0
 """How long a question waits until all that was published is looked at."""
 
@@ -67,6 +70,20 @@ def check_is_of(broker: Broker, name: str, topic: str) -> None:
         raise QueueExists(
             f"the messages of topic {topic!r} are handed out by the queue {name!r}, but that one is of {', '.join(topics) or 'no topic'};"
             " delete it, or use another name"
+        )
+
+
+def check_is_no_cursor(broker: Broker, name: str) -> None:
+    """Whoever names a queue by its own name must not get one that is the cursor of a topic for clients of another seed.
+
+    Raises:
+        QueueExists: it is.
+    """
+    queue = broker.queues.registry.find(name)
+    topic, dot, suffix = name.rpartition(".")
+    if queue is not None and dot + suffix in CURSORS and queue.definition.topics == (topic,):
+        raise QueueExists(
+            f"queue {name!r} hands out the messages of topic {topic!r} to others; use another name, or delete it"
         )
 
 

@@ -32,6 +32,7 @@ from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.frontends.publishing import Message
 from sparrow.frontends.seeds.names import topic_of
 from sparrow.frontends.seeds.pump import Hold, Port, Pump
+from sparrow.frontends.seeds.queues import check_is_no_cursor
 from sparrow.frontends.seeds.syncbrok_queues import ENDPOINT, POLICY, subscriber_of
 from sparrow.frontends.seeds.topics import ensure_topic
 from sparrow.protocol.seeds.syncbrok import (
@@ -85,6 +86,7 @@ class SyncbrokPort(Port):
             InvalidTopicName, NotAuthorized, DiskFull, StorageFailed, …
         """
         queue = topic_of(name)
+        check_is_no_cursor(self.context.broker, queue)
         queues = self.context.broker.queues
         if queues.registry.find(queue) is None:
             with suppress(

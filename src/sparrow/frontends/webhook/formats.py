@@ -4,7 +4,7 @@ raw                  the value as it is; all about it in headers (`sparrow-…`)
 json                 an object: the record as `record_json.py` has it, and what the delivery is
 cloudevents          CloudEvents 1.0, structured (`cloud_events.py`)
 cloudevents-binary   CloudEvents 1.0, binary
-syncbrok             {"id": …, "content": base64 of the value}, as Syncbrok sends it
+syncbrok             {"id": a UUID, "content": base64 of the value}, as Syncbrok sends it
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
+from uuid import NAMESPACE_URL, uuid5
 
 from sparrow.broker.webhooks import endpoint as settings
 from sparrow.frontends.record_json import encode, json_headers, members_of_record
@@ -29,6 +30,7 @@ MAX_HEADER_BYTES: Final = 6 << 10
 """What the headers of a record may take of a request; servers take 8 KiB in all, or little more."""
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]{1,128}")
 """Names that HTTP carries, in whose letters nothing is lost: it knows no case."""
+_UUID: Final = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _MEDIA_TYPE: Final = re.compile(
     rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}/[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}([ ;][ -~]{0,160})?"
 )
@@ -158,7 +160,12 @@ def _json(delivery: Delivery) -> Payload:
 
 def _syncbrok(delivery: Delivery) -> Payload:
     content = b64encode(delivery.record.value or b"").decode()
-    return Payload("application/json", encode({"id": delivery.message_id, "content": content}), [])
+    return Payload("application/json", encode({"id": _as_uuid(delivery.message_id), "content": content}), [])
+
+
+def _as_uuid(message_id: str) -> str:
+    """The id itself if it is a UUID; else one that is made of it, always the same: Syncbrok's endpoints know no other ids."""
+    return message_id if _UUID.fullmatch(message_id) else str(uuid5(NAMESPACE_URL, message_id))
 
 
 def _cloud_event(delivery: Delivery) -> Payload:

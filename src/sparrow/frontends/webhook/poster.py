@@ -268,7 +268,9 @@ async def _beginning(response: aiohttp.ClientResponse, attempt: _Attempt) -> byt
 
 def _words(error: BaseException) -> str:
     """What a library's error says, in one line and not too long."""
-    text = " ".join((str(error) or type(error).__name__).split())
+    # Some tell the whole URL, in which there may be a secret.
+    said = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    text = " ".join((said or type(error).__name__).split())
     return text if len(text) <= 300 else f"{text[:300]}…"
 
 

@@ -1,6 +1,7 @@
 """Signatures as the Standard Webhooks specification has them: over id, time and body, with each secret that is valid now.
 
-webhook-id           the same each time a record is tried, so that a receiver knows what it has already
+webhook-id           the same each time a record is tried, so that a receiver knows what it has already; percent and full stop are encoded (%25, %2E),
+                     as stops part what is signed, and whoever publishes may choose ids
 webhook-timestamp    seconds since the epoch, of this attempt
 webhook-signature    "v1,<base64 of HMAC-SHA256>", for several secrets with spaces between
 """
@@ -40,6 +41,7 @@ class Signer:
 
     def headers(self, message_id: str, body: bytes, now_ms: int) -> list[tuple[str, str]]:
         """Id, time and (where there are secrets) signatures of an attempt."""
+        message_id = message_id.replace("%", "%25").replace(".", "%2E")
         seconds = str(now_ms // 1000)
         headers = [("webhook-id", message_id), ("webhook-timestamp", seconds)]
         keys = [key for key, until_ms in self._keys if not until_ms or until_ms > now_ms]

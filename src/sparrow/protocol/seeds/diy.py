@@ -209,8 +209,9 @@ def _maybe_event(kind: int, data: bytes, start: int, end: int, timestamp_ns: int
 
 
 def message(kind: int, topic: bytes, key: bytes, data: bytes, *, timestamp_ns: int) -> bytes:
-    """A publish or consume frame. A key that is too long for its length is left out: a part of it would be another key."""
-    if len(key) > MAX_NAME_BYTES:
+    """A publish or consume frame. A key is left out that has more than 255 bytes together with the topic: the original adds both lengths in one
+    byte, so its client would wait for data that never comes; and a part of the key would be another key."""
+    if len(topic) + len(key) > MAX_NAME_BYTES:
         key = b""
     head = _HEAD.pack(_COUNTED + len(topic) + len(key) + len(data), kind, timestamp_ns)
     return b"".join((head, bytes((len(topic),)), topic, bytes((len(key),)), key, data))

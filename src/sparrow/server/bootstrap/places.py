@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ class Places:
 
         self._sources = resolved.sources
         self._file: dict[str, Located] = {}
-        if file is not None:
+        if file is not None and os.path.isfile(file):  # what is read once only (a pipe) was read
             with suppress(InvalidConfig):  # it changed meanwhile; the places that are known will do
                 self._file = read_config_file(file, [each.key for each in options_of(ServerConfig)])
         self._name = file or "the configuration"

@@ -105,7 +105,7 @@ class _Queues:
 
     async def list_queues(self, request: Request, pattern: Pattern = "*") -> Response:
         """The queues whose names match and that you may describe, with their statistics."""
-        found = self._queues.listing(pattern, principal=caller(request))
+        found = await self._queues.listing_in_turns(pattern, principal=caller(request))
         return json_answer({"queues": [shown(each) for each in found]})
 
     async def create(self, request: Request, body: NewQueue) -> Response:

@@ -11,11 +11,12 @@ from pydantic import ConfigDict, Field
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.queues.deadletters import DEAD_LETTER_PREFIX
 from sparrow.broker.queues.redrive import RedriveFilter
-from sparrow.frontends.http.answers import json_answer
+from sparrow.frontends.http.answers import HeldAnswer, json_answer
 from sparrow.frontends.http.fields import Body, MaybeName, Offset, Partition, QueuePath, Shown, Text, TimeMs
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.jsonroute import JsonRoute
 from sparrow.frontends.http.openapi import problems
+from sparrow.frontends.http.outgoing import Held
 from sparrow.frontends.record_json import json_headers, members_of_record
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Browsing(Where):
 
 
 class Redrive(Body):
-    where: Where = Where()
+    where: Where = Field(default_factory=Where)
     max: Annotated[
         int, Field(ge=0, lt=1 << 62, description="At most so many; 0: all that are there now.")
     ] = 0
@@ -117,19 +118,27 @@ class Progress(Shown):
 class _DeadLetters:
     def __init__(self, door: "HttpFrontend") -> None:
         self._queues = door.broker.queues
+        self._outgoing = door.outgoing
 
     async def browse(self, request: Request, queue: QueuePath, by: Annotated[Browsing, Query()]) -> Response:
         """The dead letters of a queue that are not finished. Nothing changes."""
+        self._outgoing.check()
         found = await self._queues.dead_letters(
-            queue, by.limit, where=by.filter(), skip=by.skip, max_bytes=_MAX_BYTES, principal=caller(request)
+            queue,
+            by.limit,
+            where=by.filter(),
+            skip=by.skip,
+            max_bytes=max(1, self._outgoing.share(_MAX_BYTES)),
+            principal=caller(request),
         )
         as_base64 = by.encoding == "base64"
-        return json_answer(
+        shown = json_answer(
             {
                 "messages": [_shown(each, as_base64=as_base64) for each in found.letters],
                 "next_skip": _or_null(found.next_skip),
             }
         )
+        return HeldAnswer(shown, Held(self._outgoing))
 
     async def redrive(self, request: Request, queue: QueuePath, body: Redrive | None = None) -> Response:
         """Begin to send dead letters back to where they came from, each exactly once. The work goes on in the broker."""

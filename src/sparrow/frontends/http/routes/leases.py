@@ -123,27 +123,28 @@ class _Routes:
     async def _answer(
         self, request: Request, asked: LeaseRequest, wait_ms: int, held: Held, form: tuple[bool, bool]
     ) -> Response:
-        """What could be leased. `form`: raw, and base64 throughout."""
+        """What could be leased; a client that is gone has leased nothing. `form`: raw, and base64 throughout."""
         is_raw, as_base64 = form
         consumer, leased = await self._leased(request, asked, wait_ms, caller(request))
         held.add(sum(len(each.data) for each in leased))
         found = await self._unpacked(consumer, leased)
         held.add(found.content_bytes)
         if is_raw:
-            return self._raw(consumer, found.deliveries)
-        return json_answer(await self._shown(consumer, found, as_base64=as_base64))
+            shown = self._raw(consumer, found.deliveries)
+        else:
+            shown = json_answer(await self._shown(consumer, found, as_base64=as_base64))
+        if leased and request.scope["state"][EXCHANGE].disconnected:
+            await self._consumers.give_back(consumer, leased)
+        return shown
 
     async def _leased(
         self, request: Request, asked: LeaseRequest, wait_ms: int, principal: Principal
     ) -> tuple[QueueConsumer, list[Leased]]:
-        """What could be leased; nothing for a client that is gone."""
+        """What could be leased."""
         consumer, leased = await self._consumers.lease(asked, wait_ms=0, principal=principal)
         if not leased and wait_ms and not self._door.is_draining:
             async with ending(request, self._door) as end:
                 consumer, leased = await self._waited(asked, wait_ms, principal, end) or (consumer, [])
-        if leased and request.scope["state"][EXCHANGE].disconnected:
-            await self._consumers.give_back(consumer, leased)
-            return consumer, []
         return consumer, leased
 
     async def _waited(

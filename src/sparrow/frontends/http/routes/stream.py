@@ -10,7 +10,8 @@ events is rendered once for all streams (`rendering`).
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fastapi import APIRouter
 from starlette.responses import Response
@@ -42,10 +43,12 @@ from sparrow.frontends.http.places import PLACE_TEXT, parse_place
 from sparrow.frontends.http.positions import format_others, format_positions, is_positions, parse_positions
 from sparrow.frontends.http.problems import BUG, body_of
 from sparrow.frontends.http.queries import Query
-from sparrow.frontends.http.rendering import Form
+from sparrow.frontends.http.rendering import Form, batches
 from sparrow.frontends.http.serving import EXCHANGE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
@@ -53,12 +56,15 @@ if TYPE_CHECKING:
     from sparrow.broker.reader import Delivery, Key
     from sparrow.broker.subscription import Subscription
     from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.rendering import Batch
 
 HEARTBEAT_S: Final = 15.0
 RETRY_MS: Final = 2000
 """How soon a browser connects again."""
 CHUNK_BYTES: Final = 64 << 10
 """Of batches, read for a stream at once."""
+MAX_SENT_BYTES: Final = 256 << 10
+"""Of events, sent at once, but for those of one batch."""
 MEDIA_TYPE: Final = "text/event-stream"
 TEXT: Final = "text"
 ENCODINGS: Final = (TEXT, "base64")
@@ -158,6 +164,14 @@ def _selector(topic: str, partition: int, start: str, last_event_id: str) -> Sel
     return Selector(topic, start=parse_place(start), partitions=partitions)
 
 
+class _Due(NamedTuple):
+    """A batch that was read; `next_offset`: where its partition goes on behind it."""
+
+    delivery: Delivery
+    batch: Batch
+    next_offset: int
+
+
 class Feed:
     """What one client gets of a topic; the broker's `SubscriptionListener`. Loop thread only."""
 
@@ -169,6 +183,10 @@ class Feed:
         self._positions: dict[int, int] = {}
         self._lost: dict[int, int] = {}
         self._notices: list[bytes] = []
+        self._due: deque[_Due] = deque()
+        """What was read and is not sent yet."""
+        self._moved: dict[int, int] = {}
+        """Positions that hold when that is sent."""
         self._has_begun = False
         self._failure: SparrowError | None = None
         self.is_over = False
@@ -209,7 +227,7 @@ class Feed:
                 self._notices.append(
                     b'event: gap\ndata: {"partition":%d,"from":%d,"to":%d}\n\n' % (partition, lost_at, offset)
                 )
-            self._positions[partition] = offset
+            (self._moved if self._due else self._positions)[partition] = offset
         if not self._has_begun:
             self._has_begun = True
             self._notices.append(
@@ -218,7 +236,7 @@ class Feed:
 
     def revoked(self, epoch: int, partitions: list[Key], reason: str) -> None:  # noqa: ARG002
         if reason == OffsetOutOfRange.code:  # it goes on elsewhere: `assigned` follows at once
-            self._lost.update((index, self._positions.get(index, 0)) for _, index in partitions)
+            self._lost.update((index, self._read_to(index)) for _, index in partitions)
         elif reason == UnknownTopic.code:
             self.end(UnknownTopic(f"Topic {self._topic!r} was deleted."))
         else:
@@ -234,15 +252,45 @@ class Feed:
         """What is to be sent next, a comment if nothing came for a while; nothing at the end."""
         subscription = self._subscription
         while not self.is_over and subscription is not None:
-            if not self._notices and not await self._wait(subscription):
-                return _HEARTBEAT
-            found = await subscription.read(CHUNK_BYTES, max_wait_ms=0)
-            parts, self._notices = self._notices, []
-            for delivery in found:
-                await self._render(delivery, parts)
+            parts: list[bytes] = []
+            if not self._due:
+                if not self._notices and not await self._wait(subscription):
+                    return _HEARTBEAT
+                self._take(await subscription.read(CHUNK_BYTES, max_wait_ms=0))
+                parts, self._notices = self._notices, []
+            await self._render_due(parts)
             if parts:
                 return b"".join(parts)
         return self._last_words()
+
+    async def _render_due(self, parts: list[bytes]) -> None:
+        """Add events, as many as are sent at once."""
+        size_bytes = 0
+        tail, tail_of = b"", None
+        while self._due and size_bytes < MAX_SENT_BYTES:
+            due = self._due[0]
+            if due.delivery is not tail_of:
+                tail, tail_of = self._tail(due.delivery), due.delivery
+            size_bytes += await self._render(due, tail, parts)
+            self._due.popleft()
+        if not self._due:
+            self._positions |= self._moved
+            self._moved.clear()
+
+    def _take(self, found: Iterable[Delivery]) -> None:
+        """It is to be rendered and sent, batch by batch: what was compressed may be much more than was read."""
+        for delivery in found:
+            each = [*batches(delivery.topic, delivery.partition, delivery.data)]
+            self._due += [_Due(delivery, batch, batch.header.next_offset) for batch in each[:-1]]
+            if each:
+                self._due.append(_Due(delivery, each[-1], delivery.next_offset))
+            else:
+                self._positions[delivery.partition] = delivery.next_offset
+
+    def _read_to(self, partition: int) -> int:
+        """The offset before which everything of a partition is read."""
+        due = [each.next_offset for each in self._due if each.delivery.partition == partition]
+        return due[-1] if due else self._moved.get(partition, self._positions.get(partition, 0))
 
     async def _wait(self, subscription: Subscription) -> bool:
         """Whether something may have come."""
@@ -253,17 +301,19 @@ class Feed:
             return False
         return True
 
-    async def _render(self, delivery: Delivery, parts: list[bytes]) -> None:
-        """The events of a delivery. All that differs between clients is what stands behind the first position of an id."""
-        tail = format_others(self._positions, delivery.partition).encode() + b"\n\n"
-        rendered = self._door.renderings.of(
-            delivery.topic, delivery.partition, delivery.data, form=Form.EVENT, as_base64=self._as_base64
-        )
-        async for batch in rendered:
-            pieces = batch.since(delivery.offset).pieces
-            if pieces:
-                parts += (tail.join(pieces), tail)
-        self._positions[delivery.partition] = delivery.next_offset
+    def _tail(self, delivery: Delivery) -> bytes:
+        """What stands behind the first position of an id: all that differs between clients."""
+        return format_others(self._positions, delivery.partition).encode() + b"\n\n"
+
+    async def _render(self, due: _Due, tail: bytes, parts: list[bytes]) -> int:
+        """The events of a batch, and how large they are."""
+        delivery = due.delivery
+        rendered = await self._door.renderings.batch(due.batch, form=Form.EVENT, as_base64=self._as_base64)
+        pieces = rendered.since(delivery.offset).pieces
+        if pieces:
+            parts += (tail.join(pieces), tail)
+        self._positions[delivery.partition] = due.next_offset
+        return sum(map(len, pieces))
 
     def _last_words(self) -> bytes:
         failure, self._failure = self._failure, None

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 READ_BYTES: Final = 128 << 10
 """Of batches, at once."""
+MAX_HELD_BYTES: Final = 1 << 20
+"""What was compressed may be much more than was read: no further batch is made into records above this."""
 SESSION_TIMEOUT_MS: Final = 45_000
 HEARTBEAT_S: Final = 10.0
 COMMITTED: Final = "committed"
@@ -45,11 +47,13 @@ class Reading(Channel):
         self._as_base64 = frame.encoding == "base64"
         self._subscription: Subscription | None = None
         self._positions: dict[Key, int] = {}
-        """Partitions that it reads, each with the next offset to send."""
+        """Partitions that it reads, each with the next offset to read."""
         self._epochs: dict[Key, int] = {}
         """The epoch at which it got each: what was read in an earlier one is not sent any more."""
         self._lost: dict[Key, int] = {}
         """Partitions that could not be read on at these offsets."""
+        self._held_bytes = 0
+        """Of records that were read since nothing was held."""
         self._heartbeat: asyncio.TimerHandle | None = None
         self._commits = asyncio.Lock()
         super().__init__(session, frame)
@@ -161,9 +165,7 @@ class Reading(Channel):
             found = await subscription.read(READ_BYTES, max_records=self.window.credit, max_wait_ms=0)
             for delivery, epoch in [(each, self._epoch_of(each)) for each in found]:
                 await self._hold(delivery, epoch)
-            while len(self.window):
-                await self.wait_for_room()
-                await self._send()
+            await self._send_held()
             # A read that finds data does not wait: let the others have their turn.
             await asyncio.sleep(0)
 
@@ -173,20 +175,27 @@ class Reading(Channel):
     async def _hold(self, delivery: Delivery, epoch: int | None) -> None:
         """Keep the records of a delivery until there is credit, unless the partition is lost while they are rendered."""
         key = (delivery.topic, delivery.partition)
+        if epoch is not None and self._epochs.get(key) == epoch:
+            self._positions[key] = delivery.next_offset
         rendered = self.session.renderings.of(
             *key, delivery.data, form=Form.OBJECT, as_base64=self._as_base64
         )
         async for batch in rendered:
             if epoch is None or self._epochs.get(key) != epoch:
                 return
-            self.window.hold(key, batch.since(delivery.offset).pieces)
-        if self._epochs.get(key) == epoch:
-            self._positions[key] = delivery.next_offset
+            pieces = batch.since(delivery.offset).pieces
+            self.window.hold(key, pieces)
+            self._held_bytes += sum(map(len, pieces))
+            if self._held_bytes > MAX_HELD_BYTES:
+                await self._send_held()
 
-    async def _send(self) -> None:
-        taken = self.window.take(MAX_FRAME_BYTES)
-        if taken:
-            await self.send_records(taken)
+    async def _send_held(self) -> None:
+        while len(self.window):
+            await self.wait_for_room()
+            taken = self.window.take(MAX_FRAME_BYTES)
+            if taken:
+                await self.send_records(taken)
+        self._held_bytes = 0
 
 
 def selectors_of(frame: Subscribe) -> list[Selector]:
