@@ -268,6 +268,21 @@ async def test_a_stop_that_cannot_wait_for_the_disk_resets_the_publishers(
             await wire.reader.read()
 
 
+async def test_a_stop_resets_publishers_that_may_send_more(
+    open_doors: OpenDoors, ports: Mapping[str, int], broker: Broker
+) -> None:
+    """What they send from now on is not kept: the end of a connection would say that it is."""
+    publisher = await Publisher.connect(ports[NAMES[1]])
+    publisher.publish(b"t", b"x")
+    producer = await Wire.open(ports["mbus"])
+    producer.send(b"\x82")
+    await records(broker, "t", 1)
+    await open_doors.close()
+    for wire in (publisher.wire, producer):
+        with pytest.raises(ConnectionResetError):
+            await wire.reader.read()
+
+
 async def test_where_nobody_unnamed_may_do_anything_the_doors_say_so(tmp_path: Path) -> None:
     async with Broker(tmp_path / "strict", config=BrokerConfig(allow_unnamed_resources=False)) as broker:
         doors = OpenDoors(broker)

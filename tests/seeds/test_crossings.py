@@ -145,7 +145,6 @@ async def publish_and_stay(running: RunningBroker) -> list[Wire]:
     """Publishers that have sent something, and wait for the end of their connection. What they sent is read."""
     diy = await DiyClient.connect(port(running, "diy_message_broker"))
     diy.publish(b"staying", b"x")
-    assert (await diy.consume(b"staying")).data == b"x"
     publisher = await Publisher.connect(port(running, "messagebroker"))
     publisher.publish(b"staying", b"x")
     subscriber = await Subscriber.connect(port(running, "messagebroker"), "staying")

@@ -233,11 +233,15 @@ async def test_a_rate_is_kept(hooks: Hooks) -> None:
 async def test_syncbrok_accepts_with_true_alone(hooks: Hooks) -> None:
     async with EndpointServer([answer(200, b"false"), answer(200, b"true")]) as server:
         await hooks.queue()
-        await hooks.publish(Message(b"hello", None, [("message-id", b"m1")]))
+        await hooks.publish(
+            Message(b"hello", None, [("message-id", b"5c07b939-6ed0-4b10-9613-4c8aab7f9cb5")])
+        )
         made = await hooks.hook(server.url, format="syncbrok", backoff_ms=1)
         await hooks.done()
     assert made.secret == ""
-    assert [got.json for got in server.got] == [{"id": "m1", "content": "aGVsbG8="}] * 2
+    assert [got.json for got in server.got] == [
+        {"id": "5c07b939-6ed0-4b10-9613-4c8aab7f9cb5", "content": "aGVsbG8="}
+    ] * 2
     assert hooks.state().last_error == "the endpoint did not answer `true` but false"
 
 

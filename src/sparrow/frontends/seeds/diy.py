@@ -83,6 +83,9 @@ class DiyPump(Pump):
         self._to_do: deque[diy.Event] = deque()
         self._serving: asyncio.Task[None] | None = None
 
+    def opened(self) -> None:
+        self.stake()
+
     @property
     def bytes_wanted(self) -> int:
         return self._decoder.bytes_wanted
@@ -148,6 +151,7 @@ class DiyPump(Pump):
 
     async def _consume(self, event: diy.Consume) -> None:
         """Answer a question, and those that follow it at once."""
+        self.unstake()
         asked = [event]
         while len(asked) < MAX_PIPELINED and self._to_do and self._to_do[0][:1] == event[:1]:
             following = self._to_do[0]
@@ -187,6 +191,7 @@ class DiyPump(Pump):
 
     def _say_goodbye(self) -> None:
         self._to_do.clear()
+        self.unstake()
         self.write(diy.goodbye(self._now_ns()))
         self.close()
 

@@ -122,8 +122,8 @@ class ProducerPort(Port):
                 self._accept_no_more()
                 self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
                 break
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
             if has_room and self.has_place():
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
                 self._fresh.append(connection)
             else:
                 self.context.logger.warning("mbus: %s is refused: too many are connected", name_of(address))
@@ -193,12 +193,16 @@ class ProducerPort(Port):
 
     def refuse(self, connection: socket.socket, why: str) -> None:
         """Close it, and say why in the log."""
+        self.log_end(connection, why)
+        _close(connection)
+
+    def log_end(self, connection: socket.socket, why: str) -> None:
+        """Say in the log why it ends."""
         try:
             peer = name_of(connection.getpeername())
         except OSError:
             peer = "somebody who is gone"
         self.context.logger.warning("mbus: the connection of %s ends: %s", peer, why)
-        _close(connection)
 
     def _sweep(self) -> None:
         self._sweep_later()
@@ -346,9 +350,10 @@ class _Producer:
         self._port.loop.add_reader(self._connection, self.read)
 
     def end(self, why: str) -> None:
-        """Say why in the log, close."""
+        """Say why in the log; reset the connection, as its message is not kept."""
         self._leave()
-        self._port.refuse(self._connection, why)
+        self._port.log_end(self._connection, why)
+        self._connection.close()
 
     def _leave(self) -> None:
         self._port.loop.remove_reader(self._connection)

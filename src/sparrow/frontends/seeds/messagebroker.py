@@ -38,6 +38,9 @@ class MessageBrokerPump(Pump):
         self._to_do: deque[wire.Event] = deque()
         self._serving: asyncio.Task[None] | None = None
 
+    def opened(self) -> None:
+        self.stake()
+
     @property
     def bytes_wanted(self) -> int:
         return self._decoder.bytes_wanted
@@ -74,7 +77,6 @@ class MessageBrokerPump(Pump):
     # ── publishing ────────────────────────────────────────────────────────────────────────────────
 
     def _publish(self, event: wire.Publish) -> None:
-        self.stake()
         try:
             topic = topic_of(event.topic[len(wire.PREFIX) :])
         except SparrowError as error:
@@ -109,6 +111,7 @@ class MessageBrokerPump(Pump):
 
     async def _handle(self, event: wire.Event) -> None:
         if isinstance(event, wire.Subscribe):
+            self.unstake()
             await self._subscribe(event)
             self.write(wire.status(wire.Status.SUBSCRIBED))
         elif isinstance(event, wire.Unsubscribe):

@@ -237,6 +237,7 @@ class Session(Pump):
         """As soon as a byte is left that the socket does not take, we are told; and again when none is."""
         if self.transport is not None:
             self.transport.set_write_buffer_limits(high=0)
+        self.stake()
 
     @property
     def bytes_wanted(self) -> int:
@@ -308,8 +309,6 @@ class Session(Pump):
                 self._publish_to(route, topic, messages)
 
     def _publish_to(self, route: str, topic: str, messages: Sequence[EndpointMessage]) -> None:
-        if not self._registered:  # else what the socket has for it would be lost, too
-            self.stake()
         values = [message.body for message in messages]
         known = self._headers
         headers = [known.get(message.type) or self._headers_of(message.type) for message in messages]
@@ -399,7 +398,7 @@ class Session(Pump):
                 f"this connection has {MAX_REGISTRATIONS} streams registered for queues, which is the most; open another one"
             )
         self._registered.add((route, stream))
-        self.unstake()
+        self.unstake()  # what the socket has for it would be lost, too
         route.add(self, stream)
 
     def forget(self, route: Route, stream: str) -> None:

@@ -73,6 +73,8 @@ class Pump(asyncio.Protocol):
         self._wanted_bytes = 0
         self._is_ending = False
         self._is_staked = False
+        self._has_eof = False
+        """Whether the peer has closed its side."""
         self._leaving: asyncio.Task[None] | None = None
         self._takes: asyncio.Future[None] | None = None
         """Done when the peer takes what we send again, or is gone."""
@@ -115,8 +117,7 @@ class Pump(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         self.peer = name_of(transport.get_extra_info("peername"))
         if not self.port.admit(self):
-            self._is_ending = True
-            self.transport.abort()
+            self.reset()
             return
         self.transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         self.opened()
@@ -150,6 +151,7 @@ class Pump(asyncio.Protocol):
         if self._leaving is None and self.is_open and self.has_work:
             self.began_s = 0.0
             self._leaving = self.port.start(self._leave())
+        self._has_eof = True
         if self._leaving is None:
             self.unstake()
         return self._leaving is not None  # the transport may ask again, after it was paused
@@ -227,6 +229,7 @@ class Pump(asyncio.Protocol):
     def refuse(self, why: str) -> None:
         """The peer does what it must not: say so in the log, close."""
         self.port.context.logger.warning("%s: the connection of %s ends: %s", self.port.name, self.peer, why)
+        self.unstake()
         self.close()
 
     def finish(self, why: str) -> None:
@@ -234,6 +237,7 @@ class Pump(asyncio.Protocol):
         self.port.context.logger.warning("%s: the connection of %s ends: %s", self.port.name, self.peer, why)
         self._is_ending = True
         self._reserve(0)
+        self.unstake()
         if self.transport is None or self.transport.is_closing():
             return
         self.transport.resume_reading()
@@ -247,7 +251,8 @@ class Pump(asyncio.Protocol):
         """Take nothing more; close the socket when all is sent."""
         self._is_ending = True
         self._reserve(0)
-        self.unstake()
+        if self._has_eof:
+            self.unstake()
         if self.transport is not None:
             self.transport.close()
 
@@ -264,13 +269,14 @@ class Pump(asyncio.Protocol):
         self.abort()
 
     def stake(self) -> None:
-        """To a publisher the end of its connection says that all is kept: from now on it is reset unless we close it, even if this process is killed."""
+        """To a publisher that closed its side the end of its connection says that all is kept. From now on it is reset, whoever closes it, also the system when
+        this process is killed, unless the peer has closed its side and all is done."""
         if not self._is_staked:
             self._is_staked = True
             self._set_linger(NO_LINGER)
 
     def unstake(self) -> None:
-        """Not any more."""
+        """Not any more: the peer shall read what is sent to it last."""
         if self._is_staked:
             self._is_staked = False
             self._set_linger(LINGER)
