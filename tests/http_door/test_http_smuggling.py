@@ -17,6 +17,8 @@ POST = b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\n" % PUBLISH.encode()
         ("no host", b"GET /healthz HTTP/1.1\r\n\r\n"),
         ("two hosts", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: 127.0.0.1\r\n\r\n"),
         ("two hosts of 1.0", b"GET /healthz HTTP/1.0\r\nHost: 127.0.0.1\r\nHost: localhost\r\n\r\n"),
+        ("another version", b"GET /healthz HTTP/2.0\r\nHost: 127.0.0.1\r\n\r\n"),
+        ("an old version", b"GET /healthz HTTP/0.9\r\nHost: 127.0.0.1\r\n\r\n"),
         ("two lengths", POST + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\na"),
         ("a list of lengths", POST + b"Content-Length: 1, 1\r\n\r\na"),
         ("a length with a sign", POST + b"Content-Length: +1\r\n\r\na"),

@@ -292,8 +292,11 @@ class Guarded(HttpToolsProtocol):
         Raises:
             MalformedRequest, UnsupportedMediaType
         """
+        version = self.parser.get_http_version()
+        if version not in {"1.0", "1.1"}:
+            raise MalformedRequest(f"HTTP/{version} is not spoken here; HTTP/1.1 is")
         hosts = [value for name, value in self.headers if name == b"host"]
-        if len(hosts) > 1 or (not hosts and self.parser.get_http_version() == "1.1"):
+        if len(hosts) > 1 or (not hosts and version == "1.1"):
             raise MalformedRequest("a request of HTTP/1.1 has one Host header (RFC 9112, section 3.2)")
         for name, value in self.headers:
             if name == b"transfer-encoding" and value.strip().lower() != b"chunked":

@@ -192,17 +192,13 @@ class ProducerPort(Port):
             self._sweeping = None
 
     def refuse(self, connection: socket.socket, why: str) -> None:
-        """Close it, and say why in the log."""
-        self.log_end(connection, why)
-        _close(connection)
-
-    def log_end(self, connection: socket.socket, why: str) -> None:
-        """Say in the log why it ends."""
+        """Reset it, as its message is not kept, and say why in the log."""
         try:
             peer = name_of(connection.getpeername())
         except OSError:
             peer = "somebody who is gone"
         self.context.logger.warning("mbus: the connection of %s ends: %s", peer, why)
+        connection.close()
 
     def _sweep(self) -> None:
         self._sweep_later()
@@ -350,10 +346,9 @@ class _Producer:
         self._port.loop.add_reader(self._connection, self.read)
 
     def end(self, why: str) -> None:
-        """Say why in the log; reset the connection, as its message is not kept."""
+        """Say why in the log, reset."""
         self._leave()
-        self._port.log_end(self._connection, why)
-        self._connection.close()
+        self._port.refuse(self._connection, why)
 
     def _leave(self) -> None:
         self._port.loop.remove_reader(self._connection)

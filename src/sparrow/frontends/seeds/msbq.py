@@ -375,6 +375,7 @@ class Session(Pump):
     def _refuse(self, refusal: Refusal) -> None:
         self.report(refusal.error.text, refusal.stream)
         if refusal.is_last:
+            self.unstake()
             self.outlet.flush()
             self.refuse(refusal.error.text)
 

@@ -229,7 +229,6 @@ class Pump(asyncio.Protocol):
     def refuse(self, why: str) -> None:
         """The peer does what it must not: say so in the log, close."""
         self.port.context.logger.warning("%s: the connection of %s ends: %s", self.port.name, self.peer, why)
-        self.unstake()
         self.close()
 
     def finish(self, why: str) -> None:

@@ -1,0 +1,1 @@
+"""Sparrow's topics in Spark. Needs the extra `spark`."""

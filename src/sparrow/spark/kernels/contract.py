@@ -1,0 +1,82 @@
+"""What the two implementations of the kernels, `compiled` and `vectors`, agree on.
+
+Both are modules with the same functions, and give the same results to the last byte; `Kernels` is what they look like.
+
+A kernel gets batches as a table, a row of int64 for each, whose columns are numbered here. It answers with a status.
+
+numba's cache does not watch this file. Who changes a number here changes something in `compiled`, too, or removes the cache.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from sparrow.spark.kernels.block import Block
+    from sparrow.spark.kernels.columns import BytesColumn, Rows
+
+    Bytes = npt.NDArray[np.uint8]
+    Int32s = npt.NDArray[np.int32]
+    UInt32s = npt.NDArray[np.uint32]
+    Int64s = npt.NDArray[np.int64]
+
+OK: Final = 0
+CORRUPT: Final = 1
+FULL: Final = 2
+"""There are more headers than the block has room for."""
+
+# The columns of the table. Records stand in the data from START to END; records of offset deltas outside [LOW, HIGH) are read and left out.
+START: Final = 0
+END: Final = 1
+COUNT: Final = 2
+BASE_OFFSET: Final = 3
+LAST_DELTA: Final = 4
+BASE_TIMESTAMP: Final = 5
+MAX_TIMESTAMP: Final = 6
+LOG_APPEND: Final = 7
+LOW: Final = 8
+HIGH: Final = 9
+TABLE_COLUMNS: Final = 10
+
+# What of a block is used, in the array `Block.used`.
+ROWS: Final = 0
+KEY_BYTES: Final = 1
+KEY_NULLS: Final = 2
+VALUE_BYTES: Final = 3
+VALUE_NULLS: Final = 4
+HEADERS: Final = 5
+HEADER_NAME_BYTES: Final = 6
+HEADER_VALUE_BYTES: Final = 7
+HEADER_NULLS: Final = 8
+USED_COLUMNS: Final = 9
+
+
+class Wanted(NamedTuple):
+    """Which of the columns that cost something are asked for. What is not is not written, and headers are not even checked then."""
+
+    key: bool
+    value: bool
+    headers: bool
+
+
+class Kernels(Protocol):
+    """An implementation. The functions are described in `compiled`."""
+
+    @staticmethod
+    def decode(
+        data: Bytes, table: Int64s, first: int, wanted: Wanted, block: Block, /
+    ) -> tuple[int, int]: ...
+
+    @staticmethod
+    def encode(
+        rows: Rows, order: Int64s, first: int, last: int, out: Bytes, /, *, start: int, limit: int
+    ) -> tuple[int, int, int]: ...
+
+    @staticmethod
+    def crcs(data: Bytes, starts: Int64s, ends: Int64s, /) -> Int64s: ...
+
+    @staticmethod
+    def murmur2(column: BytesColumn, /) -> UInt32s: ...

@@ -1,0 +1,59 @@
+"""Which of the two implementations is used."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from sparrow.base.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from sparrow.spark.kernels.contract import Kernels
+
+    Implementation = Literal["auto", "numba", "numpy"]
+
+_PACKAGE: Final = "sparrow.spark.kernels"
+_logger: Final = logging.getLogger(__name__)
+
+
+def select(implementation: Implementation) -> Kernels:
+    """The kernels of that name; "auto": numba's, or numpy's where there is no numba.
+
+    Raises:
+        InvalidArgument: there is no such implementation, or "numba" is asked for and cannot be used.
+    """
+    if implementation == "numpy":
+        return _load("vectors")
+    if implementation == "numba":
+        try:
+            return _load("compiled")
+        except (ImportError, RuntimeError) as error:
+            raise InvalidArgument(f"numba cannot be used here: {error}") from error
+    if implementation == "auto":
+        return _automatic()
+    raise InvalidArgument(f"there are no kernels {implementation!r}; use auto, numba or numpy")
+
+
+def warm() -> str:
+    """Load the kernels now, so that nobody waits for it later; which module they are."""
+    return str(getattr(_automatic(), "__name__", ""))
+
+
+@lru_cache(maxsize=1)
+def _automatic() -> Kernels:
+    try:
+        return _load("compiled")
+    except ImportError:
+        _logger.info("numba is not installed: records are decoded and encoded by the slower kernels")
+    except RuntimeError as error:  # what numba says when no directory for its cache can be written
+        _logger.warning(
+            "numba cannot keep what it compiles (%s): the slower kernels are used; set NUMBA_CACHE_DIR to a directory that can be written",
+            error,
+        )
+    return _load("vectors")
+
+
+def _load(module: str) -> Kernels:
+    return cast("Kernels", importlib.import_module(f"{_PACKAGE}.{module}"))
