@@ -283,6 +283,17 @@ async def test_a_stop_resets_publishers_that_may_send_more(
             await wire.reader.read()
 
 
+@pytest.mark.parametrize(("name", "wrong"), [("mbus", b"\xc1"), ("diy_message_broker", b"\x00" * 13)])
+async def test_garbage_of_a_publisher_is_answered_with_a_reset(
+    ports: Mapping[str, int], name: str, wrong: bytes
+) -> None:
+    wire = await Wire.open(ports[name])
+    wire.send(wrong)
+    wire.writer.write_eof()
+    with pytest.raises(ConnectionResetError):
+        await wire.reader.read()
+
+
 async def test_where_nobody_unnamed_may_do_anything_the_doors_say_so(tmp_path: Path) -> None:
     async with Broker(tmp_path / "strict", config=BrokerConfig(allow_unnamed_resources=False)) as broker:
         doors = OpenDoors(broker)
