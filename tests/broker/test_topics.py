@@ -11,6 +11,7 @@ from sparrow.base.errors import (
     InvalidArgument,
     InvalidConfig,
     InvalidTopicName,
+    SparrowError,
     TopicExists,
     UnknownPartition,
     UnknownTopic,
@@ -134,6 +135,23 @@ async def test_a_deleted_topic_is_gone_with_its_records(broker: Broker) -> None:
     second = await broker.create_topic("orders")
     assert second.id != first.id
     assert second.partitions[0].end_offset == 0
+
+
+@pytest.mark.slow
+async def test_publishers_of_a_topic_that_is_deleted_hear_that_it_is_gone(broker: Broker) -> None:
+    async def publish_until_refused() -> BaseException:
+        try:
+            while True:
+                await broker.publish("orders", 0, batch(b"x" * 1000))
+        except SparrowError as error:
+            return error
+
+    for _ in range(20):
+        await broker.create_topic("orders", 1)
+        publishing = [asyncio.create_task(publish_until_refused()) for _ in range(8)]
+        await asyncio.sleep(0.005)
+        await broker.delete_topic("orders")
+        assert {type(error) for error in await asyncio.gather(*publishing)} == {UnknownTopic}
 
 
 async def test_lists_are_sorted_and_filtered_by_pattern(broker: Broker) -> None:

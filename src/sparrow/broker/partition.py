@@ -337,7 +337,22 @@ class Partition:
             published_after(perf_counter() - begun)
             _settle(promise, published, durable)
         else:
-            durable.add_done_callback(partial(_settle_later, promise, published, published_after, begun))
+            durable.add_done_callback(partial(self._settle_later, promise, published, begun))
+
+    def _settle_later(
+        self,
+        promise: asyncio.Future[Published],
+        published: Published,
+        begun: float,
+        durable: asyncio.Future[None],
+    ) -> None:
+        self._measures.published(perf_counter() - begun)
+        if self._is_deleted and durable.exception() is not None:
+            # The log says that it was closed; what that means is that the topic is gone.
+            if not promise.done():
+                promise.set_exception(UnknownTopic(f"topic {self.id.topic!r} was deleted"))
+            return
+        _settle(promise, published, durable)
 
     # ── transactions ──────────────────────────────────────────────────────────────────────────────
 
@@ -416,17 +431,6 @@ class Partition:
                 f"a batch for {self.id} has a record of {header.base_timestamp} ms, earlier than now ({now_ms} ms) by more"
                 f" than message.timestamp.before.max.ms ({config.timestamp_before_max_ms})"
             )
-
-
-def _settle_later(
-    promise: asyncio.Future[Published],
-    published: Published,
-    published_after: Callable[[float], None],
-    begun: float,
-    durable: asyncio.Future[None],
-) -> None:
-    published_after(perf_counter() - begun)
-    _settle(promise, published, durable)
 
 
 def _settle(
