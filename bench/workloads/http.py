@@ -172,7 +172,7 @@ def events(runs: int, scale: float) -> list[Measurement]:
     for _ in range(runs):
         with server() as broker:
             _warm(broker)
-            figure, grown = uvloop.run(_fan_out(broker, round(400 * scale)))
+            figure, grown = uvloop.run(_fan_out(broker, round(4_000 * scale)))
             rate.runs.append(figure)
             memory.runs.append(grown)
     return [rate, memory]

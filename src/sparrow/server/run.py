@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("sparrow.server")
 
 
+LATE_LOADING_S = 1.0
+"""How often to look whether modules were loaded."""
+
+
 def run(config: ServerConfig) -> None:
     """Serve until a signal says stop.
 
@@ -58,12 +62,24 @@ async def _run_until(stopped: asyncio.Future[str], server: Server, config: Serve
     # What lives now lives until the end: the collector need not look at it again.
     gc.collect()
     gc.freeze()
+    freezing = asyncio.get_running_loop().create_task(_freeze_what_is_loaded_later())
     print(server.banner(), file=sys.stderr, flush=True)
     log.info("ready", extra={"url": ready.url, "data_dir": ready.data_dir})
     name = await stopped
+    freezing.cancel()
     log.info("stopping", extra={"signal": name, "drain_timeout_ms": config.drain_timeout_ms})
     await server.stop()
     log.info("stopped")
+
+
+async def _freeze_what_is_loaded_later() -> None:
+    """Doors load their libraries when they are first used; a collection that looks at all of those holds the loop for 10 ms and more."""
+    modules = len(sys.modules)
+    while True:
+        await asyncio.sleep(LATE_LOADING_S)
+        if len(sys.modules) != modules:
+            modules = len(sys.modules)
+            gc.freeze()
 
 
 @contextmanager
