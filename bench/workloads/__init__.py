@@ -48,5 +48,6 @@ WORKLOADS: dict[str, Workload] = {
     "http-sockets": http.sockets,
     "webhooks": webhooks.deliveries,
     "seeds": seeds.publishing,
+    "seeds-syncbrok": seeds.syncbrok,
     "spark-kernels": kernels.both,
 }

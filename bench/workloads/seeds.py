@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import sparrow
-from bench.clients import seeds
+from bench.clients import http, seeds
 from bench.results import Measurement, Target
 from bench.server import Server, free_port, server
 from bench.together import seconds, together
@@ -73,3 +73,22 @@ def publishing(runs: int, scale: float) -> list[Measurement]:
     for name in seeds.MAKERS:
         rows += _measure(name, runs, round((20_000 if name == "mbus" else 400_000) * scale))
     return rows
+
+
+def syncbrok(runs: int, scale: float) -> list[Measurement]:
+    """Messages by Syncbrok's HTTP, each answered with its id when it is on stable storage; a server that drops could not answer."""
+    row = Measurement(
+        "syncbrok: POST /msg, 100 B, 32 connections", "msg/s", None, "each answer after its fdatasync"
+    )
+    each = round(1_000 * scale)
+    for _ in range(runs):
+        port = free_port()
+        with server("--seeds-syncbrok-port", str(port)) as broker:
+            queue = f"queue: {seeds.TOPIC}"
+            together(partial(http.repeat, port, http.post("/queue", b"", "text/plain", queue), 1, 1))
+            request = http.post("/msg", seeds.VALUE, "application/octet-stream", queue)
+            (span,) = together(partial(http.repeat, port, request, 32, each))
+            row.runs.append(32 * each / seconds([span]))
+            assert broker.process is not None
+            assert broker.process.poll() is None
+    return [row]
