@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sparrow.base.errors import InvalidArgument
 from sparrow.records.wellknown import (
     MAX_TIME_MS,
+    PRIORITY,
     QUEUE_HEADERS,
     format_priority,
     format_text,
@@ -16,6 +17,7 @@ from sparrow.records.wellknown import (
     maybe_parse_priority,
     parse_text,
     parse_time_ms,
+    priority_of,
 )
 
 
@@ -105,3 +107,12 @@ def test_the_names_are_those_of_the_documentation() -> None:
         b"priority",
         b"redrive-queue",
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([], 4), ([b"7"], 7), ([b"7", b"2"], 2), ([b"7", b"x", None], 7), ([b"10", None], 4)],
+)
+def test_the_last_well_formed_priority_counts(values: list[bytes | None], expected: int) -> None:
+    headers = [("other", b"9"), *((PRIORITY, value) for value in values)]
+    assert priority_of(headers) == expected

@@ -15,9 +15,12 @@ A value is bytes or None (a record's header may be null).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MESSAGE_ID: Final = "message-id"
 PARENT_ID: Final = "parent-id"
@@ -104,6 +107,12 @@ def maybe_parse_priority(value: bytes | None) -> int | None:
     if value is None or len(value) != 1 or not value.isdigit():
         return None
     return value[0] - _ZERO
+
+
+def priority_of(headers: Iterable[tuple[str, bytes | None]]) -> int:
+    """The priority of a record with these headers."""
+    said = [maybe_parse_priority(value) for name, value in headers if name == PRIORITY]
+    return next((priority for priority in reversed(said) if priority is not None), DEFAULT_PRIORITY)
 
 
 def format_text(text: str) -> bytes:

@@ -15,7 +15,7 @@ from sparrow.frontends.http.rendering import MAX_PLAIN_BYTES
 from sparrow.frontends.record_json import encode, members_of_record
 from sparrow.records.batch import split
 from sparrow.records.record import decode
-from sparrow.records.wellknown import DEFAULT_PRIORITY, PRIORITY, maybe_parse_priority
+from sparrow.records.wellknown import priority_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,15 +174,6 @@ class Showing:
         return {
             "lease": token_text(token),
             "delivery_count": each.number,
-            "priority": _priority_of(record),
+            "priority": priority_of(record.headers),
             "leased_until_ms": self._now_ms + each.lease_ms,
         }
-
-
-def _priority_of(record: Record) -> int:
-    for name, value in reversed(record.headers):
-        if name == PRIORITY:
-            priority = maybe_parse_priority(value)
-            if priority is not None:
-                return priority
-    return DEFAULT_PRIORITY

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from sparrow.frontends.record_json import encode, members_of_record
 from sparrow.records.batch import parse_header
 from sparrow.records.record import decode
-from sparrow.records.wellknown import DEFAULT_PRIORITY, PRIORITY, maybe_parse_priority
+from sparrow.records.wellknown import priority_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -187,18 +187,8 @@ def _event(record: Record, as_base64: bool) -> bytes:
 
 def _leased(record: Record, as_base64: bool) -> bytes:
     members = members_of_record(record, as_base64=as_base64)
-    members["priority"] = _priority_of(record)
+    members["priority"] = priority_of(record.headers)
     return encode(members)[:-1]
-
-
-def _priority_of(record: Record) -> int:
-    """What a queue takes it for: the last well-formed header counts."""
-    for name, value in reversed(record.headers):
-        if name == PRIORITY:
-            priority = maybe_parse_priority(value)
-            if priority is not None:
-                return priority
-    return DEFAULT_PRIORITY
 
 
 _MAKERS: Final[dict[Form, Callable[[Record, bool], bytes]]] = {
