@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 from sparrow.base.errors import SparrowError
 from sparrow.broker.queues.settlement import Settlement, Verb
 from sparrow.frontends.publishing import Columns
-from sparrow.frontends.seeds.intake import Intake
 from sparrow.frontends.seeds.names import topic_of
-from sparrow.frontends.seeds.pump import Hold, Port, Pump
+from sparrow.frontends.seeds.pump import Port
 from sparrow.frontends.seeds.queues import CURSORS, lease_published, open_queue
+from sparrow.frontends.seeds.serial import SerialPump
 from sparrow.protocol.seeds import diy
 
 if TYPE_CHECKING:
@@ -73,31 +73,12 @@ class DiyPort(Port):
             await cursor.close()
 
 
-class DiyPump(Pump):
+class DiyPump(SerialPump[diy.Event]):
     """One client. What it sends is handled in order: nothing that follows a question is looked at before that is answered."""
 
     def __init__(self, port: Port) -> None:
-        super().__init__(port)
         self._decoder = diy.Decoder(port.context.settings.max_message_bytes)
-        self._intake = Intake(self, self._not_kept)
-        self._to_do: deque[diy.Event] = deque()
-        self._serving: asyncio.Task[None] | None = None
-
-    def opened(self) -> None:
-        self.stake()
-
-    @property
-    def bytes_wanted(self) -> int:
-        return self._decoder.bytes_wanted
-
-    @property
-    def has_work(self) -> bool:
-        return self._serving is not None or not self._intake.is_settled
-
-    async def until_done(self) -> None:
-        if self._serving is not None:
-            await asyncio.wait([self._serving])
-        await self._intake.settled()
+        super().__init__(port, self._decoder)
 
     def received(self, data: bytes) -> bool:
         self._decoder.receive_data(data)
@@ -108,9 +89,7 @@ class DiyPump(Pump):
                 self._publish(event)
                 continue
             self._to_do.append(event)
-            if self._serving is None:
-                self.hold(Hold.WORK)
-                self._serving = self.port.start(self._serve())
+            self._begin_serving()
         return is_whole
 
     def _publish(self, event: diy.Publish) -> None:
@@ -137,8 +116,7 @@ class DiyPump(Pump):
             raise
         finally:
             self._to_do.clear()
-            self._serving = None
-            self.unhold(Hold.WORK)
+            self._served()
 
     async def _handle(self, event: diy.Event) -> None:
         if isinstance(event, diy.Publish):

@@ -6,16 +6,14 @@ what went wrong: status 3 with a sentence, and the connection goes on.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import SparrowError
 from sparrow.frontends.publishing import Columns
 from sparrow.frontends.seeds.delivering import Deliverer
-from sparrow.frontends.seeds.intake import Intake
 from sparrow.frontends.seeds.names import topic_of
-from sparrow.frontends.seeds.pump import Hold, Port, Pump
+from sparrow.frontends.seeds.pump import Port
+from sparrow.frontends.seeds.serial import SerialPump
 from sparrow.protocol.seeds import messagebroker as wire
 
 if TYPE_CHECKING:
@@ -27,32 +25,13 @@ def open_door(context: Context) -> Port:
     return Port("messagebroker", context, MessageBrokerPump)
 
 
-class MessageBrokerPump(Pump):
+class MessageBrokerPump(SerialPump[wire.Event]):
     """One publisher or subscriber."""
 
     def __init__(self, port: Port) -> None:
-        super().__init__(port)
         self._decoder = wire.Decoder(port.context.settings.max_message_bytes)
-        self._intake = Intake(self, self._not_kept)
+        super().__init__(port, self._decoder)
         self._deliverer: Deliverer | None = None
-        self._to_do: deque[wire.Event] = deque()
-        self._serving: asyncio.Task[None] | None = None
-
-    def opened(self) -> None:
-        self.stake()
-
-    @property
-    def bytes_wanted(self) -> int:
-        return self._decoder.bytes_wanted
-
-    @property
-    def has_work(self) -> bool:
-        return self._serving is not None or not self._intake.is_settled
-
-    async def until_done(self) -> None:
-        if self._serving is not None:
-            await asyncio.wait([self._serving])
-        await self._intake.settled()
 
     def received(self, data: bytes) -> bool:
         self._decoder.receive_data(data)
@@ -65,9 +44,7 @@ class MessageBrokerPump(Pump):
                     self._deliverer.answered(is_ack=event.is_ack)
             else:
                 self._to_do.append(event)
-        if self._to_do and self._serving is None:
-            self.hold(Hold.WORK)
-            self._serving = self.port.start(self._serve())
+        self._begin_serving()
         return bool(events)
 
     def ended(self) -> None:
@@ -106,8 +83,7 @@ class MessageBrokerPump(Pump):
             self.abort()
             raise
         finally:
-            self._serving = None
-            self.unhold(Hold.WORK)
+            self._served()
 
     async def _handle(self, event: wire.Event) -> None:
         if isinstance(event, wire.Subscribe):
