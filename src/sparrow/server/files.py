@@ -19,14 +19,14 @@ OPEN_FILES_BESIDES = 1_000
 
 
 def allow_connections(config: ServerConfig) -> None:
-    """Raise the limit as far as that is possible and of use; say so if it leaves less than half of what the doors would take."""
+    """Raise the limit as far as that is possible and of use; warn if it leaves less than one door would take."""
     wanted = _doors(config) * config.max_connections
     allow_open_files(wanted + _besides(config))
     room = connection_room(config)
     if not room or room >= wanted:
         return
     log.log(
-        logging.WARNING if room < wanted // 2 else logging.DEBUG,
+        logging.WARNING if room < config.max_connections else logging.DEBUG,
         "the limit of open files (ulimit -n) leaves room for %d connections at a time, of all %d doors together, not for"
         " max_connections %d at each",
         room,
