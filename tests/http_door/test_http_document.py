@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,10 @@ def server() -> Iterator[RunningBroker]:
         yield running
 
 
+@pytest.mark.skipif(
+    shutil.which("curl") is None,
+    reason="curl is not installed; make setup installs it where apt-get may be used",
+)
 @pytest.mark.slow
 def test_every_block_of_shell_runs_in_the_order_of_the_document(
     server: RunningBroker, tmp_path: Path
