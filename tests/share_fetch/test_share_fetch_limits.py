@@ -97,6 +97,7 @@ async def test_sessions_end_with_their_connections(door: tuple[KafkaFrontend, st
         while door[0].connections:
             await asyncio.sleep(0.01)
     assert (len(door[0].share_members.sessions), door[0].share_members.sessions.partitions) == (0, 0)
+    await door[0].share_members.settled()
     assert door[0].broker.queues.describe("group").statistics.leased == 0
 
 
