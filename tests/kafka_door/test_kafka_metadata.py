@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
+from kio.schema.metadata.v10.request import MetadataRequestTopic as TopicOfVersion10
 from kio.schema.metadata.v13.request import MetadataRequestTopic
 
 import sparrow.testing
@@ -61,6 +62,18 @@ def test_topics_are_found_by_id(raw: RawClient, topic: str) -> None:
     assert raw.call(by_id(topic_id)).topics[0].name == topic
     (found,) = raw.call(by_id(uuid.uuid4())).topics
     assert (found.error_code, found.name, found.partitions) == (ErrorCode.unknown_topic_id, None, ())
+
+
+@pytest.mark.parametrize("named", [None, "t"])
+@pytest.mark.parametrize("identified", [None, uuid.UUID(int=7)])
+def test_before_version_12_ids_and_null_names_are_refused_with_a_name_that_is_text(
+    raw: RawClient, named: str | None, identified: uuid.UUID | None
+) -> None:
+    wanted = TopicOfVersion10(topic_id=identified, name=named)
+    (found,) = raw.call(request(3, 10, topics=(wanted,))).topics
+    is_plain = named is not None and identified is None
+    assert found.name == (named or "")
+    assert found.error_code is (ErrorCode.none if is_plain else ErrorCode.invalid_request)
 
 
 def test_many_topics_are_made_at_once_and_answered_in_the_order_of_the_request(

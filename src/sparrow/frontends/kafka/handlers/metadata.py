@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 NOT_ASKED = -(1 << 31)
 """`authorized_operations` of a response when they were not asked for (KIP-430)."""
 _ALL_TOPICS_VERSION_0 = 0
+_IDS_SINCE_VERSION = 12
+"""Versions 10 and 11 have the field, but Kafka takes ids, and null for a name, from here on only; answers before it must have a name."""
 _AT_ONCE = 100
 """Topics that are looked up, and made, at the same time."""
 
@@ -54,6 +56,9 @@ def handle(request: MetadataRequest, call: Call) -> MetadataResponse | Coroutine
 async def _handle_some(
     request: MetadataRequest, call: Call, wanted: tuple[MetadataRequestTopic, ...]
 ) -> MetadataResponse:
+    if call.version < _IDS_SINCE_VERSION and any(each.name is None or each.topic_id for each in wanted):
+        refused = [_failed(ErrorCode.invalid_request, name=each.name or "") for each in wanted]
+        return _response(request, call, refused)
     may_create = request.allow_auto_topic_creation or call.version < 4
     different = list({each.name or each.topic_id or "": each for each in wanted}.values())
     if len(different) == 1:
