@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from sparrow.broker.queues import idmap, keys, refmap
 from sparrow.broker.queues.keys import KeyLines
+from tests.queues_state.memory import traced_bytes
 
 SOURCE = 1 << 48
 
@@ -120,17 +121,17 @@ def test_a_key_whose_head_is_alone_takes_less_than_50_bytes_and_one_in_line_12_m
     chance = random.Random(1)
     hashes = [chance.getrandbits(63) + 1 for _ in range(count)]
     tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
+    before = traced_bytes()
     lines = KeyLines()
     for ref, key in enumerate(hashes):
         lines.enter(key, ref)
-    alone = tracemalloc.get_traced_memory()[0] - before
+    alone = traced_bytes() - before
     for ref, key in enumerate(hashes, count):
         lines.enter(key, ref)
-    in_line = tracemalloc.get_traced_memory()[0] - before - alone
+    in_line = traced_bytes() - before - alone
     for ref in range(2 * count):
         lines.leave(ref)
-    left = tracemalloc.get_traced_memory()[0] - before
+    left = traced_bytes() - before
     tracemalloc.stop()
     assert alone < 50 * count
     assert in_line < 13 * count

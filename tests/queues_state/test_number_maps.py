@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sparrow.broker.queues import idmap, refmap
 from sparrow.broker.queues.idmap import IdMap
 from sparrow.broker.queues.refmap import RefMap
+from tests.queues_state.memory import traced_bytes
 
 EDGES = [0, 1, -1, (1 << 63) - 1, 1 - (1 << 63), 1 << 62, -(1 << 62)]
 KEYS = st.sampled_from(EDGES) | st.integers(-20, 20) | st.integers(1 - (1 << 63), (1 << 63) - 1)
@@ -105,11 +106,11 @@ def test_refs_of_many_sources_in_any_order_map_like_a_dictionary(monkeypatch: py
 
 def test_refs_that_are_far_apart_cost_little_too() -> None:
     tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
+    before = traced_bytes()
     refs = RefMap()
     for number in range(8_000):
         refs.put(number * 1000, number + 1)
-    taken = tracemalloc.get_traced_memory()[0] - before
+    taken = traced_bytes() - before
     tracemalloc.stop()
     assert taken < 25 * 8_000
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from sparrow.broker.queues.parents import Admission, Freed, ParentIndex
+from tests.queues_state.memory import traced_bytes
 
 FREE, WAITS, FAILED = Admission.FREE, Admission.WAITS, Admission.FAILED
 SOURCE = 1 << 48
@@ -253,17 +254,17 @@ def test_an_unfinished_record_takes_less_than_100_bytes_and_a_finished_one_less_
     count = 10_000
     records = graph(kind, count)
     tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
+    before = traced_bytes()
     index = ParentIndex(release_failed=False)
     for ref, (id_hash, parents) in enumerate(records):
         index.add(ref, id_hash, parents)
-    unfinished = tracemalloc.get_traced_memory()[0] - before
+    unfinished = traced_bytes() - before
     assert index.waiting == count - 1
     assert unfinished < 100 * count
     assert abs(index.memory - unfinished) < unfinished / 10
     for ref in range(count):
         index.finish(ref)
-    finished = tracemalloc.get_traced_memory()[0] - before
+    finished = traced_bytes() - before
     tracemalloc.stop()
     assert finished < 25 * count
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sparrow.broker.queues.ready import ReadyRanges
+from tests.queues_state.memory import traced_bytes
 
 ALL = 1 << 62
 END = 4000
@@ -188,9 +189,9 @@ def test_a_range_costs_at_most_twenty_bytes(ascending: bool) -> None:
         random.Random(6).shuffle(offsets)
     tracemalloc.start()
     ready = ReadyRanges()
-    before = tracemalloc.get_traced_memory()[0]
+    before = traced_bytes()
     for offset in offsets:
         ready.push(4, 0, offset, offset + 1)
-    cost = tracemalloc.get_traced_memory()[0] - before
+    cost = traced_bytes() - before
     tracemalloc.stop()
     assert cost < 20 * count

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sparrow.broker.queues.timers import DUE_AT_ONCE, Timers
+from tests.queues_state.memory import traced_bytes
 
 times = st.integers(0, 50) | st.integers(-(10**6), 10**6) | st.integers(-(2**62), 2**62)
 items = st.integers(-(2**63), 2**63 - 1)
@@ -106,9 +107,9 @@ def test_a_timer_costs_at_most_twenty_five_bytes_however_they_are_spread(span_ms
     count = 20_000
     tracemalloc.start()
     timers = Timers()
-    before = tracemalloc.get_traced_memory()[0]
+    before = traced_bytes()
     for item in range(count):
         timers.add(draw.randrange(span_ms), item)
-    cost = tracemalloc.get_traced_memory()[0] - before
+    cost = traced_bytes() - before
     tracemalloc.stop()
     assert cost < 25 * count
