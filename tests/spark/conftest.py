@@ -1,0 +1,85 @@
+"""Spark for tests: one session for the whole process, and one process for all tests that need Spark (`--dist loadgroup`)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import sparrow.testing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from sparrow.testing.running import RunningBroker
+
+HERE = Path(__file__).parent
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.driver.memory": "1g",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+
+
+def java() -> str:
+    """The Java that Spark would run; "" when there is none."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    return found or ""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests here run in one process, so that one JVM serves them."""
+    for item in items:
+        if HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session of two cores, made as users make theirs."""
+    if not java():
+        pytest.skip("Spark needs Java, and there is none: install default-jre-headless, or set JAVA_HOME")
+    # What runs in the JVM's Python processes is this interpreter.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    import sparrow.spark
+
+    session = sparrow.spark.session(name="sparrow-tests", master="local[2]", conf=_CONF)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+    _end_gateway()
+
+
+def _end_gateway() -> None:
+    """End the JVM that PySpark started, which else lives as long as this process."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    process: subprocess.Popen[bytes] = gateway.proc
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    if process.stdin is not None:
+        process.stdin.close()
+    process.wait(30)
+
+
+@pytest.fixture
+def broker() -> Iterator[RunningBroker]:
+    """A broker of this process, with an empty data directory."""
+    with sparrow.testing.broker() as running:
+        yield running
