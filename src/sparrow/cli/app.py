@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from sparrow.cli import (
     acls,
+    bench,
     config,
     consume,
     doctor,
@@ -60,6 +61,7 @@ app.add_typer(acls.app, name="acl")
 app.add_typer(quotas.app, name="quota")
 app.add_typer(logdump.app, name="log")
 app.add_typer(config.app, name="config")
+app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from sparrow.client import Client
+    from sparrow.client.client import Connecting
 
 T = TypeVar("T")
 
@@ -124,6 +125,23 @@ def read_password_file(path: str) -> str:
     return password
 
 
+def connecting(where: Target) -> Connecting:
+    """A client of that broker, to be entered as a context."""
+    from sparrow.client import connect
+
+    return connect(
+        where.url,
+        token=where.token,
+        user=where.user,
+        password=where.password,
+        ca_file=where.ca_file,
+        certificate_file=where.certificate_file,
+        key_file=where.key_file,
+        client_name="sparrow-cli",
+        connect_timeout_s=CONNECT_TIMEOUT_S,
+    )
+
+
 def with_client(where: Target, act: Callable[[Client], Awaitable[T]]) -> T:
     """Connect, act, close; returns what `act` returned.
 
@@ -134,20 +152,8 @@ def with_client(where: Target, act: Callable[[Client], Awaitable[T]]) -> T:
     signals = Signals()
 
     async def connected() -> T:
-        from sparrow.client import connect
-
         signals.cancel_this_task()
-        async with connect(
-            where.url,
-            token=where.token,
-            user=where.user,
-            password=where.password,
-            ca_file=where.ca_file,
-            certificate_file=where.certificate_file,
-            key_file=where.key_file,
-            client_name="sparrow-cli",
-            connect_timeout_s=CONNECT_TIMEOUT_S,
-        ) as client:
+        async with connecting(where) as client:
             return await act(client)
 
     try:
