@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session of two cores, made as users make theirs."""
     if not java():
         pytest.skip("Spark needs Java, and there is none: install default-jre-headless, or set JAVA_HOME")
@@ -56,7 +56,8 @@ def spark() -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     import sparrow.spark
 
-    session = sparrow.spark.session(name="sparrow-tests", master="local[2]", conf=_CONF)
+    conf = {**_CONF, "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    session = sparrow.spark.session(name="sparrow-tests", master="local[2]", conf=conf)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
