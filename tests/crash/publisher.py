@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sparrow.client import Client, Delivery, Message, connect
 from sparrow.client.connection import Connection
-from sparrow.client.options import ClientOptions
+from sparrow.client.options import ClientOptions, Isolation
 from sparrow.client.url import parse_url
 
 PARTITIONS = 3
@@ -50,12 +50,12 @@ async def publish_until(
                 await asyncio.sleep(0.001)
 
 
-async def read_all(url: str, topic: str) -> list[Message]:
+async def read_all(url: str, topic: str, *, isolation: Isolation = "read_uncommitted") -> list[Message]:
     """Everything between the beginning and the end of a topic."""
     found: list[Message] = []
     async with connect(url) as client:
         ends = {each.partition: each.offset for each in await client.admin.offsets(topic, "end")}
-        async with client.subscribe(topic, start="beginning") as subscription:
+        async with client.subscribe(topic, start="beginning", isolation=isolation) as subscription:
             while sum(subscription.positions.values()) < sum(ends.values()):
                 found += await subscription.pull(1000, wait_s=1)
     return found
