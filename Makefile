@@ -7,7 +7,7 @@ ROUNDS ?= 100
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports pytest bench bench-quick crash fuzz compat clean
+.PHONY: help setup demo test lint types imports pytest bench bench-quick bench-spark crash fuzz compat clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -43,6 +43,10 @@ bench: setup  ## the performance table, medians of five runs; writes JSON to ben
 bench-quick: setup  ## the same table, one short run
 	@$(BENCH_PACKAGES)
 	@$(BIN)/python -m bench --quick
+
+bench-spark: setup  ## the Spark part alone; beside Spark's own Kafka connector where Maven Central can be reached
+	@$(BENCH_PACKAGES)
+	@$(BIN)/python -m bench --only spark --json bench/results/spark.json
 
 crash: setup  ## kill -9 under load, many rounds (ROUNDS=100)
 	SPARROW_CRASH_ROUNDS=$(ROUNDS) $(BIN)/pytest tests/crash -q -p no:randomly -o timeout=3600

@@ -15,6 +15,7 @@ from bench.workloads import (
     queue_sizes,
     queues,
     seeds,
+    spark,
     startup,
     throughput,
     topics,
@@ -50,4 +51,10 @@ WORKLOADS: dict[str, Workload] = {
     "seeds": seeds.publishing,
     "seeds-syncbrok": seeds.syncbrok,
     "spark-kernels": kernels.both,
+    "spark-batch": spark.reads,
+    "spark-stream": spark.streams,
+    "spark-write": spark.writes,
+    "spark-micro-batch": spark.micro_batches,
+    "spark-latency": spark.latency,
+    "spark-memory": spark.memory,
 }
