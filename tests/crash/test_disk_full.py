@@ -1,0 +1,113 @@
+"""A disk that is really full: what is refused, what goes on, what a kill -9 finds then, and that room brings it all back.
+
+It needs a small file system, which root may mount. Who is not root has the same promises tested on the faulty file system (`tests/storage`,
+`tests/queues_state`), whose space is a number.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import sparrow.sync
+import sparrow.testing
+from sparrow.base.errors import TimedOut
+
+_DISK_BYTES = 96 << 20
+_MESSAGE = b"x" * 100_000
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root may mount a small file system")
+    where = tmp_path / "disk"
+    where.mkdir()
+    options = f"size={_DISK_BYTES}"
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(where)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", "-l", str(where)], check=True)
+
+
+def fill(client: sparrow.sync.Client, topic: str) -> int:
+    """Publish until the disk is full; how many messages were acknowledged."""
+    acknowledged = 0
+    with (
+        pytest.raises(TimedOut, match="4 MiB are kept in reserve.*DISK_FULL"),
+        client.producer(delivery_timeout_s=1) as producer,
+    ):
+        while True:
+            deliveries = [producer.send(topic, _MESSAGE, partition=0) for _ in range(10)]
+            for delivery in deliveries:
+                delivery.result()
+                acknowledged += 1
+    return acknowledged
+
+
+def read_back(client: sparrow.sync.Client, topic: str, count: int) -> list[bytes | None]:
+    with client.subscribe(topic, start="beginning") as subscription:
+        return [message.value for _, message in zip(range(count), subscription, strict=False)]
+
+
+def drain(client: sparrow.sync.Client, queue: str, count: int) -> list[bytes | None]:
+    """Lease and acknowledge; each acknowledgement is confirmed."""
+    done: list[bytes | None] = []
+    with client.queue(queue) as jobs:
+        while len(done) < count:
+            batch = jobs.lease(50, wait_s=5)
+            assert len(batch), f"{len(done)} of {count} jobs came"
+            done += batch.values
+            batch.ack()
+    return done
+
+
+@pytest.mark.slow
+def test_full_disk_refuses_messages_keeps_all_that_was_acknowledged_and_recovers_by_itself(small_disk):
+    with ExitStack() as opened:
+        data_dir = str(small_disk / "data")
+        broker = opened.enter_context(
+            sparrow.testing.broker(process=True, data_dir=data_dir, reserve_bytes="64 MiB")
+        )
+        client = opened.enter_context(sparrow.sync.connect(broker.url))
+        client.admin.create_topic("filler", partitions=1)
+        client.admin.create_queue("jobs", partitions=1)
+        with client.producer() as producer:
+            for number in range(200):
+                producer.send("jobs", b"%d" % number)
+        acknowledged = fill(client, "filler")
+        assert acknowledged > 100
+
+        # Full: reading, leasing and acknowledging go on.
+        assert read_back(client, "filler", acknowledged) == [_MESSAGE] * acknowledged
+        assert drain(client, "jobs", 100) == [b"%d" % number for number in range(100)]
+        client.admin.commit("readers", {("filler", 0): 7})
+
+        # A kill -9 finds the disk full, and starts all the same.
+        broker.kill()
+        broker.restart()
+        assert read_back(client, "filler", acknowledged) == [_MESSAGE] * acknowledged
+        assert [each.offset for each in client.admin.group_offsets("readers")] == [7]
+        assert drain(client, "jobs", 100) == [b"%d" % number for number in range(100, 200)]
+        with (
+            pytest.raises(TimedOut, match="4 MiB are kept in reserve.*DISK_FULL"),
+            client.producer(delivery_timeout_s=1) as producer,
+        ):
+            producer.send("filler", _MESSAGE, partition=0).result()
+
+        # Room, and nobody has to restart anything.
+        client.admin.delete_topic("filler")
+        with client.producer(delivery_timeout_s=30) as producer:
+            assert producer.send("jobs", b"after").result().offset == 200
