@@ -57,6 +57,16 @@ CALLS: dict[str, dict[str, Any]] = {
     "webhook.pause": {"queue": "secret-queue", "name": "hook"},
     "webhook.resume": {"queue": "secret-queue", "name": "hook"},
     "webhook.rotate_secret": {"queue": "secret-queue", "name": "hook"},
+    "topic.watch": {"topics": ["secret"]},
+    "topic.weigh": {"topic": "secret", "ranges": [[0, 0, 1]]},
+    "topic.reach": {"topic": "secret", "points": [[0, 0, 1]]},
+    "sink.stage": {"sink": "secret-sink", "query": "q", "run": "r", "batch": 0},
+    "sink.commit": {"sink": "secret-sink", "query": "q", "run": "r", "batch": 0},
+    "sink.abort": {"sink": "secret-sink", "query": "q", "run": "r", "batch": 0},
+    "sink.renew": {"sink": "secret-sink", "run": "r", "batch": 0},
+    "sink.list": {},
+    "sink.describe": {"sink": "secret-sink"},
+    "sink.delete": {"sink": "secret-sink"},
     "user.list": {},
     "user.create": {"name": "new", "credentials": [SALTED]},
     "user.password": {"name": "somebody", "credentials": [SALTED]},
@@ -73,6 +83,7 @@ SHOWN = {
     "group.list": {"groups": []},
     "queue.list": {"queues": []},
     "webhook.list": {"webhooks": []},
+    "sink.list": {"sinks": []},
 }
 """Calls that show less instead of refusing."""
 

@@ -88,6 +88,61 @@ class LogStoreConformance:
 
     # ── reading ──
 
+    async def test_the_whole_log_is_weighed_exactly_and_parts_of_it_about(self, store: LogStore) -> None:
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        fill(log)
+        end = log.end_offset
+        assert await log.weigh(0, end) == await log.weigh(0, end + 100) == log.size_bytes
+        assert await log.weigh(end, end) == await log.weigh(5, 3) == 0
+        step_bytes = SMALL_SEGMENTS.index_interval_bytes + 2 * max(map(len, await read_batches(log)))
+        for start in range(0, end, 7):
+            for stop in range(start, end, 11):
+                exact = sum(
+                    len(each)
+                    for each in await read_batches(log)
+                    for base, last in [_range(each)]
+                    if start <= base and last < stop
+                )
+                assert abs(await log.weigh(start, stop) - exact) <= 2 * step_bytes
+        await store.close()
+
+    async def test_a_log_that_was_opened_again_weighs_the_same(
+        self, open_store: Callable[[], LogStore]
+    ) -> None:
+        store = open_store()
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        fill(log)
+        places = [(start, start + 20) for start in range(0, log.end_offset, 9)]
+        before = [await log.weigh(*place) for place in places]
+        reached = [await log.reach(start, 700) for start, _ in places]
+        await store.close()
+        again = open_store()
+        log = again.open(ORDERS, SMALL_SEGMENTS)
+        assert [await log.weigh(*place) for place in places] == before
+        assert [await log.reach(start, 700) for start, _ in places] == reached
+        await again.close()
+
+    async def test_a_reach_ends_where_a_batch_does_and_every_reach_gets_further(
+        self, store: LogStore
+    ) -> None:
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        fill(log)
+        ends = {last + 1 for each in await read_batches(log) for _, last in [_range(each)]}
+        for max_bytes in (1, 300, 900, 2500, 1 << 30):
+            reached = 0
+            while reached < log.end_offset:
+                further = await log.reach(reached, max_bytes)
+                assert further > reached
+                assert further in ends
+                reached = further
+        assert await log.reach(0, 1 << 30) == await log.reach(log.end_offset, 1) == log.end_offset
+        with pytest.raises(OffsetOutOfRange):
+            await log.reach(log.end_offset + 1, 1)
+        await log.delete_records(20)
+        assert 20 < await log.reach(0, 1) < log.end_offset
+        assert await log.weigh(0, 20) == 0
+        await store.close()
+
     async def test_every_offset_is_read_with_the_batch_that_holds_it(self, store: LogStore) -> None:
         log = store.open(ORDERS, SMALL_SEGMENTS)
         fill(log)

@@ -17,6 +17,7 @@ from sparrow.broker.access.authz import ANONYMOUS, SYSTEM, Operation, ResourceTy
 from sparrow.broker.broker import Broker
 from sparrow.broker.metrics import gathering, table
 from sparrow.broker.metrics.gathering import Slices
+from sparrow.broker.pipelines.report import Report
 from sparrow.broker.queues.settlement import Settlement, Verb
 from sparrow.frontends.publishing import Message
 from sparrow.records.builder import build_batch
@@ -383,3 +384,17 @@ async def test_idempotency_keys_are_counted(http: Http) -> None:
 
     await http.door.once.publish(key_of("a"), "orders", [Message(b"x")], principal=ANONYMOUS)
     assert (await scrape(http)).value("sparrow_idempotency_keys") == 1
+
+
+async def test_pipelines_show_what_they_said_last(http: Http) -> None:
+    said = Report("shop", "orders", state="running", rows=10, rows_per_second=2.5, batch_ms=80.0, lag=4)
+    http.broker.pipelines.report(said)
+    http.broker.pipelines.report(Report("shop", "idle"))
+    found = await scrape(http)
+    flow = {"pipeline": "shop", "flow": "orders"}
+    assert found.value("sparrow_pipeline_rows_total", **flow) == 10
+    assert found.value("sparrow_pipeline_rows_per_second", **flow) == 2.5
+    assert found.value("sparrow_pipeline_batch_seconds", **flow) == 0.08
+    assert found.value("sparrow_pipeline_lag", **flow) == 4
+    assert found.value("sparrow_pipeline_state", **flow, state="running") == 1
+    assert found.values("sparrow_pipeline_lag", pipeline="shop", flow="idle") == []

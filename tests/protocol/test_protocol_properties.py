@@ -44,7 +44,7 @@ HEADS: dict[type[m.Head], st.SearchStrategy[m.Head]] = {
     m.Error: st.builds(m.Error, _text, _text, st.booleans()),
     m.Request: st.builds(m.Request, _int, _text, st.dictionaries(_text, _json, max_size=3)),
     m.Response: st.builds(m.Response, _int, _failure, _json),
-    m.OpenProducer: st.builds(m.OpenProducer, st.booleans(), _int, _int),
+    m.OpenProducer: st.builds(m.OpenProducer, st.booleans(), _int, _int, _text),
     m.ProducerOpened: st.builds(m.ProducerOpened, _int, _int, _int),
     m.Publish: st.builds(m.Publish, _int, _text, _int, _int),
     m.Confirm: st.builds(
@@ -84,6 +84,10 @@ HEADS: dict[type[m.Head], st.SearchStrategy[m.Head]] = {
         st.lists(st.builds(m.SettleFailure, _int, _int, _text, _text, st.booleans()), max_size=3),
     ),
     m.QueueCredit: st.builds(m.QueueCredit, _int),
+    m.Fetch: st.builds(m.Fetch, _int, _text, _text, _int, _int, _int, _text, _int),
+    m.Fetched: st.builds(
+        m.Fetched, _int, _failure, _int, _int, _int, _int, st.lists(st.tuples(_int, _int), max_size=4)
+    ),
 }
 
 
@@ -105,7 +109,7 @@ def _on(number: int, *heads: type[m.Head]) -> list[st.SearchStrategy[bytes]]:
 
 _batches = st.binary(max_size=5000)
 _to_broker = st.one_of(
-    *_on(0, m.Ping, m.Pong, m.Request),
+    *_on(0, m.Ping, m.Pong, m.Request, m.Fetch),
     *_on(SUBSCRIPTION, m.Credit, m.Pull, m.Update, m.Revoked, m.Commit),
     *_on(QUEUE, m.Lease, m.Settle, m.QueueCredit),
     st.builds(raw, HEADS[m.Publish], st.just(PRODUCER), _batches),
@@ -121,6 +125,7 @@ _to_client = st.one_of(
     st.builds(raw, HEADS[m.Confirm], st.just(PRODUCER)),
     st.builds(raw, HEADS[m.Deliver], st.just(SUBSCRIPTION), _batches),
     st.builds(raw, HEADS[m.Leased], st.just(QUEUE), _batches),
+    st.builds(raw, HEADS[m.Fetched], st.just(0), _batches),
     st.builds(raw, HEADS[m.Error], st.integers(0, 3)),
     st.binary(max_size=30),
 )

@@ -63,6 +63,8 @@ SAMPLES: dict[m.FrameType, m.Head] = {
     ),
     m.FrameType.SETTLED: m.Settled(8, [m.SettleFailure(1, 0, "LEASE_EXPIRED", "too late")]),
     m.FrameType.QUEUE_CREDIT: m.QueueCredit(20),
+    m.FrameType.FETCH: m.Fetch(9, "orders", "0188d3b8", 0, 17, 1 << 20, "read_committed", 500),
+    m.FrameType.FETCHED: m.Fetched(9, None, 42, 5, 50, 45, [(7, 20), (8, 30)]),
 }
 
 _encode = msgspec.msgpack.encode
@@ -73,7 +75,7 @@ def raw(head: m.Head, channel: int = 0, batches: bytes | None = None) -> bytes:
     kind = m.TYPE_OF[type(head)]
     if kind in m.CARRIES_BATCHES and batches is None:
         batches = b"batch"
-    return b"".join(bytes(p) for p in encode_frame(kind, channel, _encode(head), batches, 1 << 32))
+    return b"".join(bytes(p) for p in encode_frame(kind, channel, _encode(m.written_fields(head)), batches, 1 << 32))
 
 
 def sent_by(connection: Connection) -> bytes:

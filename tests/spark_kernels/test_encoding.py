@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidArgument, InvalidRecord, InvalidTimestamp
+from sparrow.records.batch import check, parse_header
 from sparrow.records.builder import build_batch
 from sparrow.records.compression import Compression
 from sparrow.records.partitioner import partition_for_key
@@ -17,7 +18,7 @@ from sparrow.records.record import decode
 from sparrow.spark.kernels import EncodeOptions, Encoder
 from tests.records.columns import columns, contents, expected
 from tests.records.naive import fields_of
-from tests.spark_kernels.both import arrow, encoded
+from tests.spark_kernels.both import IMPLEMENTATIONS, arrow, encoded
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 NAMED_OTHERWISE = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
@@ -51,6 +52,48 @@ def test_batches_are_as_full_as_their_limit_allows(columns: dict[str, Any], max_
         if last < len(columns["values"]):
             assert len(build_batch(**_cut(columns, first, last + 1))) > max_batch_bytes
         first = last
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=20), min_size=1, max_size=5),
+    st.integers(70, 200),
+    st.sampled_from(Compression),
+)
+def test_sequences_count_the_records_of_each_partition_from_0(
+    calls: list[list[int]], max_batch_bytes: int, codec: Compression
+) -> None:
+    for implementation in IMPLEMENTATIONS:
+        options = EncodeOptions(
+            4,
+            codec,
+            max_batch_bytes,
+            transactional=True,
+            producer_id=5,
+            producer_epoch=3,
+            has_sequences=True,
+            implementation=implementation,
+        )
+        encoder, counted = Encoder(options), [0] * 4
+        for partitions in calls:
+            records = pa.record_batch(
+                {"value": pa.array([b"x" * 20] * len(partitions)), "partition": pa.array(partitions)}
+            )
+            for batch in encoder.encode(records, timestamp_ms=1):
+                header = check(batch.data)
+                assert header.base_sequence == counted[batch.partition]
+                assert (header.producer_id, header.producer_epoch, header.is_transactional) == (5, 3, True)
+                counted[batch.partition] += batch.record_count
+        assert sum(counted) == sum(map(len, calls))
+
+
+def test_sequences_begin_again_behind_the_last_one() -> None:
+    encoder = Encoder(EncodeOptions(1, has_sequences=True))
+    encoder._sequences[0] = 0x7FFFFFFE
+    records = pa.record_batch({"value": pa.array([b"a", b"b", b"c"])})
+    first, second = (next(encoder.encode(records, timestamp_ms=1)) for _ in range(2))
+    assert [parse_header(each.data).base_sequence for each in (first, second)] == [0x7FFFFFFE, 1]
 
 
 def _cut(columns: dict[str, Any], first: int, last: int) -> dict[str, Any]:

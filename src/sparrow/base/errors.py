@@ -28,11 +28,13 @@ storage, meta store, sockets. A message is a sentence for a person: what failed,
     │   └── OffsetOutOfRange      OFFSET_OUT_OF_RANGE
     ├── NotFound                  the thing named does not exist
     │   ├── UnknownTopic          UNKNOWN_TOPIC
+    │   │   └── UnknownTopicId    UNKNOWN_TOPIC_ID
     │   ├── UnknownPartition      UNKNOWN_PARTITION
     │   ├── UnknownUser           UNKNOWN_USER
     │   ├── UnknownTransaction    UNKNOWN_TRANSACTION
     │   ├── UnknownQueue          UNKNOWN_QUEUE
     │   ├── UnknownWebhook        UNKNOWN_WEBHOOK
+    │   ├── UnknownSink           UNKNOWN_SINK
     │   └── UnknownGroup          UNKNOWN_GROUP
     ├── Conflict                  the state of the broker says no
     │   ├── TopicExists           TOPIC_EXISTS
@@ -59,6 +61,9 @@ storage, meta store, sockets. A message is a sentence for a person: what failed,
     │   ├── InvalidTransactionState INVALID_TRANSACTION_STATE
     │   │   └── NotInTransaction  NOT_IN_TRANSACTION
     │   ├── ConcurrentTransactions CONCURRENT_TRANSACTIONS (retriable)
+    │   ├── StageExpired          STAGE_EXPIRED
+    │   ├── SinkFenced            SINK_FENCED
+    │   ├── SinkTaken             SINK_TAKEN
     │   ├── UnknownMember         UNKNOWN_MEMBER
     │   ├── StaleMember           STALE_MEMBER
     │   ├── StaleMemberEpoch      STALE_MEMBER_EPOCH
@@ -229,6 +234,12 @@ class UnknownTopic(NotFound):
     code = "UNKNOWN_TOPIC"
 
 
+class UnknownTopicId(UnknownTopic):
+    """The name exists, but under another id: the topic was deleted and made again."""
+
+    code = "UNKNOWN_TOPIC_ID"
+
+
 class UnknownPartition(NotFound):
     code = "UNKNOWN_PARTITION"
 
@@ -253,6 +264,12 @@ class UnknownWebhook(NotFound):
     """The queue has no webhook of that name."""
 
     code = "UNKNOWN_WEBHOOK"
+
+
+class UnknownSink(NotFound):
+    """There is no sink of that id."""
+
+    code = "UNKNOWN_SINK"
 
 
 class UnknownGroup(NotFound):
@@ -405,6 +422,24 @@ class ConcurrentTransactions(Conflict):
 
     code = "CONCURRENT_TRANSACTIONS"
     retriable = True
+
+
+class StageExpired(Conflict):
+    """What was staged for a sink was aborted, or never was: it cannot be written to or committed. The batch must be written again."""
+
+    code = "STAGE_EXPIRED"
+
+
+class SinkFenced(Conflict):
+    """A later run of the query writes to the sink now; this one must stop."""
+
+    code = "SINK_FENCED"
+
+
+class SinkTaken(Conflict):
+    """The sink belongs to another query."""
+
+    code = "SINK_TAKEN"
 
 
 class UnknownMember(Conflict):

@@ -51,13 +51,26 @@ def read_yaml(path: str, whole: Collection[str]) -> dict[str, Located]:
 class YamlFile:
     """A file that was read and is a mapping of something.
 
+    Args:
+        path: the file; its name appears in every error.
+        noun: what the file is, for people.
+        example: a line of such a file.
+        remedy: what to do when it cannot be read.
+
     Raises (from the constructor):
         InvalidConfig: the file cannot be read, is no YAML, or is no mapping.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        noun: str = "configuration file",
+        example: str = "data_dir: ./data",
+        remedy: str = "create it or name another by --config",
+    ) -> None:
         self.path = path
-        self._loader = _loader(path)
+        self._loader = _loader(path, noun, remedy)
         try:
             root = self._loader.get_single_node()
         except yaml.MarkedYAMLError as error:
@@ -66,9 +79,7 @@ class YamlFile:
             reason = "nested too deep" if isinstance(error, RecursionError) else error
             raise InvalidConfig(f"{path}:1: not YAML: {reason}") from None
         if not isinstance(root, yaml.MappingNode | None):
-            raise InvalidConfig(
-                f"{path}:1: a mapping of options is expected at the top, such as 'data_dir: ./data'"
-            )
+            raise InvalidConfig(f"{path}:1: a mapping of options is expected at the top, such as {example!r}")
         self._root = root
         self._walked: set[int] = set()
         self._read: dict[tuple[int, int], Located] = {}
@@ -219,18 +230,14 @@ def _children(node: yaml.CollectionNode) -> list[yaml.Node]:
     return [part for child in node.value for part in (child if isinstance(child, tuple) else (child,))]
 
 
-def _loader(path: str) -> yaml.SafeLoader:
+def _loader(path: str, noun: str, remedy: str) -> yaml.SafeLoader:
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise InvalidConfig(
-            f"configuration file {path} cannot be read: {error.strerror}; create it or name another by --config"
-        ) from None
+        raise InvalidConfig(f"{noun} {path} cannot be read: {error.strerror}; {remedy}") from None
     if len(data) > MAX_FILE_BYTES:
-        raise InvalidConfig(
-            f"configuration file {path} has more than {MAX_FILE_BYTES} bytes; is it the right one?"
-        )
+        raise InvalidConfig(f"{noun} {path} has more than {MAX_FILE_BYTES} bytes; is it the right one?")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

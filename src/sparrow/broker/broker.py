@@ -30,6 +30,7 @@ from sparrow.base.errors import (
     TopicExists,
 )
 from sparrow.broker import fetch as fetching
+from sparrow.broker import weighing
 from sparrow.broker.access.acl_store import Acls, StoredAuthorizer
 from sparrow.broker.access.authz import (
     ANONYMOUS,
@@ -65,6 +66,7 @@ from sparrow.broker.log_dirs import LogDirectory, describe_log_directory
 from sparrow.broker.measures import Measures
 from sparrow.broker.metrics.gathering import Gathering
 from sparrow.broker.partition import ACKS_ALL, Admit, Partition, Published, refuse_transactional
+from sparrow.broker.pipelines.verbs import PipelineVerbs
 from sparrow.broker.positions import TIMESTAMP, Start, check_start, locate
 from sparrow.broker.producer_ids import ProducerIdentity, ProducerIds
 from sparrow.broker.queues.dead_lettering import DeadLettering
@@ -73,10 +75,13 @@ from sparrow.broker.queues.queues import Queues
 from sparrow.broker.queues.redrive import Redrives
 from sparrow.broker.queues.verbs import QueueVerbs
 from sparrow.broker.quotas.quotas import Quotas
+from sparrow.broker.sinks.coordinator import SinkCoordinator
+from sparrow.broker.sinks.verbs import SinkVerbs
 from sparrow.broker.subscription import Selector, Subscription, SubscriptionListener
 from sparrow.broker.topics import NO_TOPIC_ID, Topic, TopicInfo, Topics
 from sparrow.broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
 from sparrow.broker.transactions.verbs import Transactions
+from sparrow.broker.watching import Watches, look_at_all
 from sparrow.broker.webhooks.registry import Webhooks
 from sparrow.broker.webhooks.verbs import WebhookVerbs
 from sparrow.meta.store import ABSENT, Put
@@ -88,6 +93,7 @@ if TYPE_CHECKING:
     from sparrow.broker.lag import GroupReport
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.reader import Key
+    from sparrow.broker.watching import Known, Watched
     from sparrow.meta.store import MetaStore
     from sparrow.storage.store import LogId, LogStore
 
@@ -165,6 +171,7 @@ class Broker:
             transactions=self.transactions.coordinator,
             queues=self.queues.registry,
             idempotency=self.idempotency,
+            sinks=self.sinks.coordinator,
             written=written,
         )
         self.queues.registry.begin()
@@ -177,6 +184,7 @@ class Broker:
     async def _load(self) -> frozenset[LogId]:
         """Everything that the stores know; returns the logs that have data."""
         self.topics = Topics(self.config, self._meta, self._logs, self.clock, measures=self.measures)
+        self.watches = Watches(self.topics)
         self.groups = assemble(
             self._meta,
             self.clock,
@@ -207,6 +215,7 @@ class Broker:
         if not self._logs.clean_start:
             await self._recover(p for t in self.topics for p in t.partitions if p.id in written)
         await self.transactions.coordinator.resume()
+        self.sinks = await self._load_sinks()
         registry = Queues(self._meta, self.clock, self.topics)
         await registry.load()
         registry.made.append(self._dead_lettering(registry).attach)
@@ -228,6 +237,7 @@ class Broker:
         webhooks = Webhooks(self._meta, registry)
         await webhooks.load()
         self.webhooks = WebhookVerbs(webhooks, registry, self.clock, lambda: self.authorizer)
+        self.pipelines = PipelineVerbs(self.clock, lambda: self.authorizer)
         self.groups.share.queues = ShareQueues(registry, self.topics, self.clock)
         self.configs.group_changed = self.groups.share.settings_changed
         return written
@@ -268,6 +278,12 @@ class Broker:
         self.groups.follow(coordinator.pending)
         await coordinator.load()
         return Transactions(coordinator, self.topics, self.groups, self.clock, lambda: self.authorizer)
+
+    async def _load_sinks(self) -> SinkVerbs:
+        transactions = self.transactions.coordinator
+        coordinator = SinkCoordinator(self._meta, self.clock, transactions, find=self.topics.find_partition)
+        await coordinator.load()
+        return SinkVerbs(coordinator, transactions, self.topics, lambda: self.authorizer)
 
     async def _open_stores(self, opened: AsyncExitStack) -> None:
         """Take the given stores, or open those of the data directory; `opened` closes the latter when the start fails."""
@@ -317,6 +333,7 @@ class Broker:
             await self.webhooks.registry.close()
             await self.queues.registry.close()
             self.groups.close()
+            await self.sinks.coordinator.close()
             await self.transactions.coordinator.close()
             await self.topics.settle()
             await self.acls.settle()
@@ -675,6 +692,54 @@ class Broker:
         found = self.topics.get(topic)
         wanted = found.partitions if partition == -1 else [found.partition(partition)]
         return [await _offset_at(p, at, value) for p in wanted]
+
+    async def watch(
+        self,
+        names: Sequence[str],
+        known: Mapping[str, Known],
+        *,
+        committed: bool = False,
+        wait_ms: int = 0,
+        principal: Principal = ANONYMOUS,
+    ) -> tuple[list[Watched], list[str]]:
+        """Topics as they are, and which of the names are missing: at once where that is not as `known` says (or that says nothing),
+        else at the first change, or when the wait is over. `committed`: partitions end at the last stable offset.
+
+        Raises:
+            NotAuthorized, InvalidTopicName, InvalidArgument, Overloaded
+        """
+
+        def require_description(name: str) -> None:
+            self._require(principal, Operation.DESCRIBE, _TOPIC, name)
+
+        for name in names:
+            require_description(name)
+        await self.watches.wait(names, known, committed=committed, wait_s=wait_ms / 1000)
+        return look_at_all(self.topics, names, committed=committed, require=require_description)
+
+    async def weigh(
+        self, topic: str, ranges: Sequence[tuple[int, int, int]], *, principal: Principal = ANONYMOUS
+    ) -> list[int]:
+        """About how many bytes lie in ranges of offsets, each (partition, first, behind the last).
+
+        Raises:
+            UnknownTopic, UnknownPartition, NotAuthorized
+            InvalidArgument: too many, or negative numbers.
+        """
+        self._require(principal, Operation.DESCRIBE, _TOPIC, topic)
+        return await weighing.weigh(self.topics.get(topic), ranges)
+
+    async def reach(
+        self, topic: str, points: Sequence[tuple[int, int, int]], *, principal: Principal = ANONYMOUS
+    ) -> list[int]:
+        """How far bytes reach: an offset for each (partition, offset, bytes); see `PartitionLog.reach`.
+
+        Raises:
+            UnknownTopic, UnknownPartition, NotAuthorized, OffsetOutOfRange
+            InvalidArgument: too many, or negative numbers.
+        """
+        self._require(principal, Operation.DESCRIBE, _TOPIC, topic)
+        return await weighing.reach(self.topics.get(topic), points)
 
     async def delete_records(
         self, topic: str, before: Mapping[int, int], *, principal: Principal = ANONYMOUS

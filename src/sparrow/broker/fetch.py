@@ -15,12 +15,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sparrow.base.errors import SparrowError
+from sparrow.base.errors import SparrowError, UnknownTopicId
+from sparrow.broker.alarm import Alarm
 from sparrow.broker.transactions.committed import stable as stable_part
 
 if TYPE_CHECKING:
+    import uuid
+
     from sparrow.broker.partition import Partition
-    from sparrow.broker.topics import Topics
+    from sparrow.broker.topics import Topic, Topics
     from sparrow.broker.transactions.index import AbortedTransaction
     from sparrow.storage.store import Chunk
 
@@ -36,6 +39,8 @@ class FetchRequest:
     partition: int
     offset: int
     max_bytes: int = 1 << 20
+    topic_id: uuid.UUID | None = None
+    """The topic must be this one, not another of its name; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,51 +71,6 @@ class ReadMemory(Protocol):
     def give_back(self, granted_bytes: int) -> None:
         """What was granted has been read."""
         ...
-
-
-class _Alarm:
-    """Waits at the ends of several partitions at once, and knows which of them woke it."""
-
-    def __init__(self, partitions: dict[int, Partition]) -> None:
-        self.partitions = partitions
-        self._bells = {number: _Bell(self, number) for number in partitions}
-        self.woken: set[int] = set()
-        self.rung: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.arm(partitions)
-
-    def ring(self, number: int) -> None:
-        self.woken.add(number)
-        if not self.rung.done():
-            self.rung.set_result(None)
-
-    def arm(self, numbers: Iterable[int]) -> None:
-        """Wait (again) at some of the partitions."""
-        for number in numbers:
-            self.partitions[number].wait(self._bells[number])
-
-    def take(self) -> set[int]:
-        """Who woke it; from here on it waits at them again."""
-        woken, self.woken = self.woken, set()
-        self.rung = asyncio.get_running_loop().create_future()
-        self.arm(woken)
-        return woken
-
-    def close(self) -> None:
-        for number, partition in self.partitions.items():
-            partition.stop_waiting(self._bells[number])
-
-
-class _Bell:
-    """What waits at one partition for an alarm."""
-
-    __slots__ = ("_alarm", "_number")
-
-    def __init__(self, alarm: _Alarm, number: int) -> None:
-        self._alarm = alarm
-        self._number = number
-
-    def wake(self) -> None:
-        self._alarm.ring(self._number)
 
 
 class _Growth:
@@ -160,7 +120,7 @@ async def fetch(
     if not requests:
         return []
     deadline = asyncio.get_running_loop().time() + max_wait_ms / 1000
-    alarm = _Alarm(_partitions(topics, requests)) if max_wait_ms > 0 and min_bytes > 0 else None
+    alarm = Alarm(_partitions(topics, requests)) if max_wait_ms > 0 and min_bytes > 0 else None
     try:
         results = await _read_within(
             memory, topics, requests, range(len(requests)), max_bytes, committed=committed
@@ -186,7 +146,7 @@ async def fetch(
             alarm.close()
 
 
-async def _wait(alarm: _Alarm, deadline: float, stop: asyncio.Future[None] | None) -> bool:
+async def _wait(alarm: Alarm[int], deadline: float, stop: asyncio.Future[None] | None) -> bool:
     """Wait for any of the partitions; False when time is over, or it is to stop."""
     remaining = deadline - asyncio.get_running_loop().time()
     if remaining <= 0:
@@ -200,7 +160,7 @@ async def _wait(alarm: _Alarm, deadline: float, stop: asyncio.Future[None] | Non
 
 
 async def _wait_for_bytes(
-    alarm: _Alarm, missing: int, deadline: float, stop: asyncio.Future[None] | None, *, committed: bool
+    alarm: Alarm[int], missing: int, deadline: float, stop: asyncio.Future[None] | None, *, committed: bool
 ) -> bool:
     """Wait until so many bytes were appended; False when time is over, or it is to stop."""
     if alarm.woken:  # while something was read
@@ -283,7 +243,7 @@ async def _read_one(
     topics: Topics, request: FetchRequest, room: int, *, is_first: bool, committed: bool
 ) -> Fetched:
     try:
-        partition = topics.get(request.topic).partition(request.partition)
+        partition = _topic(topics, request).partition(request.partition)
         log = partition.log
         chunk: Chunk | None = None
         limit = min(room, request.max_bytes)
@@ -304,6 +264,15 @@ async def _read_one(
     if chunk is not None and chunk.data:
         partition.count_read(chunk.next_offset - request.offset, len(chunk.data))
     return Fetched(request.topic, request.partition, chunk, None, end, start, stable, aborted)
+
+
+def _topic(topics: Topics, request: FetchRequest) -> Topic:
+    topic = topics.get(request.topic)
+    if request.topic_id is not None and request.topic_id != topic.id:
+        raise UnknownTopicId(
+            f"topic {request.topic!r} was deleted and made again: its id is {topic.id} now, {request.topic_id} was asked for"
+        )
+    return topic
 
 
 def _committed(partition: Partition, chunk: Chunk, offset: int) -> tuple[Chunk, Sequence[AbortedTransaction]]:

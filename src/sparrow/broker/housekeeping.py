@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sparrow.broker.idempotency.keys import IdempotencyKeys
     from sparrow.broker.partition import Partition
     from sparrow.broker.queues.queues import Queues
+    from sparrow.broker.sinks.coordinator import SinkCoordinator
     from sparrow.broker.topics import Topics
     from sparrow.broker.transactions.coordinator import TransactionCoordinator
     from sparrow.storage.store import LogId
@@ -43,6 +44,7 @@ class Housekeeping:
         transactions: TransactionCoordinator,
         queues: Queues,
         idempotency: IdempotencyKeys,
+        sinks: SinkCoordinator,
         written: frozenset[LogId],
     ) -> None:
         self._config = config
@@ -52,6 +54,7 @@ class Housekeeping:
         self._transactions = transactions
         self._queues = queues
         self._idempotency = idempotency
+        self._sinks = sinks
         self._written = written
         """Logs that had data when the broker started."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -63,6 +66,7 @@ class Housekeeping:
             loop.create_task(self._every(self._config.tick_interval_ms, self.tick)),
             loop.create_task(self._every(self._config.tick_interval_ms, self._transactions.tick)),
             loop.create_task(self._every(self._config.tick_interval_ms, self._idempotency.tick)),
+            loop.create_task(self._every(self._config.tick_interval_ms, self._sinks.tick)),
             loop.create_task(self._every(self._config.retention_check_interval_ms, self.walk)),
         ]
 

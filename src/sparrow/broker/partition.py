@@ -8,7 +8,7 @@ The log is opened at the first touch: a broker with ten thousand idle topics ope
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
@@ -70,6 +70,19 @@ class Published:
     base_offset: int
     last_offset: int
     log_append_time_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnd:
+    """Whose transaction ends, and how."""
+
+    producer_id: int
+    epoch: int
+    commit: bool
+
+    @property
+    def kind(self) -> ControlType:
+        return ControlType.COMMIT if self.commit else ControlType.ABORT
 
 
 class Waiter(Protocol):
@@ -371,24 +384,32 @@ class Partition:
         self.log  # noqa: B018 - as in `producers`
         return self._producers.open_transactions()
 
-    async def end_transaction(self, producer_id: int, epoch: int, *, commit: bool) -> None:
-        """Append the marker that ends a producer's transaction here, and wait until it is on stable storage.
+    async def end_transactions(self, ends: Sequence[TransactionEnd]) -> None:
+        """Append the markers that end transactions here, and wait until they are on stable storage. Readers see all of them, or none.
 
         Raises:
             UnknownTopic: the topic was deleted.
             DiskFull, StorageFailed, Overloaded: nothing was appended, or it may not be durable.
         """
         now_ms = self._clock.wall_ms()
-        kind = ControlType.COMMIT if commit else ControlType.ABORT
-        marker = build_marker(kind, producer_id, epoch, now_ms, COORDINATOR_EPOCH)
-        promised = self.log.append(list(split(marker)), leader_epoch=LEADER_EPOCH)
-        offset = (promised.result() if promised.done() else await promised).base_offset
-        self._markers += 1
-        self._producers.mark(
-            producer_id, epoch, offset, now_ms, committed=commit, coordinator_epoch=COORDINATOR_EPOCH
+        data = b"".join(
+            build_marker(end.kind, end.producer_id, end.epoch, now_ms, COORDINATOR_EPOCH) for end in ends
         )
+        promised = self.log.append(list(split(data)), leader_epoch=LEADER_EPOCH)
+        offset = (promised.result() if promised.done() else await promised).base_offset
+        for end in ends:
+            self._markers += 1
+            self._producers.mark(
+                end.producer_id,
+                end.epoch,
+                offset,
+                now_ms,
+                committed=end.commit,
+                coordinator_epoch=COORDINATOR_EPOCH,
+            )
+            offset += 1
         self.wake_waiters()
-        await self.log.durable(offset + 1)
+        await self.log.durable(offset)
 
     # ── what a batch must be ──────────────────────────────────────────────────────────────────────
 

@@ -16,10 +16,12 @@ from sparrow.cli import (
     doctor,
     groups,
     logdump,
+    pipelines,
     print_version,
     publish,
     queues,
     quotas,
+    sinks,
     topics,
     users,
 )
@@ -56,9 +58,11 @@ app.command("publish")(publish.publish)
 app.command("consume")(consume.consume)
 app.add_typer(groups.app, name="group")
 app.add_typer(queues.app, name="queue")
+app.add_typer(sinks.app, name="sink")
 app.add_typer(users.app, name="user")
 app.add_typer(acls.app, name="acl")
 app.add_typer(quotas.app, name="quota")
+app.add_typer(pipelines.app, name="pipeline")
 app.add_typer(logdump.app, name="log")
 app.add_typer(config.app, name="config")
 app.add_typer(bench.app, name="bench")

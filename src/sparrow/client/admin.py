@@ -1,4 +1,4 @@
-"""Administration: topics, groups, the broker; queues in `queue_admin.py`, webhooks in `webhook_admin.py`. One method for each verb of the protocol; results are those of `results.py`.
+"""Administration: topics, groups, the broker; queues in `queue_admin.py`, webhooks in `webhook_admin.py`, sinks in `sink_admin.py`. One method for each verb of the protocol; results are those of `results.py`.
 
 Reads are repeated over a lost connection. A change during which the connection is lost raises `ConnectionLost`: look before doing it again.
 """
@@ -25,6 +25,7 @@ from sparrow.client.results import (
     UserListing,
 )
 from sparrow.client.salting import ITERATIONS, MECHANISMS, hashed
+from sparrow.client.sink_admin import SinkAdmin
 from sparrow.client.verbs import result_as
 from sparrow.client.webhook_admin import WebhookAdmin
 
@@ -40,7 +41,7 @@ ALL_PARTITIONS = -1
 BROKERS_CHOICE = -1
 
 
-class Admin(QueueAdmin, WebhookAdmin):
+class Admin(QueueAdmin, WebhookAdmin, SinkAdmin):
     """`client.admin`. Every method raises `ConnectionLost`, `TimedOut`, `NotAuthorized`, and what is named besides."""
 
     # ── topics ────────────────────────────────────────────────────────────────────────────────────

@@ -278,6 +278,39 @@ class WebhookDescription(Result, frozen=True):
     """The one that was made just now; it is not shown again."""
 
 
+class StageDescription(Result, frozen=True):
+    """What one task of a data pipeline has written of a batch that is not committed."""
+
+    stage: str
+    run: str
+    batch: int
+    task: int
+    attempt: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    opened_ms: int
+    left_ms: int
+    """How long it is kept without a sign of life."""
+    partitions: list[tuple[str, int]] = []
+
+
+class SinkDescription(Result, frozen=True):
+    """A sink of data pipelines: whose it is, and how far. `last_batch` -1: none was committed yet."""
+
+    sink: str
+    query: str
+    kind: str
+    """"stream", or "once" for a single write."""
+    run: str
+    epoch: int
+    last_batch: int
+    updated_ms: int
+    open_stages: int = 0
+    past_runs: list[str] = []
+    stages: list[StageDescription] = []
+
+
 class BrokerDescription(Result, frozen=True):
     """A broker. `statistics` has everything that it tells, these fields included."""
 

@@ -1,1 +1,32 @@
-"""Sparrow's topics in Spark. Needs the extra `spark`."""
+"""Sparrow's topics in Spark: `format("sparrow")` for batches and streams, a session that is quick with them, pipelines. Needs the extra `spark`.
+
+    spark = sparrow.spark.session("orders")
+    orders = spark.readStream.format("sparrow").option("subscribe", "orders").load()
+
+Importing this registers the format with the active session, if there is one. It loads no PySpark by itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from sparrow.spark.session import active_session, read, register, session
+
+__all__ = ["pipelines", "read", "register", "session"]
+
+
+def __getattr__(name: str) -> Any:
+    # What has to do with pipelines is loaded when it is asked for.
+    if name == "pipelines":
+        return importlib.import_module("sparrow.spark.pipelines")
+    raise AttributeError(f"module 'sparrow.spark' has no attribute {name!r}")
+
+
+def _register_with_active_session() -> None:
+    spark = active_session()
+    if spark is not None:
+        register(spark)
+
+
+_register_with_active_session()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sparrow.base.errors import CorruptBatch, InvalidArgument, OffsetOutOfRange, Overloaded, StorageFailed
 from sparrow.records.batch import stamp
-from sparrow.storage import names, retention
+from sparrow.storage import names, retention, weighing
 from sparrow.storage.checkpoint import Checkpoint, RecoveryPoint
 from sparrow.storage.durability import Durability
 from sparrow.storage.filesystem import is_no_room, translate, write_all
@@ -308,6 +308,59 @@ class LocalLog:
                 f"{self.id} holds offsets {self._row.start} to {self._row.end} (not included); {offset} is not among them"
             )
         return self._row.number_of(offset)
+
+    async def weigh(self, start: int, end: int) -> int:
+        while True:
+            segments = self._row.segments
+            try:
+                return await self._weigh(segments, max(start, self._row.start), min(end, self._row.end))
+            except StorageFailed:
+                if segments is self._row.segments:
+                    raise
+
+    async def _weigh(self, segments: list[Segment], start: int, end: int) -> int:
+        total = 0
+        for number in range(self._row.number_of(start), len(segments)):
+            if start >= end or segments[number].base_offset >= end:
+                break
+            extent = await self._extent(segments, number)
+            total += weighing.position_of(extent, end) - weighing.position_of(extent, start)
+        return total
+
+    async def reach(self, start: int, max_bytes: int) -> int:
+        start = max(start, self._row.start)
+        while True:
+            segments = self._row.segments
+            number = self._number_of(start)
+            try:
+                return await self._reach(segments, number, start, max_bytes)
+            except StorageFailed:
+                if segments is self._row.segments:
+                    raise
+
+    async def _reach(self, segments: list[Segment], number: int, start: int, max_bytes: int) -> int:
+        reached = start
+        for each in range(number, len(segments)):
+            extent = await self._extent(segments, each)
+            weight = extent.size_bytes - weighing.position_of(extent, reached)
+            if weight > max_bytes and reached < extent.end:
+                found = weighing.reach_from(extent, reached, max_bytes)
+                is_too_far = weighing.position_of(extent, found) > max_bytes
+                return reached if is_too_far and reached > start else found
+            max_bytes -= weight
+            reached = max(reached, extent.end)
+        return reached
+
+    async def _extent(self, segments: list[Segment], number: int) -> weighing.Extent:
+        """What is known of a segment's bytes; its index is read from the disk when it is not in memory."""
+        segment = segments[number]
+        index = segment.index
+        if index is None:
+            with segment.held():
+                index = await self._resources.workers.run(segment.load_index)
+        is_last = number + 1 == len(segments)
+        end = self._row.end if is_last else segments[number + 1].base_offset
+        return weighing.Extent(index, segment.size, end)
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         while True:

@@ -174,6 +174,20 @@ class PartitionLog(Protocol):
         """As `read_nowait`, but waits for the disk in a thread."""
         ...
 
+    async def weigh(self, start: int, end: int) -> int:
+        """About how many bytes the batches with offsets in [start, end) have. Looks at no batch: wrong by the distance of what the
+        store knows of positions, exact for the whole log. Offsets outside of the log count nothing."""
+        ...
+
+    async def reach(self, start: int, max_bytes: int) -> int:
+        """How far about `max_bytes` reach from `start` on: an offset behind it (but the end at the end), where a batch ends whose place
+        the store knows; more than `max_bytes` only to get that far. An offset before the start stands for the start.
+
+        Raises:
+            OffsetOutOfRange: `start` is behind the end.
+        """
+        ...
+
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record whose timestamp is >= `timestamp_ms`, or None if there is none."""
         ...

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sparrow.client.salting import ITERATIONS, MECHANISMS
 from sparrow.sync.queue_admin import QueueAdmin
+from sparrow.sync.sink_admin import SinkAdmin
 from sparrow.sync.webhook_admin import WebhookAdmin
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     )
 
 
-class Admin(QueueAdmin, WebhookAdmin):
+class Admin(QueueAdmin, WebhookAdmin, SinkAdmin):
     """`client.admin`."""
 
     def create_topic(

@@ -169,7 +169,9 @@ class _Round:
         await self._groups()
         await self._queues()
         await self._transactions()
+        await self._sinks()
         await self._webhooks()
+        await self._pipelines()
 
     # ── the broker ────────────────────────────────────────────────────────────────────────────────
 
@@ -191,6 +193,24 @@ class _Round:
             await self._slices.pause()
             if self._may_describe(ResourceType.TRANSACTIONAL_ID, found.transactional_id):
                 self.add(table.TRANSACTIONS, (found.state.value,), 1)
+
+    async def _sinks(self) -> None:
+        coordinator = self._broker.sinks.coordinator
+        stages = 0
+        for found in coordinator.all():
+            await self._slices.pause()
+            if self._may_describe(ResourceType.TRANSACTIONAL_ID, found.sink_id):
+                self.add(table.SINKS, (found.kind,), 1)
+                stages += len(coordinator.stages.of_sink(found.sink_id))
+        self.add(table.SINK_STAGES, (), stages)
+        counts = coordinator.counts
+        self.add(table.SINK_COMMITS, (), counts.committed_batches)
+        for how, count in (
+            ("committed", counts.committed_stages),
+            ("aborted", counts.aborted_stages),
+            ("expired", counts.expired_stages),
+        ):
+            self.add(table.SINK_STAGES_ENDED, (how,), count)
 
     # ── topics ────────────────────────────────────────────────────────────────────────────────────
 
@@ -340,6 +360,19 @@ class _Round:
             self.add(table.WEBHOOK_SECONDS, labels, found.seconds)
             self.add(table.WEBHOOK_IN_FLIGHT, labels, found.in_flight)
             self.add(table.WEBHOOK_STATE, (*labels, found.state), 1)
+
+    # ── pipelines ─────────────────────────────────────────────────────────────────────────────────
+
+    async def _pipelines(self) -> None:
+        for number, report in enumerate(self._broker.pipelines.listing(principal=self._principal)):
+            await self._slices.pause()
+            labels = (report.name, report.flow) if number < self._max_names else ("", "")
+            self.add(table.PIPELINE_ROWS, labels, report.rows)
+            self.add(table.PIPELINE_RATE, labels, report.rows_per_second)
+            self.add(table.PIPELINE_BATCH, labels, report.batch_ms / 1000)
+            if report.lag is not None:
+                self.add(table.PIPELINE_LAG, labels, report.lag)
+            self.add(table.PIPELINE_STATE, (*labels, report.state), 1)
 
 
 def _distribution(times: Histogram) -> Distribution:

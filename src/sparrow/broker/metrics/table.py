@@ -29,6 +29,7 @@ _TOPIC: Final = ("topic",)
 _PARTITION: Final = ("topic", "partition")
 _QUEUE: Final = ("queue",)
 _ENDPOINT: Final = ("queue", "endpoint")
+_FLOW: Final = ("pipeline", "flow")
 
 # ── the broker ──
 BUILD = Metric("sparrow_build_info", INFO, ("version",), "The version that runs.")
@@ -85,6 +86,19 @@ TRANSACTIONS = Metric(
     GAUGE,
     ("state",),
     "Transactional ids, by the state of their transaction (Kafka's words).",
+)
+SINKS = Metric(
+    "sparrow_sinks", GAUGE, ("kind",), "Sinks of data pipelines: streams, and single writes (once)."
+)
+SINK_STAGES = Metric(
+    "sparrow_sink_open_stages", GAUGE, (), "Stages of sinks that are neither committed nor dropped."
+)
+SINK_COMMITS = Metric("sparrow_sink_commits_total", COUNTER, (), "Batches of sinks that were committed.")
+SINK_STAGES_ENDED = Metric(
+    "sparrow_sink_stages_ended_total",
+    COUNTER,
+    ("how",),
+    "Stages that were committed, aborted (attempts that lost, batches that failed, runs that were fenced) or expired.",
 )
 IDEMPOTENCY_KEYS = Metric(
     "sparrow_idempotency_keys",
@@ -225,6 +239,20 @@ WEBHOOK_SECONDS = Metric(
 WEBHOOK_IN_FLIGHT = Metric("sparrow_webhook_in_flight", GAUGE, _ENDPOINT, "Deliveries under way.")
 WEBHOOK_STATE = Metric(
     "sparrow_webhook_state", GAUGE, ("queue", "endpoint", "state"), "1 for the state in which an endpoint is."
+)
+
+# ── pipelines ──
+PIPELINE_ROWS = Metric(
+    "sparrow_pipeline_rows_total",
+    COUNTER,
+    _FLOW,
+    "Rows that a flow took since its run began, as it said last.",
+)
+PIPELINE_RATE = Metric("sparrow_pipeline_rows_per_second", GAUGE, _FLOW, "Rows per second in its last batch.")
+PIPELINE_BATCH = Metric("sparrow_pipeline_batch_seconds", GAUGE, _FLOW, "How long its last batch took.")
+PIPELINE_LAG = Metric("sparrow_pipeline_lag", GAUGE, _FLOW, "Records that it has still to read.")
+PIPELINE_STATE = Metric(
+    "sparrow_pipeline_state", GAUGE, (*_FLOW, "state"), "1 for the state in which a flow is."
 )
 
 ALL: Final[tuple[Metric, ...]] = tuple(each for each in list(vars().values()) if isinstance(each, Metric))

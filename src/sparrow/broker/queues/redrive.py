@@ -74,6 +74,8 @@ class RedriveFilter:
     """Before this time."""
     letter: tuple[int, int] | None = None
     """The one that lies there: partition and offset on the dead-letter topic."""
+    letters: frozenset[tuple[int, int]] | None = None
+    """Those that lie there, of several chosen ones."""
 
     def matches(self, letter: Record, origin: Origin) -> bool:
         """Whether a letter is meant, but for its key."""
@@ -86,6 +88,7 @@ class RedriveFilter:
             and (self.since_ms is None or letter.timestamp >= self.since_ms)
             and (self.until_ms is None or letter.timestamp < self.until_ms)
             and self.letter in (None, (letter.partition, letter.offset))
+            and (self.letters is None or (letter.partition, letter.offset) in self.letters)
         )
 
 
@@ -259,7 +262,10 @@ class _Redrive:
             self._fail(f"a fault of the broker: {error!r}")
 
     def _may_hold(self, source: Source) -> bool:
-        return self._where.letter is None or self._where.letter[0] == source.index
+        where = self._where
+        if where.letters is not None and all(partition != source.index for partition, _ in where.letters):
+            return False
+        return where.letter is None or where.letter[0] == source.index
 
     async def _until_scanned(self) -> None:
         """What has an order is sent only when its place in that is known. (Behind a very long backlog that takes the consumers.)"""
@@ -284,6 +290,9 @@ class _Redrive:
         if self._where.letter is not None:
             offset = self._where.letter[1]
             position, end = max(position, offset), min(end, offset + 1)
+        if self._where.letters is not None:
+            wanted = [offset for partition, offset in self._where.letters if partition == source.index]
+            position, end = max(position, min(wanted)), min(end, max(wanted) + 1)
         # Else a letter might be lost with the machine's power, and its record, sent back, die from where it is once more.
         await source.partition.log.durable(end)
         while not self._is_over:

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from sparrow.base.errors import ConcurrentTransactions, SparrowError, UnknownTopic
+from sparrow.broker.partition import TransactionEnd
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.broker.transactions import state
 from sparrow.broker.transactions.pending import PendingOffsets
@@ -62,6 +64,14 @@ class CommittedOffsets(Protocol):
         ...
 
 
+def _nothing() -> None:
+    """Nothing stands in the way."""
+
+
+def _no_facts(_: ProducerIdentity) -> Sequence[Write]:
+    return ()
+
+
 class TransactionCoordinator:
     """All transactional ids of a broker. Loop thread only; `load` first, then `resume`.
 
@@ -81,6 +91,8 @@ class TransactionCoordinator:
     ) -> None:
         self.pending = PendingOffsets()
         self.limits = limits or TransactionLimits()
+        self.is_kept: Callable[[str], bool] = lambda _: False
+        """Whether somebody else looks after an id: its transaction is not timed out, and it is not forgotten."""
         self._meta = meta
         self._clock = clock
         self._find = find
@@ -118,9 +130,8 @@ class TransactionCoordinator:
 
     async def resume(self) -> None:
         """Carry out what was decided before the start. What cannot be now is tried again by `tick`."""
-        await asyncio.gather(
-            *(self._turns.run(each, partial(self._finish, each)) for each in list(self._attempted))
-        )
+        attempted = list(self._attempted)
+        await self._turns.run_all(attempted, partial(self._finish, attempted))
 
     async def tick(self) -> None:
         """Abort what is open for too long, try again what could not be completed, forget ids that nobody uses.
@@ -138,14 +149,18 @@ class TransactionCoordinator:
 
     async def _tick(self) -> None:
         now_ms = self._clock.wall_ms()
-        for found in self._table.active():
-            if found.state in PREPARED or found.is_over(now_ms):
-                transactional_id = found.transactional_id
-                await self._turns.run(transactional_id, partial(self._look_after, transactional_id))
+        active = self._table.active()
+        prepared = [each.transactional_id for each in active if each.state in PREPARED]
+        if prepared:
+            await self._turns.run_all(prepared, partial(self._finish, prepared))
+        for found in active:
+            transactional_id = found.transactional_id
+            if found.is_over(now_ms) and not self.is_kept(transactional_id):
+                await self._turns.run(transactional_id, partial(self._time_out, transactional_id))
         await self._table.write_completed()
         if self._clock.monotonic() - self._expired_at >= _EXPIRY_INTERVAL_S:
             self._expired_at = self._clock.monotonic()
-            await self._table.forget_unused(now_ms - self.limits.id_expiration_ms)
+            await self._table.forget_unused(now_ms - self.limits.id_expiration_ms, self.is_kept)
 
     async def close(self) -> None:
         """Wait for what has begun; then the facts tell what is so."""
@@ -158,11 +173,22 @@ class TransactionCoordinator:
     # ── verbs ─────────────────────────────────────────────────────────────────────────────────────
 
     async def initialize(
-        self, transactional_id: str, timeout_ms: int, expected: ProducerIdentity | None = None
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdentity | None = None,
+        *,
+        others: Callable[[ProducerIdentity], Sequence[Write]] = _no_facts,
+        check: Callable[[], None] = _nothing,
     ) -> ProducerIdentity:
         """The identity of a producer that begins, or (`expected`) goes on; durable when it returns.
 
+        Args:
+            others: facts that are kept in the same write, for the identity.
+            check: raises if it must not be any more; asked at the moment of writing.
+
         Raises:
+            what `check` raises
             InvalidTransactionTimeout, ProducerFenced
             ConcurrentTransactions: the last transaction is being completed; ask again.
             DiskFull, StorageFailed: nothing was decided.
@@ -170,11 +196,18 @@ class TransactionCoordinator:
         state.check_timeout(timeout_ms, self.limits.max_timeout_ms)
         known = None if expected is None else (expected.producer_id, expected.epoch)
         return await self._turns.run(
-            transactional_id, lambda: self._initialize(transactional_id, timeout_ms, known)
+            transactional_id,
+            lambda: self._initialize(transactional_id, timeout_ms, known, others=others, check=check),
         )
 
     async def _initialize(
-        self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: tuple[int, int] | None,
+        *,
+        others: Callable[[ProducerIdentity], Sequence[Write]],
+        check: Callable[[], None],
     ) -> ProducerIdentity:
         found = self._table.maybe(transactional_id)
         fresh_id = state.NO_PRODUCER_ID
@@ -186,19 +219,32 @@ class TransactionCoordinator:
         if then.state is TransactionState.PREPARE_ABORT:
             await self._end(then)
             if self._table.get(transactional_id).state in AT_REST:
-                return await self._initialize(transactional_id, timeout_ms, expected)
+                return await self._initialize(
+                    transactional_id, timeout_ms, expected, others=others, check=check
+                )
             raise ConcurrentTransactions(
                 f"the open transaction of {transactional_id!r} was aborted; ask again for a producer id"
             )
-        await self._table.keep(then)
-        return ProducerIdentity(then.producer_id, then.epoch)
+        check()
+        identity = ProducerIdentity(then.producer_id, then.epoch)
+        await self._table.keep(then, others(identity))
+        return identity
 
     async def add_partitions(
-        self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[Key]
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        partitions: Iterable[Key],
+        *,
+        check: Callable[[], None] = _nothing,
     ) -> None:
         """Let partitions take part in the producer's transaction, which begins if none is open; durable when it returns.
 
+        Args:
+            check: raises if they may not any more; asked at the moment of writing.
+
         Raises:
+            what `check` raises
             ProducerMismatch, ProducerFenced, ConcurrentTransactions, DiskFull, StorageFailed
         """
         wanted = frozenset(partitions)
@@ -211,7 +257,12 @@ class TransactionCoordinator:
         ):
             state.check_producer(found, producer.producer_id, producer.epoch)
             return
-        await self._turns.run(transactional_id, lambda: self._add(transactional_id, producer, wanted, ()))
+
+        async def add() -> None:
+            check()
+            await self._add(transactional_id, producer, wanted, ())
+
+        await self._turns.run(transactional_id, add)
 
     async def add_group(self, transactional_id: str, producer: ProducerIdentity, group: str) -> None:
         """Let a group's offsets take part in the producer's transaction. Raises as `add_partitions`."""
@@ -329,6 +380,53 @@ class TransactionCoordinator:
 
         return await self._turns.run(transactional_id, decide)
 
+    async def end_together(
+        self,
+        commits: Mapping[str, ProducerIdentity],
+        aborts: Iterable[str],
+        others: Sequence[Write] = (),
+    ) -> None:
+        """Commit the transactions of producers and abort those of other ids, in one write with further facts: all of it or nothing.
+
+        Durable when it returns, and readers see it unless a disk failed. What has no transaction open is left as it is.
+
+        Raises:
+            ProducerMismatch, ProducerFenced, ConcurrentTransactions: what was to be committed was ended by somebody else.
+            DiskFull, StorageFailed: nothing was decided.
+        """
+        aborted = list(aborts)
+
+        async def decide() -> None:
+            now_ms = self._clock.wall_ms()
+            decided = [self._committed(each, producer, now_ms) for each, producer in commits.items()]
+            decided += [
+                state.time_out(each, now_ms) for each in map(self._table.maybe, aborted) if _is_open(each)
+            ]
+            await self._decide([each for each in decided if each.state in PREPARED], others)
+            await self._finish([each.transactional_id for each in decided])
+
+        await self._turns.run_all([*commits, *aborted], decide)
+
+    def _committed(self, transactional_id: str, producer: ProducerIdentity, now_ms: int) -> Transaction:
+        """The commit of what the producer has open; if it has nothing, the id as it is."""
+        found = self._table.of_producer(transactional_id)
+        if found.state is TransactionState.EMPTY:
+            state.check_producer(found, producer.producer_id, producer.epoch)
+            return found
+        return state.end(
+            found,
+            producer.producer_id,
+            producer.epoch,
+            commit=True,
+            bumps_epoch=False,
+            fresh_id=state.NO_PRODUCER_ID,
+            now_ms=now_ms,
+        )
+
+    def maybe_find(self, transactional_id: str) -> Transaction | None:
+        """What is known of a transactional id, or None."""
+        return self._table.maybe(transactional_id)
+
     def find(self, transactional_id: str) -> Transaction:
         """What is known of a transactional id.
 
@@ -349,86 +447,112 @@ class TransactionCoordinator:
             DiskFull, StorageFailed, Overloaded: as appending.
         """
         key = (partition.id.topic, partition.id.partition)
-        for producer_id, epoch in partition.open_transactions():
-            if not self._table.has_open(producer_id, key):
+        found = partition.open_transactions()
+        known = self._table.producers_in(key) if found else set()
+        for producer_id, epoch in found:
+            if producer_id not in known:
                 _LOG.warning(
                     "producer %d has a transaction open in %s that no transactional id knows of; it is aborted",
                     producer_id,
                     partition.id,
                 )
-                await partition.end_transaction(producer_id, epoch, commit=False)
+                await partition.end_transactions([TransactionEnd(producer_id, epoch, commit=False)])
 
     # ── the end of a transaction ──────────────────────────────────────────────────────────────────
 
     async def _end(self, then: Transaction) -> None:
-        await self._decide(then)
-        await self._finish(then.transactional_id)
+        await self._decide([then])
+        await self._finish([then.transactional_id])
 
-    async def _decide(self, then: Transaction) -> None:
-        """Make a decision durable, with the offsets that depend on it."""
-        transactional_id = then.transactional_id
-        writes: list[Write] = list(self.pending.deletes(transactional_id))
+    async def _decide(self, decided: Sequence[Transaction], others: Sequence[Write] = ()) -> None:
+        """Make decisions durable, with the offsets that depend on them."""
+        writes: list[Write] = list(others)
         applies = []
-        if then.state is TransactionState.PREPARE_COMMIT:
+        for then in decided:
+            transactional_id = then.transactional_id
+            writes += self.pending.deletes(transactional_id)
+            if then.state is not TransactionState.PREPARE_COMMIT:
+                continue
             for group, offsets in self.pending.of_transaction(transactional_id).items():
                 left = {key: value for key, value in offsets.items() if self._find(key) is not None}
                 puts, apply = self._offsets.offset_writes(group, left)
                 writes += puts
                 applies.append(apply)
-        if not then.partitions:
-            then = state.complete(then, then.updated_ms)
-        await self._table.keep(then, writes)
-        self.pending.forget(transactional_id)
+        await self._table.keep_all(
+            [each if each.partitions else state.complete(each, each.updated_ms) for each in decided], writes
+        )
+        for then in decided:
+            self.pending.forget(then.transactional_id)
         for apply in applies:
             apply()
 
-    async def _finish(self, transactional_id: str) -> None:
-        """Carry a decision out: markers everywhere. What fails is left for the next tick."""
-        found = self._table.get(transactional_id)
-        if found.state not in PREPARED:
-            return
-        may_be_there = transactional_id in self._attempted
-        self._attempted.add(transactional_id)
-        outcomes = await asyncio.gather(
-            *(self._mark(key, found, may_be_there=may_be_there) for key in sorted(found.partitions)),
-            return_exceptions=True,
-        )
-        failures = [each for each in outcomes if isinstance(each, BaseException)]
-        if failures:
-            if transactional_id not in self._failed:
-                self._failed.add(transactional_id)
-                _report(found, failures[0])
-            return
-        self._attempted.discard(transactional_id)
-        self._failed.discard(transactional_id)
-        self._table.complete(state.complete(found, self._clock.wall_ms()))
+    async def _finish(self, transactional_ids: Iterable[str]) -> None:
+        """Carry decisions out: markers everywhere, those of one partition in one step. What fails is left for the next tick."""
+        due = [each for each in map(self._table.get, transactional_ids) if each.state in PREPARED]
+        by_partition: defaultdict[Key, list[Transaction]] = defaultdict(list)
+        for found in due:
+            for key in found.partitions:
+                by_partition[key].append(found)
+        maybe_there = self._attempted.intersection(each.transactional_id for each in due)
+        self._attempted.update(each.transactional_id for each in due)
+        keys = sorted(by_partition)
+        marking = []
+        for key in keys:
+            marking.append(asyncio.ensure_future(self._mark(key, by_partition[key], maybe_there)))
+            await asyncio.sleep(0)  # the markers of many transactions take a while: others come between
+        outcomes = await asyncio.gather(*marking, return_exceptions=True)
+        failures = {
+            key: outcome
+            for key, outcome in zip(keys, outcomes, strict=True)
+            if isinstance(outcome, BaseException)
+        }
+        for found in due:
+            self._finished(
+                found, next((failures[each] for each in found.partitions if each in failures), None)
+            )
 
-    async def _mark(self, key: Key, found: Transaction, *, may_be_there: bool) -> None:
+    def _finished(self, found: Transaction, failure: BaseException | None) -> None:
+        transactional_id = found.transactional_id
+        if failure is None:
+            self._attempted.discard(transactional_id)
+            self._failed.discard(transactional_id)
+            self._table.complete(state.complete(found, self._clock.wall_ms()))
+        elif transactional_id not in self._failed:
+            self._failed.add(transactional_id)
+            _report(found, failure)
+
+    async def _mark(self, key: Key, those: Sequence[Transaction], maybe_there: set[str]) -> None:
         partition = self._find(key)
         if partition is None:
             return
         try:
-            if may_be_there and not partition.has_open_transaction(found.producer_id):
+            ends = [
+                TransactionEnd(each.producer_id, each.epoch, each.state is TransactionState.PREPARE_COMMIT)
+                for each in those
+                if each.transactional_id not in maybe_there
+                or partition.has_open_transaction(each.producer_id)
+            ]
+            if ends:
+                await partition.end_transactions(ends)
+            else:
                 await partition.log.durable(partition.log.end_offset)
-                return
-            await partition.end_transaction(
-                found.producer_id, found.epoch, commit=found.state is TransactionState.PREPARE_COMMIT
-            )
         except UnknownTopic:  # deleted meanwhile: nothing to decide
             return
 
-    async def _look_after(self, transactional_id: str) -> None:
+    async def _time_out(self, transactional_id: str) -> None:
         found = self._table.get(transactional_id)
         now_ms = self._clock.wall_ms()
-        if found.state in PREPARED:
-            await self._finish(transactional_id)
-        elif found.is_over(now_ms):
+        if found.is_over(now_ms):
             _LOG.info(
                 "the transaction of %r is open for more than %d ms and is aborted",
                 transactional_id,
                 found.timeout_ms,
             )
             await self._end(state.time_out(found, now_ms))
+
+
+def _is_open(found: Transaction | None) -> TypeGuard[Transaction]:
+    return found is not None and found.state is TransactionState.ONGOING
 
 
 def _report(found: Transaction, failure: BaseException) -> None:

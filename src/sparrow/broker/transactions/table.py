@@ -14,7 +14,7 @@ from sparrow.broker.transactions import facts
 from sparrow.broker.transactions.state import AT_REST, Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from sparrow.broker.transactions.state import Key
     from sparrow.broker.transactions.turns import Turns
@@ -85,9 +85,9 @@ class TransactionTable:
         """Whether the id's transaction is open or being completed."""
         return transactional_id in self._active
 
-    def has_open(self, producer_id: int, key: Key) -> bool:
-        """Whether some transaction of the producer that is open or being completed has the partition."""
-        return any(each.producer_id == producer_id and key in each.partitions for each in self.active())
+    def producers_in(self, key: Key) -> set[int]:
+        """The producers of transactions that are open or being completed and have the partition."""
+        return {each.producer_id for each in self.active() if key in each.partitions}
 
     # ── keeping ───────────────────────────────────────────────────────────────────────────────────
 
@@ -97,8 +97,13 @@ class TransactionTable:
         Raises:
             DiskFull, StorageFailed: nothing changed.
         """
-        await self._meta.write([facts.put(then), *others])
-        self._take_over(then)
+        await self.keep_all([then], others)
+
+    async def keep_all(self, thens: Sequence[Transaction], others: Sequence[Write] = ()) -> None:
+        """Store the next states of several ids, and other facts: all of it or nothing. Raises as `keep`."""
+        await self._meta.write([*map(facts.put, thens), *others])
+        for then in thens:
+            self._take_over(then)
 
     def complete(self, then: Transaction) -> None:
         """Take over that an id is at rest; the fact follows."""
@@ -133,8 +138,8 @@ class TransactionTable:
                 found.transactional_id for found in chunk if self._is_current(found)
             )
 
-    async def forget_unused(self, before_ms: int) -> None:
-        """Forget ids at rest that nobody used since `before_ms`.
+    async def forget_unused(self, before_ms: int, is_kept: Callable[[str], bool]) -> None:
+        """Forget ids at rest that nobody used since `before_ms`, but for those that somebody still means to use.
 
         Raises:
             DiskFull, StorageFailed: it is to be tried again.
@@ -142,7 +147,7 @@ class TransactionTable:
         old = [
             each
             for each in self._transactions.values()
-            if each.state in AT_REST and each.updated_ms < before_ms
+            if each.state in AT_REST and each.updated_ms < before_ms and not is_kept(each.transactional_id)
         ]
         for start in range(0, len(old), _WRITES_PER_BATCH):
             chunk = [

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import InvalidArgument, SparrowError
+from sparrow.base.errors import InvalidArgument, NotAuthorized, SparrowError
 from sparrow.broker.access.authz import ANONYMOUS, Authorizer, Operation, Principal, ResourceType, require
 from sparrow.broker.groups.groups import check_offset
 from sparrow.broker.groups.topic_regexes import compile_regex
 from sparrow.broker.producer_ids import ProducerIdentity
+from sparrow.broker.sinks.stage import is_reserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -189,6 +190,7 @@ class Transactions:
             NotAuthorized
         """
         self._require(principal, Operation.WRITE, _ID, transactional_id)
+        _check_not_reserved(transactional_id)
         check_partition = self.coordinator.check_partition
 
         def admit(header: BatchHeader, log_id: LogId) -> None:
@@ -207,7 +209,8 @@ class Transactions:
             InvalidArgument: an empty id.
         """
         self._require(principal, Operation.DESCRIBE, _ID, transactional_id)
-        _check_id(transactional_id)
+        if not transactional_id:
+            raise InvalidArgument("a transactional id must not be empty")
         found = self.coordinator.find(transactional_id)
         allows = self._authorizer().allows
         visible = (key for key in found.partitions if allows(principal, Operation.DESCRIBE, _TOPIC, key[0]))
@@ -262,6 +265,15 @@ class Transactions:
 def _check_id(transactional_id: str) -> None:
     if not transactional_id:
         raise InvalidArgument("a transactional id must not be empty")
+    _check_not_reserved(transactional_id)
+
+
+def _check_not_reserved(transactional_id: str) -> None:
+    if is_reserved(transactional_id):
+        raise NotAuthorized(
+            f"transactional id {transactional_id[:80]!r} is reserved: the broker stages batches of sinks under such ids; choose another one",
+            _ID.value,
+        )
 
 
 def _matcher(wanted: TransactionFilter, now_ms: int) -> Callable[[Transaction], bool]:

@@ -1,7 +1,7 @@
 """The verbs of REQUEST: one table from verb to arguments and handler.
 
 A handler gets checked arguments, calls one verb of the broker, and renders what comes back as plain maps and lists. The shapes
-stand in `docs/protocol.md`. The verbs of queues are in `queue_calls.py`.
+stand in `docs/protocol.md`. The verbs of queues are in `queue_calls.py`, those of readers by offset in `watch_calls.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sparrow.broker.access.acls import ANY_HOST, AclBinding, AclFilter, PatternT
 from sparrow.broker.access.authz import Operation, ResourceType
 from sparrow.broker.access.credentials import Upsertion
 from sparrow.broker.quotas.rules import QuotaChange
-from sparrow.frontends.native import queue_calls, webhook_calls
+from sparrow.frontends.native import pipeline_calls, queue_calls, sink_calls, watch_calls, webhook_calls
 from sparrow.frontends.native.verbs import Arguments, Caller, Matching, Named, NoArguments, Verb
 
 if TYPE_CHECKING:
@@ -340,6 +340,7 @@ VERBS: Final[dict[str, Verb]] = {
     "topic.ensure": Verb(Named, _ensure_topic),
     "topic.offsets": Verb(TopicOffsets, _topic_offsets),
     "topic.delete_records": Verb(DeleteRecords, _delete_records),
+    **watch_calls.VERBS,
     "group.list": Verb(NoArguments, _list_groups),
     "group.describe": Verb(GroupNamed, _describe_group),
     "group.commit": Verb(CommitOffsets, _commit_offsets),
@@ -357,5 +358,7 @@ VERBS: Final[dict[str, Verb]] = {
     "quota.list": Verb(NoArguments, _list_quotas),
     **queue_calls.VERBS,
     **webhook_calls.VERBS,
+    **sink_calls.VERBS,
+    **pipeline_calls.VERBS,
     "broker.describe": Verb(NoArguments, _describe_broker),
 }

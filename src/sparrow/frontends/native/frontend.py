@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 BACKLOG = 1024
 SHARE_OF_DRAIN_FOR_CLIENTS = 0.75
 """Of the time to drain: how long clients have to say goodbye. The rest is for confirming what was taken."""
+GRACE_OF_IDLE_S = 0.25
+"""How long a client that has no channel, and is owed nothing, has to say goodbye: a blocking one reads ours when it asks next."""
 DRAIN_POLL_S = 0.01
 LAST_WORDS_S = 0.5
 MAX_REFUSED = 100
@@ -111,7 +113,12 @@ class NativeFrontend:
             self._server.close()
         for session in list(self._sessions):
             session.drain()
-        await self._wait_until_gone(timeout_s * SHARE_OF_DRAIN_FOR_CLIENTS)
+        self.broker.watches.interrupt()
+        await self._wait_until_gone(min(timeout_s * SHARE_OF_DRAIN_FOR_CLIENTS, GRACE_OF_IDLE_S))
+        for session in list(self._sessions):
+            if session.is_idle:
+                session.close()
+        await self._wait_until_gone(begun + timeout_s * SHARE_OF_DRAIN_FOR_CLIENTS - loop.time())
         for session in self._sessions:
             session.stop_reading()
         await self._wait_until_settled(begun + timeout_s)

@@ -24,6 +24,8 @@ class NativeLimits:
     """Unconfirmed batches of all producer channels of one connection."""
     max_deliver_bytes: int = 4 << 20
     """Upper bound of what a client may ask for in one DELIVER or as the answer to one PULL."""
+    max_fetch_bytes: int = 4 << 20
+    """Upper bound of what a client may ask for in one FETCH."""
     write_high_water_bytes: int = 1 << 20
     """Unsent bytes above which a connection gets no deliveries and is not read from."""
     max_concurrent_calls: int = 32

@@ -4,6 +4,9 @@ A batch goes to the broker as the view that came from the socket. When its promi
 all that become ready in one turn of the loop leave in one CONFIRM.
 
 The window bounds what is unconfirmed, with a fixed charge per batch besides its bytes, so that tiny batches are bounded, too.
+
+A channel that publishes into a stage of a sink lets each partition join the stage's transaction before its first batch. Batches for a partition wait for that, in their order
+and within the window; partitions that are asked for meanwhile join together.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import FrameTooLarge, RecordTooLarge
+from sparrow.base.errors import FrameTooLarge, InvalidArgument, RecordTooLarge
 from sparrow.frontends.native.failures import failure_of, translate
 from sparrow.protocol.native.messages import Closed, Confirm, Confirmation, ProducerOpened, Publish
 
@@ -19,18 +22,29 @@ if TYPE_CHECKING:
     import asyncio
 
     from sparrow.broker.partition import Published
+    from sparrow.broker.sinks.publishing import StagePublishing
     from sparrow.frontends.native.session import Session
     from sparrow.protocol.native.messages import OpenProducer
 
 CHARGE_PER_BATCH_BYTES = 512
 MAX_CONFIRMATIONS_PER_FRAME = 1000
 NOT_IDEMPOTENT = -1
+ACKS_ALL = -1
 
 
 class ProducerChannel:
     """One producer of one connection."""
 
-    __slots__ = ("_confirmations", "_is_closing", "_number", "_pending", "_session", "unconfirmed_bytes")
+    __slots__ = (
+        "_confirmations",
+        "_is_closing",
+        "_number",
+        "_pending",
+        "_session",
+        "_stage",
+        "_waiting",
+        "unconfirmed_bytes",
+    )
 
     def __init__(self, session: Session, number: int) -> None:
         self._session = session
@@ -38,6 +52,9 @@ class ProducerChannel:
         self._confirmations: list[Confirmation] = []
         self._pending = 0
         self._is_closing = False
+        self._stage: StagePublishing | None = None
+        self._waiting: dict[tuple[str, int], list[tuple[Publish, bytes]]] = {}
+        """Batches for partitions that are joining the stage."""
         self.unconfirmed_bytes = 0
 
     async def open(self, head: OpenProducer) -> ProducerOpened:
@@ -45,9 +62,14 @@ class ProducerChannel:
 
         Raises:
             ProducerFenced, UnknownProducer: the identity that was asked for cannot be had.
+            StageExpired, NotAuthorized: the stage cannot be published into.
         """
         broker = self._session.broker
         window_bytes = self._session.limits.window_bytes
+        if head.stage:
+            self._stage = broker.sinks.publishing(head.stage, principal=self._session.principal)
+            producer = self._stage.producer
+            return ProducerOpened(producer.producer_id, producer.epoch, window_bytes)
         if not head.idempotent:
             return ProducerOpened(NOT_IDEMPOTENT, NOT_IDEMPOTENT, window_bytes)
         if head.producer_id >= 0:
@@ -66,23 +88,81 @@ class ProducerChannel:
     def publish(self, head: Publish, batch: memoryview) -> None:
         """Hand a batch to the broker."""
         session = self._session
+        if self._stage is not None and not self._stage.has_joined((head.topic, head.partition)):
+            self._wait_to_join(self._stage, head, batch)
+            return
         try:
             self._check_size(batch)
-            future = session.broker.publish(
-                head.topic, head.partition, batch, acks=head.acks, principal=session.principal
-            )
+            future = self._publish(head, batch)
         except Exception as error:  # noqa: BLE001 - one batch fails, not the channel
             self._fail(head.ref, head.acks, error)
             return
         session.count_published(len(batch))
         charge = len(batch) + CHARGE_PER_BATCH_BYTES
+        self._charge(charge)
+        self._await(head, charge, future)
+
+    def _publish(self, head: Publish, batch: bytes | memoryview) -> asyncio.Future[Published]:
+        if self._stage is not None:
+            _check_acks(head.acks)
+            return self._stage.publish((head.topic, head.partition), batch)
+        session = self._session
+        return session.broker.publish(
+            head.topic, head.partition, batch, acks=head.acks, principal=session.principal
+        )
+
+    def _charge(self, charge: int) -> None:
         self._pending += 1
         self.unconfirmed_bytes += charge
-        session.charge(self, charge)
+        self._session.charge(self, charge)
+
+    def _await(self, head: Publish, charge: int, future: asyncio.Future[Published]) -> None:
         if future.done():
             self._settled(head.ref, head.acks, charge, future)
         else:
             future.add_done_callback(partial(self._settled, head.ref, head.acks, charge))
+
+    # ── joining a stage ───────────────────────────────────────────────────────────────────────────
+
+    def _wait_to_join(self, stage: StagePublishing, head: Publish, batch: memoryview) -> None:
+        """Keep a batch, as a copy, until its partition has joined."""
+        key = (head.topic, head.partition)
+        try:
+            self._check_size(batch)
+            _check_acks(head.acks)
+            stage.check(key)
+        except Exception as error:  # noqa: BLE001 - one batch fails, not the channel
+            self._fail(head.ref, head.acks, error)
+            return
+        self._session.count_published(len(batch))
+        self._charge(len(batch) + CHARGE_PER_BATCH_BYTES)
+        is_joining = bool(self._waiting)
+        self._waiting.setdefault(key, []).append((head, bytes(batch)))
+        if not is_joining:
+            self._session.spawn(self._join(stage))
+
+    async def _join(self, stage: StagePublishing) -> None:
+        while self._waiting:
+            keys = list(self._waiting)
+            failure: Exception | None = None
+            try:
+                await stage.join(keys)
+            except Exception as error:  # noqa: BLE001 - these batches fail, not the channel
+                failure = error
+            for key in keys:
+                for head, batch in self._waiting.pop(key):
+                    self._joined(head, batch, failure)
+
+    def _joined(self, head: Publish, batch: bytes, failure: Exception | None) -> None:
+        charge = len(batch) + CHARGE_PER_BATCH_BYTES
+        if failure is None:
+            try:
+                self._await(head, charge, self._publish(head, batch))
+            except Exception as error:  # noqa: BLE001 - one batch fails, not the channel
+                failure = error
+        if failure is not None:
+            self._uncharge(charge)
+            self._fail(head.ref, head.acks, failure)
 
     def close(self) -> None:
         """The client wants no more; CLOSED follows the last confirmation."""
@@ -119,10 +199,13 @@ class ProducerChannel:
                 f"A batch of {len(batch)} bytes is over this door's limit of {limit}; publish smaller batches."
             )
 
-    def _settled(self, ref: int, acks: int, charge: int, future: asyncio.Future[Published]) -> None:
+    def _uncharge(self, charge: int) -> None:
         self._pending -= 1
         self.unconfirmed_bytes -= charge
         self._session.charge(self, -charge)
+
+    def _settled(self, ref: int, acks: int, charge: int, future: asyncio.Future[Published]) -> None:
+        self._uncharge(charge)
         if future.cancelled():
             return
         error = future.exception()
@@ -147,3 +230,10 @@ class ProducerChannel:
         if not self._confirmations:
             self._session.confirm_soon(self)
         self._confirmations.append(confirmation)
+
+
+def _check_acks(acks: int) -> None:
+    if acks != ACKS_ALL:
+        raise InvalidArgument(
+            f"acks {acks} into a stage: what is staged is confirmed when it is on stable storage; publish with acks -1"
+        )

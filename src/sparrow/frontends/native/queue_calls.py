@@ -56,6 +56,8 @@ class Where(Arguments, frozen=True):
     subscriber: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
+    letters: frozenset[tuple[int, int]] | None = None
+    """Those at these partitions and offsets of the dead-letter topic."""
 
 
 class Redrive(Arguments, frozen=True):

@@ -18,6 +18,7 @@ from sparrow.broker.access.authz import ANONYMOUS, Principal
 from sparrow.frontends.native import calls
 from sparrow.frontends.native.channels import Channels
 from sparrow.frontends.native.failures import error_of, failure_of, translate
+from sparrow.frontends.native.fetching import Fetching
 from sparrow.frontends.native.listener import Hold, Pump
 from sparrow.frontends.native.liveness import Liveness, Observation, Verdict
 from sparrow.frontends.native.parting import Parting
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
     from sparrow.broker.broker import Broker
+    from sparrow.broker.measures import DoorMeasures
     from sparrow.frontends.native.frontend import NativeFrontend
     from sparrow.frontends.native.limits import NativeLimits
     from sparrow.frontends.native.producers import ProducerChannel
@@ -58,6 +60,7 @@ class Session:
         "_channels",
         "_confirming",
         "_ending_since",
+        "_fetching",
         "_frontend",
         "_gathered_bytes",
         "_host",
@@ -102,6 +105,7 @@ class Session:
         self._gathered_bytes = 0
         self._waiting_work = 0
         self._work: WorkQueue | None = None
+        self._fetching: Fetching | None = None
         self.is_lost = False
         self._is_finishing = False
         self._ending_since: float | None = None
@@ -154,6 +158,8 @@ class Session:
         self._channels.writable()
         if self._work is not None:
             self._work.resume()
+        if self._fetching is not None:
+            self._fetching.resume()
 
     def lost(self) -> None:
         self.is_lost = True
@@ -162,6 +168,8 @@ class Session:
         self._throttle.close()
         if self._work is not None:
             self._work.cancel()
+        if self._fetching is not None:
+            self._fetching.cancel()
         self._channels.lost(self._parting)
         self._frontend.dismiss(self)
 
@@ -183,6 +191,14 @@ class Session:
     def max_deliver_bytes(self) -> int:
         return min(self.limits.max_deliver_bytes, self.max_batch_bytes)
 
+    @property
+    def max_fetch_bytes(self) -> int:
+        return min(self.limits.max_fetch_bytes, self.max_batch_bytes)
+
+    @property
+    def door_measures(self) -> DoorMeasures:
+        return self._frontend.measures
+
     def send(self, head: m.Head, channel: int = 0, batches: Buffer | Sequence[Buffer] | None = None) -> None:
         """Queue a frame; dropped when the connection is closed, as there is nobody to tell."""
         if self._pump.connection.state is not State.CLOSED:
@@ -194,6 +210,10 @@ class Session:
 
     def flush_soon(self) -> None:
         self._pump.flush_soon()
+
+    def flush(self) -> None:
+        """Write what is queued now."""
+        self._pump.flush()
 
     def flush_deliveries(self, size_bytes: int) -> None:
         """Write deliveries that were queued, at the end of this turn of the loop or when they are many."""
@@ -371,6 +391,8 @@ class Session:
     def on_goodbye(self, _: int, head: m.Goodbye) -> None:  # noqa: ARG002 - the reason does not matter
         """Leave groups and queues behind the commits under way, finish what is owed, then `before_flush` answers."""
         self._channels.leave_all(self._parting)
+        if self._fetching is not None:
+            self._fetching.interrupt()
         self._is_finishing = True
 
     @property
@@ -388,6 +410,8 @@ class Session:
         else:
             self.send(m.Goodbye("DRAINING", "The broker is shutting down; connect again later."))
             self._channels.drain()
+            if self._fetching is not None:
+                self._fetching.interrupt()
         self._pump.flush_soon()
 
     def stop_reading(self) -> None:
@@ -430,6 +454,11 @@ class Session:
                 m.Response(response.ref, m.Failure(failure.code, failure.text, retriable=False)), channel
             )
 
+    def on_fetch(self, _: int, head: m.Fetch) -> None:
+        if self._fetching is None:
+            self._fetching = Fetching(self)
+        self._fetching.add(head)
+
     # ── channels ──────────────────────────────────────────────────────────────────────────────────
 
     def on_open_producer(self, number: int, head: m.OpenProducer) -> None:
@@ -452,7 +481,16 @@ class Session:
     @property
     def is_settled(self) -> bool:
         """Whether nothing is owed to the client."""
-        return self.is_lost or ((self._work is None or self._work.is_idle) and self._channels.is_settled)
+        return self.is_lost or (
+            (self._work is None or self._work.is_idle)
+            and (self._fetching is None or self._fetching.is_idle)
+            and self._channels.is_settled
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is owed to the client, and it has nothing open."""
+        return self.is_settled and not self._pump.connection.channels
 
     def sweep(self, now: float) -> None:
         """Look at the clock; called every second or so."""
@@ -502,6 +540,7 @@ _HANDLERS: Final[dict[type[m.Head], Callable[[Session, int, Any], None]]] = {
     m.Pong: lambda *_: None,
     m.Error: lambda *_: None,
     m.Request: Session.on_request,
+    m.Fetch: Session.on_fetch,
     m.OpenProducer: Session.on_open_producer,
     m.Subscribe: Session.on_subscribe,
     m.Credit: Session.on_channel_frame,

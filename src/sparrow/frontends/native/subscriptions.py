@@ -15,6 +15,7 @@ from sparrow.base.errors import FrameTooLarge, InvalidArgument, RecordTooLarge, 
 from sparrow.broker.positions import Start
 from sparrow.broker.subscription import Selector
 from sparrow.frontends.native.failures import translate
+from sparrow.frontends.native.isolation import READ_COMMITTED, check_isolation
 from sparrow.frontends.native.parting import Parting
 from sparrow.frontends.native.work import WorkQueue
 from sparrow.protocol.native.messages import (
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 PUSHED = -1
 MAX_WAIT_MS = 3_600_000
 MAX_CREDIT_BYTES = 1 << 62
-READ_COMMITTED = "read_committed"
-ISOLATIONS = ("read_uncommitted", READ_COMMITTED)
 
 
 class SubscriptionChannel:
@@ -316,10 +315,7 @@ def _check_subscribe(head: Subscribe) -> None:
             f"SUBSCRIBE with credit_bytes {head.credit_bytes} and max_deliver_bytes {head.max_deliver_bytes}; the first must not "
             "be negative, the second must be positive."
         )
-    if head.isolation not in ISOLATIONS:
-        raise InvalidArgument(
-            f"Isolation {head.isolation!r} does not exist; there are {' and '.join(ISOLATIONS)}."
-        )
+    check_isolation(head.isolation)
 
 
 def _check_pull(head: Pull, *, is_push: bool) -> None:

@@ -44,6 +44,7 @@ from sparrow.protocol.native.messages import (
     Ping,
     Pong,
     Welcome,
+    written_fields,
 )
 from sparrow.protocol.native.rules import (
     AFTER_OWN_GOODBYE,
@@ -247,7 +248,7 @@ class Connection:
 
     # ── receiving ─────────────────────────────────────────────────────────────────────────────────
 
-    def receive_data(self, data: bytes) -> None:
+    def receive_data(self, data: Buffer) -> None:
         """Take the next bytes of the peer; never raises for what they are. After CLOSED they are ignored."""
         if self._state is State.CLOSED:
             return
@@ -434,7 +435,7 @@ class Connection:
                 f"{codec.name} is sent {'with' if batches is not None else 'without'} batches."
             )
         try:
-            payload = _encode_head(head)
+            payload = _encode_head(written_fields(head))
         except (OverflowError, UnicodeEncodeError) as error:
             raise InvalidArgument(f"{codec.name} cannot be sent: {error}") from None
         if len(payload) > codec.max_bytes:

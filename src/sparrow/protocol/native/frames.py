@@ -76,7 +76,7 @@ class FrameDecoder:
         """Bytes of an unfinished frame that are here."""
         return self._held_bytes
 
-    def receive_data(self, data: bytes) -> Iterator[Frame]:
+    def receive_data(self, data: Buffer) -> Iterator[Frame]:
         """Yield the frames that `data` completes; the iterator must be exhausted before the next call.
 
         Raises:

@@ -58,6 +58,8 @@ class FrameType(IntEnum):
     SETTLE = 0x55
     SETTLED = 0x56
     QUEUE_CREDIT = 0x57
+    FETCH = 0x60
+    FETCHED = 0x61
 
 
 class SettleVerb(IntEnum):
@@ -206,6 +208,8 @@ class OpenProducer(Head, frozen=True):
     idempotent: bool = True
     producer_id: int = -1
     producer_epoch: int = -1
+    stage: str = ""
+    """Of a sink (`sink.stage`): what is published is seen when its batch is committed. The answer has the stage's producer."""
 
 
 class ProducerOpened(Head, frozen=True):
@@ -448,6 +452,41 @@ class QueueCredit(Head, frozen=True):
     records: int
 
 
+# ── reading without a channel ─────────────────────────────────────────────────────────────────────
+
+
+class Fetch(Head, frozen=True):
+    """Asks for batches of one partition, by offset. The broker remembers nothing of it."""
+
+    ref: int
+    topic: str
+    topic_id: str
+    """The topic must be this one, not another that was made under its name since; "" for any."""
+    partition: int
+    offset: int
+    max_bytes: int = 1 << 20
+    """At most so much, but a batch at least."""
+    isolation: str = "read_uncommitted"
+    wait_ms: int = 0
+    """How long to wait for the first batch where there is none."""
+
+
+class Fetched(Head, frozen=True):
+    """The answer to FETCH; batches follow the head, whole as on disk, or nothing. Skip records before the offset that was asked for."""
+
+    ref: int
+    failure: Failure | None = None
+    next_offset: int = -1
+    """Where to read on."""
+    start_offset: int = -1
+    """Where the log begins."""
+    end_offset: int = -1
+    stable_offset: int = -1
+    """The first offset of the oldest open transaction; the end where there is none."""
+    aborted: list[tuple[int, int]] = []
+    """[producer id, first offset] of aborted transactions with records among these, for readers of committed records, who drop them."""
+
+
 # ── the end of a channel ──────────────────────────────────────────────────────────────────────────
 
 
@@ -494,6 +533,25 @@ HEADS: dict[FrameType, type[Head]] = {
     FrameType.SETTLE: Settle,
     FrameType.SETTLED: Settled,
     FrameType.QUEUE_CREDIT: QueueCredit,
+    FrameType.FETCH: Fetch,
+    FrameType.FETCHED: Fetched,
 }
+APPENDED: dict[type[Head], tuple[Any, ...]] = {OpenProducer: ("",)}
+"""The defaults of fields that were appended after a release. They are not written as long as they say nothing, so that what could be said before has the bytes that it had."""
+
+
+def written_fields(head: Head) -> Head | tuple[Any, ...]:
+    """What of a payload is written."""
+    defaults = APPENDED.get(type(head))
+    if defaults is None:
+        return head
+    fields: tuple[Any, ...] = msgspec.structs.astuple(head)
+    for default in reversed(defaults):
+        if fields[-1] != default:
+            break
+        fields = fields[:-1]
+    return fields
+
+
 TYPE_OF: dict[type[Head], FrameType] = {head: kind for kind, head in HEADS.items()}
-CARRIES_BATCHES = frozenset({FrameType.PUBLISH, FrameType.DELIVER, FrameType.LEASED})
+CARRIES_BATCHES = frozenset({FrameType.PUBLISH, FrameType.DELIVER, FrameType.LEASED, FrameType.FETCHED})

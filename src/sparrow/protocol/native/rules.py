@@ -72,14 +72,14 @@ def _types(*kinds: FrameType) -> Types:
 _NOTHING = _types()
 
 _CLIENT_OPEN = _types(
-    T.PING, T.PONG, T.GOODBYE, T.ERROR, T.REQUEST,
+    T.PING, T.PONG, T.GOODBYE, T.ERROR, T.REQUEST, T.FETCH,
     T.OPEN_PRODUCER, T.PUBLISH,
     T.SUBSCRIBE, T.CREDIT, T.PULL, T.UPDATE, T.REVOKED, T.COMMIT,
     T.OPEN_QUEUE, T.LEASE, T.SETTLE, T.QUEUE_CREDIT,
     T.CLOSE,
 )  # fmt: skip
 _BROKER_OPEN = _types(
-    T.PING, T.PONG, T.GOODBYE, T.ERROR, T.RESPONSE,
+    T.PING, T.PONG, T.GOODBYE, T.ERROR, T.RESPONSE, T.FETCHED,
     T.PRODUCER_OPENED, T.CONFIRM,
     T.SUBSCRIBED, T.PULLED, T.DELIVER, T.ASSIGNED, T.REVOKE,
     T.QUEUE_OPENED, T.LEASED, T.LEASE_DONE, T.SETTLED,
@@ -111,8 +111,8 @@ AFTER_PEERS_GOODBYE: Final[dict[Role, Types]] = {
 """Binds the sender alone: what was under way before it read the goodbye is no violation."""
 
 ON_CONTROL_CHANNEL: Final[dict[Role, Types]] = {
-    Role.CLIENT: _types(T.HELLO, T.PING, T.PONG, T.GOODBYE, T.ERROR, T.REQUEST),
-    Role.BROKER: _types(T.WELCOME, T.PING, T.PONG, T.GOODBYE, T.ERROR, T.RESPONSE),
+    Role.CLIENT: _types(T.HELLO, T.PING, T.PONG, T.GOODBYE, T.ERROR, T.REQUEST, T.FETCH),
+    Role.BROKER: _types(T.WELCOME, T.PING, T.PONG, T.GOODBYE, T.ERROR, T.RESPONSE, T.FETCHED),
 }
 
 OPENS: Final[dict[int, ChannelKind]] = {

@@ -1,6 +1,6 @@
 """Pipelines of the configuration file: each has a name and a file, which must be there and be a YAML mapping.
 
-What stands in the file, and running it, is the matter of pipelines; the configuration only knows which there are.
+What stands in the file, and running it, is the matter of `sparrow pipeline`, to which the name stands for the file; the broker only knows which there are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ def _read_file(given: object) -> str:
 
     path = PATH.read(given)
     try:
-        YamlFile(path)
+        YamlFile(
+            path,
+            noun="the pipeline's file",
+            example="name: orders",
+            remedy="create it or correct the path, which counts from the configuration file",
+        )
     except SparrowError as error:
         raise misfit(error.text) from None
     return path

@@ -34,6 +34,9 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CRC: Final = struct.Struct(">I")
 _CRC_OFFSET: Final = 17
 _MAX_BATCH_BYTES: Final = 0x7FFFFFFF
+_NO_SEQUENCE: Final = -1
+_LAST_SEQUENCE: Final = 0x7FFFFFFF
+"""The one after it is 0."""
 _MAX_RADIX_PARTITIONS: Final = 1 << 16
 
 
@@ -49,6 +52,8 @@ class EncodeOptions:
     transactional: bool = False
     producer_id: int = -1
     producer_epoch: int = -1
+    has_sequences: bool = False
+    """Batches are numbered for the broker, which takes each once: the records of a partition from 0 on, as long as the encoder lives."""
     implementation: Implementation = "auto"
 
     def __post_init__(self) -> None:
@@ -80,6 +85,8 @@ class Encoder:
         self._unkeyed = first_unkeyed % options.partitions
         self._kernels = select(options.implementation)
         self._out: Bytes = np.empty(options.max_batch_bytes, np.uint8)
+        self._sequences: dict[int, int] = {}
+        """The next one of each partition."""
 
     def encode(self, records: Any, *, timestamp_ms: int) -> Iterator[EncodedBatch]:
         """The batches of an Arrow record batch.
@@ -151,9 +158,20 @@ class Encoder:
                 self._make_room(needed)
                 continue
             stamps = timestamps[first:end]
-            data = self._assemble(end - first, size_bytes, int(stamps[0]), int(stamps.max()))
+            sequence = self._sequence(partition, end - first)
+            data = self._assemble(
+                end - first, size_bytes, int(stamps[0]), int(stamps.max()), sequence=sequence
+            )
             yield EncodedBatch(partition, end - first, data)
             first = end
+
+    def _sequence(self, partition: int, count: int) -> int:
+        """The base sequence of the partition's next batch."""
+        if not self.options.has_sequences:
+            return _NO_SEQUENCE
+        sequence = self._sequences.get(partition, 0)
+        self._sequences[partition] = (sequence + count) & _LAST_SEQUENCE
+        return sequence
 
     def _make_room(self, needed: int) -> None:
         if needed > _MAX_BATCH_BYTES:
@@ -162,11 +180,13 @@ class Encoder:
             )
         self._out = np.empty(needed, np.uint8)
 
-    def _assemble(self, count: int, size_bytes: int, base_timestamp: int, max_timestamp: int) -> bytes:
+    def _assemble(
+        self, count: int, size_bytes: int, base_timestamp: int, max_timestamp: int, *, sequence: int
+    ) -> bytes:
         """The batch whose records stand in the buffer behind the place for its header."""
         options, out = self.options, self._out.data
         attributes = TRANSACTIONAL if options.transactional else 0
-        producer = (options.producer_id, options.producer_epoch, -1)
+        producer = (options.producer_id, options.producer_epoch, sequence)
         if options.compression:
             fields = BatchFields(base_timestamp, max_timestamp, attributes, *producer)
             records = bytes(out[HEADER_BYTES:size_bytes])

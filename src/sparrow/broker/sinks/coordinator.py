@@ -1,0 +1,471 @@
+"""The coordinator of sinks: stages of batches, and commits that publish a whole batch at once.
+
+A stage is a transaction of its own, so that a commit decides many of them. It does so in one write of the meta store: the stages that are listed are to be committed, all
+others of the sink are to be aborted, and this batch is the last one committed. From here on it stands, whatever crashes; the markers follow (`transactions.coordinator`).
+Before that, what the listed stages hold is on stable storage.
+
+Who stages, commits or aborts waits for the sink's turn. Opening a stage takes none but the slot's: tasks begin together, and their facts share one commit of the store. A stage
+that is decided about is closed first (`Stage.is_open`): nothing joins it or is appended to it any more, and an opening that was overtaken fails.
+
+Stages are facts, too: they survive a restart, with their time counted from the beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from sparrow.base.errors import Overloaded, SparrowError, StageExpired, UnknownSink, UnknownTopic
+from sparrow.broker.detached import Detached
+from sparrow.broker.sinks import facts, state
+from sparrow.broker.sinks.registry import Stages
+from sparrow.broker.sinks.stage import Stage, slot_of
+from sparrow.broker.transactions.state import TransactionState
+from sparrow.broker.transactions.turns import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from sparrow.base.clock import Clock
+    from sparrow.broker.partition import Partition
+    from sparrow.broker.producer_ids import ProducerIdentity
+    from sparrow.broker.sinks.state import Caller, Sink
+    from sparrow.broker.transactions.coordinator import TransactionCoordinator
+    from sparrow.broker.transactions.state import Key
+    from sparrow.meta.store import MetaStore, Write
+
+_LOG = logging.getLogger(__name__)
+MAX_SINKS: Final = 10_000
+_OPEN: Final = frozenset({TransactionState.EMPTY, TransactionState.ONGOING})
+_FORGET_INTERVAL_S: Final = 60.0
+_FORGOTTEN_AT_ONCE: Final = 1_000
+
+
+@dataclass(slots=True)
+class SinkCounts:
+    """Since the broker started."""
+
+    committed_batches: int = 0
+    committed_stages: int = 0
+    aborted_stages: int = 0
+    """Those that expired are not among them."""
+    expired_stages: int = 0
+
+
+class SinkCoordinator:
+    """All sinks of a broker. Loop thread only; `load` first.
+
+    Args:
+        find: the partition, or None when there is none (any more).
+    """
+
+    def __init__(
+        self,
+        meta: MetaStore,
+        clock: Clock,
+        transactions: TransactionCoordinator,
+        *,
+        find: Callable[[Key], Partition | None],
+    ) -> None:
+        self.counts = SinkCounts()
+        self._meta = meta
+        self._clock = clock
+        self._transactions = transactions
+        self._find = find
+        self._sinks: dict[str, Sink] = {}
+        self.stages = Stages(transactions.maybe_find)
+        self._turns = Turns()
+        self._opening = Detached()
+        self._forgot_at = clock.monotonic()
+        self._is_failing = False
+
+    # ── life ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def load(self) -> None:
+        """Read what earlier runs knew; the transactions have been loaded.
+
+        Raises:
+            DirectoryUnreadable, NewerFormat: a fact cannot be read.
+        """
+        for fact in await self._meta.scan(facts.SINK):
+            self._sinks[fact.key] = facts.read_sink(fact)
+        stages = [facts.read_stage(fact) for fact in await self._meta.scan(facts.STAGE)]
+        used = (slot_of(each.transactional_id) for each in self._transactions.all())
+        self.stages.load(
+            filter(self._is_undecided, stages),
+            [each for each in used if each is not None],
+            self._clock.monotonic(),
+        )
+        self._transactions.is_kept = self._is_kept
+
+    def _is_undecided(self, stage: Stage) -> bool:
+        found = self._transactions.maybe_find(stage.transactional_id)
+        return (
+            found is not None
+            and (found.producer_id, found.epoch) == (stage.producer_id, stage.epoch)
+            and found.state in _OPEN
+        )
+
+    def _is_kept(self, transactional_id: str) -> bool:
+        slot = slot_of(transactional_id)
+        return slot is not None and self.stages.has_slot(slot)
+
+    async def tick(self) -> None:
+        """Abort stages that nothing is heard of, forget single writes that are long over. What fails is left for the next tick."""
+        try:
+            await self._expire()
+            await self._forget_single_writes()
+        except SparrowError as error:
+            if not self._is_failing:
+                _LOG.warning("sinks cannot be looked after for now: %s", error.text)
+            self._is_failing = True
+        else:
+            self._is_failing = False
+
+    async def close(self) -> None:
+        """Wait for what has begun."""
+        await self._opening.settle()
+        await self._turns.settle()
+
+    # ── stages ────────────────────────────────────────────────────────────────────────────────────
+
+    async def stage(
+        self, sink_id: str, caller: Caller, *, task: int, attempt: int, timeout_ms: int
+    ) -> Stage | None:
+        """Open a stage for what a task writes; durable when it returns. None: the batch was committed before, nothing is to be written.
+
+        A run that was not seen before fences those before it, and aborts their stages.
+
+        Args:
+            timeout_ms: how long the stage is kept after the last sign of life of its batch; 0: 15 minutes, or what the broker allows.
+
+        Raises:
+            InvalidArgument, InvalidTransactionTimeout
+            SinkFenced, SinkTaken
+            Overloaded: there are too many stages, or sinks.
+            DiskFull, StorageFailed: nothing was opened.
+        """
+        state.check_caller(sink_id, caller)
+        state.check_number("task", task)
+        state.check_number("attempt", attempt)
+        timeout_ms = state.timeout_of(timeout_ms, self._transactions.limits.max_timeout_ms)
+
+        async def admit() -> Stage | None:
+            sink = await self._enter(sink_id, caller)
+            if sink.has_committed(caller.batch):
+                return None
+            self.stages.check_room(sink_id)
+            stage = Stage(
+                self.stages.take_slot(),
+                sink_id,
+                caller.run,
+                caller.batch,
+                task=task,
+                attempt=attempt,
+                timeout_ms=timeout_ms,
+                opened_ms=self._clock.wall_ms(),
+            )
+            self.stages.add(stage, self._clock.monotonic())
+            return stage
+
+        async def open_stage() -> Stage | None:
+            stage = await self._turns.run(sink_id, admit)
+            if stage is not None:
+                await self._open(stage)
+            return stage
+
+        return await self._opening.run(open_stage())
+
+    async def _open(self, stage: Stage) -> None:
+        def check() -> None:
+            if not stage.is_open:
+                raise StageExpired(
+                    f"batch {stage.batch} of sink {stage.sink_id!r} was decided before the stage of task {stage.task} was open"
+                )
+
+        def fact(producer: ProducerIdentity) -> list[Write]:
+            return [facts.put_stage(stage, producer.producer_id, producer.epoch)]
+
+        try:
+            producer = await self._transactions.initialize(
+                stage.transactional_id, stage.timeout_ms, others=fact, check=check
+            )
+            check()
+        except BaseException:
+            self.stages.remove(stage)
+            raise
+        stage.producer_id, stage.epoch = producer.producer_id, producer.epoch
+
+    async def join(self, stage: Stage, partitions: Iterable[Key]) -> None:
+        """Let partitions take part in a stage's transaction; durable when it returns.
+
+        Raises:
+            StageExpired, DiskFull, StorageFailed
+        """
+        await self._transactions.add_partitions(
+            stage.transactional_id, stage.producer, partitions, check=lambda: self.check_open(stage)
+        )
+
+    def check_open(self, stage: Stage) -> None:
+        """Raise StageExpired if nothing may be added to a stage any more."""
+        if not stage.is_open:
+            self.stages.get(stage.stage_id)
+            raise StageExpired(
+                f"stage {stage.stage_id!r} is being decided about; nothing more is added to it"
+            )
+
+    def check_batch(self, stage: Stage, producer: ProducerIdentity, key: Key) -> None:
+        """Whether a batch of this producer belongs into the stage. Cheap: asked for each batch.
+
+        Raises:
+            ProducerMismatch, ProducerFenced, NotInTransaction
+        """
+        self._transactions.check_partition(stage.transactional_id, producer, key)
+
+    def touch(self, stage: Stage) -> None:
+        """Something was written into a stage."""
+        self.stages.touch(stage.sink_id, stage.run, stage.batch, self._clock.monotonic())
+
+    def renew(self, sink_id: str, run: str, batch: int) -> None:
+        """A batch is still worked at.
+
+        Raises:
+            SinkFenced: a later run has taken over.
+        """
+        found = self._sinks.get(sink_id)
+        if found is not None:
+            state.check_not_fenced(found, run)
+        self.stages.touch(sink_id, run, batch, self._clock.monotonic())
+
+    # ── decisions ─────────────────────────────────────────────────────────────────────────────────
+
+    async def commit(self, sink_id: str, caller: Caller, stage_ids: Sequence[str]) -> bool:
+        """Publish what these stages hold, as the batch, and drop all other stages of the sink. Durable when it returns; readers see it
+        unless a disk failed, and then as soon as it works.
+
+        Returns:
+            Whether the batch was committed before; then nothing was published now.
+
+        Raises:
+            InvalidArgument, SinkFenced, SinkTaken
+            StageExpired: a stage is not open for this batch; nothing was committed.
+            Overloaded: there are too many sinks.
+            DiskFull, StorageFailed: nothing was committed.
+        """
+        state.check_caller(sink_id, caller)
+
+        async def decide() -> bool:
+            found = self._sinks.get(sink_id)
+            then = state.enter(found, sink_id, caller, self._clock.wall_ms())
+            if then.has_committed(caller.batch):
+                await self._enter(sink_id, caller)
+                stale = [each for each in self.stages.of_sink(sink_id) if then.has_committed(each.batch)]
+                await self._abort(stale)
+                return True
+            listed = [self._listed(then, caller.batch, each) for each in dict.fromkeys(stage_ids)]
+            if found is None:
+                self._check_sinks()
+            await self._commit(state.commit(then, caller.batch, self._clock.wall_ms()), listed)
+            return False
+
+        return await self._turns.run(sink_id, decide)
+
+    def _listed(self, sink: Sink, batch: int, stage_id: str) -> Stage:
+        stage = self.stages.get(stage_id)
+        if (stage.sink_id, stage.run, stage.batch) != (sink.sink_id, sink.run, batch):
+            raise StageExpired(
+                f"stage {stage_id[:80]!r} is not one of batch {batch} of run {sink.run!r} of sink {sink.sink_id!r}; the batch must be written again"
+            )
+        return stage
+
+    async def _commit(self, then: Sink, listed: Sequence[Stage]) -> None:
+        winners = set(listed)
+        losers = [each for each in self.stages.of_sink(then.sink_id) if each not in winners]
+        stages = [*listed, *losers]
+        for stage in stages:
+            stage.is_open = False
+        try:
+            await self._sync(listed)
+            await self._transactions.end_together(
+                {each.transactional_id: each.producer for each in listed},
+                [each.transactional_id for each in losers],
+                [facts.put_sink(then), *(facts.delete_stage(each.slot) for each in stages)],
+            )
+        except BaseException:
+            for stage in stages:
+                stage.is_open = True
+            raise
+        self._sinks[then.sink_id] = then
+        for stage in stages:
+            self.stages.remove(stage)
+        self.counts.committed_batches += 1
+        self.counts.committed_stages += len(listed)
+        self.counts.aborted_stages += len(losers)
+
+    async def _sync(self, stages: Iterable[Stage]) -> None:
+        """Wait until what stages hold is on stable storage, as far as topics promise that."""
+        for stage in stages:
+            if stage.pending:
+                await asyncio.wait(stage.pending)
+            if stage.failure is not None:
+                raise stage.failure
+            if not stage.is_synced:
+                found = self._transactions.find(stage.transactional_id)
+                await asyncio.gather(*(self._sync_partition(key) for key in found.partitions))
+                stage.is_synced = True
+
+    async def _sync_partition(self, key: Key) -> None:
+        partition = self._find(key)
+        if partition is None or not partition.config.syncs:
+            return
+        try:
+            await partition.log.durable(partition.log.end_offset)
+        except UnknownTopic:  # deleted meanwhile: nothing to keep
+            return
+
+    async def abort(self, sink_id: str, caller: Caller, stage_ids: Sequence[str] = ()) -> tuple[bool, int]:
+        """Drop the stages of a batch, or only those that are listed.
+
+        Returns:
+            Whether the batch was committed, and then nothing was dropped; how many stages were.
+
+        Raises:
+            InvalidArgument, DiskFull, StorageFailed
+        """
+        state.check_caller(sink_id, caller)
+        wanted = frozenset(stage_ids)
+
+        async def decide() -> tuple[bool, int]:
+            found = self._sinks.get(sink_id)
+            if found is not None and found.query == caller.query and found.has_committed(caller.batch):
+                return True, 0
+            dropped = [
+                each
+                for each in self.stages.of_sink(sink_id)
+                if (each.run, each.batch) == (caller.run, caller.batch)
+                and (not wanted or each.stage_id in wanted)
+            ]
+            await self._abort(dropped)
+            return False, len(dropped)
+
+        return await self._turns.run(sink_id, decide)
+
+    async def _abort(self, stages: Sequence[Stage], others: Sequence[Write] = ()) -> None:
+        if not stages and not others:
+            return
+        for stage in stages:
+            stage.is_open = False
+        try:
+            await self._transactions.end_together(
+                {},
+                [each.transactional_id for each in stages],
+                [*others, *(facts.delete_stage(each.slot) for each in stages)],
+            )
+        except BaseException:
+            for stage in stages:
+                stage.is_open = True
+            raise
+        for stage in stages:
+            self.stages.remove(stage)
+        self.counts.aborted_stages += len(stages)
+
+    async def _enter(self, sink_id: str, caller: Caller) -> Sink:
+        """The sink, with the caller's run as its current one."""
+        found = self._sinks.get(sink_id)
+        then = state.enter(found, sink_id, caller, self._clock.wall_ms())
+        if then is found:
+            return then
+        if found is None:
+            self._check_sinks()
+        await self._abort(self.stages.of_sink(sink_id), [facts.put_sink(then)])
+        self._sinks[sink_id] = then
+        if found is not None:
+            _LOG.info("run %r has taken over sink %r from run %r", then.run, sink_id, found.run)
+        return then
+
+    def _check_sinks(self) -> None:
+        if len(self._sinks) >= MAX_SINKS:
+            raise Overloaded(
+                f"there are {MAX_SINKS} sinks, as many as may be; delete those that are not used any more (sparrow sink delete)"
+            )
+
+    # ── looking, forgetting ───────────────────────────────────────────────────────────────────────
+
+    def find(self, sink_id: str) -> Sink:
+        """What is known of a sink.
+
+        Raises:
+            UnknownSink
+        """
+        found = self._sinks.get(sink_id)
+        if found is None:
+            raise UnknownSink(f"there is no sink {sink_id[:250]!r}")
+        return found
+
+    def all(self) -> list[Sink]:
+        """All sinks, by id."""
+        return [self._sinks[each] for each in sorted(self._sinks)]
+
+    async def delete(self, sink_id: str) -> int:
+        """Forget a sink, and drop its stages; returns how many those were.
+
+        Raises:
+            UnknownSink, DiskFull, StorageFailed
+        """
+
+        async def decide() -> int:
+            self.find(sink_id)
+            stages = self.stages.of_sink(sink_id)
+            await self._abort(stages, [facts.delete_sink(sink_id)])
+            del self._sinks[sink_id]
+            return len(stages)
+
+        return await self._turns.run(sink_id, decide)
+
+    def left_ms(self, stage: Stage) -> int:
+        """How long a stage is kept without a further sign of life."""
+        return max(0, self.stages.left_ms(stage, self._clock.monotonic()))
+
+    async def _expire(self) -> None:
+        for sink_id in {each.sink_id for each in self.stages if self._is_over(each)}:
+            await self._turns.run(sink_id, partial(self._expire_of, sink_id))
+
+    async def _expire_of(self, sink_id: str) -> None:
+        over = [each for each in self.stages.of_sink(sink_id) if self._is_over(each)]
+        if not over:
+            return
+        await self._abort(over)
+        self.counts.aborted_stages -= len(over)
+        self.counts.expired_stages += len(over)
+        _LOG.info(
+            "%d stages of sink %r are dropped: nothing was heard of their batches for too long",
+            len(over),
+            sink_id,
+        )
+
+    def _is_over(self, stage: Stage) -> bool:
+        return self.stages.left_ms(stage, self._clock.monotonic()) < 0
+
+    async def _forget_single_writes(self) -> None:
+        if self._clock.monotonic() - self._forgot_at < _FORGET_INTERVAL_S:
+            return
+        self._forgot_at = self._clock.monotonic()
+        now_ms = self._clock.wall_ms()
+        old = [each for each in self._sinks.values() if self._is_forgettable(each, now_ms)][
+            :_FORGOTTEN_AT_ONCE
+        ]
+        if old:
+            await self._meta.write([facts.delete_sink(each.sink_id) for each in old])
+            for each in old:
+                if self._sinks.get(each.sink_id) is each:
+                    del self._sinks[each.sink_id]
+
+    def _is_forgettable(self, sink: Sink, now_ms: int) -> bool:
+        return (
+            sink.is_forgettable(now_ms)
+            and not self.stages.of_sink(sink.sink_id)
+            and not self._turns.is_busy(sink.sink_id)
+        )

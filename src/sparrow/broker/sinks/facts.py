@@ -1,0 +1,143 @@
+"""How sinks and their stages are stored: a fact of kind "sink" for each sink, one of kind "sink-stage" for each stage that is open.
+
+The key of a sink is its id, that of a stage the number of its slot. Values are the msgpack arrays of `_SinkFact` and `_StageFact`, format version 1. New fields are
+appended, with a default; a change of meaning is a new version.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from sparrow.base.errors import DirectoryUnreadable, NewerFormat
+from sparrow.broker.sinks.stage import Stage
+from sparrow.broker.sinks.state import Sink
+from sparrow.meta.store import Delete, Put
+
+if TYPE_CHECKING:
+    from sparrow.meta.store import Fact
+
+SINK: Final = "sink"
+STAGE: Final = "sink-stage"
+_VERSION: Final = 1
+
+
+class _SinkFact(msgspec.Struct, array_like=True):
+    version: int
+    query: str
+    run: str
+    epoch: int
+    last_batch: int
+    updated_ms: int
+    past_runs: tuple[str, ...]
+
+
+class _StageFact(msgspec.Struct, array_like=True):
+    version: int
+    sink_id: str
+    run: str
+    batch: int
+    task: int
+    attempt: int
+    timeout_ms: int
+    producer_id: int
+    epoch: int
+    opened_ms: int
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_sink = msgspec.msgpack.Decoder(_SinkFact).decode
+_decode_stage = msgspec.msgpack.Decoder(_StageFact).decode
+
+
+def put_sink(sink: Sink) -> Put:
+    """What stores a sink."""
+    fact = _SinkFact(
+        _VERSION, sink.query, sink.run, sink.epoch, sink.last_batch, sink.updated_ms, sink.past_runs
+    )
+    return Put(SINK, sink.sink_id, _encode(fact))
+
+
+def delete_sink(sink_id: str) -> Delete:
+    """What forgets a sink."""
+    return Delete(SINK, sink_id)
+
+
+def read_sink(fact: Fact) -> Sink:
+    """What was stored.
+
+    Raises:
+        DirectoryUnreadable, NewerFormat: it is no sink, or one of a later Sparrow.
+    """
+    stored = _decoded(fact, _decode_sink)
+    return Sink(
+        fact.key,
+        stored.query,
+        stored.run,
+        stored.epoch,
+        stored.last_batch,
+        stored.updated_ms,
+        stored.past_runs,
+    )
+
+
+def put_stage(stage: Stage, producer_id: int, epoch: int) -> Put:
+    """What stores a stage that gets this producer."""
+    fact = _StageFact(
+        _VERSION,
+        stage.sink_id,
+        stage.run,
+        stage.batch,
+        stage.task,
+        stage.attempt,
+        stage.timeout_ms,
+        producer_id,
+        epoch,
+        stage.opened_ms,
+    )
+    return Put(STAGE, str(stage.slot), _encode(fact))
+
+
+def delete_stage(slot: int) -> Delete:
+    """What forgets a stage."""
+    return Delete(STAGE, str(slot))
+
+
+def read_stage(fact: Fact) -> Stage:
+    """What was stored. Raises as `read_sink`."""
+    stored = _decoded(fact, _decode_stage)
+    if not fact.key.isdecimal():
+        raise _unreadable(fact, "its key is no number")
+    return Stage(
+        int(fact.key),
+        stored.sink_id,
+        stored.run,
+        stored.batch,
+        task=stored.task,
+        attempt=stored.attempt,
+        timeout_ms=stored.timeout_ms,
+        opened_ms=stored.opened_ms,
+        producer_id=stored.producer_id,
+        epoch=stored.epoch,
+        is_synced=False,
+    )
+
+
+def _decoded(fact: Fact, decode: Any) -> Any:
+    try:
+        stored = decode(fact.value)
+    except msgspec.DecodeError as error:
+        raise _unreadable(fact, str(error)) from error
+    if stored.version > _VERSION:
+        raise NewerFormat(
+            f"{fact.kind} {fact.key!r} was stored by a newer Sparrow (format {stored.version}, known is {_VERSION});"
+            " start that version, or a newer one"
+        )
+    return stored
+
+
+def _unreadable(fact: Fact, why: str) -> DirectoryUnreadable:
+    return DirectoryUnreadable(
+        f"the meta store holds a {fact.kind} that cannot be read, {fact.key!r}: {why}; put back a backup of the data directory"
+    )

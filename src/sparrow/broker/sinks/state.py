@@ -1,0 +1,161 @@
+"""The life of a sink. Everything that decides about it is in this file.
+
+A sink is what a query of a data pipeline writes its batches into. Batches are numbered by the query, in order; one that is committed is never committed again.
+
+Rules:
+
+* A *query* is what survives restarts (of Spark: the id in the checkpoint), a *run* is one start of it. A run that was not seen before becomes the current one, with the next
+  epoch: from here on those before it are fenced, and told which run took over.
+* A sink belongs to one query. Another one may have it if it begins anew (batch 0) or says that it takes it over; then batches are counted from the beginning.
+* A query without a name ("") is a single write, which has a run of its own each time. What is known of it is forgotten some time after its commit.
+* A commit of a batch at or before the last committed one changes nothing, and says so. After a commit nothing of that batch can be aborted.
+
+Each function takes what is known of a sink, None if nothing is, and gives what is known then, or raises and changes nothing. Pure: times (wall ms) are arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sparrow.base.errors import InvalidArgument, InvalidTransactionTimeout, SinkFenced, SinkTaken
+
+NO_BATCH: Final = -1
+MAX_NAME_LENGTH: Final = 249
+"""Of the ids of sinks, queries and runs, in characters; as of topics."""
+MAX_PAST_RUNS: Final = 32
+KEPT_MS: Final = 86_400_000
+"""How long a single write is known after the last that was heard of it."""
+DEFAULT_TIMEOUT_MS: Final = 900_000
+"""How long a stage is kept after the last sign of life of its batch, unless somebody says otherwise."""
+_LAST_NUMBER: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Which batch of which run of which query something is asked for."""
+
+    query: str
+    run: str
+    batch: int
+    take_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """What is known of a sink."""
+
+    sink_id: str
+    query: str
+    run: str
+    """The current one."""
+    epoch: int = 0
+    """Grows with each run."""
+    last_batch: int = NO_BATCH
+    """The last one that was committed."""
+    updated_ms: int = -1
+    past_runs: tuple[str, ...] = ()
+    """Runs that are fenced, oldest first."""
+
+    @property
+    def is_single_write(self) -> bool:
+        return not self.query
+
+    @property
+    def kind(self) -> str:
+        """ "once" or "stream"."""
+        return "once" if self.is_single_write else "stream"
+
+    def has_committed(self, batch: int) -> bool:
+        return batch <= self.last_batch
+
+    def is_forgettable(self, now_ms: int) -> bool:
+        """Whether it is a single write that nobody asked about for so long that nobody will."""
+        return self.is_single_write and self.updated_ms + KEPT_MS <= now_ms
+
+
+def check_caller(sink_id: str, caller: Caller) -> None:
+    """Raise InvalidArgument unless these can be names and a number of a batch."""
+    check_name("sink", sink_id)
+    check_name("run", caller.run)
+    if caller.query:
+        check_name("query", caller.query)
+    check_number("batch", caller.batch)
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise InvalidArgument unless a sink, query or run may have this id."""
+    if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
+        raise InvalidArgument(
+            f"{name[:80]!r} ({len(name)} characters) cannot be the id of a {what}: it needs 1 to {MAX_NAME_LENGTH} printable characters"
+        )
+
+
+def check_number(what: str, number: int) -> None:
+    """Raise InvalidArgument unless it is a number from 0 that a store can hold."""
+    if not 0 <= number <= _LAST_NUMBER:
+        raise InvalidArgument(f"{number} is no number of a {what}: they begin at 0")
+
+
+def timeout_of(timeout_ms: int, max_timeout_ms: int) -> int:
+    """How long a stage is kept; 0 stands for the default.
+
+    Raises:
+        InvalidTransactionTimeout: longer than the broker allows, or negative.
+    """
+    if not 0 <= timeout_ms <= max_timeout_ms:
+        raise InvalidTransactionTimeout(
+            f"a time-out of {timeout_ms} ms for a stage is not between 1 and {max_timeout_ms} ms; ask for less, or raise"
+            " transactions.max_timeout of the broker"
+        )
+    return timeout_ms or min(DEFAULT_TIMEOUT_MS, max_timeout_ms)
+
+
+def enter(found: Sink | None, sink_id: str, caller: Caller, now_ms: int) -> Sink:
+    """A run asks to write, or to commit. The same object if it is the current one.
+
+    Raises:
+        SinkFenced: a later run has taken over.
+        SinkTaken: the sink belongs to another query.
+    """
+    if found is None:
+        return Sink(sink_id, caller.query, caller.run, updated_ms=now_ms)
+    check_not_fenced(found, caller.run)
+    if found.query != caller.query:
+        return _handed_over(found, caller, now_ms)
+    if found.run == caller.run:
+        return found
+    return _next_run(found, caller.run, now_ms)
+
+
+def check_not_fenced(found: Sink, run: str) -> None:
+    """Raise SinkFenced if a later run has taken over."""
+    if run in found.past_runs:
+        raise SinkFenced(
+            f"run {run!r} may not write to sink {found.sink_id!r} any more: run {found.run!r} (epoch {found.epoch}) has taken over;"
+            " stop this one, or give it a sink id of its own"
+        )
+
+
+def commit(found: Sink, batch: int, now_ms: int) -> Sink:
+    """The batch is committed."""
+    return replace(found, last_batch=max(found.last_batch, batch), updated_ms=now_ms)
+
+
+def touch(found: Sink, now_ms: int) -> Sink:
+    """Something else changed."""
+    return replace(found, updated_ms=now_ms)
+
+
+def _handed_over(found: Sink, caller: Caller, now_ms: int) -> Sink:
+    if caller.batch and not caller.take_over:
+        raise SinkTaken(
+            f"sink {found.sink_id!r} belongs to query {found.query!r} (last batch {found.last_batch}), not to {caller.query!r}, which is at batch"
+            f" {caller.batch}; give each query a sink id of its own, or take the sink over"
+        )
+    return replace(_next_run(found, caller.run, now_ms), query=caller.query, last_batch=NO_BATCH)
+
+
+def _next_run(found: Sink, run: str, now_ms: int) -> Sink:
+    past = found.past_runs if found.run == run else (*found.past_runs, found.run)[-MAX_PAST_RUNS:]
+    return replace(found, run=run, epoch=found.epoch + 1, past_runs=past, updated_ms=now_ms)

@@ -1,0 +1,104 @@
+"""`sparrow sink …`: list, describe and delete sinks, which data pipelines write their batches into."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from sparrow.base.units import format_duration
+from sparrow.cli.exits import FAILED, OK
+from sparrow.cli.queue_options import AsJson
+from sparrow.cli.tables import print_table
+from sparrow.cli.target import Token, Url, target, with_client
+from sparrow.cli.times import format_time
+from sparrow.cli.topics import confirmed
+
+if TYPE_CHECKING:
+    from sparrow.client.results import SinkDescription
+
+app = typer.Typer(
+    help="List, describe and delete sinks, which data pipelines write their batches into.",
+    no_args_is_help=True,
+)
+
+Sink = Annotated[str, typer.Argument(metavar="SINK", help="The sink's id.", show_default=False)]
+
+
+@app.command("list")
+def list_sinks(
+    context: typer.Context, *, as_json: AsJson = False, url: Url = None, token: Token = None
+) -> int:
+    """List sinks: whose they are, the last batch that was committed, how many stages are open."""
+    found = with_client(target(context, url, token), lambda client: client.admin.list_sinks())
+    if as_json:
+        for each in found:
+            print(msgspec.json.encode(each).decode())
+        return OK
+    rows = [
+        (
+            each.sink,
+            each.kind,
+            each.query or "-",
+            _batch(each),
+            each.open_stages,
+            format_time(each.updated_ms),
+        )
+        for each in found
+    ]
+    print_table(("SINK", "KIND", "QUERY", "LAST BATCH", "OPEN STAGES", "CHANGED"), rows)
+    return OK
+
+
+@app.command("describe")
+def describe(
+    context: typer.Context, sink: Sink, *, as_json: AsJson = False, url: Url = None, token: Token = None
+) -> int:
+    """Show a sink, with the stages of the batch that is being written."""
+    found = with_client(target(context, url, token), lambda client: client.admin.describe_sink(sink))
+    if as_json:
+        print(msgspec.json.encode(found).decode())
+        return OK
+    print(
+        f"sink {found.sink} ({found.kind}): last batch {_batch(found)}, changed {format_time(found.updated_ms)}"
+    )
+    print(f"query {found.query or '-'}, run {found.run} (epoch {found.epoch})")
+    if found.past_runs:
+        print(f"fenced runs: {', '.join(found.past_runs)}")
+    rows = [
+        (
+            each.stage,
+            each.batch,
+            each.task,
+            each.attempt,
+            f"{each.producer_id}/{each.producer_epoch}",
+            ", ".join(f"{topic}-{partition}" for topic, partition in each.partitions) or "-",
+            format_duration(each.left_ms),
+        )
+        for each in found.stages
+    ]
+    if rows:
+        print_table(("STAGE", "BATCH", "TASK", "ATTEMPT", "PRODUCER", "PARTITIONS", "EXPIRES IN"), rows)
+    return OK
+
+
+@app.command("delete")
+def delete(
+    context: typer.Context,
+    sink: Sink,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Forget a sink and which batches it committed, and drop what is staged. A query that goes on with it may write a batch twice."""
+    if not yes and not confirmed(f"Forget sink {sink} and which batches it committed?"):
+        return FAILED
+    dropped = with_client(target(context, url, token), lambda client: client.admin.delete_sink(sink))
+    print(f"deleted sink {sink}" + (f"; {dropped} open stages were dropped" if dropped else ""))
+    return OK
+
+
+def _batch(sink: SinkDescription) -> str:
+    return str(sink.last_batch) if sink.last_batch >= 0 else "-"

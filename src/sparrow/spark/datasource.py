@@ -1,0 +1,61 @@
+"""`format("sparrow")`: what Spark asks of a data source, handed to the part that does it.
+
+Spark makes this object from options in one process and sends it to others, so it has nothing but its options. Every part is loaded only when
+it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from sparrow.spark.plainly import told_plainly
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class SparrowDataSource(DataSource):
+    """Topics of a Sparrow broker, to read and to write, in batches and as streams."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sparrow"
+
+    @told_plainly
+    def schema(self) -> StructType:
+        from sparrow.spark.options.source import read_source_options
+        from sparrow.spark.source.schema import source_schema
+
+        return source_schema(read_source_options(self.options))
+
+    @told_plainly
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from sparrow.spark.source.batch import batch_reader
+
+        return batch_reader(self.options, schema)
+
+    @told_plainly
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark calls it so
+        from sparrow.spark.source.stream import stream_reader
+
+        return stream_reader(self.options, schema)
+
+    @told_plainly
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from sparrow.spark.sink.batch import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    @told_plainly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark calls it so
+        from sparrow.spark.sink.stream import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)

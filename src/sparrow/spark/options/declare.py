@@ -1,0 +1,202 @@
+"""Options of a data source: each is declared once; names, defaults, errors and the table in the documentation follow.
+
+Spark hands over text by name, in any case. Names are compared without case and underscores, so `startingOffsets`, `startingoffsets` and
+`starting_offsets` are one. Nothing is read in a hurry: every unknown name, every wrong value and every conflict is told in one error, because
+each try costs its user the start of a Spark job.
+
+What a Kafka client is tuned by has no meaning here; such names are left out with a warning instead of an error, so that a job moves by its
+format alone. A name that is likely but wrong has advice instead of a suggestion.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sparrow.base.errors import InvalidArgument
+from sparrow.base.faults import faults_of, suggestion
+
+if TYPE_CHECKING:
+    from sparrow.base.options import Kind
+
+Rule = Callable[["Values"], Iterable[str]]
+"""What is wrong with values that are right one by one: sentences, none when all is well."""
+
+_log = logging.getLogger("sparrow.spark")
+_told: set[str] = set()
+"""Warnings that were written; there are as many as there are ignored names at most."""
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "header", "pathoptionbeforespark3"})
+"""What Spark itself reads out of the same mapping."""
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One declared option.
+
+    Args:
+        name: as the documentation writes it, and the key of its value.
+        kind: reads a text, or raises ValueError with what is allowed.
+        default: the value where nothing is given; it is not read by `kind`.
+        help: for the documentation.
+        aliases: other names of the same thing.
+        check: judges a value that was read; raises ValueError with what is allowed.
+        is_secret: the value never appears in an error.
+        show: how the default is written for people; None: as `str` has it.
+    """
+
+    name: str
+    kind: Kind[Any]
+    default: Any
+    help: str
+    aliases: tuple[str, ...] = ()
+    check: Callable[[Any], object] | None = None
+    is_secret: bool = False
+    show: str | None = None
+
+    def read(self, text: object) -> Any:
+        """The value of what was given.
+
+        Raises:
+            ValueError: says what is allowed.
+        """
+        value = self.kind.read(text)
+        if self.check is not None:
+            self.check(value)
+        return value
+
+
+class Values(dict[str, Any]):
+    """A value for each declared option, by its name.
+
+    `given` has the names that were given (the others have their defaults), `warnings` sentences about what was left out.
+    """
+
+    def __init__(self, values: Mapping[str, Any], given: Iterable[str], warnings: Iterable[str] = ()) -> None:
+        super().__init__(values)
+        self.given = frozenset(given)
+        self.warnings = tuple(warnings)
+
+    def warn(self) -> None:
+        """Write the warnings to the log, each once in a process: Spark plans every micro-batch anew."""
+        for sentence in self.warnings:
+            if sentence not in _told:
+                _told.add(sentence)
+                _log.warning("%s", sentence)
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options of one thing.
+
+    Args:
+        declared: the options.
+        rules: judge the values together.
+        advice: a name that is wrong but likely → what to do instead.
+        ignored: names that are left out with a warning.
+        noun: what has the options, for people.
+    """
+
+    declared: tuple[Option, ...]
+    rules: tuple[Rule, ...] = ()
+    advice: Mapping[str, str] = field(default_factory=dict)
+    ignored: frozenset[str] = frozenset()
+    noun: str = "format('sparrow')"
+
+    def read(self, given: Mapping[str, str]) -> Values:
+        """A value for every option.
+
+        Raises:
+            InvalidArgument: names all that is wrong.
+        """
+        taken, faults, warnings = self._sort(given)
+        values: dict[str, Any] = {}
+        for option in self.declared:
+            values[option.name], wrong = _value(option, taken.get(option.name))
+            faults += wrong
+        found = Values(values, taken, warnings)
+        # Values that could not be read have their defaults here; a rule about them would tell the same fault twice.
+        if not faults:
+            faults += [sentence for rule in self.rules for sentence in rule(found)]
+        if faults:
+            raise InvalidArgument(self._told(faults))
+        return found
+
+    def _sort(self, given: Mapping[str, str]) -> tuple[dict[str, tuple[str, str]], list[str], list[str]]:
+        """By option: the name that was used and its text; what is wrong with the names; what is left out."""
+        by_name = {
+            plain(name): (option, name) for option in self.declared for name in (option.name, *option.aliases)
+        }
+        advice = {plain(name): text for name, text in self.advice.items()}
+        ignored = {plain(name): name for name in self.ignored}
+        taken: dict[str, tuple[str, str]] = {}
+        faults: list[str] = []
+        warnings: list[str] = []
+        for name, text in given.items():
+            word = plain(name)
+            if word in by_name:
+                # Spark hands the names over in lower case; errors show them as they are documented.
+                option, spelled = by_name[word]
+                faults += _twice(taken.get(option.name), spelled, text)
+                taken[option.name] = spelled, text
+            elif word in advice:
+                faults.append(f"{name} is not offered: {advice[word]}")
+            elif word in ignored:
+                warnings.append(
+                    f"the option {ignored[word]} of Kafka's clients means nothing to Sparrow and is left out"
+                )
+            elif word not in _SPARKS_OWN:
+                faults.append(self._unknown(name))
+        return taken, faults, warnings
+
+    def _unknown(self, name: str) -> str:
+        known = {each.lower(): each for option in self.declared for each in (option.name, *option.aliases)}
+        known |= {each.lower(): each for each in self.ignored}
+        close = suggestion(name.lower(), known)
+        for lowered, spelled in known.items():
+            close = close.replace(f"{lowered!r}?", f"{spelled!r}?")
+        return f"there is no option {name!r}{close}"
+
+    def _told(self, faults: list[str]) -> str:
+        unique = list(dict.fromkeys(faults))
+        if len(unique) == 1:
+            return f"an option of {self.noun} is wrong: {unique[0]}"
+        return f"{len(unique)} options of {self.noun} are wrong:" + "".join(f"\n- {text}" for text in unique)
+
+    def table(self) -> list[tuple[str, str, str, str]]:
+        """Name, kind, default and help of each, for the documentation."""
+        return [(each.name, each.kind.name, _shown_default(each), each.help) for each in self.declared]
+
+
+def _shown_default(option: Option) -> str:
+    if option.show is not None:
+        return option.show
+    return str(option.default).lower() if isinstance(option.default, bool) else str(option.default)
+
+
+def plain(name: str) -> str:
+    """A name without what does not matter in it."""
+    return name.lower().replace("_", "")
+
+
+def _value(option: Option, given: tuple[str, str] | None) -> tuple[Any, list[str]]:
+    if given is None:
+        return option.default, []
+    name, text = given
+    try:
+        return option.read(text), []
+    except ValueError as error:
+        wrong = faults_of(error, text, is_secret=option.is_secret)
+        return option.default, [f"{name}{_dotted(path)}{fault}" for path, fault in wrong]
+
+
+def _dotted(path: tuple[str | int, ...]) -> str:
+    return "".join(f"[{part!r}]" for part in path)
+
+
+def _twice(before: tuple[str, str] | None, name: str, text: str) -> list[str]:
+    """Two names of one option may both be given as long as they agree."""
+    if before is None or before[1] == text:
+        return []
+    return [f"{before[0]} and {name} are the same option with two values; give one"]

@@ -1,0 +1,98 @@
+"""Options of writing to topics.
+
+Those of Spark's Kafka sink keep their names. `sinkId`, `batchId`, `stageTimeout` and `takeOver` belong to what Kafka's sink does not have: each micro-batch exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sparrow.base.options import BOOLEAN, TEXT, choice, duration, integer, size
+from sparrow.records.compression import Compression
+from sparrow.spark.options.connection import with_connection
+from sparrow.spark.options.declare import Option, Values
+
+_MAX_BATCH_ID = (1 << 63) - 1
+_MAX_BATCH_BYTES = 512 * 1024 * 1024
+_DAY_MS = 86_400_000
+
+SINK = (
+    Option(
+        "topic",
+        TEXT,
+        None,
+        "Where all rows go. It comes before the column `topic`, which else says it for each row.",
+        show="",
+    ),
+    Option(
+        "includeHeaders",
+        BOOLEAN,
+        True,
+        "Whether the column `headers` is written where there is one.",
+        show="true",
+    ),
+    Option(
+        "compression",
+        choice(*(each.name.lower() for each in Compression)),
+        "none",
+        "How batches are compressed.",
+        ("kafka.compression.type", "compression.type"),
+    ),
+    Option(
+        "maxBatchBytes",
+        size(1024, _MAX_BATCH_BYTES),
+        1 << 20,
+        "How large a batch of records becomes at most, before compression.",
+        show="1 MiB",
+    ),
+    Option(
+        "sinkId",
+        TEXT,
+        None,
+        "The name by which the broker remembers which batch was the last. A stream has one without it: its query's id.",
+        show="",
+    ),
+    Option(
+        "batchId",
+        integer(0, _MAX_BATCH_ID),
+        None,
+        "Of a batch write, with `sinkId`: its number. What has this number or a lower one was written before and is not written again. For `foreachBatch`.",
+        show="",
+    ),
+    Option(
+        "takeOver",
+        BOOLEAN,
+        False,
+        "Whether this query may go on with a `sinkId` that another one used, and at any batch.",
+        show="false",
+    ),
+    Option(
+        "stageTimeout",
+        duration(1000, _DAY_MS),
+        900_000,
+        "How long the broker keeps what a batch wrote when nothing more is heard of the batch.",
+        ("kafka.transaction.timeout.ms",),
+        show="15m",
+    ),
+)
+
+_ADVICE = {
+    "subscribe": "it says what is read; rows are written to topic",
+    "subscribePattern": "it says what is read; rows are written to topic",
+    "assign": "it says what is read; rows are written to topic, and the column partition says where in it",
+    "partition": "add a column partition",
+    "isolation.level": "it is for reading; what is written is always committed as a whole",
+    "kafka.isolation.level": "it is for reading; what is written is always committed as a whole",
+}
+
+
+def _named(values: Values) -> Iterable[str]:
+    if values["batchId"] is not None and values["sinkId"] is None:
+        yield "batchId is given without sinkId; give both, so that the broker knows whose number it is"
+    for name in ("topic", "sinkId"):
+        if values[name] is not None and not values[name].strip():
+            yield f"{name} is empty; give a name, or leave it out"
+
+
+SINK_OPTIONS = with_connection(SINK, rules=(_named,), advice=_ADVICE)
+"""What `df.write` and `df.writeStream` take."""

@@ -1,0 +1,295 @@
+"""`archive`: topics to partitioned Parquet with a manifest, incrementally and exactly once.
+
+A run reads each partition from where the manifest ends to where what is committed ended when the run began. Its tasks write files into the archive's staging directory; when all are there the
+driver decides the change by a journal (`directory.py`), and only then are files and manifest put in place. So a run counts as a whole or not at all, and the
+offsets that the manifest names are in its files once, whatever is killed when.
+
+Offsets that retention deleted before they were archived are a gap: it is noted in the manifest and told, with numbers. Nothing can bring them back, so the archive goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from sparrow.base.errors import Conflict, InvalidArgument, SparrowError, StorageFailed
+from sparrow.base.faults import suggestion
+from sparrow.spark.pipelines.builtin.cluster import Cluster, Progress, quiet
+from sparrow.spark.pipelines.builtin.directory import STAGED_SUFFIX, Journal, Move, TableDirectory
+from sparrow.spark.pipelines.builtin.manifest import (
+    ArchivedFile,
+    Gap,
+    Manifest,
+    TopicArchive,
+    extended,
+)
+from sparrow.spark.pipelines.builtin.topics import (
+    Topic,
+    count_of,
+    linked,
+    offsets_at,
+    read,
+    topics_named,
+)
+
+if TYPE_CHECKING:
+    from sparrow.spark.wire.link import Link
+
+COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4", "none")
+STRETCHES: Final = ("month", "day", "hour", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedTopic:
+    """What a run did for one topic."""
+
+    topic: str
+    rows: int
+    files: int
+    size_bytes: int
+    gaps: tuple[Gap, ...] = ()
+
+    @property
+    def lost(self) -> int:
+        """Offsets that were gone before this run."""
+        return sum(gap.offsets for gap in self.gaps)
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What a run of `archive` did."""
+
+    directory: str
+    topics: tuple[ArchivedTopic, ...]
+    run: str = ""
+    """Its id; "" when there was nothing to do."""
+
+    @property
+    def rows(self) -> int:
+        """Of all topics."""
+        return sum(topic.rows for topic in self.topics)
+
+    @property
+    def lost(self) -> int:
+        """Offsets of all topics that were gone before this run."""
+        return sum(topic.lost for topic in self.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    manifest: Manifest
+    topics: list[Topic]
+    ranges: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    gaps: dict[str, list[Gap]] = field(default_factory=dict)
+
+
+def archive(
+    topics: str | Sequence[str],
+    to: str,
+    *,
+    by: str | None = None,
+    since_ms: int | None = None,
+    until_ms: int | None = None,
+    compression: str | None = None,
+    connection: Mapping[str, str] | None = None,
+    spark: Any = None,
+    master: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, object] | None = None,
+    progress: Progress = quiet,
+) -> Archived:
+    """Bring an archive up to date with its topics.
+
+    Args:
+        topics: names; `*` and `?` stand for characters.
+        to: the archive's directory, the same for the driver and the executors; made if it is missing.
+        by: what a directory of it holds: a "month", "day" or "hour" of the records' timestamps (UTC), or all ("none"). An archive keeps what it began with; "day" at first.
+        since_ms: where a partition begins that is not in the archive yet; None: at its beginning.
+        until_ms: only what comes before the first record of this time.
+        compression: of the files: zstd, snappy, gzip, lz4 or none.
+        connection: options of `format("sparrow")` by which the broker is reached.
+        spark, master, remote, conf: where it runs, as for `sparrow.spark.session`.
+        progress: is told what is being done.
+
+    Raises:
+        UnknownTopic: there is no such topic.
+        InvalidArgument: an option is wrong, or the directory is no archive.
+        Conflict: another process works in it, or a topic was deleted and made again since the last run.
+    """
+    _check(by, compression)
+    directory = _opened(to)
+    names = [topics] if isinstance(topics, str) else list(topics)
+    cluster = Cluster(spark, master, remote, conf or {})
+    with linked(connection or {}) as link:
+        found = topics_named(link, names)
+        with directory.exclusive():
+            before = _manifest(directory, link, by, compression)
+            plan = _planned(link, found, before, since_ms, until_ms)
+            if not count_of(plan.ranges) and not any(plan.gaps.values()):
+                return Archived(directory.root, tuple(ArchivedTopic(each.name, 0, 0, 0) for each in found))
+            run = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+            progress(f"archiving {count_of(plan.ranges)} offsets of {len(found)} topics")
+            files = _written(directory, run, plan, connection or {}, cluster) if count_of(plan.ranges) else []
+            _check_files(directory, run, plan, files)
+            directory.commit(_journal(directory, run, plan, files))
+    return Archived(directory.root, tuple(_outcomes(plan, files)), run)
+
+
+def _check(by: str | None, compression: str | None) -> None:
+    for name, given, known in (("by", by, STRETCHES), ("compression", compression, COMPRESSIONS)):
+        if given is not None and given not in known:
+            raise InvalidArgument(
+                f"{name} is {given!r}{suggestion(given, known) or '.'} It is one of {', '.join(known)}."
+            )
+
+
+def _opened(to: str) -> TableDirectory:
+    if "://" in to:
+        raise InvalidArgument(
+            f"{to} is a URL; an archive is a directory that driver and executors both see, such as a shared mount"
+        )
+    directory = TableDirectory(to)
+    if os.path.isfile(directory.root):
+        raise InvalidArgument(f"{to} is a file; an archive is a directory")
+    if not os.path.exists(directory.manifest_path) and os.path.isdir(directory.root):
+        strange = [name for name in os.listdir(directory.root) if not name.startswith(("_", "."))]
+        if strange and not os.path.isdir(directory.state):
+            raise InvalidArgument(
+                f"{to} is no archive, and has {strange[0]!r} in it; name an empty directory or one that `archive` made"
+            )
+    return directory
+
+
+def _manifest(directory: TableDirectory, link: Link, by: str | None, compression: str | None) -> Manifest:
+    broker = link.call("broker.describe", {})
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    before = directory.maybe_manifest()
+    if before is None:
+        before = Manifest(
+            now, now, by or "day", compression or "zstd", broker["cluster_id"], broker["version"]
+        )
+    if by not in (None, before.by):
+        raise InvalidArgument(
+            f"{directory.root} is archived by {before.by}, and stays so; leave by={by!r} out, or begin another directory"
+        )
+    if before.cluster_id != broker["cluster_id"]:
+        raise Conflict(
+            f"{directory.root} is an archive of the broker {before.cluster_id}, this one is {broker['cluster_id']};"
+            " archive it into another directory"
+        )
+    return msgspec.structs.replace(
+        before, updated=now, compression=compression or before.compression, broker_version=broker["version"]
+    )
+
+
+# ── what to read ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _planned(
+    link: Link, topics: list[Topic], before: Manifest, since_ms: int | None, until_ms: int | None
+) -> _Plan:
+    plan = _Plan(before, topics)
+    for topic in topics:
+        known = before.topics.get(topic.name)
+        if known is not None and known.id != topic.id:
+            raise Conflict(
+                f"the topic {topic.name!r} was deleted and made again: the archive has the one with id {known.id}, the broker has"
+                f" {topic.id}, and its offsets begin anew; archive it into another directory"
+            )
+        firsts = offsets_at(link, topic, since_ms) if since_ms is not None else {}
+        lasts = offsets_at(link, topic, until_ms) if until_ms is not None else dict(topic.ends)
+        plan.ranges[topic.name], plan.gaps[topic.name] = planned_topic(topic, known, firsts, lasts)
+    return plan
+
+
+def planned_topic(
+    topic: Topic, known: TopicArchive | None, firsts: Mapping[int, int], lasts: Mapping[int, int]
+) -> tuple[dict[int, tuple[int, int]], list[Gap]]:
+    """What is to be read of a topic, per partition [first, end), and what is lost.
+
+    Args:
+        topic: as the broker has it.
+        known: as the archive has it.
+        firsts: where partitions begin that the archive does not have.
+        lasts: where partitions end.
+    """
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    ranges: dict[int, tuple[int, int]] = {}
+    gaps: list[Gap] = []
+    for number, start in topic.starts.items():
+        before = known.partitions.get(number) if known else None
+        first = before.next_offset if before else max(start, firsts.get(number, start))
+        if first < start:
+            gaps.append(Gap(number, first, start, now))
+            first = start
+        end = min(topic.ends[number], lasts.get(number, topic.ends[number]))
+        ranges[number] = (first, max(first, end))
+    return ranges, gaps
+
+
+# ── what is written ───────────────────────────────────────────────────────────────────────────────
+
+
+def _written(
+    directory: TableDirectory, run: str, plan: _Plan, connection: Mapping[str, str], cluster: Cluster
+) -> list[ArchivedFile]:
+    from sparrow.spark.pipelines.builtin.archivetask import ArchiveTask, files_of
+    from sparrow.spark.plainly import told_plainly
+
+    root = directory.path(directory.staged(run))
+    os.makedirs(root)
+    task = (root, plan.manifest.by, plan.manifest.compression, STAGED_SUFFIX)
+
+    @told_plainly
+    def write(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from ArchiveTask(*task).run(batches)
+
+    with cluster.session("sparrow-archive") as spark:
+        records = read(spark, connection, plan.ranges, with_headers=True)
+        return files_of(records.mapInArrow(write, "file string").collect())
+
+
+def _check_files(directory: TableDirectory, run: str, plan: _Plan, files: list[ArchivedFile]) -> None:
+    """What the tasks say must be there, and be what was asked for: a manifest that is wrong is worse than none."""
+    for file in files:
+        path = f"{directory.path(directory.staged(run))}/{file.path}{STAGED_SUFFIX}"
+        if not os.path.exists(path) or os.path.getsize(path) != file.size_bytes:
+            raise StorageFailed(
+                f"an executor wrote {path}, and it is not there for the driver; the archive has to be a directory that all of them share"
+            )
+        for number, span in file.partitions.items():
+            first, end = plan.ranges[file.topic][number]
+            if span.first_offset < first or span.last_offset >= end:
+                raise SparrowError(
+                    f"{file.topic}-{number} was read from {span.first_offset} to {span.last_offset}, not within [{first}, {end}); nothing was archived"
+                )
+
+
+def _journal(directory: TableDirectory, run: str, plan: _Plan, files: list[ArchivedFile]) -> Journal:
+    staged = directory.staged(run)
+    topics = dict(plan.manifest.topics)
+    for topic in plan.topics:
+        own = [file for file in files if file.topic == topic.name]
+        known = topics.get(topic.name, TopicArchive(topic.id))
+        topics[topic.name] = extended(known, own, plan.ranges[topic.name], plan.gaps[topic.name])
+    manifest = msgspec.structs.replace(plan.manifest, topics=topics, files=[*plan.manifest.files, *files])
+    moves = [Move(f"{staged}/{file.path}{STAGED_SUFFIX}", file.path) for file in files]
+    return Journal(run, moves=moves, manifest=manifest)
+
+
+def _outcomes(plan: _Plan, files: list[ArchivedFile]) -> Iterator[ArchivedTopic]:
+    for topic in plan.topics:
+        own = [file for file in files if file.topic == topic.name]
+        yield ArchivedTopic(
+            topic.name,
+            sum(file.rows for file in own),
+            len(own),
+            sum(file.size_bytes for file in own),
+            tuple(plan.gaps[topic.name]),
+        )

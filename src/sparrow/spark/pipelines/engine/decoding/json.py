@@ -1,0 +1,52 @@
+"""JSON by Spark's `from_json`. What does not fit the schema is told by the field that does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from sparrow.spark.pipelines.engine.decoding.parser import Parser, as_text, missing_fault, text_fault
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from sparrow.spark.pipelines.engine.decoding.parser import Fields
+
+_CORRUPT: Final = "_corrupt"
+_OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+
+
+def json_parser(schema: T.StructType) -> Parser:
+    """A parser of JSON objects with these fields."""
+    wide = T.StructType([*schema.fields, T.StructField(_CORRUPT, T.StringType())])
+
+    def parse(value: Column) -> Column:
+        return F.from_json(as_text(value), wide, _OPTIONS)
+
+    def fault(value: Column, parsed: Column) -> Column:
+        is_unfit = parsed.isNull() | parsed[_CORRUPT].isNotNull()
+        return F.coalesce(
+            text_fault(value),
+            F.when(is_unfit, _reason(value, parsed, schema.fields)),
+            missing_fault(schema.fields, parsed),
+        )
+
+    return Parser(schema.fields, parse, fault)
+
+
+def _reason(value: Column, parsed: Column, fields: Fields) -> Column:
+    """Which field is there and yet was not read; computed only for rows that do not fit."""
+    text = as_text(value)
+    reasons = [
+        F.when(
+            parsed[field.name].isNull() & F.get_json_object(text, f"$['{field.name}']").isNotNull(),
+            F.lit(f"the field {field.name!r} is not {field.dataType.simpleString()}"),
+        )
+        for field in fields
+        if "'" not in field.name
+    ]
+    is_object = F.ltrim(text).startswith("{") & F.get_json_object(text, "$").isNotNull()
+    no_object = F.when(~F.coalesce(is_object, F.lit(False)), F.lit("the value is not a JSON object"))
+    return F.coalesce(no_object, *reasons, F.lit("the value does not fit the schema"))

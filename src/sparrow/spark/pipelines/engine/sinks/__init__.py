@@ -1,0 +1,44 @@
+"""Where flows end. One module for each kind of sink, which says what it guarantees."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sparrow.spark.pipelines.engine.sinks.console import start_console
+from sparrow.spark.pipelines.engine.sinks.delta import start_delta
+from sparrow.spark.pipelines.engine.sinks.iceberg import start_iceberg
+from sparrow.spark.pipelines.engine.sinks.jdbc import start_jdbc
+from sparrow.spark.pipelines.engine.sinks.parquet import start_parquet
+from sparrow.spark.pipelines.engine.sinks.topic import start_topic
+from sparrow.spark.pipelines.model import (
+    ConsoleSink,
+    DeltaSink,
+    IcebergSink,
+    JdbcSink,
+    ParquetSink,
+    TopicSink,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from sparrow.spark.pipelines.engine.sinks.plan import QueryPlan
+    from sparrow.spark.pipelines.model import Broker, Sink
+
+
+def start_sink(df: DataFrame, sink: Sink, plan: QueryPlan, broker: Broker) -> StreamingQuery:
+    """Start a query that ends in the sink."""
+    match sink:
+        case TopicSink():
+            return start_topic(df, sink, plan, broker)
+        case ParquetSink():
+            return start_parquet(df, sink, plan)
+        case DeltaSink():
+            return start_delta(df, sink, plan)
+        case IcebergSink():
+            return start_iceberg(df, sink, plan)
+        case JdbcSink():
+            return start_jdbc(df, sink, plan)
+        case ConsoleSink():
+            return start_console(df, sink, plan)

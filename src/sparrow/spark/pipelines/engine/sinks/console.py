@@ -1,0 +1,34 @@
+"""The first rows of each batch on the terminal, for trying a flow out. With Spark Connect they appear where the server writes."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from sparrow.spark.pipelines.engine.columns import column, own_columns
+from sparrow.spark.pipelines.engine.sinks.plan import start_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from sparrow.spark.pipelines.engine.sinks.plan import QueryPlan
+    from sparrow.spark.pipelines.model import ConsoleSink
+
+
+def start_console(df: DataFrame, sink: ConsoleSink, plan: QueryPlan) -> StreamingQuery:
+    """Start the query."""
+    flow, rows = plan.flow, sink.rows
+    df = df.select([column(name) for name in own_columns(df)])
+
+    def write(batch: DataFrame, number: int) -> None:
+        first = batch.limit(rows).toArrow().to_pylist()
+        lines = [f"── {flow}, batch {number} ──", *(f"  {_line(row)}" for row in first)]
+        sys.stdout.write("\n".join(lines) + "\n")
+        sys.stdout.flush()
+
+    return start_batches(df, plan, write)
+
+
+def _line(row: dict[str, object]) -> str:
+    return "  ".join(f"{name}={value!r}" for name, value in row.items())

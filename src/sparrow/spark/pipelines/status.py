@@ -1,0 +1,123 @@
+"""How a pipeline is doing, without Spark: what its runs report to the broker, how far behind its queries are, and what their checkpoints say.
+
+The lag of a query is that of its group; it is known as long as the broker keeps the group's offsets. The batch is the last that Spark has committed, read from the
+checkpoint's directory; a checkpoint behind a URI is not looked into.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sparrow.base.errors import NotFound, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sparrow.spark.pipelines.model import Flow, Pipeline
+    from sparrow.spark.wire import Link
+
+GROUP_PREFIX = "spark-"
+NOT_RUNNING = "not running"
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStatus:
+    """One query of a flow. What is None is not known."""
+
+    flow: str
+    query: str
+    state: str
+    batch: int | None = None
+    """The last batch that was committed."""
+    lag: int | None = None
+    rows: int | None = None
+    rows_per_second: float | None = None
+    batch_ms: float | None = None
+    error: str = ""
+    updated_ms: int | None = None
+
+
+def status_of(pipeline: Pipeline, link: Link | None) -> list[QueryStatus]:
+    """All queries of a pipeline.
+
+    Args:
+        link: None: the broker cannot be asked.
+
+    Raises:
+        SparrowError: the broker does not answer.
+    """
+    reports = {} if link is None else _reports(pipeline, link)
+    return [
+        _status(pipeline, flow, is_dead, reports, link)
+        for flow in pipeline.flows
+        for is_dead in ((False, True) if flow.dead_letters else (False,))
+    ]
+
+
+def connection(pipeline: Pipeline) -> Link:
+    """A connection to the pipeline's broker, for somebody who waits at a terminal.
+
+    Raises:
+        SparrowError: it cannot be reached, or does not let us in.
+    """
+    from sparrow.spark.options.connection import target_of, with_connection
+    from sparrow.spark.wire import connect
+
+    given = {**pipeline.broker.options(), "connectTimeout": "2s", "callTimeout": "10s", "retries": "0"}
+    return connect(target_of(with_connection(()).read(given)))
+
+
+def _status(
+    pipeline: Pipeline, flow: Flow, is_dead: bool, reports: Mapping[str, Any], link: Link | None
+) -> QueryStatus:
+    query = pipeline.query_name(flow, is_dead=is_dead)
+    name = query.removeprefix(f"{pipeline.name}.")
+    # A run reports a flow, of which the query of the dead letters is a part.
+    report = reports.get(flow.name, {})
+    figures = {} if is_dead else {key: report.get(key) for key in ("rows", "rows_per_second", "batch_ms")}
+    return QueryStatus(
+        flow=name,
+        query=query,
+        state=report.get("state", NOT_RUNNING if link is not None else "unknown"),
+        batch=last_batch(pipeline.checkpoint_of(flow, is_dead=is_dead)),
+        lag=None if link is None else _lag(link, GROUP_PREFIX + query),
+        error=report.get("error", ""),
+        updated_ms=report.get("updated_ms"),
+        **figures,
+    )
+
+
+def _reports(pipeline: Pipeline, link: Link) -> dict[str, Any]:
+    """The newest report of each flow."""
+    try:
+        listed = link.call("pipeline.list", {})["pipelines"]
+    except Refused:
+        return {}
+    mine = [each for each in listed if each["name"] == pipeline.name]
+    return {each["flow"]: each for each in sorted(mine, key=lambda each: int(each["updated_ms"]))}
+
+
+def _lag(link: Link, group: str) -> int | None:
+    try:
+        offsets = link.call("group.describe", {"group": group})["offsets"]
+    except (NotFound, Refused):
+        return None
+    lags = [int(each["lag"]) for each in offsets if each.get("lag", -1) >= 0]
+    return sum(lags) if lags else None
+
+
+def last_batch(checkpoint: str) -> int | None:
+    """The last batch that Spark has committed in a checkpoint; None: none, or nobody knows."""
+    if "://" in checkpoint:
+        return None
+    return max(_batches(os.path.join(checkpoint, "commits")), default=None)
+
+
+def _batches(directory: str) -> Iterator[int]:
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return
+    yield from (int(name) for name in names if name.isdecimal())

@@ -1,0 +1,233 @@
+"""A Spark session in which Sparrow's topics are quick, and the registration in any session.
+
+Five settings halve the time of a micro-batch. Two hold wherever Spark runs: Unix sockets between JVM and Python (no 40 ms stall of TCP at every task), and the daemon
+module that preloads. Three are about checkpoints on a local disk, which Spark otherwise writes with a `chmod` in a process of its own and a CRC file for every file; they are
+set for local masters only, and left out by `local_files=False`. A plain session works as well, only slower.
+
+What the user set wins: in `conf`, in `spark-defaults.conf`, by `--conf` of spark-submit, and in a session that is there already.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sparrow.base.errors import InvalidArgument, SparrowError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = "sparrow"
+DAEMON_MODULE = "sparrow.spark.daemon"
+SETTINGS = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.daemon.module": DAEMON_MODULE,
+}
+"""What is quicker everywhere."""
+LOCAL_FILE_SETTINGS = {
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""What makes checkpoints on a local disk quicker; renames keep them atomic, the CRC files beside them are gone."""
+_EXTRA = "pip install 'sparrow-broker[spark]'"
+
+
+def session(
+    name: str = "sparrow",
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, object] | None = None,
+    local_files: bool | None = None,
+) -> SparkSession:
+    """The Spark session of this process, made if there is none, with `format("sparrow")`.
+
+    Args:
+        name: of the application.
+        master: where Spark runs ("local[*]", "spark://…", "yarn", …); None: what spark-submit says, else local[*].
+        remote: a Spark Connect server instead: "sc://host:15002", or "local[*]" for one in this process.
+        conf: further settings; they win over those that are set here.
+        local_files: whether files on a local disk are written the quick way; None: when the master is local.
+
+    Raises:
+        InvalidArgument: both `master` and `remote`, a setting that is no plain value, or no Java where a JVM has to be started.
+    """
+    if master is not None and remote is not None:
+        raise InvalidArgument(f"master is {master!r} and remote is {remote!r}; a session has one of them")
+    spark = active_session() if remote is None else None
+    if spark is None:
+        spark = _made(
+            name, master, remote, settings(master=master, remote=remote, conf=conf, local_files=local_files)
+        )
+    register(spark)
+    return spark
+
+
+def settings(
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, object] | None = None,
+    local_files: bool | None = None,
+) -> dict[str, str]:
+    """What `session` sets: the five settings where they apply and are not set elsewhere, and `conf`."""
+    given = {name: _text(name, value) for name, value in (conf or {}).items()}
+    if remote is not None and not remote.startswith("local"):
+        # The server's settings are its own.
+        return given
+    told = dict(_told_elsewhere())
+    where = remote or master or told.get("spark.master") or "local[*]"
+    quick = dict(SETTINGS)
+    if where.startswith("local") if local_files is None else local_files:
+        quick |= LOCAL_FILE_SETTINGS
+    return {name: value for name, value in quick.items() if name not in told} | given
+
+
+def register(spark: SparkSession | None = None) -> None:
+    """Make `format("sparrow")` known to a session.
+
+    PySpark finds the format by itself where Sparrow is installed on the driver; this is for sessions that began before, and for Spark Connect.
+
+    Raises:
+        InvalidArgument: there is no session.
+    """
+    spark = spark or active_session()
+    if spark is None:
+        raise InvalidArgument(
+            "there is no Spark session to register with; make one by sparrow.spark.session()"
+        )
+    if not _is_known(spark):
+        from sparrow.spark.datasource import SparrowDataSource
+
+        spark.dataSource.register(SparrowDataSource)
+
+
+def read(
+    topics: str | Iterable[str], *, spark: SparkSession | None = None, stream: bool = False, **options: object
+) -> DataFrame:
+    """A data frame of one or more topics.
+
+    Args:
+        topics: their names.
+        spark: the session; None: the active one, or a new one.
+        stream: whether what is published later comes, too.
+        options: of `format("sparrow")`, as startingOffsets="earliest" or columns="value, offset".
+    """
+    names = topics if isinstance(topics, str) else ",".join(topics)
+    spark = spark or active_session() or session()
+    reader = spark.readStream if stream else spark.read
+    given = {name: _text(name, value) for name, value in options.items() if value is not None}
+    return reader.format(FORMAT).options(**{"subscribe": names, **given}).load()
+
+
+def active_session() -> SparkSession | None:
+    """The session of this process, if there is one. Loads no PySpark."""
+    if "pyspark.sql.session" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except Exception:  # noqa: BLE001 - what it raises differs between classic and Connect; all mean that there is none
+        return None
+
+
+def _made(name: str, master: str | None, remote: str | None, conf: Mapping[str, str]) -> SparkSession:
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise InvalidArgument(f"PySpark cannot be loaded ({error}); install it by {_EXTRA}") from None
+    if remote is None or remote.startswith("local"):
+        _check_java()
+        _use_this_python(conf.get("spark.master") or master or remote or "local")
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    if remote is not None:
+        builder = builder.remote(remote)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkException as error:
+        raise SparrowError(
+            f"Spark did not start: {_first_line(error)}; what it wrote above says more"
+        ) from error
+
+
+def _is_known(spark: SparkSession) -> bool:
+    """Whether Spark found the format by itself; it warns of what is registered again. False where it cannot be known."""
+    try:
+        state = spark._jsparkSession.sessionState()  # noqa: SLF001 - there is no public way to ask
+        return bool(state.dataSourceManager().dataSourceExists(FORMAT))
+    except Exception:  # noqa: BLE001 - Spark Connect has no JVM here, another version perhaps another method
+        return False
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else "java"
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and shutil.which(java) is None:
+        where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java in the PATH"
+        raise InvalidArgument(
+            f"Spark needs Java 17 or newer, and {where}; on Debian and Ubuntu: apt install openjdk-17-jre-headless"
+        )
+
+
+def _use_this_python(where: str) -> None:
+    """Spark runs `python3` for its workers, which need not be the one of this virtual environment; on other machines there may be no other."""
+    if where.startswith("local") and "spark.pyspark.python" not in dict(_told_elsewhere()):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _told_elsewhere() -> Iterator[tuple[str, str]]:
+    """What spark-submit, its environment or spark-defaults.conf say; the builder's settings would win over them."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        from pyspark import SparkConf
+
+        yield from SparkConf().getAll()
+        return
+    yield from _defaults_file()
+    words = iter(shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "")))
+    for word in words:
+        if word in {"--conf", "-c"}:
+            key, _, value = next(words, "").partition("=")
+            yield key, value
+        elif word == "--master":
+            yield "spark.master", next(words, "")
+
+
+def _defaults_file() -> Iterator[tuple[str, str]]:
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else None)
+    if folder is None:
+        return
+    try:
+        with open(os.path.join(folder, "spark-defaults.conf"), encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        key, _, value = line.strip().replace("=", " ", 1).partition(" ")
+        if key and not key.startswith("#"):
+            yield key, value.strip()
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str | int | float):
+        raise InvalidArgument(f"{name} is {value!r}; it must be a text, a number or true or false")
+    return str(value)
+
+
+def _first_line(error: Any) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")

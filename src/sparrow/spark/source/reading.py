@@ -1,0 +1,189 @@
+"""What a task does: fetch, decode, hand over.
+
+The next fetch is asked for before the last one is decoded, so that the broker works while the task does; after the last of a range that is the first of the next
+range. More than two chunks are never there. The connection is lent by the process, which keeps it for its next task. Connections that are
+lost are made anew there, and what was asked is asked again.
+
+Spark closes the rows early where a query has enough; then the connection is given up with the fetch that is under way.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from sparrow.base.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
+from sparrow.spark.kernels import DecodeOptions, Decoder
+from sparrow.spark.source import loss
+from sparrow.spark.source.rows import Rows, decoded_columns
+from sparrow.spark.source.snapshot import Extent
+from sparrow.spark.wire import FetchWanted, borrowed
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from sparrow.spark.source.planning import Range
+    from sparrow.spark.wire import FetchAhead, FetchedChunk, Link, Target
+
+_logger: Final = logging.getLogger("sparrow.spark")
+_SLACK_BYTES: Final = 64 << 10
+"""More than what is said to be left of a range, since that is about right only."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How tasks read; they get it from the driver."""
+
+    target: Target
+    schema: StructType
+    columns: tuple[str, ...]
+    """By our names, in the order of the schema."""
+    is_committed: bool = True
+    fails_on_loss: bool = True
+    fails_on_corrupt: bool = True
+    fetch_bytes: int = 4 << 20
+
+    @property
+    def decoding(self) -> DecodeOptions:
+        return DecodeOptions(decoded_columns(self.columns), skip_corrupt=not self.fails_on_corrupt)
+
+
+class ReadTask(InputPartition):
+    """The ranges that a task reads, one after the other."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        super().__init__(tuple(ranges))
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        return self.value  # type: ignore[no-any-return]
+
+
+def read(reading: Reading, ranges: Sequence[Range]) -> Iterator[Any]:
+    """Arrow record batches of the ranges, in order.
+
+    Raises:
+        OffsetOutOfRange: what is to be read is gone, and that is a failure.
+        CorruptBatch: likewise; names the topic, partition and offset.
+        ConnectionLost: the broker cannot be reached.
+    """
+    if ranges:
+        with borrowed(reading.target) as link:
+            yield from _read(reading, link, ranges)
+
+
+def _read(reading: Reading, link: Link, ranges: Sequence[Range]) -> Iterator[Any]:
+    with link.fetch_ahead() as ahead:
+        fetches = _Fetches(reading, link, ahead, ranges)
+        for each in ranges:
+            rows = Rows(reading.schema, reading.columns, each.topic, each.partition)
+            decoder = Decoder(each.topic, each.partition, reading.decoding, low=each.low, high=each.high)
+            for chunk in fetches.of(each):
+                # Only after a loss: a batch that the log's beginning lies in.
+                decoder.next_offset = max(decoder.next_offset, chunk.start_offset)
+                for decoded in decoder.feed(chunk.data, chunk.aborted):
+                    yield from rows.batches(decoded)
+                del chunk  # its memory is for the fetch after the next
+            for decoded in decoder.finish():
+                yield from rows.batches(decoded)
+            _count_skipped(decoder, each)
+
+
+def _count_skipped(decoder: Decoder, each: Range) -> None:
+    if decoder.skipped_batches:
+        _logger.warning(
+            "%d corrupt batches of topic %s, partition %d were skipped between the offsets %d and %d; the last: %s",
+            decoder.skipped_batches,
+            each.topic,
+            each.partition,
+            each.low,
+            each.high,
+            decoder.last_skipped,
+        )
+
+
+class _Fetches:
+    """Chunks of ranges, of which one is always asked for ahead."""
+
+    def __init__(self, reading: Reading, link: Link, ahead: FetchAhead, ranges: Sequence[Range]) -> None:
+        self._reading = reading
+        self._link = link
+        self._ahead = ahead
+        self._behind = iter(ranges)
+        self._begin_next()
+
+    def of(self, each: Range) -> Iterator[FetchedChunk]:
+        """All chunks of a range; it must be the next one."""
+        offset = each.low
+        while True:
+            chunk = self._receive(each, offset)
+            if chunk is None:
+                offset = each.high
+            elif chunk.next_offset > offset:
+                offset = chunk.next_offset
+            else:
+                self._settle(loss.shrunk(each.place, offset, Extent(chunk.start_offset, chunk.end_offset)))
+                offset = each.high
+            if offset < each.high:
+                self._ask(each, offset)
+            else:
+                self._begin_next()
+            if chunk is not None:
+                yield chunk
+            if offset >= each.high:
+                return
+
+    def _begin_next(self) -> None:
+        following = next(self._behind, None)
+        if following is not None:
+            self._ask(following, following.low)
+
+    def _ask(self, each: Range, offset: int) -> None:
+        left_bytes = each.size_bytes * (each.high - offset) // each.offsets + _SLACK_BYTES
+        self._ahead.send(
+            FetchWanted(
+                each.topic,
+                each.topic_id,
+                each.partition,
+                offset,
+                min(self._reading.fetch_bytes, left_bytes),
+                self._reading.is_committed,
+            )
+        )
+
+    def _receive(self, each: Range, offset: int) -> FetchedChunk | None:
+        """None: nothing of the range is there any more, and that is no failure."""
+        try:
+            return self._ahead.receive()
+        except OffsetOutOfRange:
+            return self._receive_what_is_left(each, offset)
+        except (UnknownTopic, UnknownPartition) as error:
+            self._settle(f"{each.place} was to be read on from offset {offset}: {error.text}")
+            return None
+
+    def _receive_what_is_left(self, each: Range, offset: int) -> FetchedChunk | None:
+        """The log begins behind the offset, or ends before it."""
+        extent = self._extent(each)
+        if extent.start > offset:
+            self._settle(loss.passed(each.place, offset, extent, each.high))
+            if extent.start < each.high:
+                self._ask(each, extent.start)
+                return self._receive(each, extent.start)
+        else:
+            self._settle(loss.shrunk(each.place, offset, extent))
+        return None
+
+    def _extent(self, each: Range) -> Extent:
+        found = self._link.call("topic.watch", {"topics": [each.topic], "known": {}})
+        for topic in found["topics"]:
+            for partition, start, end in topic["partitions"]:
+                if partition == each.partition:
+                    return Extent(start, end)
+        return Extent(0, 0)
+
+    def _settle(self, text: str) -> None:
+        loss.settle([text], is_failure=self._reading.fails_on_loss)

@@ -1,0 +1,228 @@
+"""A stream: from where it was, as far as there is something or a limit allows, again and again.
+
+Spark asks `latestOffset` in a loop. Where there is nothing new, the question waits at the broker, so that a stream at rest costs next to nothing and news come at
+once. Where a new stream begins is found out once, since Spark asks twice. Partitions and topics that appear later are read from their beginning.
+
+Topics are told apart by id: one that was deleted and made again is a loss of the old one, and then read from its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from sparrow.spark.lag import Lag, introduce
+from sparrow.spark.options.source import LATEST, check_stream, read_source_options
+from sparrow.spark.plainly import each_plainly, told_plainly
+from sparrow.spark.source import loss
+from sparrow.spark.source.batch import reading_of, sizes_of
+from sparrow.spark.source.limits import limited, shares
+from sparrow.spark.source.offsets import StreamOffset
+from sparrow.spark.source.planning import Range, plan
+from sparrow.spark.source.reading import Reading, ReadTask, read
+from sparrow.spark.source.snapshot import Extent, Snapshot, TopicPartition, extents, ids
+from sparrow.spark.source.starts import starting
+from sparrow.spark.source.topics import Selection, Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql.types import StructType
+
+    from sparrow.spark.lag import Introduction
+    from sparrow.spark.options.declare import Values
+
+Ends = dict[TopicPartition, int]
+
+
+def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
+    """What Spark reads a stream by.
+
+    Raises:
+        InvalidArgument: options or schema do not fit.
+    """
+    values = read_source_options(given)
+    check_stream(values)
+    return StreamReader(values, reading_of(values, schema))
+
+
+class StreamTask(ReadTask):
+    """Ranges, and whose reader they are of."""
+
+    def __init__(self, ranges: Sequence[Range], introduction: Introduction | None) -> None:
+        super().__init__(ranges)
+        self.introduction = introduction
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Lives on the driver as long as its query; tasks get a copy to read with. One call at a time."""
+
+    def __init__(self, values: Values, reading: Reading) -> None:
+        self._values = values
+        self._reading = reading
+        self._topics = Topics(reading.target, Selection.of(values), is_committed=reading.is_committed)
+        self._lag = Lag(
+            reading.target,
+            is_wanted=values["lag"],
+            prefix=values["groupIdPrefix"],
+            group=values["kafka.group.id"],
+        )
+        self._initial: dict[str, Any] | None = None
+        self._last: Snapshot | None = None
+        """What was there when it was asked last."""
+        self._target: Snapshot | None = None
+        """With a trigger of what is available now: that."""
+
+    # ── where ─────────────────────────────────────────────────────────────────────────────────────
+
+    @told_plainly
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        if self._initial is None:
+            self._values.warn()
+            self._last = snapshot = self._topics.existing()
+            starts = starting(self._values, snapshot, self._topics.at_time, LATEST)
+            self._initial = StreamOffset(starts, ids(snapshot)).to_json()
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        max_rows, max_bytes = self._values["maxOffsetsPerTrigger"], self._values["maxBytesPerTrigger"]
+        if max_rows is not None:
+            return ReadMaxRows(max_rows)
+        return ReadAllAvailable() if max_bytes is None else ReadMaxBytes(max_bytes)
+
+    @told_plainly
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._last = self._target = self._topics.snapshot()
+
+    @told_plainly
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        begun = StreamOffset.of(start)
+        snapshot = self._look(begun)
+        self._settle(_vanished(begun, snapshot))
+        there = extents(snapshot)
+        # What is lost does not count for limits.
+        bases = {p: max(_base(begun, snapshot, p, extent), extent.start) for p, extent in there.items()}
+        ends = {place: extent.end for place, extent in there.items()}
+        self._lag.reached(_by_topic(bases), is_caught_up=bases == ends)
+        return StreamOffset(self._limit(bases, ends, limit), ids(snapshot)).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        if self._last is None:
+            return None
+        ends = {place: extent.end for place, extent in extents(self._last).items()}
+        return StreamOffset(ends, ids(self._last)).to_json()
+
+    def _look(self, begun: StreamOffset) -> Snapshot:
+        if self._target is not None:
+            return self._target
+        self._last = self._topics.snapshot(begun, self._values["pollTimeout"])
+        return self._last
+
+    # ── how much ──────────────────────────────────────────────────────────────────────────────────
+
+    def _limit(self, bases: Mapping[TopicPartition, int], ends: Ends, limit: ReadLimit) -> Ends:
+        if isinstance(limit, ReadMaxRows):
+            ends = limited(bases, ends, limit.max_rows)
+            # Spark knows one limit; the other is ours to keep.
+            max_bytes = self._values["maxBytesPerTrigger"]
+        else:
+            max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        return ends if max_bytes is None else self._limit_bytes(bases, ends, max_bytes)
+
+    def _limit_bytes(self, bases: Mapping[TopicPartition, int], ends: Ends, max_bytes: int) -> Ends:
+        waiting = [place for place, end in ends.items() if end > bases[place]]
+        ranges = [Range(place.topic, "", place.partition, bases[place], ends[place]) for place in waiting]
+        sizes = dict(zip(waiting, map(int, self._topics.weigh(ranges)), strict=True))
+        taken = shares(sizes, max_bytes)
+        points = {place: (bases[place], taken[place]) for place in waiting if taken[place] < sizes[place]}
+        reached = self._topics.reach(points) if points else {}
+        return ends | {
+            place: min(ends[place], max(offset, bases[place] + 1)) for place, offset in reached.items()
+        }
+
+    # ── what ──────────────────────────────────────────────────────────────────────────────────────
+
+    @told_plainly
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        begun, ended = StreamOffset.of(start), StreamOffset.of(end)
+        if self._last is None:
+            # A micro-batch that was planned before a restart.
+            self._last = self._topics.snapshot()
+        ranges = self._ranges(begun, ended, self._last)
+        tasks = plan(ranges, self._topics.weigh, sizes_of(self._values))
+        return [StreamTask(task, self._lag.introduction) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if not isinstance(partition, StreamTask):
+            return iter(())
+        return each_plainly(self._read(partition))
+
+    def _read(self, task: StreamTask) -> Iterator[Any]:
+        introduce(self._reading.target, task.introduction)
+        yield from read(self._reading, task.ranges)
+
+    def stop(self) -> None:
+        """The connection is the process's, which ends now."""
+
+    def _ranges(self, begun: StreamOffset, ended: StreamOffset, snapshot: Snapshot) -> list[Range]:
+        """What is there of what is wanted."""
+        there = extents(snapshot)
+        losses = list(_vanished(ended, snapshot))
+        ranges = []
+        for place, high in ended.next.items():
+            extent = there.get(place)
+            if extent is None or not _is_same(ended, snapshot, place.topic):
+                continue
+            bounds, lost = loss.cut(place, (_base(begun, snapshot, place, extent), high), extent)
+            losses += lost
+            ranges.append(Range(place.topic, snapshot[place.topic].id, place.partition, *bounds))
+        self._settle(losses)
+        return ranges
+
+    def _settle(self, losses: Sequence[str]) -> None:
+        loss.settle(losses, is_failure=self._reading.fails_on_loss)
+
+
+def _is_same(known: StreamOffset, snapshot: Snapshot, topic: str) -> bool:
+    """Whether offsets are of the topic as it is there."""
+    return topic in snapshot and known.ids.get(topic, snapshot[topic].id) == snapshot[topic].id
+
+
+def _base(begun: StreamOffset, snapshot: Snapshot, place: TopicPartition, extent: Extent) -> int:
+    """Where a partition is gone on with; a new one at its beginning."""
+    if not _is_same(begun, snapshot, place.topic):
+        return extent.start
+    return begun.next.get(place, extent.start)
+
+
+def _vanished(known: StreamOffset, snapshot: Snapshot) -> list[str]:
+    """Topics, or partitions of them, that are not there any more."""
+    losses = []
+    for topic in dict.fromkeys(place.topic for place in sorted(known.next)):
+        offsets = {
+            place.partition: offset for place, offset in sorted(known.next.items()) if place.topic == topic
+        }
+        state = snapshot.get(topic)
+        if state is None:
+            losses.append(loss.gone(topic, offsets))
+        elif not _is_same(known, snapshot, topic):
+            losses.append(loss.remade(topic, known.ids[topic], state.id, offsets))
+        elif lacking := {p: offset for p, offset in offsets.items() if p not in state.partitions}:
+            losses.append(loss.gone(topic, lacking))
+    return losses
+
+
+def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        found.setdefault(topic, {})[partition] = offset
+    return found

@@ -1,0 +1,164 @@
+"""What the driver asks the broker: what is there, where a time is, how large ranges are."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sparrow.base.errors import UnknownPartition, UnknownTopic
+from sparrow.spark.source.offsets import StreamOffset
+from sparrow.spark.source.snapshot import Extent, Snapshot, TopicPartition, TopicState
+from sparrow.spark.wire import borrowed
+
+if TYPE_CHECKING:
+    from sparrow.spark.options.declare import Values
+    from sparrow.spark.source.planning import Range
+    from sparrow.spark.wire import Target
+
+_BY_TIME: Final = "timestamp"
+_MAX_PLACES: Final = 10_000
+"""What the broker looks at in one call."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The topics or partitions that are read."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: Mapping[str, tuple[int, ...]] | None = None
+
+    @classmethod
+    def of(cls, values: Values) -> Selection:
+        assigned = values["assign"]
+        topics = tuple(sorted(assigned)) if assigned is not None else values["subscribe"] or ()
+        return cls(topics, values["subscribePattern"], assigned)
+
+
+class Topics:
+    """The topics of a selection, at the broker. One connection at a time, lent by the process."""
+
+    def __init__(self, target: Target, selection: Selection, *, is_committed: bool) -> None:
+        self.selection = selection
+        self._target = target
+        self._whole: Snapshot = {}
+        """What was seen last, with partitions that are not assigned."""
+        self._isolation = "read_committed" if is_committed else "read_uncommitted"
+
+    def snapshot(self, known: StreamOffset | None = None, wait_ms: int = 0) -> Snapshot:
+        """What is there; when it is what is known, after a change or so long a wait."""
+        names = self._names()
+        if known is not None and not (names and known.next):
+            # There is nothing that the broker could wait for.
+            time.sleep(wait_ms / 1000)
+        if names:
+            found = self._call("topic.watch", self._watched(names, known or StreamOffset({}), wait_ms))
+            self._whole = {
+                name: _state(id_, partitions) for name, id_, partitions in map(_topic, found["topics"])
+            }
+        else:
+            self._whole = {}
+        return {name: self._assigned(name, state) for name, state in self._whole.items()}
+
+    def existing(self) -> Snapshot:
+        """What is there, of topics that must be there.
+
+        Raises:
+            UnknownTopic, UnknownPartition: what is not.
+        """
+        found = self.snapshot()
+        missing = [name for name in self.selection.topics if name not in found]
+        if missing:
+            raise UnknownTopic(_no_topics(missing))
+        for topic, partitions in (self.selection.partitions or {}).items():
+            lacking = [str(p) for p in partitions if p not in found[topic].partitions]
+            if lacking:
+                raise UnknownPartition(f"topic {topic} has no partition {', '.join(lacking)}")
+        return found
+
+    def at_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
+        """By partition the first offset of that time or later, or -1."""
+        arguments = {"name": topic, "at": _BY_TIME, "value": timestamp_ms}
+        return {
+            partition: offset for partition, offset, _ in self._call("topic.offsets", arguments)["offsets"]
+        }
+
+    def weigh(self, ranges: Sequence[Range]) -> list[int]:
+        """About how many bytes each has."""
+        found: list[int] = [0] * len(ranges)
+        for topic, numbers in _by_topic([each.topic for each in ranges]):
+            asked = [[ranges[n].partition, ranges[n].low, ranges[n].high] for n in numbers]
+            sizes = self._call("topic.weigh", {"topic": topic, "ranges": asked})["bytes"]
+            for number, size in zip(numbers, sizes, strict=True):
+                found[number] = size
+        return found
+
+    def reach(self, points: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
+        """By partition, with an offset and a number of bytes: the offset that so many bytes reach."""
+        found: dict[TopicPartition, int] = {}
+        places = list(points)
+        for topic, numbers in _by_topic([place.topic for place in places]):
+            asked = [[places[n].partition, *points[places[n]]] for n in numbers]
+            offsets = self._call("topic.reach", {"topic": topic, "points": asked})["offsets"]
+            found |= {places[number]: offset for number, offset in zip(numbers, offsets, strict=True)}
+        return found
+
+    def _names(self) -> list[str]:
+        if self.selection.pattern is None:
+            return list(self.selection.topics)
+        listed = self._call("topic.list", {})["topics"]
+        return [topic["name"] for topic in listed if re.fullmatch(self.selection.pattern, topic["name"])]
+
+    def _watched(self, names: Sequence[str], known: StreamOffset, wait_ms: int) -> dict[str, Any]:
+        ends: dict[str, dict[int, int]] = {}
+        for (topic, partition), end in known.next.items():
+            ends.setdefault(topic, {})[partition] = end
+        for topic in self.selection.partitions or () if known.next else ():
+            # The broker looks at all partitions of a topic.
+            seen = self._whole[topic].partitions if topic in self._whole else {}
+            ends[topic] = {p: extent.end for p, extent in seen.items()} | ends.get(topic, {})
+        return {
+            "topics": list(names),
+            "known": ends,
+            "ids": dict(known.ids),
+            "isolation": self._isolation,
+            "wait_ms": wait_ms,
+        }
+
+    def _assigned(self, name: str, state: TopicState) -> TopicState:
+        """Of an assigned topic, the partitions that are assigned."""
+        if self.selection.partitions is None:
+            return state
+        wanted = self.selection.partitions[name]
+        return TopicState(state.id, {p: extent for p, extent in state.partitions.items() if p in wanted})
+
+    def _call(self, verb: str, arguments: Mapping[str, Any]) -> Any:
+        with borrowed(self._target) as link:
+            return link.call(verb, arguments)
+
+
+def _by_topic(topics: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
+    """The places in the list at which each topic stands, as many at a time as one call may ask for."""
+    places: dict[str, list[int]] = {}
+    for number, topic in enumerate(topics):
+        places.setdefault(topic, []).append(number)
+    for topic, numbers in places.items():
+        for first in range(0, len(numbers), _MAX_PLACES):
+            yield topic, numbers[first : first + _MAX_PLACES]
+
+
+def _topic(found: Mapping[str, Any]) -> tuple[str, str, Sequence[tuple[int, int, int]]]:
+    return found["name"], found["id"], found["partitions"]
+
+
+def _state(id_: str, partitions: Sequence[tuple[int, int, int]]) -> TopicState:
+    return TopicState(id_, {partition: Extent(start, end) for partition, start, end in partitions})
+
+
+def _no_topics(missing: Sequence[str]) -> str:
+    if len(missing) == 1:
+        return f"there is no topic {missing[0]!r}; create it (`sparrow topic create {missing[0]}`), or correct subscribe or assign"
+    return f"there are no topics {', '.join(map(repr, missing))}; create them, or correct subscribe or assign"

@@ -1,0 +1,269 @@
+"""What a task publishes into a stage of a sink, and what its driver says about the stages: commit, abort.
+
+All writers of a stage share one channel of the link. Batches are sent as far as the broker's window allows, and kept until they are confirmed to be on stable storage. If the
+connection is lost, or the broker is started again, the channel is opened anew and what is not confirmed is sent once more: batches have sequences, so the broker knows those it has.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from sparrow.base.errors import ConnectionLost, SparrowError, from_code
+from sparrow.protocol.native.messages import Confirm, OpenProducer, ProducerOpened, Publish
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sparrow.protocol.native.messages import Confirmation
+    from sparrow.spark.wire.link import Channel, Link
+
+DEFAULT_TIMEOUT_MS: Final = 0
+"""As long as the broker finds right: 15 minutes, unless it allows less."""
+CHARGE_PER_BATCH_BYTES: Final = 512
+"""What the broker's window counts for each batch besides its bytes."""
+_DUPLICATE: Final = "DUPLICATE_SEQUENCE"
+
+
+@dataclass(eq=False)
+class Stage:
+    """An open stage. Batches must be transactional, of this producer, with sequences from 0 on in each partition."""
+
+    id: str
+    producer_id: int
+    producer_epoch: int
+    _publishing: _Publishing | None = field(default=None, repr=False)
+
+
+def stage(
+    link: Link,
+    *,
+    sink: str,
+    query: str,
+    run: str,
+    batch: int,
+    task: int = 0,
+    attempt: int = 0,
+    timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    take_over: bool = False,
+) -> Stage | None:
+    """Open a stage for what a task writes of a batch. None: the batch was committed before, nothing is to be written.
+
+    Raises:
+        SinkFenced: a later run of the query has taken over.
+        SinkTaken: the sink belongs to another query.
+        InvalidArgument, InvalidTransactionTimeout, NotAuthorized, Overloaded, DiskFull, ConnectionLost
+    """
+    found = link.call(
+        "sink.stage",
+        {
+            "sink": sink,
+            "query": query,
+            "run": run,
+            "batch": batch,
+            "task": task,
+            "attempt": attempt,
+            "timeout_ms": timeout_ms,
+            "take_over": take_over,
+        },
+        is_repeatable=True,  # one that was opened and not heard of is dropped with the losers
+    )
+    if found["is_committed"]:
+        return None
+    return Stage(found["stage"], found["producer_id"], found["producer_epoch"])
+
+
+def commit(link: Link, *, sink: str, query: str, run: str, batch: int, stages: Sequence[str]) -> bool:
+    """Publish a batch: what these stages hold, and nothing else. True: it was committed before.
+
+    Raises:
+        StageExpired: nothing was committed; the batch must be written again.
+        SinkFenced, SinkTaken, NotAuthorized, DiskFull, ConnectionLost
+    """
+    found = link.call(
+        "sink.commit",
+        {"sink": sink, "query": query, "run": run, "batch": batch, "stages": list(stages)},
+        is_repeatable=True,
+    )
+    return bool(found["was_committed"])
+
+
+def abort(link: Link, *, sink: str, query: str, run: str, batch: int, stages: Sequence[str] = ()) -> bool:
+    """Drop what was staged of a batch, or only what these stages hold. True: it was committed before, and nothing was dropped."""
+    found = link.call(
+        "sink.abort",
+        {"sink": sink, "query": query, "run": run, "batch": batch, "stages": list(stages)},
+        is_repeatable=True,
+    )
+    return bool(found["is_committed"])
+
+
+def renew(link: Link, *, sink: str, run: str, batch: int) -> None:
+    """Say that a batch is still worked at, so that its stages are kept.
+
+    Raises:
+        SinkFenced: a later run of the query has taken over.
+    """
+    link.call("sink.renew", {"sink": sink, "run": run, "batch": batch}, is_repeatable=True)
+
+
+class StagedWriter:
+    """Publishes into a stage, to one topic, which is made if the broker makes missing ones. One thread at a time, as its link."""
+
+    def __init__(self, link: Link, stage: Stage, topic: str) -> None:
+        """Raises StageExpired, UnknownTopic, NotAuthorized, ConnectionLost."""
+        self.topic = topic
+        self.partitions: int = link.call("topic.ensure", {"name": topic})["partition_count"]
+        if stage._publishing is None:  # noqa: SLF001 - the writers of a stage share it
+            stage._publishing = _Publishing(link, stage)  # noqa: SLF001
+        self._publishing = stage._publishing  # noqa: SLF001
+        self._publishing.writers += 1
+        self._is_closed = False
+
+    def publish(self, partition: int, data: bytes) -> None:
+        """Send a batch; waits while the broker's window is full.
+
+        Raises:
+            StageExpired: the batch must be written again.
+            SparrowError: what the broker answered to this batch, or to one before.
+        """
+        self._publishing.publish(_Sent(self.topic, partition, data))
+
+    def finish(self) -> None:
+        """Wait until all that was published into the stage is on stable storage. Raises as `publish`."""
+        self._publishing.settle()
+
+    def close(self) -> None:
+        """No more is published. Raises nothing; what was not finished is not confirmed."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._publishing.leave()
+
+
+class _Sent(NamedTuple):
+    topic: str
+    partition: int
+    data: bytes
+
+    @property
+    def charge(self) -> int:
+        return len(self.data) + CHARGE_PER_BATCH_BYTES
+
+
+class _Publishing:
+    """The channel of a stage, and what it has sent."""
+
+    def __init__(self, link: Link, stage: Stage) -> None:
+        self.writers = 0
+        self._link = link
+        self._stage = stage
+        self._unconfirmed: dict[int, _Sent] = {}
+        self._unconfirmed_bytes = 0
+        self._last_ref = -1
+        self._last_resent = -1
+        """Refs up to here were sent more than once."""
+        self._losses = 0
+        """Connections lost since something was confirmed."""
+        self._window_bytes = 0
+        self._channel = self._open()
+
+    def publish(self, sent: _Sent) -> None:
+        while self._unconfirmed and self._unconfirmed_bytes + sent.charge > self._window_bytes:
+            self._await()
+        self._take_arrived()
+        self._last_ref += 1
+        self._unconfirmed[self._last_ref] = sent
+        self._unconfirmed_bytes += sent.charge
+        try:
+            self._send(self._last_ref, sent)
+        except ConnectionLost as error:
+            self._resume(error)
+        except BaseException:  # it cannot be said
+            self._forget(self._last_ref)
+            raise
+
+    def settle(self) -> None:
+        while self._unconfirmed:
+            self._await()
+
+    def leave(self) -> None:
+        self.writers -= 1
+        if not self.writers:
+            self._stage._publishing = None  # noqa: SLF001
+            with suppress(SparrowError):
+                self._channel.close()
+
+    # ── the channel ───────────────────────────────────────────────────────────────────────────────
+
+    def _open(self) -> Channel:
+        channel = self._link.open_channel(OpenProducer(stage=self._stage.id))
+        opened = channel.opened
+        assert isinstance(opened, ProducerOpened)
+        self._window_bytes = opened.window_bytes
+        return channel
+
+    def _send(self, ref: int, sent: _Sent) -> None:
+        self._channel.send(Publish(ref, sent.topic, sent.partition), sent.data)
+
+    def _resume(self, error: ConnectionLost) -> None:
+        """Open the channel on a new connection, and send again what is not confirmed."""
+        self._losses += 1
+        if self._losses > self._link.target.retries:
+            raise error
+        self._last_resent = self._last_ref
+
+        def again() -> None:
+            self._channel = self._open()
+            for ref, sent in self._unconfirmed.items():
+                self._send(ref, sent)
+
+        self._link.repeat(again, "publishing into a stage")
+
+    # ── confirmations ─────────────────────────────────────────────────────────────────────────────
+
+    def _take_arrived(self) -> None:
+        """Take what is confirmed by now, and leave a connection whose broker says goodbye."""
+        try:
+            while (received := self._channel.maybe_receive()) is not None:
+                self._take(received.head)
+            if not self._channel.line.is_usable:
+                self._leave_line()
+        except ConnectionLost as error:
+            self._resume(error)
+
+    def _leave_line(self) -> None:
+        """What is owed is still confirmed on the line; then the next one is opened."""
+        while self._unconfirmed:
+            self._take(self._channel.receive().head)
+        self._link.repeat(self._reopen, "publishing into a stage")
+
+    def _reopen(self) -> None:
+        self._channel = self._open()
+
+    def _await(self) -> None:
+        try:
+            self._take(self._channel.receive().head)
+        except ConnectionLost as error:
+            self._resume(error)
+
+    def _take(self, head: object) -> None:
+        if not isinstance(head, Confirm):
+            return
+        self._losses = 0
+        for each in head.confirmations:
+            self._forget(each.ref)
+            self._check(each)
+
+    def _check(self, confirmation: Confirmation) -> None:
+        failure = confirmation.failure
+        if failure is None:
+            return
+        if failure.code == _DUPLICATE and confirmation.ref <= self._last_resent:
+            return  # so many were sent again that the broker forgot its answer; a later one of the partition tells that it is durable
+        raise from_code(failure.code, failure.text)
+
+    def _forget(self, ref: int) -> None:
+        sent = self._unconfirmed.pop(ref, None)
+        if sent is not None:
+            self._unconfirmed_bytes -= sent.charge

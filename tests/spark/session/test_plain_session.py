@@ -1,0 +1,77 @@
+"""Sessions that know nothing of Sparrow but its name, and Spark Connect."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import sparrow.sync
+from tests.spark.conftest import java
+from tests.spark.session.programs import TIMEOUT_S, run_program
+
+if TYPE_CHECKING:
+    from sparrow.testing.running import RunningBroker
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(TIMEOUT_S + 30),
+    pytest.mark.skipif(not java(), reason="Spark needs Java, and there is none"),
+]
+
+PLAIN = """
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sql("CREATE TEMPORARY VIEW orders USING sparrow OPTIONS (subscribe 'orders', startingOffsets 'earliest')")
+found = spark.sql("SELECT CAST(value AS STRING) AS text FROM orders WHERE partition = 0 ORDER BY offset").collect()
+stream = spark.readStream.format("sparrow").option("subscribe", "orders").option("startingOffsets", "earliest").load()
+writer = stream.select("value").writeStream.format("sparrow").queryName("copy").option("topic", "copies")
+writer.option("checkpointLocation", "checkpoint").trigger(availableNow=True).start().awaitTermination()
+answer([row.text for row in found])
+"""
+
+CONNECT = """
+import os
+import sparrow.spark
+
+if __name__ == "__main__":
+    spark = sparrow.spark.session("connect", remote="local[2]", conf={"spark.ui.enabled": False})
+    assert "connect" in type(spark).__module__
+    spark.range(50).selectExpr("CAST(id AS STRING) AS value").write.format("sparrow").mode("append").option("topic", "numbers").save()
+    read = sparrow.spark.read("numbers")
+    stream = sparrow.spark.read("numbers", stream=True, startingOffsets="earliest")
+    writer = stream.selectExpr("value", "'copies' AS topic").writeStream.format("sparrow").queryName("copy")
+    query = writer.option("checkpointLocation", os.path.abspath("checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    answer([read.count(), sparrow.spark.read("copies").count(), spark.read.format("sparrow").option("subscribe", "copies").load().count()])
+"""
+
+
+def _lag(broker: RunningBroker, group: str) -> int:
+    with sparrow.sync.connect(broker.url) as client:
+        offsets = client.admin.describe_group(group).offsets
+        assert offsets
+        return sum(each.lag for each in offsets)
+
+
+def test_session_that_imports_nothing_of_sparrow_reads_writes_and_reports_its_lag(
+    broker: RunningBroker, tmp_path: Path
+) -> None:
+    with sparrow.sync.connect(broker.url) as client:
+        client.admin.create_topic("orders", partitions=1)
+        for text in (b"a", b"b", b"c"):
+            client.publish("orders", text)
+        environment = {"SPARROW_URL": broker.url, "PYSPARK_PYTHON": sys.executable}
+        assert run_program(PLAIN, tmp_path, **environment) == ["a", "b", "c"]
+        with client.subscribe("copies", start="beginning") as copies:
+            assert sorted(m.value for _, m in zip(range(3), copies, strict=False)) == [b"a", b"b", b"c"]
+    assert _lag(broker, "spark-copy") == 0
+
+
+def test_spark_connect_reads_and_writes_batches_and_streams(broker: RunningBroker, tmp_path: Path) -> None:
+    environment = {"SPARROW_URL": broker.url, "SPARK_TESTING": "1"}
+    assert run_program(CONNECT, tmp_path, **environment) == [50, 50, 50]
+    assert _lag(broker, "spark-copy") == 0

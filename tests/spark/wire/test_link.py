@@ -1,0 +1,547 @@
+"""Links: calls, lost connections, brokers that cannot be reached, links that are kept."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+import sparrow.testing
+from sparrow.base.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    NotAuthenticated,
+    Overloaded,
+    ProtocolError,
+    SparrowError,
+    TimedOut,
+    UnknownQueue,
+    UnknownTopic,
+)
+from sparrow.protocol.native import messages as m
+from sparrow.spark.wire import FetchWanted, Link, Target, connect
+from sparrow.spark.wire import link as link_module
+from sparrow.spark.wire.borrowed import KEPT_PER_TARGET, Pool
+from tests.native_door.raw import batch_of, values_of
+from tests.security.certificates import Certificates, make_certificates
+from tests.spark.wire.peers import Peer, Script, peer, welcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sparrow.protocol.native.connection import Connection
+    from sparrow.testing.running import RunningBroker
+
+
+SECONDS = 30
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "BACKOFF_INITIAL_S", 0.01)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[RunningBroker]:
+    with sparrow.testing.broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def link(broker: RunningBroker) -> Iterator[Link]:
+    with connect(Target(broker.url)) as made:
+        yield made
+
+
+def publish(link: Link, topic: str, *values: bytes) -> None:
+    link.call("topic.ensure", {"name": topic})
+    channel = link.open_channel(m.OpenProducer(idempotent=False))
+    channel.send(m.Publish(1, topic, 0), batch_of(*values))
+    channel.receive()
+    channel.close()
+
+
+# ── calls and channels ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_call_brings_its_result_or_its_error(link: Link) -> None:
+    assert link.call("topic.create", {"name": "orders", "partitions": 3})["partition_count"] == 3
+    assert link.call("topic.describe", {"name": "orders"})["name"] == "orders"
+    with pytest.raises(UnknownTopic, match="none"):
+        link.call("topic.describe", {"name": "none"})
+    assert [each["name"] for each in link.call("topic.list")["topics"]] == ["orders"]
+
+
+def test_a_channel_publishes_and_ends_with_closed(link: Link) -> None:
+    publish(link, "orders", b"a", b"b")
+    chunk = link.fetch(FetchWanted("orders"))
+    assert values_of(bytes(chunk.data)) == [b"a", b"b"]
+    assert (chunk.next_offset, chunk.start_offset, chunk.end_offset, chunk.stable_offset) == (2, 0, 2, 2)
+    assert link.is_clean
+
+
+def test_a_channel_that_the_broker_ends_raises_why(link: Link) -> None:
+    with pytest.raises(UnknownQueue, match="none"):
+        link.open_channel(m.OpenQueue("none"))
+    assert link.is_clean
+
+
+def test_who_publishes_much_while_much_comes_is_not_stuck(link: Link) -> None:
+    size = 3_000_000
+    link.call("topic.create", {"name": "orders", "partitions": 1, "config": {"max.message.bytes": "8000000"}})
+    channel = link.open_channel(m.OpenProducer(idempotent=False))
+    for ref in range(8):
+        channel.send(m.Publish(ref, "orders", 0, 1), batch_of(bytes(size)))
+    confirmed = 0
+    while confirmed < 8:
+        head = channel.receive().head
+        assert isinstance(head, m.Confirm)
+        confirmed += len(head.confirmations)
+    with link.fetch_ahead() as ahead:
+        for offset in range(8):
+            ahead.send(FetchWanted("orders", offset=offset, max_bytes=1))
+        for ref in range(8):
+            channel.send(m.Publish(ref, "orders", 0, 1), batch_of(bytes(size)))
+        assert [ahead.receive().next_offset for _ in range(8)] == list(range(1, 9))
+    channel.close()
+
+
+# ── a broker that cannot be reached ───────────────────────────────────────────────────────────────
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def test_a_broker_that_is_not_there_is_one_clear_line_after_few_attempts() -> None:
+    url = f"sparrow://ann:pencil@127.0.0.1:{free_port()}"
+    begun = time.monotonic()
+    with pytest.raises(ConnectionLost, match="tried 4 times") as caught:
+        connect(Target(url))
+    assert time.monotonic() - begun < 5
+    assert "\n" not in caught.value.text
+    assert "pencil" not in caught.value.text
+    assert "sparrow serve" in caught.value.text
+
+
+def test_a_peer_that_says_nothing_is_given_up_in_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"sparrow://127.0.0.1:{listening.getsockname()[1]}"
+        begun = time.monotonic()
+        with pytest.raises(ConnectionLost, match="did not answer in time"):
+            connect(Target(url, connect_timeout_s=0.1, retries=1))
+        assert time.monotonic() - begun < 3
+
+
+def test_a_peer_that_speaks_something_else_is_not_tried_again(running: RunningBroker) -> None:
+    with pytest.raises(SparrowError) as caught:
+        connect(Target(running.http.replace("http://", "sparrow://"), retries=0))
+    assert isinstance(caught.value, ConnectionLost | ProtocolError)
+
+    def garbage(serving: Peer, connection: Connection, head: m.Head) -> bool:
+        connection._out.append(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        return True
+
+    with peer(garbage) as serving:
+        with pytest.raises(ProtocolError, match="HTTP"):
+            connect(Target(serving.url))
+        assert serving.connections == 1
+
+
+def test_wrong_credentials_are_not_tried_again() -> None:
+    with sparrow.testing.broker(users={"ann": "pencil"}) as broker:
+        with pytest.raises(NotAuthenticated):
+            connect(Target(broker.url, user="ann", password="wrong"))
+        with connect(Target(broker.url, user="ann", password="pencil")) as link:
+            assert link.call("broker.describe")["version"]
+
+
+def test_a_broker_that_has_no_room_now_is_tried_again() -> None:
+    def full_at_first(serving: Peer, connection: Connection, head: m.Head) -> bool:
+        if isinstance(head, m.Hello) and serving.connections < 3:
+            connection.send(m.Error("OVERLOADED", "too many", retriable=True))
+        elif isinstance(head, m.Hello):
+            return welcome(connection)
+        return True
+
+    with peer(full_at_first) as serving:
+        connect(Target(serving.url)).close()
+        assert serving.connections == 3
+    with peer(lambda serving, connection, head: False) as serving:
+        with pytest.raises(ConnectionLost, match=r"sparrows://.*tried 2 times"):
+            connect(Target(serving.url, retries=1))
+        assert serving.connections == 2
+
+
+def test_tls_and_who_one_is_are_as_for_other_clients(tmp_path_factory: pytest.TempPathFactory) -> None:
+    files: Certificates = make_certificates(tmp_path_factory.mktemp("certificates"))
+    options = {"tls_certificate": files.server.certificate, "tls_key": files.server.key}
+    with sparrow.testing.broker(users={"ann": "pencil"}, **options) as broker:
+        target = Target(broker.url, user="ann", password="pencil", ca_file=files.ca)
+        with connect(target) as link:
+            link.call(
+                "topic.create",
+                {"name": "orders", "partitions": 1, "config": {"max.message.bytes": "8000000"}},
+            )
+            publish(link, "orders", *[b"%d" % n * 100_000 for n in range(10)] * 3)
+            chunk = link.fetch(FetchWanted("orders", max_bytes=1))
+            assert values_of(bytes(chunk.data)) == [b"%d" % n * 100_000 for n in range(10)] * 3
+        with pytest.raises(NotAuthenticated, match="cannot be trusted"):
+            connect(Target(broker.url, ca_file=files.other_ca))
+
+
+# ── connections that are lost ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.slow
+def test_a_link_outlives_a_restart_of_its_broker(broker: RunningBroker, link: Link) -> None:
+    publish(link, "orders", b"a")
+    broker.restart()
+    assert link.fetch(FetchWanted("orders")).next_offset == 1
+    publish(link, "orders", b"b")
+    broker.stop()
+    with pytest.raises(ConnectionLost, match="tried 4 times"):
+        link.fetch(FetchWanted("orders"))
+    broker.restart()
+    assert link.fetch(FetchWanted("orders")).next_offset == 2
+
+
+def answering(lost_at: set[int]) -> tuple[Script, list[int]]:
+    """Answers fetches by their offset and calls by their verb; ends the connection in place of the answers with these numbers."""
+    asked: list[int] = []
+
+    def script(serving: Peer, connection: Connection, head: m.Head) -> bool:
+        if isinstance(head, m.Hello):
+            return welcome(connection)
+        if isinstance(head, m.Fetch | m.Request):
+            asked.append(head.ref)
+            if len(asked) in lost_at:
+                return False
+        if isinstance(head, m.Fetch):
+            connection.send(m.Fetched(head.ref, None, head.offset + 1), batches=b"%d" % head.offset)
+        elif isinstance(head, m.Request):
+            connection.send(m.Response(head.ref, None, head.verb))
+        return True
+
+    return script, asked
+
+
+@pytest.mark.parametrize("lost_at", [{1}, {2, 5}, {3, 4, 5}])
+def test_fetches_ahead_are_asked_again_in_order_when_the_connection_is_lost(lost_at: set[int]) -> None:
+    script, _ = answering(lost_at)
+    with peer(script) as serving, connect(Target(serving.url)) as link, link.fetch_ahead() as ahead:
+        found = []
+        for offset in range(20):
+            ahead.send(FetchWanted("orders", offset=offset))
+            if len(ahead) == 3:
+                found.append(bytes(ahead.receive().data))
+        while len(ahead):
+            found.append(bytes(ahead.receive().data))
+        assert found == [b"%d" % offset for offset in range(20)]
+        assert serving.connections == 1 + len(lost_at)
+
+
+def test_a_fetch_that_is_lost_again_and_again_is_given_up_with_its_place() -> None:
+    script, asked = answering(set(range(100)))
+    with peer(script) as serving, connect(Target(serving.url, retries=2)) as link:
+        with pytest.raises(ConnectionLost, match="reading orders-4 at offset 17 failed 3 times"):
+            link.fetch(FetchWanted("orders", partition=4, offset=17))
+        assert len(asked) in {3, 4}  # the loss of what was asked ahead counts when its answer is due
+
+
+def test_only_what_may_be_said_twice_is_said_twice() -> None:
+    script, asked = answering({1, 2, 4})
+    with peer(script) as serving, connect(Target(serving.url)) as link:
+        assert link.call("topic.describe") == "topic.describe"
+        with pytest.raises(ConnectionLost):
+            link.call("topic.create")
+        assert len(asked) == 4
+        assert link.call("topic.create") == "topic.create"
+        asked[:] = [0]
+        assert link.call("sink.commit", is_repeatable=True) == "sink.commit"
+
+
+def busy(times: int) -> Script:
+    """Refuses so many fetches for now."""
+    refused = iter([True] * times)
+
+    def script(serving: Peer, connection: Connection, head: m.Head) -> bool:
+        if isinstance(head, m.Hello):
+            return welcome(connection)
+        if isinstance(head, m.Fetch):
+            failure = m.Failure("OVERLOADED", "busy", retriable=True) if next(refused, False) else None
+            connection.send(m.Fetched(head.ref, failure, head.offset + 1), batches=b"")
+        return True
+
+    return script
+
+
+def test_a_failure_for_now_is_tried_again_and_what_was_asked_behind_it_keeps_its_order() -> None:
+    with peer(busy(2)) as serving, connect(Target(serving.url)) as link, link.fetch_ahead() as ahead:
+        for offset in range(6):
+            ahead.send(FetchWanted("orders", offset=offset))
+        assert [ahead.receive().next_offset for _ in range(6)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_failure_for_now_that_stays_is_given_up() -> None:
+    with (
+        peer(busy(100)) as serving,
+        connect(Target(serving.url, retries=1)) as link,
+        pytest.raises(Overloaded, match="failed 2 times: busy"),
+    ):
+        link.fetch(FetchWanted("orders"))
+
+
+def test_an_answer_to_something_else_is_a_broken_peer() -> None:
+    def confused(serving: Peer, connection: Connection, head: m.Head) -> bool:
+        if isinstance(head, m.Hello):
+            return welcome(connection)
+        if isinstance(head, m.Fetch):
+            connection.send(m.Fetched(head.ref + 1, None, head.offset + 1), batches=b"")
+        return True
+
+    with (
+        peer(confused) as serving,
+        connect(Target(serving.url)) as link,
+        pytest.raises(ProtocolError, match="answered fetch 2 where 1 was due"),
+    ):
+        link.fetch(FetchWanted("orders"))
+
+
+def test_a_broker_that_stays_silent_is_not_waited_for_twice() -> None:
+    def mute(serving: Peer, connection: Connection, head: m.Head) -> bool:
+        return welcome(connection) if isinstance(head, m.Hello) else True
+
+    with peer(mute) as serving, connect(Target(serving.url, call_timeout_s=0.1)) as link:
+        with pytest.raises(TimedOut, match=r"topic.describe within 0.1 s"):
+            link.call("topic.describe")
+        with pytest.raises(TimedOut, match=r"reading orders-0 at offset 0|sent nothing for 0.1 s"):
+            link.fetch(FetchWanted("orders"))
+        assert serving.connections == 2
+
+
+def test_what_a_broker_owes_is_taken_after_its_goodbye_and_the_next_question_goes_elsewhere() -> None:
+    def leaving(serving: Peer, connection: Connection, head: m.Head) -> bool:
+        if isinstance(head, m.Hello):
+            return welcome(connection)
+        if isinstance(head, m.Fetch):
+            if serving.connections == 1:
+                connection.send(m.Goodbye("DRAINING"))
+            connection.send(m.Fetched(head.ref, None, head.offset + 1), batches=b"")
+        return True
+
+    with peer(leaving) as serving, connect(Target(serving.url)) as link:
+        assert link.fetch(FetchWanted("orders", offset=4)).next_offset == 5
+        assert serving.connections == 1
+        assert link.fetch(FetchWanted("orders", offset=5)).next_offset == 6
+        assert serving.connections == 2
+
+
+def test_a_connection_that_ended_while_nobody_looked_is_not_used() -> None:
+    def short(serving: Peer, connection: Connection, head: m.Head) -> bool:
+        if isinstance(head, m.Hello):
+            return welcome(connection)
+        if isinstance(head, m.Request):
+            connection.send(m.Response(head.ref, None, serving.connections))
+        return False
+
+    with peer(short) as serving, connect(Target(serving.url, retries=0)) as link:
+        for number in range(1, 5):
+            assert link.call("topic.create") == number
+            line = link._line
+            assert line is not None
+            select.select([line], [], [], SECONDS)  # until it has ended
+
+
+def test_a_line_that_was_silent_for_long_is_tried_by_a_ping_first(
+    broker: RunningBroker, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "SILENT_S", 0.0)
+    line = link.line()
+    assert link.line() is line
+    line._socket.shutdown(socket.SHUT_RDWR)
+    assert link.line() is not line
+
+
+def test_an_answer_cut_within_a_frame_is_asked_for_again() -> None:
+    def cutting(serving: Peer, connection: Connection, head: m.Head) -> bool:
+        if isinstance(head, m.Hello):
+            return welcome(connection)
+        if isinstance(head, m.Fetch):
+            connection.send(m.Fetched(head.ref, None, 1), batches=bytes(500_000))
+            if serving.connections < 3:
+                data = b"".join(map(bytes, connection.data_to_send()))
+                connection._out.append(data[: 200_000 * serving.connections])
+                return False
+        return True
+
+    with peer(cutting) as serving, connect(Target(serving.url)) as link:
+        assert len(link.fetch(FetchWanted("orders")).data) == 500_000
+        assert serving.connections == 3
+
+
+# ── targets ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_target_can_be_pickled_and_shows_no_secret() -> None:
+    target = Target("sparrow://ann:pencil@broker.lan", token=None)
+    assert pickle.loads(pickle.dumps(target)) == target
+    assert repr(target) == "Target(sparrow://broker.lan:9094, user='ann', client_name='sparrow-spark')"
+    secret = Target("sparrows://broker.lan", token="s3cret", password="hidden")
+    assert "s3cret" not in repr(secret)
+    assert "hidden" not in repr(secret)
+    assert repr(Target("http://a:b@c/")) == "Target(…)"
+
+
+def test_a_target_that_makes_no_sense_is_refused() -> None:
+    for wrong in ({"connect_timeout_s": 0}, {"call_timeout_s": -1}, {"retries": -1}):
+        with pytest.raises(InvalidArgument):
+            Target(**wrong)
+    with pytest.raises(InvalidArgument, match="http"):
+        connect(Target("http://127.0.0.1"))
+    with pytest.raises(InvalidArgument, match="token and a user"):
+        connect(Target(token="t", user="u"))
+
+
+# ── links that are kept ───────────────────────────────────────────────────────────────────────────
+
+
+def test_a_link_that_was_given_back_is_lent_again(running: RunningBroker) -> None:
+    pool, target = Pool(), Target(running.url)
+    with pool.borrowed(target) as first:
+        line = first.line()
+        with pool.borrowed(target) as second:
+            assert second is not first
+    with pool.borrowed(target) as third:
+        assert third in {first, second}
+    with pool.borrowed(Target(running.url, client_name="other")) as other:
+        assert other not in {first, second}
+    assert not line.is_over
+    pool.close()
+    assert line.is_over
+
+
+def test_a_link_with_something_under_way_is_not_kept(running: RunningBroker) -> None:
+    pool, target = Pool(), Target(running.url)
+    with pool.borrowed(target) as link:
+        link.call("topic.ensure", {"name": "orders"})
+        line = link.line()
+        link.fetch_ahead().send(FetchWanted("orders", wait_ms=5000))
+    assert line.is_over
+    with pool.borrowed(target) as link:
+        line = link.line()
+        link.open_channel(m.OpenProducer())
+    assert line.is_over
+    with suppress(ZeroDivisionError), pool.borrowed(target) as link:
+        line = link.line()
+        raise ZeroDivisionError
+    assert not line.is_over
+    pool.close()
+
+
+def test_few_links_are_kept(running: RunningBroker) -> None:
+    pool, target = Pool(), Target(running.url)
+    borrowed = [pool.borrowed(target) for _ in range(KEPT_PER_TARGET + 3)]
+    links = [each.__enter__() for each in borrowed]
+    for each in borrowed:
+        each.__exit__(None, None, None)
+    assert sum(link._line is not None for link in links) == KEPT_PER_TARGET
+    pool.close()
+
+
+def test_a_forked_process_does_not_use_its_parents_sockets(running: RunningBroker) -> None:
+    pool, target = Pool(), Target(running.url)
+    with pool.borrowed(target) as link:
+        mine = link.line()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with pool.borrowed(target) as link:
+                place = link.line()._socket.getsockname()
+                os.write(writing, repr((place, link.call("broker.describe")["version"])).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    told = os.read(reading, 1000).decode()
+    os.close(reading)
+    os.close(writing)
+    assert told
+    assert repr(mine._socket.getsockname()) not in told
+    with pool.borrowed(target) as link:
+        assert link.line() is mine
+        assert link.call("broker.describe")["version"]
+    pool.close()
+
+
+def test_links_of_several_threads_do_not_meet(running: RunningBroker) -> None:
+    pool, target = Pool(), Target(running.url)
+    failures: list[Exception] = []
+
+    def work(name: str) -> None:
+        try:
+            for _ in range(20):
+                with pool.borrowed(target) as link:
+                    assert link.call("topic.ensure", {"name": name})["name"] == name
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(f"t{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    pool.close()
+
+
+def test_a_link_that_was_interrupted_while_sending_is_not_kept(running: RunningBroker) -> None:
+    pool, target = Pool(), Target(running.url)
+
+    class Interrupted(BaseException):
+        pass
+
+    def interrupt(*_: object) -> int:
+        raise Interrupted
+
+    with suppress(Interrupted), pool.borrowed(target) as link:
+        line = link.line()
+        line._send_some = interrupt  # type: ignore[method-assign]
+        link.call("topic.list")
+    assert line.is_over
+    with suppress(KeyboardInterrupt), pool.borrowed(target) as link:
+        line = link.line()
+        raise KeyboardInterrupt
+    assert line.is_over
+    with pool.borrowed(target) as link:
+        assert link.call("topic.list")
+    pool.close()
+
+
+def test_a_ping_of_the_broker_is_answered() -> None:
+    nonces: list[int] = []
+
+    def pinging(serving: Peer, connection: Connection, head: m.Head) -> bool:
+        if isinstance(head, m.Hello):
+            return welcome(connection)
+        if isinstance(head, m.Request):
+            connection.send(m.Ping(head.ref))
+            connection.send(m.Response(head.ref))
+        elif isinstance(head, m.Pong):
+            nonces.append(head.nonce)
+        return True
+
+    with peer(pinging) as serving, connect(Target(serving.url)) as link:
+        for _ in range(3):
+            link.call("topic.list")
+        link.line().is_alive(5)
+        assert nonces == [1, 2, 3]
