@@ -75,7 +75,9 @@ def raw(head: m.Head, channel: int = 0, batches: bytes | None = None) -> bytes:
     kind = m.TYPE_OF[type(head)]
     if kind in m.CARRIES_BATCHES and batches is None:
         batches = b"batch"
-    return b"".join(bytes(p) for p in encode_frame(kind, channel, _encode(m.written_fields(head)), batches, 1 << 32))
+    return b"".join(
+        bytes(p) for p in encode_frame(kind, channel, _encode(m.written_fields(head)), batches, 1 << 32)
+    )
 
 
 def sent_by(connection: Connection) -> bytes:

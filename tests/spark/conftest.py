@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sparrow.testing.running import RunningBroker
 
 HERE = Path(__file__).parent
+_TIMEOUT_S = 600
 _CONF = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -44,6 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
+            # The first of them starts the JVM, on a machine that may be busy.
+            item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
             item.add_marker(pytest.mark.slow)
 
 

@@ -150,6 +150,8 @@ def test_several_topics_with_times_and_a_condition(
     assert values_of(got(broker, f"{name}-web")) == wanted
     again = builtin.replay(directory, f"{name}-web", from_topic=f"{name}.b", sink_id=name, **where)
     assert again.was_done
+    with pytest.raises(InvalidArgument, match="nofn"):
+        builtin.replay(directory, f"{name}-web", from_topic=f"{name}.b", where="nofn(value) = 1", **where)
     assert len(values_of(got(broker, f"{name}-web"))) == len(wanted)
 
 

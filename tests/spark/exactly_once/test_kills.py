@@ -181,6 +181,7 @@ def test_every_row_is_copied_once_and_in_order_whatever_is_killed(broker, tmp_pa
         "copy": [rows, rows],
     }
     assert sum(kills.counts.values()) == KILLS
-    # What losers wrote is there, too, for who reads what is not committed: the kills have hit.
-    everything = read_topic(broker, "copy", isolation="read_uncommitted")
-    assert sum(map(len, everything.values())) > rows
+    if kills.counts["driver"] >= DEATHS.index("before") + 1:
+        # What losers wrote is there, too, for who reads what is not committed: the kills have hit.
+        everything = read_topic(broker, "copy", isolation="read_uncommitted")
+        assert sum(map(len, everything.values())) > rows

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from sparrow.spark.pipelines.model import Decoder
 
+pytestmark = pytest.mark.timeout(300)
+
 SCHEMA = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
 
 

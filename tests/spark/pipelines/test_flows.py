@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from sparrow.spark.pipelines.engine.progress import Progress
     from tests.spark.pipelines.flows import Place
 
+pytestmark = pytest.mark.timeout(300)
+
 POSITIVE = Expectation(name="positive", check="amount > 0")
 TO_CLEAN = TopicSink(topic="clean", key="id")
 

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from tests.spark.pipelines.flows import Place
 
 
+pytestmark = pytest.mark.timeout(300)
+
+
 def order(number: int) -> dict[str, Any]:
     return {"id": number, "amount": number / 2, "at": f"2024-01-0{1 + number % 2}T00:00:00Z"}
 

@@ -54,4 +54,6 @@ def _parts(batch: Any, block_bytes: int) -> Iterator[Any]:
 
 
 def _joined(batches: list[Any]) -> Any:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

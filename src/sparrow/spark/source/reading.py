@@ -87,7 +87,7 @@ def _read(reading: Reading, link: Link, ranges: Sequence[Range]) -> Iterator[Any
                 decoder.next_offset = max(decoder.next_offset, chunk.start_offset)
                 for decoded in decoder.feed(chunk.data, chunk.aborted):
                     yield from rows.batches(decoded)
-                del chunk  # its memory is for the fetch after the next
+                del chunk
             for decoded in decoder.finish():
                 yield from rows.batches(decoded)
             _count_skipped(decoder, each)
@@ -134,6 +134,7 @@ class _Fetches:
                 self._begin_next()
             if chunk is not None:
                 yield chunk
+            chunk = None  # its memory is for the fetch after the next
             if offset >= each.high:
                 return
 

@@ -157,9 +157,9 @@ def _opened(to: str) -> TableDirectory:
     directory = TableDirectory(to)
     if os.path.isfile(directory.root):
         raise InvalidArgument(f"{to} is a file; an archive is a directory")
-    if not os.path.exists(directory.manifest_path) and os.path.isdir(directory.root):
+    if os.path.isdir(directory.root) and not directory.is_archive:
         strange = [name for name in os.listdir(directory.root) if not name.startswith(("_", "."))]
-        if strange and not os.path.isdir(directory.state):
+        if strange:
             raise InvalidArgument(
                 f"{to} is no archive, and has {strange[0]!r} in it; name an empty directory or one that `archive` made"
             )

@@ -88,6 +88,11 @@ class TableDirectory:
         """Where the manifest is, if there is one."""
         return os.path.join(self.state, _MANIFEST)
 
+    @property
+    def is_archive(self) -> bool:
+        """Whether there is a manifest, or a change that was decided and brings one."""
+        return os.path.exists(self.manifest_path) or os.path.exists(os.path.join(self.state, _JOURNAL))
+
     def path(self, relative: str) -> str:
         """Of something inside."""
         return os.path.join(self.root, *relative.split("/"))

@@ -116,16 +116,18 @@ def measured(records: DataFrame, window_ms: int | None, *, exact: bool) -> DataF
     )
     time_ms = f.unix_millis("timestamp")
     size = f.coalesce(f.octet_length("key"), f.lit(0)) + f.coalesce(f.octet_length("value"), f.lit(0))
-    rows = records.select(
+    # Without the value, which must not be sorted with the rest.
+    small = records.select(
         "topic",
-        "timestamp",
+        "partition",
+        "offset",
         time_ms.alias("time_ms"),
-        (f.max(time_ms).over(before) - time_ms).alias("lateness"),
         size.cast("bigint").alias("size"),
         f.col("key").isNull().cast("int").alias("no_key"),
         f.col("value").isNull().cast("int").alias("no_value"),
         "key",
     )
+    rows = small.withColumn("lateness", f.max("time_ms").over(before) - f.col("time_ms"))
     by: list[Any] = ["topic"]
     if window_ms is not None:
         by.append((f.floor(f.col("time_ms") / window_ms) * window_ms).alias("window"))

@@ -84,7 +84,17 @@ def parse_query(text: str) -> exp.Query:
     Raises:
         ValueError: a sentence.
     """
-    parsed = [each for each in _parse(text) if each is not None]
+    return readable(text)[1]
+
+
+def readable(text: str) -> tuple[str, exp.Query]:
+    """One SELECT, and the text that it was parsed from: the one given, or another spelling of it that Spark takes as well.
+
+    Raises:
+        ValueError: a sentence.
+    """
+    spelled, statements = _parse(text)
+    parsed = [each for each in statements if each is not None]
     if not parsed:
         raise ValueError("is empty; it takes a SELECT")
     if len(parsed) > 1:
@@ -97,7 +107,7 @@ def parse_query(text: str) -> exp.Query:
         raise ValueError(f"begins with {word}; it takes a SELECT")  # noqa: TRY004 - what readers raise
     if any(not each.expressions for each in query.find_all(exp.Select)):
         raise ValueError("has a SELECT without columns; say * for all of them")
-    return query
+    return spelled, query
 
 
 def parse_expression(text: str) -> exp.Expr:
@@ -113,14 +123,14 @@ def parse_expression(text: str) -> exp.Expr:
     return found
 
 
-def _parse(text: str) -> list[exp.Expr | None]:
+def _parse(text: str) -> tuple[str, list[exp.Expr | None]]:
     if len(text) > _MAX_CHARS:
         raise ValueError(f"has more than {_MAX_CHARS} letters")
     first: ValueError | None = None
     for spelled in (text, _RESPELLED[0].sub(_RESPELLED[1], text)):
         for dialect in (DIALECT, "databricks"):
             try:
-                return list(sqlglot.parse(spelled, dialect=dialect))
+                return spelled, list(sqlglot.parse(spelled, dialect=dialect))
             except (SqlglotError, RecursionError) as error:
                 first = first or ValueError(_sentence(error, text))
     assert first is not None

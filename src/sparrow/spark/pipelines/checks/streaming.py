@@ -42,7 +42,15 @@ def judge_streaming(pipeline: Pipeline) -> Iterator[Finding]:
 def _judge_sql(flow: Flow) -> Iterator[Finding]:
     for step in flow.steps:
         query = _parsed(step)
-        for select in _over_input(query) if query is not None else ():
+        if query is None:
+            continue
+        if any(_is_value(select) and _reads_input(query, select) for select in query.find_all(exp.Select)):
+            yield Finding(
+                step,
+                (),
+                "has a SELECT over the stream inside an expression, which Spark does not take; join instead",
+            )
+        for select in _over_input(query):
             for fault in _faults_of_select(select, flow.mode):
                 yield Finding(step, (), fault)
 
@@ -59,10 +67,25 @@ def _parsed(step: Step) -> exp.Query | None:
 
 def _over_input(query: exp.Query) -> Iterator[exp.Select]:
     """The SELECTs of a query that read the stream, as far as that is seen from themselves; those over tables may do anything."""
-    defined = {each.alias_or_name.lower() for each in query.find_all(exp.CTE)}
     for select in query.find_all(exp.Select):
-        if any(table.name.lower() in {INPUT, *defined} for table in select.find_all(exp.Table)):
+        if _reads_input(query, select) and not _is_value(select):
             yield select
+
+
+def _reads_input(query: exp.Query, select: exp.Select) -> bool:
+    defined = {each.alias_or_name.lower() for each in query.find_all(exp.CTE)}
+    return any(table.name.lower() in {INPUT, *defined} for table in select.find_all(exp.Table))
+
+
+def _is_value(select: exp.Select) -> bool:
+    """Whether it stands where a value does, or a condition, and not where a table does."""
+    inner: exp.Expr = select
+    outer = select.parent
+    while outer is not None and not isinstance(outer, exp.Select):
+        if isinstance(outer, exp.From | exp.Join | exp.CTE | exp.SetOperation | exp.Lateral):
+            return False
+        inner, outer = outer, outer.parent
+    return outer is not None and inner is not select
 
 
 def _faults_of_select(select: exp.Select, mode: str) -> Iterator[str]:
@@ -90,7 +113,7 @@ def _short(expression: exp.Expr) -> str:
 def _is_aggregate(query: exp.Query) -> bool:
     """Whether a query makes groups of the rows of the stream."""
     for select in _over_input(query):
-        if select.args.get("group"):
+        if select.args.get("group") or select.args.get("distinct"):
             return True
         if any(
             each.parent_select is select and not isinstance(each.parent, exp.Window)
@@ -110,25 +133,33 @@ def _aggregates(step: Step) -> bool:
 def _judge_state(flow: Flow) -> Iterator[Finding]:
     watermark: WatermarkStep | None = None
     is_certain = True
-    count = 0
+    before: Step | None = None
     for step in flow.steps:
         if isinstance(step, WatermarkStep):
             watermark, is_certain = step, True
+        elif _aggregates(step) and before is not None:
+            yield from _judge_second(flow, step, before)
         elif _aggregates(step):
-            count += 1
+            before = step
             yield from _judge_aggregate(
                 flow, step, watermark if is_certain else None, has_one=watermark is not None
             )
-            if count > 1 and flow.mode != APPEND:
-                yield Finding(
-                    step, (), f"is a second aggregate, which Spark does not take in mode {flow.mode!r}"
-                )
         elif isinstance(step, PythonStep):
             # It may set a watermark of its own.
             return
         elif isinstance(step, SqlStep):
             # The column of times may have another name now.
             is_certain = False
+
+
+def _judge_second(flow: Flow, step: Step, before: Step) -> Iterator[Finding]:
+    """Behind a window there is no watermark any more; what SQL has made of the times is not known."""
+    if flow.mode != APPEND or isinstance(before, WindowStep):
+        yield Finding(
+            step,
+            (),
+            f"is a second aggregate, which Spark does not take here; make it a flow of its own, that reads 'from: {{flow: {flow.name}}}'",
+        )
 
 
 def _judge_aggregate(
@@ -143,6 +174,13 @@ def _judge_aggregate(
             "aggregates a stream in mode 'append', where a result is written once, when it is final: put a step 'watermark' before it, or"
             " say 'mode: update'",
         )
+    elif isinstance(step, SqlStep) and watermark is not None and _is_timeless(step, watermark.column):
+        yield Finding(
+            step,
+            (),
+            f"does not group by {watermark.column!r}, on which the watermark is: in mode 'append' no result would ever be final; group by it"
+            f" or by window({watermark.column}, …), or say 'mode: update'",
+        )
     elif (
         isinstance(step, WindowStep)
         and watermark is not None
@@ -153,6 +191,22 @@ def _judge_aggregate(
             ("column",),
             f"the watermark is on {watermark.column!r}; in mode 'append' the windows must be over the same column",
         )
+
+
+def _is_timeless(step: SqlStep, column: str) -> bool:
+    """Whether no group of an aggregate can have to do with a column; only what is certain."""
+    query = _parsed(step)
+    if not isinstance(query, exp.Select) or query.is_star or query.find(exp.Subquery, exp.CTE):
+        return False
+    if query.args.get("distinct"):
+        return False
+    group = query.args.get("group")
+    keys = group.expressions if group is not None else []
+    aliases = {each.alias.lower() for each in query.selects if isinstance(each, exp.Alias)}
+    is_plain = all(
+        isinstance(each, exp.Column) and each.name.lower() not in {column.lower(), *aliases} for each in keys
+    )
+    return is_plain and (group is None or bool(keys))
 
 
 def _judge_mode(flow: Flow) -> Iterator[Finding]:

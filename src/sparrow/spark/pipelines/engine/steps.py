@@ -13,13 +13,13 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-import sqlglot
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from sqlglot import exp
 
 from sparrow.base.errors import InvalidConfig
+from sparrow.spark.pipelines.checks.sqltext import parse_query, readable
 from sparrow.spark.pipelines.engine.columns import column, quoted
 from sparrow.spark.pipelines.model import (
     INPUT,
@@ -86,7 +86,7 @@ def _interval(ms: int) -> str:
 
 def _sql(df: DataFrame, step: SqlStep, tables: Mapping[str, DataFrame]) -> DataFrame:
     frames = {INPUT: df, **tables}
-    text, used = _with_places(step.query, list(frames))
+    text, used = _with_places(readable(step.query)[0], list(frames))
     arguments: dict[str, Any] = {place: frames[name] for name, place in used.items()}
     return df.sparkSession.sql(text, **arguments)
 
@@ -106,7 +106,7 @@ def _with_places(query: str, names: Sequence[str]) -> tuple[str, dict[str, str]]
 
 def _tables_read(query: str, names: Sequence[str]) -> list[tuple[int, int, str, bool]]:
     """Where in the text which table stands, and whether it has an alias there."""
-    parsed = sqlglot.parse_one(query, dialect="spark")
+    parsed = parse_query(query)
     defined = {each.alias.lower() for each in parsed.find_all(exp.CTE)}
     known = {name.lower(): name for name in names}
     found = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sparrow.spark.pipelines.engine.sinks.console import start_console
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 def start_sink(df: DataFrame, sink: Sink, plan: QueryPlan, broker: Broker) -> StreamingQuery:
     """Start a query that ends in the sink."""
+    # What runs on a server of Spark Connect is sent there; the file that the sink stands in need not be.
+    sink = replace(sink, place=None)
     match sink:
         case TopicSink():
             return start_topic(df, sink, plan, broker)
