@@ -184,6 +184,12 @@ def test_a_pipeline_made_in_python_is_judged_the_same():
     ]
 
 
+def test_one_topic_or_column_may_stand_alone_in_python_too():
+    assert pipelines.Source(topics="orders") == pipelines.Source(topics=["orders"])
+    assert pipelines.DeduplicateStep(by="id").by == ("id",)
+    assert pipelines.JsonDecoder(schema="id bigint").schema == "id bigint"
+
+
 def test_secrets_are_not_in_the_words_of_a_pipeline():
     broker = pipelines.Broker(token="secret-1", password="secret-2")
     sink = pipelines.JdbcSink(url="jdbc:x", table="t", options={"password": "secret-3"})

@@ -72,6 +72,7 @@ async def test_a_record_that_dies_again_is_counted_and_can_be_sent_again(work: W
         (RedriveFilter(error_contains="econd"), [b"a2", b"b1"]),
         (RedriveFilter(error_contains="econd", key=b"a"), [b"a2"]),
         (RedriveFilter(topic="jobs", partition=0), [b"a1", b"a2", b"b1"]),
+        (RedriveFilter(letters=frozenset({(0, 0), (0, 2), (3, 1)})), [b"a1", b"b1"]),
         (RedriveFilter(partition=1), []),
         (RedriveFilter(subscriber="nobody"), []),
         (RedriveFilter(until_ms=10_000), [b"a1"]),
@@ -94,6 +95,18 @@ async def test_only_what_matches_is_sent(work: Work, where: RedriveFilter, expec
     left = await work.broker.queues.peek("jobs.dead")
     assert len(left) == 3 - len(expected)
     assert all(each.delivery_count == 0 and each.state == "ready" for each in left)
+
+
+async def test_of_chosen_letters_those_that_match_and_are_there_are_sent(work: Work) -> None:
+    await work.create("jobs")
+    await dead(work, "jobs", [b"a1"], "first")
+    await dead(work, "jobs", [b"a2", b"b1"], "second")
+    none = RedriveFilter(letters=frozenset())
+    assert await redrive(work, "jobs", none) == RedriveProgress()
+    second = RedriveFilter(letters=frozenset({(0, 1), (0, 99), (7, 0)}), error_contains="first")
+    assert (await redrive(work, "jobs", second)).moved == 0
+    assert (await redrive(work, "jobs", RedriveFilter(letters=frozenset({(0, 2)})))).moved == 1
+    assert values_of(await take(await work.consumer("jobs"))) == [b"b1"]
 
 
 async def test_an_all_of_queue_gets_them_back_at_the_subscriber_that_failed(work: Work) -> None:

@@ -408,7 +408,7 @@ def _common(
 
 
 def _engine(master: str | None, remote: str | None, conf: list[str] | None) -> dict[str, Any]:
-    settings: dict[str, object] = {"spark.ui.enabled": "false"}
+    settings: dict[str, object] = {"spark.ui.enabled": "false", "spark.log.level": "OFF"}
     if sys.stderr.isatty():
         settings["spark.ui.showConsoleProgress"] = "true"
     for pair in conf or []:

@@ -17,6 +17,7 @@ from sparrow.spark.pipelines.model import (
     ConsoleSink,
     DeltaSink,
     DeltaTable,
+    Expectation,
     FileTable,
     IcebergSink,
     IcebergTable,
@@ -138,15 +139,17 @@ def test_database_gets_rows_at_least_once_and_by_key_exactly_once(
         assert sorted(rows) == sorted((n % 3, n / 2) for n in [*range(8), *range(4, 8)])
 
 
-def test_console_shows_the_first_rows_of_each_batch(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    place.publish("orders", [order(n) for n in range(3)])
-    place.done(
-        orders(steps=[SqlStep(query="SELECT id FROM input ORDER BY id")][:0], sink=ConsoleSink(rows=2))
-    )
+def test_console_shows_the_first_rows_of_each_batch_and_takes_all(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = Expectation(name="few", check="id < 40", otherwise="drop")
+    place.publish("orders", [order(n) for n in range(50)])
+    (outcome,) = place.done(orders(expect=[few], sink=ConsoleSink(rows=2)))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "── clean, batch 0 ──"
     assert len(lines) == 3
-    assert lines[1].startswith("  id=")
+    assert lines[1].startswith("  id=0  amount=0.0  at=datetime.datetime(2024, 1, 1")
+    assert (outcome.progress.rows, outcome.progress.refused) == (50, {"few": 10})
 
 
 def test_tables_of_all_kinds_are_joined(place: Place) -> None:

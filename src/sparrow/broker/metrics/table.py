@@ -41,7 +41,7 @@ REQUEST_SECONDS = Metric(
     "sparrow_request_seconds",
     HISTOGRAM,
     ("door", "request"),
-    "From a request to its answer, the wait for the disk or for new records included; requests are Kafka's APIs, verbs of the native protocol, routes of HTTP.",
+    "From a request to its answer, the wait for the disk or for new records included; requests are Kafka's APIs, verbs of the native protocol and its FETCH, routes of HTTP.",
 )
 REQUEST_FAILURES = Metric(
     "sparrow_request_failures_total",

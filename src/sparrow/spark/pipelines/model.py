@@ -25,7 +25,7 @@ After decoding a row has the decoded columns and those of `META_COLUMNS`; withou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
@@ -83,6 +83,15 @@ class Node:
     KEY: ClassVar[str] = ""
 
     place: Place | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Lists become tuples; of columns and topics, one that stands alone is a list of one, as in a file."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.type == "Sequence[str]" and isinstance(value, str):
+                object.__setattr__(self, each.name, (value,))
+            elif isinstance(value, list):
+                object.__setattr__(self, each.name, tuple(value))
 
 
 @dataclass(frozen=True, kw_only=True)

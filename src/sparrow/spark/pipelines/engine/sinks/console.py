@@ -1,4 +1,7 @@
-"""The first rows of each batch on the terminal, for trying a flow out. With Spark Connect they appear where the server writes."""
+"""The first rows of each batch on the terminal, for trying a flow out. With Spark Connect they appear where the server writes.
+
+All rows are computed, though few are shown: a limit would leave most of a batch unread, and with it what expectations count and stop.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,9 @@ from sparrow.spark.pipelines.engine.columns import column, own_columns
 from sparrow.spark.pipelines.engine.sinks.plan import start_batches
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -22,12 +28,25 @@ def start_console(df: DataFrame, sink: ConsoleSink, plan: QueryPlan) -> Streamin
     df = df.select([column(name) for name in own_columns(df)])
 
     def write(batch: DataFrame, number: int) -> None:
-        first = batch.limit(rows).toArrow().to_pylist()
+        first = batch.mapInArrow(_first(rows), batch.schema).toArrow().to_pylist()[:rows]
         lines = [f"── {flow}, batch {number} ──", *(f"  {_line(row)}" for row in first)]
         sys.stdout.write("\n".join(lines) + "\n")
         sys.stdout.flush()
 
     return start_batches(df, plan, write)
+
+
+def _first(rows: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """In a task: take all its rows, give the first."""
+
+    def take(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        left = rows
+        for batch in batches:
+            if left > 0:
+                yield batch.slice(0, left)
+            left -= batch.num_rows
+
+    return take
 
 
 def _line(row: dict[str, object]) -> str:

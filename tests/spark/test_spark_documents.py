@@ -1,0 +1,66 @@
+"""What README and documents tell Spark's users to type works; all in one session, on one broker, in the order of each document."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sparrow.sync
+import sparrow.testing
+from sparrow.cli import main
+
+ROOT = Path(__file__).parents[2]
+DEFAULT_URL = "sparrow://127.0.0.1:9094"
+BLOCK = re.compile(r"^```(\w+)( \w+)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(document: str, mark: str) -> list[tuple[str, str]]:
+    """(language, text) of those that run here."""
+    found = BLOCK.findall((ROOT / document).read_text())
+    return [(language, text) for language, marked, text in found if marked.strip() == mark]
+
+
+@pytest.fixture
+def here(broker, tmp_path, monkeypatch):
+    """An empty folder, and a broker with some orders."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPARROW_URL", broker.url)
+    with sparrow.sync.connect(broker.url) as client, client.producer() as producer:
+        for number in range(100):
+            producer.send(
+                "orders", b'{"id": %d, "amount": %d.5}' % (number, number), key=b"k%d" % (number % 7)
+            )
+    return broker
+
+
+def run(language: str, text: str, names: dict[str, Any], capfd) -> None:
+    if language == "python":
+        exec(
+            compile(text.replace(DEFAULT_URL, names["url"]), "block", "exec"), names
+        )  # the document's own words
+        return
+    for line in text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words:
+            assert words[0] == "sparrow", line
+            code = main(words[1:])
+            said = capfd.readouterr()
+            assert code == 0, f"{line}\n{said.err}"
+
+
+@pytest.mark.parametrize(
+    ("document", "mark"), [("README.md", "spark"), ("docs/spark.md", ""), ("docs/pipelines.md", "")]
+)
+def test_blocks_run_in_the_order_of_the_document(document, mark, spark, here, capfd):
+    names: dict[str, Any] = {"__name__": "__main__", "spark": spark, "url": here.url}
+    found = [each for each in blocks(document, mark) if each[0] in {"python", "sh"}]
+    assert found
+    with contextlib.ExitStack() as ended:
+        ended.callback(lambda: [query.stop() for query in spark.streams.active])
+        for language, text in found:
+            run(language, text, names, capfd)
