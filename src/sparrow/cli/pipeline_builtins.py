@@ -383,6 +383,8 @@ def redrive(
 
 # ── what they have in common ──────────────────────────────────────────────────────────────────────
 
+_LOGGERS = ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
 
 def _common(
     context: typer.Context,
@@ -408,16 +410,19 @@ def _common(
 
 
 def _engine(master: str | None, remote: str | None, conf: list[str] | None) -> dict[str, Any]:
-    settings: dict[str, object] = {"spark.ui.enabled": "false", "spark.log.level": "OFF"}
-    if sys.stderr.isatty():
-        settings["spark.ui.showConsoleProgress"] = "true"
+    settings: dict[str, object] = {}
+    if remote is None or remote.startswith("local"):
+        # A server's settings are its own.
+        settings |= {"spark.ui.enabled": "false", "spark.log.level": "OFF"}
+        settings["spark.ui.showConsoleProgress"] = sys.stderr.isatty()
     for pair in conf or []:
         name, sign, value = pair.partition("=")
         if not sign:
             raise InvalidArgument(f"--conf {pair}: write NAME=VALUE")
         settings[name] = value
-    # Whatever the workers of Spark log about a task that failed is told by its error, too.
-    logging.getLogger("py4j").setLevel(logging.ERROR)
+    # What PySpark writes with whole stacks of Java is what failures tell in a sentence.
+    for logger in _LOGGERS:
+        logging.getLogger(logger).setLevel(logging.CRITICAL)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return {"master": master, "remote": remote, "conf": settings, "progress": say}
 

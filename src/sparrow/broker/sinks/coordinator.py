@@ -16,6 +16,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from functools import partial
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import Overloaded, SparrowError, StageExpired, UnknownSink, UnknownTopic
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 MAX_SINKS: Final = 10_000
+KEPT_MS: Final = 86_400_000
+"""How long a single write is known after the last that was heard of it."""
+KEPT_AT_LEAST_MS: Final = 600_000
+"""So long even if there are too many sinks: a driver that had no answer to its commit asks again."""
 _OPEN: Final = frozenset({TransactionState.EMPTY, TransactionState.ONGOING})
 _FORGET_INTERVAL_S: Final = 60.0
 _FORGOTTEN_AT_ONCE: Final = 1_000
@@ -193,11 +198,13 @@ class SinkCoordinator:
             producer = await self._transactions.initialize(
                 stage.transactional_id, stage.timeout_ms, others=fact, check=check
             )
+            stage.producer_id, stage.epoch = producer.producer_id, producer.epoch
             check()
         except BaseException:
-            self.stages.remove(stage)
+            # Who decides about it gives the slot back, after its decision: the next one to have the slot must not be met by it.
+            if stage.is_open:
+                self.stages.remove(stage)
             raise
-        stage.producer_id, stage.epoch = producer.producer_id, producer.epoch
 
     async def join(self, stage: Stage, partitions: Iterable[Key]) -> None:
         """Let partitions take part in a stage's transaction; durable when it returns.
@@ -267,7 +274,7 @@ class SinkCoordinator:
                 return True
             listed = [self._listed(then, caller.batch, each) for each in dict.fromkeys(stage_ids)]
             if found is None:
-                self._check_sinks()
+                await self._make_room()
             await self._commit(state.commit(then, caller.batch, self._clock.wall_ms()), listed)
             return False
 
@@ -379,14 +386,17 @@ class SinkCoordinator:
         if then is found:
             return then
         if found is None:
-            self._check_sinks()
+            await self._make_room()
         await self._abort(self.stages.of_sink(sink_id), [facts.put_sink(then)])
         self._sinks[sink_id] = then
         if found is not None:
             _LOG.info("run %r has taken over sink %r from run %r", then.run, sink_id, found.run)
         return then
 
-    def _check_sinks(self) -> None:
+    async def _make_room(self) -> None:
+        """Forget the oldest single writes if there are too many sinks."""
+        if len(self._sinks) >= MAX_SINKS:
+            await self._forget(KEPT_AT_LEAST_MS)
         if len(self._sinks) >= MAX_SINKS:
             raise Overloaded(
                 f"there are {MAX_SINKS} sinks, as many as may be; delete those that are not used any more (sparrow sink delete)"
@@ -453,19 +463,24 @@ class SinkCoordinator:
         if self._clock.monotonic() - self._forgot_at < _FORGET_INTERVAL_S:
             return
         self._forgot_at = self._clock.monotonic()
-        now_ms = self._clock.wall_ms()
-        old = [each for each in self._sinks.values() if self._is_forgettable(each, now_ms)][
-            :_FORGOTTEN_AT_ONCE
-        ]
-        if old:
-            await self._meta.write([facts.delete_sink(each.sink_id) for each in old])
-            for each in old:
-                if self._sinks.get(each.sink_id) is each:
-                    del self._sinks[each.sink_id]
+        await self._forget(KEPT_MS)
 
-    def _is_forgettable(self, sink: Sink, now_ms: int) -> bool:
+    async def _forget(self, kept_ms: int) -> None:
+        """Forget the oldest single writes that nothing was heard of for so long."""
+        before_ms = self._clock.wall_ms() - kept_ms
+        those = [each for each in self._sinks.values() if self._is_forgettable(each, before_ms)]
+        old = nsmallest(_FORGOTTEN_AT_ONCE, those, key=lambda each: each.updated_ms)
+        if not old:
+            return
+        await self._meta.write([facts.delete_sink(each.sink_id) for each in old])
+        for each in old:
+            if self._sinks.get(each.sink_id) is each:
+                del self._sinks[each.sink_id]
+
+    def _is_forgettable(self, sink: Sink, before_ms: int) -> bool:
         return (
-            sink.is_forgettable(now_ms)
+            sink.is_single_write
+            and sink.updated_ms <= before_ms
             and not self.stages.of_sink(sink.sink_id)
             and not self._turns.is_busy(sink.sink_id)
         )

@@ -24,8 +24,6 @@ NO_BATCH: Final = -1
 MAX_NAME_LENGTH: Final = 249
 """Of the ids of sinks, queries and runs, in characters; as of topics."""
 MAX_PAST_RUNS: Final = 32
-KEPT_MS: Final = 86_400_000
-"""How long a single write is known after the last that was heard of it."""
 DEFAULT_TIMEOUT_MS: Final = 900_000
 """How long a stage is kept after the last sign of life of its batch, unless somebody says otherwise."""
 _LAST_NUMBER: Final = (1 << 63) - 1
@@ -68,10 +66,6 @@ class Sink:
 
     def has_committed(self, batch: int) -> bool:
         return batch <= self.last_batch
-
-    def is_forgettable(self, now_ms: int) -> bool:
-        """Whether it is a single write that nobody asked about for so long that nobody will."""
-        return self.is_single_write and self.updated_ms + KEPT_MS <= now_ms
 
 
 def check_caller(sink_id: str, caller: Caller) -> None:
