@@ -32,6 +32,7 @@ async def put(
     publishing.check(key)
     await publishing.join([key])
     await publishing.publish(key, machine.batch(stage.producer, sequence, *values))
+    publishing.end(is_complete=True)
 
 
 async def commit(broker: Broker, batch: int, *stages: Stage, run: str = "r-1", sink: str = SINK) -> bool:

@@ -48,12 +48,9 @@ def test_a_commit_never_goes_back() -> None:
     assert not sink.has_committed(8)
 
 
-def test_a_single_write_is_forgotten_a_day_after_it_was_heard_of_and_a_stream_never() -> None:
-    once, stream = entered(None, "", "r", 0), entered(None, "q", "r", 0)
-    assert once.kind == "once"
-    assert not once.is_forgettable(5 + state.KEPT_MS - 1)
-    assert once.is_forgettable(5 + state.KEPT_MS)
-    assert not stream.is_forgettable(1 << 60)
+def test_a_query_without_a_name_is_a_single_write() -> None:
+    assert entered(None, "", "r", 0).kind == "once"
+    assert entered(None, "q", "r", 0).kind == "stream"
 
 
 @given(st.lists(st.integers(0, 60), max_size=100))

@@ -30,7 +30,9 @@ from sparrow.broker.broker import Broker
 from sparrow.broker.fetch import FetchRequest
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.broker.sinks import registry
-from sparrow.broker.sinks.state import KEPT_MS
+from sparrow.broker.sinks.coordinator import KEPT_AT_LEAST_MS, KEPT_MS
+from sparrow.broker.sinks.registry import ABANDONED_MS
+from sparrow.broker.sinks.state import Caller
 from sparrow.broker.transactions.coordinator import TransactionLimits
 from sparrow.broker.transactions.state import TransactionState
 from sparrow.meta.store import Write
@@ -448,6 +450,83 @@ async def test_sinks_are_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch
             await doing
     await broker.sinks.delete("one")
     await commit(broker, 0, sink="three")
+
+
+async def test_the_oldest_single_writes_make_room_for_new_ones_and_streams_never(
+    machine: Machine, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparrow.broker.sinks.coordinator.MAX_SINKS", 4)
+    monkeypatch.setattr("sparrow.broker.sinks.coordinator._FORGOTTEN_AT_ONCE", 1)
+
+    async def write_once(sink: str) -> None:
+        caller_of_one = Caller("", sink, 0)
+        stage = await broker.sinks.stage(sink, caller_of_one, task=0, attempt=0, timeout_ms=0)
+        assert stage is not None
+        await broker.sinks.commit(sink, caller_of_one, [stage.stage_id])
+
+    await commit(broker, 0)
+    await broker.sinks.stage("open", Caller("", "open", 0), task=0, attempt=0, timeout_ms=0)
+    for name in ("1", "2"):
+        await write_once(name)
+        machine.clock.advance(1)
+    with pytest.raises(Overloaded):  # their drivers may still ask again
+        await write_once("3")
+    machine.clock.advance(KEPT_AT_LEAST_MS / 1000 - 1)
+    await write_once("3")
+    assert [each.sink for each in broker.sinks.list()] == ["2", "3", SINK, "open"]
+    await machine.stop(broker)
+    again = await machine.start()
+    assert [each.sink for each in again.sinks.list()] == ["2", "3", SINK, "open"]
+    await again.close()
+
+
+async def test_a_slot_is_not_given_to_others_before_who_decides_about_it_is_done(
+    machine: Machine, broker: Broker
+) -> None:
+    """A task opens its stage while the commit of its batch waits for the disk."""
+    winner = await open_stage(broker, 0)
+    publishing = broker.sinks.publishing(winner.stage_id)
+    await publishing.join([("a", 0)])
+    unconfirmed = publishing.publish(("a", 0), machine.batch(winner.producer, 0, b"1"))
+    late = asyncio.ensure_future(open_stage(broker, 0, task=1))
+    await asyncio.sleep(0)
+    coordinator = broker.sinks.coordinator
+    while not any(each.task == 1 for each in coordinator.stages):
+        await asyncio.sleep(0)
+    (stage,) = [each for each in coordinator.stages if each.task == 1]
+    stage.is_open = False  # as a commit does that waits
+    with pytest.raises(StageExpired):
+        await late
+
+    other = await open_stage(broker, 0, sink="other")
+    assert other.slot != stage.slot
+    stage.is_open = True
+    await unconfirmed
+    await commit(broker, 0, winner)
+    assert (await open_stage(broker, 1, sink="third")).slot in {winner.slot, stage.slot}
+
+
+async def test_a_stage_whose_client_was_lost_is_not_kept_for_long_unless_it_comes_back(
+    machine: Machine, broker: Broker
+) -> None:
+    wanted = caller(0)
+    stages = [await broker.sinks.stage(SINK, wanted, task=task, attempt=0, timeout_ms=0) for task in range(4)]
+    complete, killed, back, reopened = [each for each in stages if each is not None]
+    for each in (complete, killed, back, reopened):
+        await put(machine, broker, each, "a", b"%d" % each.task)
+    broker.sinks.publishing(back.stage_id).end(is_complete=False)
+    for each in (complete, killed, back, reopened):
+        publishing = broker.sinks.publishing(each.stage_id)
+        publishing.end(is_complete=each is complete)
+        publishing.end(is_complete=False)
+    broker.sinks.publishing(back.stage_id)
+    broker.sinks.publishing(reopened.stage_id).end(is_complete=True)
+    assert broker.sinks.describe(SINK).stages[1].left_ms == ABANDONED_MS
+    machine.clock.advance(ABANDONED_MS / 1000 + 1)
+    await broker.sinks.coordinator.tick()
+    assert [each.task for each in broker.sinks.describe(SINK).stages] == [0, 2, 3]
+    await commit(broker, 0, complete, back, reopened)
+    assert await read_committed(broker, "a") == [b"0", b"2", b"3"]
 
 
 async def test_a_deleted_sink_is_forgotten_with_its_stages(machine: Machine, broker: Broker) -> None:

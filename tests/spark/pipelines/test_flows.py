@@ -28,6 +28,7 @@ from sparrow.spark.pipelines.model import (
     WatermarkStep,
     WindowStep,
 )
+from sparrow.spark.wire import Target, connect
 from tests.spark.pipelines.flows import orders
 
 if TYPE_CHECKING:
@@ -215,6 +216,10 @@ def test_stop_ends_streams_and_the_next_start_goes_on_where_they_were(place: Pla
     (outcome,) = place.run(flow, on_progress=on_progress, stop=stop)
     assert outcome.progress.state == STOPPED
     assert {RUNNING, STOPPED} <= set(seen)
+    with connect(Target(url=place.broker.url)) as link:
+        (told,) = link.call("pipeline.list")["pipelines"]
+    assert (told["name"], told["flow"], told["state"]) == ("p", "clean", STOPPED)
+    assert (told["rows"], told["batch"]) == (outcome.progress.rows, outcome.progress.batch)
     place.publish("orders", [order(10)])
     (outcome,) = place.done(flow, once=True)
     assert outcome.progress.state == DONE

@@ -236,6 +236,17 @@ class SinkCoordinator:
         """Something was written into a stage."""
         self.stages.touch(stage.sink_id, stage.run, stage.batch, self._clock.monotonic())
 
+    def opened_channel(self, stage: Stage) -> None:
+        """A client is about to publish into a stage."""
+        stage.channels += 1
+        stage.abandoned_s = None
+
+    def ended_channel(self, stage: Stage, *, is_complete: bool) -> None:
+        """A client does not publish into a stage any more; `is_complete`: it said so itself."""
+        stage.channels -= 1
+        if not stage.channels and not is_complete:
+            stage.abandoned_s = self._clock.monotonic()
+
     def renew(self, sink_id: str, run: str, batch: int) -> None:
         """A batch is still worked at.
 

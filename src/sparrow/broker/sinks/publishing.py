@@ -37,6 +37,8 @@ class StagePublishing:
         self._topics = topics
         self._require = require
         self._joined: set[Key] = set()
+        self._is_over = False
+        coordinator.opened_channel(stage)
 
     @property
     def producer(self) -> ProducerIdentity:
@@ -84,6 +86,12 @@ class StagePublishing:
             stage.pending.add(future)
             future.add_done_callback(self._settled)
         return future
+
+    def end(self, *, is_complete: bool) -> None:
+        """Nothing more is published. `is_complete`: the client has said so; else it may come back, for a while. Again: no effect."""
+        if not self._is_over:
+            self._is_over = True
+            self._coordinator.ended_channel(self._stage, is_complete=is_complete)
 
     def _admit(self, header: BatchHeader, log_id: LogId) -> None:
         producer = ProducerIdentity(header.producer_id, header.producer_epoch)

@@ -3,7 +3,8 @@
 A slot is a transactional id that stages use one after the other, the lowest free one first: with as many producers as there were stages at once, what partitions remember of
 producers stays bounded.
 
-A batch's stages share their sign of life: as long as one task of it works, the others, which wait for it, are kept.
+A batch's stages share their sign of life: as long as one task of it works, the others, which wait for it, are kept. But a stage whose client vanished in the middle (its
+worker was killed) is never committed, and is not kept for long: readers of committed records wait at its records.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 MAX_STAGES_OF_SINK: Final = 1_000
 MAX_STAGES: Final = 10_000
+ABANDONED_MS: Final = 120_000
+"""How long a stage is kept whose client was lost in the middle, and did not come back."""
 
 _BatchKey = tuple[str, str, int]
 
@@ -153,7 +156,10 @@ class Stages:
 
     def left_ms(self, stage: Stage, now_s: float) -> int:
         """How long a stage is kept without a further sign of life; negative: it is over."""
-        return stage.timeout_ms - round((now_s - self._seen_s[_batch_key(stage)]) * 1000)
+        left_ms = stage.timeout_ms - round((now_s - self._seen_s[_batch_key(stage)]) * 1000)
+        if stage.abandoned_s is None:
+            return left_ms
+        return min(left_ms, ABANDONED_MS - round((now_s - stage.abandoned_s) * 1000))
 
 
 def _batch_key(stage: Stage) -> _BatchKey:

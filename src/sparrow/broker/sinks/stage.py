@@ -40,6 +40,10 @@ class Stage:
     """Whether all but what is `pending` is on stable storage; not known after a start."""
     pending: set[asyncio.Future[Published]] = field(default_factory=set)
     """Publishes that are not confirmed."""
+    channels: int = 0
+    """That publish into it now."""
+    abandoned_s: float | None = None
+    """When the last of them was lost (clock.monotonic) before its client had closed it; None after that, or when there is another."""
     failure: BaseException | None = None
     """Of a publish whose records may be there, but not on stable storage."""
 

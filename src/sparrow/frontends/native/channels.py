@@ -110,7 +110,9 @@ class Channels:
                 session.end_channel(number, told)
             return
         if self._find(number) is not channel:
-            if not isinstance(channel, ProducerChannel):
+            if isinstance(channel, ProducerChannel):
+                channel.lost()
+            else:
                 await self._close(channel, Parting.ENDED if session.is_lost else Parting.LEFT)
             return
         if not session.may_send(type(opened), number):
@@ -171,7 +173,9 @@ class Channels:
 
     def end(self, number: int, parting: Parting) -> None:
         """A channel is over; nothing more is sent on it."""
-        self.producers.pop(number, None)
+        producer = self.producers.pop(number, None)
+        if producer is not None:
+            producer.lost()
         reader = self.readers.pop(number, None)
         if reader is not None:
             reader.stop()
@@ -179,6 +183,8 @@ class Channels:
 
     def lost(self, parting: Parting) -> None:
         """The connection is gone."""
+        for producer in self.producers.values():
+            producer.lost()
         self.producers.clear()
         for number in list(self.readers):
             self.end(number, parting)

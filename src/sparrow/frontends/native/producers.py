@@ -169,6 +169,14 @@ class ProducerChannel:
         self._is_closing = True
         self._session.confirm_soon(self)
 
+    def lost(self) -> None:
+        """The connection is gone, or the channel ended by an error."""
+        self._end_stage(is_complete=False)
+
+    def _end_stage(self, *, is_complete: bool) -> None:
+        if self._stage is not None:
+            self._stage.end(is_complete=is_complete)
+
     def flush(self) -> None:
         """Queue what is to be confirmed, and CLOSED behind the last."""
         confirmations = self._confirmations
@@ -178,6 +186,7 @@ class ProducerChannel:
                 self._send(confirmations[start : start + MAX_CONFIRMATIONS_PER_FRAME])
         if self._is_closing and not self._pending:
             self._is_closing = False
+            self._end_stage(is_complete=True)
             self._session.forget(self._number)
             self._session.send(Closed(), self._number)
 

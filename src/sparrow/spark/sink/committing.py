@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from sparrow.base.errors import InternalError, SparrowError, StageExpired, Unavailable
 from sparrow.spark.sink.task import Written
-from sparrow.spark.wire import borrowed, staging
+from sparrow.spark.wire import PATIENCE_S, borrowed, staging
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import WriterCommitMessage
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE_S = 60.0
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _log = logging.getLogger("sparrow.spark")

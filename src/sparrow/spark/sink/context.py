@@ -37,6 +37,11 @@ class Place:
     run: str
     batch: int
 
+    @property
+    def is_of_stream(self) -> bool:
+        """Whether a streaming query writes, which an error ends."""
+        return self.query not in {"", NUMBERED}
+
 
 @dataclass(frozen=True)
 class Attempt:

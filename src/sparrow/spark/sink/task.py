@@ -2,6 +2,8 @@
 
 The stage is opened at the first row, so that tasks without rows cost the broker nothing. Batches leave as soon as they are full, as far as the broker's window allows;
 the task is done when the last of them is on stable storage.
+
+A broker that is away is waited for, since an error would end the query, or cost what was written. Only the first contact of a batch write fails soon: its address may be wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from sparrow.base.errors import InvalidArgument, SparrowError, StageExpired, Unavailable
 from sparrow.spark.kernels import EncodeOptions, Encoder
 from sparrow.spark.sink.gathering import block_bytes_for, blocks_of
-from sparrow.spark.wire import borrowed, staging
+from sparrow.spark.wire import PATIENCE_S, borrowed, staging
 from sparrow.spark.wire.staging import StagedWriter
 
 if TYPE_CHECKING:
@@ -66,11 +68,12 @@ def write_rows(plan: Plan, place: Place, attempt: Attempt, batches: Iterable[Any
     first = next(blocks, None)
     if first is None:
         return Written(place, None)
-    with borrowed(plan.target) as link:
+    with borrowed(plan.target, patience_s=PATIENCE_S if place.is_of_stream else 0.0) as link:
         opened = _open(link, plan, place, attempt)
         if opened is None:
             _pass_by(blocks)
             return Written(place, None, was_committed=True)
+        link.patience_s = PATIENCE_S
         filling = _Filling(link, opened, plan, attempt)
         try:
             rows = filling.write_all(chain([first], blocks))

@@ -5,6 +5,9 @@
 Without "$ids" it is what Spark's Kafka source keeps, and can be taken for `startingOffsets` there and here; a checkpoint of that source can be gone on with.
 The ids tell a topic that was deleted and made again from the one that was read before; no topic's name has a "$".
 
+The end of a stream's first batch says in "$start" where that batch began, too. Spark does not keep that: for a first batch that was planned and not finished it asks
+a new reader for it, and the end of a topic is elsewhere then.
+
 Spark compares offsets by their text, so it is always written in the same order.
 """
 
@@ -12,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.spark.source.snapshot import TopicPartition
 
-_IDS: Final = "$ids"
+_IDS, _START = "$ids", "$start"
 
 
 @dataclass(frozen=True)
@@ -26,14 +29,22 @@ class StreamOffset:
 
     next: Mapping[TopicPartition, int]
     ids: Mapping[str, str] = field(default_factory=dict)
+    start: Mapping[TopicPartition, int] | None = None
+    """Where the batch began that ends here; None: where the one before ended."""
+
+    def is_at(self, other: StreamOffset) -> bool:
+        """Whether the same is read next."""
+        return self.next == other.next and self.ids == other.ids
 
     def to_json(self) -> dict[str, Any]:
         """Plain maps, sorted."""
-        found: dict[str, Any] = {}
-        for (topic, partition), offset in sorted(self.next.items()):
-            found.setdefault(topic, {})[str(partition)] = offset
+        found = _by_topic(self.next)
         named = {topic: self.ids[topic] for topic in found if topic in self.ids}
-        return {**found, _IDS: named} if named else found
+        if named:
+            found[_IDS] = named
+        if self.start is not None:
+            found[_START] = _by_topic(self.start)
+        return found
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> StreamOffset:
@@ -43,14 +54,25 @@ class StreamOffset:
             InvalidArgument: it is neither.
         """
         try:
-            offsets = {
-                TopicPartition(topic, int(partition)): int(offset)
-                for topic, partitions in given.items()
-                if topic != _IDS
-                for partition, offset in partitions.items()
-            }
-            return cls(offsets, {str(topic): str(id_) for topic, id_ in given.get(_IDS, {}).items()})
+            ids = {str(topic): str(id_) for topic, id_ in given.get(_IDS, {}).items()}
+            return cls(_by_place(given), ids, _by_place(given[_START]) if _START in given else None)
         except (AttributeError, TypeError, ValueError):
             raise InvalidArgument(
                 f"the checkpoint has an offset that is not of a topic: {str(given)[:200]}; this query had another source before, so give it a new checkpointLocation"
             ) from None
+
+
+def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def _by_place(given: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(partition)): int(offset)
+        for topic, partitions in given.items()
+        if not topic.startswith("$")
+        for partition, offset in partitions.items()
+    }

@@ -109,11 +109,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         snapshot = self._look(begun)
         self._settle(_vanished(begun, snapshot))
         there = extents(snapshot)
+        starts = {place: _base(begun, snapshot, place, extent) for place, extent in there.items()}
         # What is lost does not count for limits.
-        bases = {p: max(_base(begun, snapshot, p, extent), extent.start) for p, extent in there.items()}
+        bases = {place: max(starts[place], extent.start) for place, extent in there.items()}
         ends = {place: extent.end for place, extent in there.items()}
         self._lag.reached(_by_topic(bases), is_caught_up=bases == ends)
-        return StreamOffset(self._limit(bases, ends, limit), ids(snapshot)).to_json()
+        found = StreamOffset(
+            self._limit(bases, ends, limit), ids(snapshot), starts if start == self._initial else None
+        )
+        return start if found.is_at(begun) else found.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         if self._last is None:
@@ -154,6 +158,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @told_plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begun, ended = StreamOffset.of(start), StreamOffset.of(end)
+        if ended.start is not None:
+            begun = StreamOffset(ended.start, ended.ids)
         if self._last is None:
             # A micro-batch that was planned before a restart.
             self._last = self._topics.snapshot()

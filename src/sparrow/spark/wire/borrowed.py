@@ -31,9 +31,10 @@ class Pool:
         self._kept: dict[Target, list[Link]] = {}
 
     @contextmanager
-    def borrowed(self, target: Target) -> Iterator[Link]:
-        """A link for a block of code."""
-        link = self._take(target) or connect(target)
+    def borrowed(self, target: Target, *, patience_s: float = 0.0) -> Iterator[Link]:
+        """A link for a block of code, with so much patience (`Link.patience_s`)."""
+        link = self._take(target) or connect(target, patience_s=patience_s)
+        link.patience_s = patience_s
         try:
             yield link
         except (KeyboardInterrupt, SystemExit):  # it may have come in the middle of anything

@@ -5,6 +5,9 @@ fetches, which the broker remembers nothing of, and calls that only look or say 
 bounded (`Target.retries`, with backoff); then one error says what was tried. Everything else fails as `ConnectionLost`, and its caller
 knows what may have happened. A channel ends with the connection it was opened on.
 
+Who has begun something that would be lost is patient: it waits for a broker that is away until `Link.patience_s` are over, however many attempts that takes. Who
+asks for the first time is not, because the address may be wrong.
+
 A broker that shuts down says so; what it owes is still taken, and the next question goes to a new connection.
 """
 
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from sparrow.base.errors import (
     ConnectionLost,
+    Draining,
     InvalidArgument,
     SparrowError,
     TimedOut,
@@ -56,6 +60,8 @@ REPEATABLE: Final = frozenset(
     }
 )
 """Verbs that may be asked again when it is not known whether they were carried out."""
+PATIENCE_S: Final = 60.0
+"""How long who is patient waits for a broker that is away: long enough for one that is started again."""
 BACKOFF_INITIAL_S: Final = 0.5
 BACKOFF_MAX_S: Final = 4.0
 SILENT_S: Final = 15.0
@@ -68,6 +74,8 @@ class Link:
 
     def __init__(self, target: Target, line: Line) -> None:
         self.target = target
+        self.patience_s = 0.0
+        """How long a broker that is away is waited for, at least."""
         self._line: Line | None = line
         self._next_ref = 0
         self._next_channel = 0
@@ -104,7 +112,7 @@ class Link:
         """The connection, made anew if it is over as far as can be seen; one that was silent for long is tried first.
 
         Raises:
-            ConnectionLost: no broker can be reached, `Target.retries` times more.
+            ConnectionLost: no broker can be reached, `Target.retries` times more and as long as patience lasts.
             NotAuthenticated, UnsupportedVersion, ProtocolError, InvalidArgument: trying again is of no use.
         """
         line = self._line
@@ -112,7 +120,7 @@ class Link:
             if _is_good(line):
                 return line
             self.close()
-        self._line = connect_line(self.target)
+        self._line = connect_line(self.target, self.patience_s)
         return self._line
 
     # ── calls ─────────────────────────────────────────────────────────────────────────────────────
@@ -179,7 +187,7 @@ class Link:
             SparrowError: what the last attempt ended with; after several, with how often it was tried.
         """
         backoff = Backoff(BACKOFF_INITIAL_S, BACKOFF_MAX_S)
-        tries = 0
+        tries, deadline = 0, 0.0
         while True:
             (connect or self.line)()
             try:
@@ -188,7 +196,9 @@ class Link:
                 tries += 1
                 if not may_repeat or not _may_pass(error):
                     raise
-                if tries > self.target.retries:
+                deadline = deadline or time.monotonic() + self.patience_s
+                is_away = isinstance(error, ConnectionLost | Draining)
+                if tries > self.target.retries and not (is_away and time.monotonic() < deadline):
                     raise _given_up(error, what, tries) from None
             _rest(backoff)
 
@@ -310,26 +320,28 @@ class Channel:
         self.line.channels.pop(self.number, None)
 
 
-def connect(target: Target) -> Link:
+def connect(target: Target, *, patience_s: float = 0.0) -> Link:
     """Connect to a broker.
 
     Raises:
-        ConnectionLost: it cannot be reached, `target.retries` times more; names the address and what to check.
+        ConnectionLost: it cannot be reached, `target.retries` times more and as long as patience lasts; names the address and what to check.
         NotAuthenticated, UnsupportedVersion, ProtocolError, InvalidArgument: trying again is of no use.
     """
-    return Link(target, connect_line(target))
+    link = Link(target, connect_line(target, patience_s))
+    link.patience_s = patience_s
+    return link
 
 
-def connect_line(target: Target) -> Line:
+def connect_line(target: Target, patience_s: float = 0.0) -> Line:
     """As `connect`, the connection alone."""
     backoff = Backoff(BACKOFF_INITIAL_S, BACKOFF_MAX_S)
-    tries = 0
+    tries, deadline = 0, time.monotonic() + patience_s
     while True:
         try:
             return open_line(target)
         except Unavailable as error:
             tries += 1
-            if tries > target.retries:
+            if tries > target.retries and time.monotonic() >= deadline:
                 text = error.text if tries == 1 else f"{error.text} (tried {tries} times)"
                 raise ConnectionLost(text) from None
         _rest(backoff)

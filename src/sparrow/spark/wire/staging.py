@@ -165,6 +165,7 @@ class _Publishing:
         """Refs up to here were sent more than once."""
         self._losses = 0
         """Connections lost since something was confirmed."""
+        self._is_settled = False
         self._window_bytes = 0
         self._channel = self._open()
 
@@ -172,6 +173,7 @@ class _Publishing:
         while self._unconfirmed and self._unconfirmed_bytes + sent.charge > self._window_bytes:
             self._await()
         self._take_arrived()
+        self._is_settled = False
         self._last_ref += 1
         self._unconfirmed[self._last_ref] = sent
         self._unconfirmed_bytes += sent.charge
@@ -186,13 +188,22 @@ class _Publishing:
     def settle(self) -> None:
         while self._unconfirmed:
             self._await()
+        self._is_settled = True
 
     def leave(self) -> None:
         self.writers -= 1
         if not self.writers:
             self._stage._publishing = None  # noqa: SLF001
             with suppress(SparrowError):
-                self._channel.close()
+                self._close()
+
+    def _close(self) -> None:
+        """A broker that is not told that a stage is complete keeps it for a short time only."""
+        try:
+            self._channel.close()
+        except ConnectionLost:
+            if self._is_settled:
+                self._link.repeat(lambda: self._open().close(), "completing a stage")
 
     # ── the channel ───────────────────────────────────────────────────────────────────────────────
 

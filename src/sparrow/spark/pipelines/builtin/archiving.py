@@ -20,6 +20,7 @@ import msgspec
 
 from sparrow.base.errors import Conflict, InvalidArgument, SparrowError, StorageFailed
 from sparrow.base.faults import suggestion
+from sparrow.base.units import counted
 from sparrow.spark.pipelines.builtin.cluster import Cluster, Progress, quiet
 from sparrow.spark.pipelines.builtin.directory import STAGED_SUFFIX, Journal, Move, TableDirectory
 from sparrow.spark.pipelines.builtin.manifest import (
@@ -134,7 +135,9 @@ def archive(
             if not count_of(plan.ranges) and not any(plan.gaps.values()):
                 return Archived(directory.root, tuple(ArchivedTopic(each.name, 0, 0, 0) for each in found))
             run = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
-            progress(f"archiving {count_of(plan.ranges)} offsets of {len(found)} topics")
+            progress(
+                f"archiving {counted(count_of(plan.ranges), 'offset')} of {counted(len(found), 'topic')}"
+            )
             files = _written(directory, run, plan, connection or {}, cluster) if count_of(plan.ranges) else []
             _check_files(directory, run, plan, files)
             directory.commit(_journal(directory, run, plan, files))

@@ -5,19 +5,18 @@ A thread of its own sends the newest, each flow's at most once a second; that th
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sparrow.base.errors import SparrowError
-from sparrow.spark.wire import borrowed
+from sparrow.spark.wire import connect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparrow.spark.pipelines.engine.progress import Progress
-    from sparrow.spark.wire import Target
+    from sparrow.spark.wire import Link, Target
 
 INTERVAL_S: Final = 1.0
 _TIMEOUT_S: Final = 2.0
@@ -34,6 +33,7 @@ class Reporter:
         self._lock = threading.Lock()
         self._newest: dict[str, Progress] = {}
         self._sent: dict[str, Progress] = {}
+        self._link: Link | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._send_until_end, name="pipeline reports", daemon=True)
 
@@ -56,8 +56,9 @@ class Reporter:
             is_last = self._ending.wait(INTERVAL_S)
             if not self._send() and not is_last:
                 is_last = self._ending.wait(_PAUSE_S)
-        with contextlib.suppress(SparrowError):
-            self._send()
+        self._send()
+        if self._link is not None:
+            self._link.close()
 
     def _send(self) -> bool:
         """Whether the broker took them."""
@@ -66,9 +67,9 @@ class Reporter:
         if not due:
             return True
         try:
-            with borrowed(self._target) as link:
-                for progress in due:
-                    link.call("pipeline.report", self._report(progress))
+            self._link = self._link or connect(self._target)
+            for progress in due:
+                self._link.call("pipeline.report", self._report(progress))
         except (SparrowError, OSError):
             return False
         return True
