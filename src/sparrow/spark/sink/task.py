@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
-from sparrow.base.errors import InvalidArgument, SparrowError, StageExpired, Unavailable
+from sparrow.base.errors import ConnectionLost, InvalidArgument, SparrowError, StageExpired, TimedOut
 from sparrow.spark.kernels import EncodeOptions, Encoder
 from sparrow.spark.sink.gathering import block_bytes_for, blocks_of
 from sparrow.spark.wire import PATIENCE_S, borrowed, staging
@@ -87,8 +87,9 @@ def write_rows(plan: Plan, place: Place, attempt: Attempt, batches: Iterable[Any
 
 def _drop(link: Link, place: Place, opened: Stage, error: BaseException) -> None:
     """Readers of committed records wait at what is staged, so a task that fails takes its own back at once. A broker that is not there does so when the time is over."""
-    if isinstance(error, Unavailable):
+    if isinstance(error, ConnectionLost | TimedOut):
         return
+    link.patience_s = 0.0
     with suppress(SparrowError):
         staging.abort(
             link, sink=place.sink, query=place.query, run=place.run, batch=place.batch, stages=[opened.id]

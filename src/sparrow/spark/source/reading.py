@@ -21,7 +21,7 @@ from sparrow.spark.kernels import DecodeOptions, Decoder
 from sparrow.spark.source import loss
 from sparrow.spark.source.rows import Rows, decoded_columns
 from sparrow.spark.source.snapshot import Extent
-from sparrow.spark.wire import FetchWanted, borrowed
+from sparrow.spark.wire import PATIENCE_S, FetchWanted, borrowed
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -72,7 +72,7 @@ def read(reading: Reading, ranges: Sequence[Range]) -> Iterator[Any]:
         ConnectionLost: the broker cannot be reached.
     """
     if ranges:
-        with borrowed(reading.target) as link:
+        with borrowed(reading.target, patience_s=PATIENCE_S) as link:  # the driver has reached the broker
             yield from _read(reading, link, ranges)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sparrow.base.errors import UnknownPartition, UnknownTopic
 from sparrow.spark.source.offsets import StreamOffset
 from sparrow.spark.source.snapshot import Extent, Snapshot, TopicPartition, TopicState
-from sparrow.spark.wire import borrowed
+from sparrow.spark.wire import PATIENCE_S, borrowed
 
 if TYPE_CHECKING:
     from sparrow.spark.options.declare import Values
@@ -47,6 +47,8 @@ class Topics:
         self._whole: Snapshot = {}
         """What was seen last, with partitions that are not assigned."""
         self._isolation = "read_committed" if is_committed else "read_uncommitted"
+        self._patience_s = 0.0
+        """A broker that has answered before is waited for, since an error would end the query."""
 
     def snapshot(self, known: StreamOffset | None = None, wait_ms: int = 0) -> Snapshot:
         """What is there; when it is what is known, after a change or so long a wait."""
@@ -136,8 +138,10 @@ class Topics:
         return TopicState(state.id, {p: extent for p, extent in state.partitions.items() if p in wanted})
 
     def _call(self, verb: str, arguments: Mapping[str, Any]) -> Any:
-        with borrowed(self._target) as link:
-            return link.call(verb, arguments)
+        with borrowed(self._target, patience_s=self._patience_s) as link:
+            answer = link.call(verb, arguments)
+        self._patience_s = PATIENCE_S
+        return answer
 
 
 def _by_topic(topics: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
