@@ -51,7 +51,8 @@ flows:
     decode: {regex: {pattern: '(?P<n>\\d+) (?P<text>.*)', types: {n: int}}}
     to: {jdbc: {url: 'jdbc:sqlite:x', table: t, key: [n]}}
     mode: update
-  third: {from: {pattern: 'x.*', start: end}, to: {delta: ./table, partition_by: _topic}, trigger: continuous}
+  third: {from: {pattern: 'x.*', start: end}, steps: [sql: 'SELECT *, _topic AS topic FROM input'], to: {delta: ./table, partition_by: topic},
+          trigger: continuous}
   fourth: {from: c, decode: {json: {sample: 100}}, steps: [sql: 'SELECT a, b FROM input'], to: {iceberg: shop.t}}
 """
 
@@ -114,7 +115,7 @@ def test_what_is_read_is_what_python_would_say(whole, home):
     )
     assert whole.trigger == pipelines.Every(interval_ms=10_000)
     assert whole.flow("third").trigger == pipelines.Every(interval_ms=0)
-    assert whole.flow("third").sink == pipelines.DeltaSink(path=f"{home}/table", partition_by=("_topic",))
+    assert whole.flow("third").sink == pipelines.DeltaSink(path=f"{home}/table", partition_by=("topic",))
     assert whole.spark == {"spark.sql.shuffle.partitions": "4"}
 
 

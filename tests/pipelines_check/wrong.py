@@ -192,6 +192,7 @@ CASES: dict[str, str] = {
     "a partition by everything": clean(
         to="{parquet: ./out, partition_by: [id]}", decode='{json: {schema: "id int"}}'
     ),
+    "a partition by a column that the sink does not get": clean(to="{delta: ./out, partition_by: [_topic]}"),
     "a sink that is a file": clean(to="{parquet: steps.py}"),
     "two flows into one table": clean(
         to="{parquet: ./out}", top=("  other: {from: x, to: {parquet: ./here/../out/}}",)
@@ -200,6 +201,11 @@ CASES: dict[str, str] = {
     "an update of files": clean(
         to="{parquet: ./out}",
         steps=("window: {column: at, length: 5 min, select: {n: count(*)}}",),
+        more={"mode": "update"},
+    ),
+    "an update of a table of Delta Lake": clean(
+        to="{delta: ./out}",
+        steps=("sql: SELECT id, count(*) AS n FROM input GROUP BY id",),
         more={"mode": "update"},
     ),
     "all results of no aggregate": clean(to="console", more={"mode": "complete"}),

@@ -6,7 +6,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import confluent_kafka
@@ -22,6 +22,7 @@ from sparrow.base.errors import (
     UnknownPartition,
     from_code,
 )
+from sparrow.broker.sinks.registry import ABANDONED_MS
 from sparrow.protocol.native.messages import Confirm, OpenProducer, Publish
 from sparrow.records.builder import build_batch
 from sparrow.spark.wire import Link, Target, connect
@@ -167,6 +168,57 @@ def test_a_lost_connection_costs_nothing_and_repeats_nothing(
     assert commit_of(link, topic, 0, *stages)
     publish_end(broker.kafka, topic)
     assert read_with_confluent(broker.kafka, topic) == [b"%d" % number for number in range(120)]
+
+
+def test_a_stage_whose_task_vanished_is_dropped_soon_and_one_that_is_complete_is_kept(
+    broker: RunningBroker, link: Link, topic: str
+) -> None:
+    def left_ms() -> int:
+        (info,) = link.call("sink.describe", {"sink": topic})["stages"]
+        return int(info["left_ms"])
+
+    with connect(Target(broker.url)) as own:
+        task = Task(own, opened(own, topic, 0), topic)
+        task.put(b"1")
+        task.writer.finish()
+        assert left_ms() > ABANDONED_MS
+        cut(own)
+        wait_until(lambda: left_ms() <= ABANDONED_MS)
+        task.put(b"2")
+        task.writer.finish()
+        assert left_ms() > ABANDONED_MS
+        cut(own)
+        wait_until(lambda: left_ms() <= ABANDONED_MS)
+        task.done()  # what closes the stage is said once more
+        assert left_ms() > ABANDONED_MS
+    assert left_ms() > ABANDONED_MS
+    commit_of(link, topic, 0, task.stage.id)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_a_task_that_is_patient_outlives_an_outage() -> None:
+    options = {"default_partitions": 1, "drain_timeout_ms": "100ms"}
+    with sparrow.testing.broker(**options) as broker, connect(Target(broker.url, retries=1)) as link:
+        link.patience_s = 60.0
+        task = Task(link, opened(link, "s", 0), "t")
+        task.put(b"1")
+        broker.stop()
+        back = threading.Timer(1.0, broker.restart)
+        back.start()
+        try:
+            task.put(b"2")
+            made = task.done()
+        finally:
+            back.join()
+        assert not commit_of(link, "s", 0, made)
+        publish_end(broker.kafka, "t")
+        assert read_with_confluent(broker.kafka, "t") == [b"1", b"2"]
 
 
 def test_a_broker_that_is_stopped_and_started_again_is_written_to_all_along() -> None:

@@ -38,6 +38,14 @@ def test_flows_follow_those_whose_sinks_they_read() -> None:
     assert names == [["first", "other"], ["middle"], ["last"]]
 
 
+def test_flows_follow_those_whose_topics_their_pattern_takes_and_whose_dead_letters_they_read() -> None:
+    first = replace(flow("first", to="orders.clean"), dead_letters="orders.dead")
+    by_pattern = Flow(name="all", source=Source(pattern=r"orders\.cl.*"), sink=ConsoleSink())
+    flows = [by_pattern, flow("repair", topics=("orders.dead",)), first]
+    names = [[each.name for each in generation] for generation in generations(flows)]
+    assert names == [["first"], ["all", "repair"]]
+
+
 def test_flow_that_writes_to_the_topic_it_reads_does_not_wait_for_itself() -> None:
     assert len(generations([flow("echo", topics=("t",), to="t")])) == 1
 

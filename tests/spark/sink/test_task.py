@@ -16,6 +16,8 @@ from sparrow.base.errors import (
     ConnectionLost,
     InvalidArgument,
     InvalidRecord,
+    InvalidTransactionTimeout,
+    NotAuthorized,
     SinkFenced,
     SinkTaken,
     SparrowError,
@@ -121,12 +123,36 @@ def test_an_abort_without_a_broker_fails_nothing(topic):
 def test_tasks_without_rows_cost_the_broker_nothing(broker, topic):
     query = Query(broker, topic=topic, query=topic)
 
-    empty = query.write(0, [], []), query.write(0)
+    empty = query.write(1, [], []), query.write(1)
 
     assert [each.stage for each in empty] == [None, None]
     assert query.commit(*empty) is False
     with pytest.raises(UnknownSink):
         describe(broker, topic)
+
+
+def test_a_fresh_checkpoint_has_the_sink_even_if_its_first_batch_has_no_rows(broker, topic):
+    """As a stream's that begins at the end of its topics."""
+    old = Query(broker, topic=topic, query="old", run="old", sinkId=topic)
+    old.commit(old.write_values(7, b"a"))
+    fresh = Query(broker, topic=topic, query="fresh", run="fresh", sinkId=topic)
+
+    fresh.commit(fresh.write(0))
+    fresh.commit(fresh.write_values(1, b"b"))
+
+    assert read_values(broker, topic) == [b"a", b"b"]
+    assert describe(broker, topic)["last_batch"] == 1
+
+
+def test_a_broker_that_allows_short_transactions_only_keeps_stages_as_long_as_that(sparrow_topic):
+    with sparrow.testing.broker(transaction_max_timeout_ms="1m") as broker:
+        query = Query(broker, topic=sparrow_topic, query=sparrow_topic)
+        query.write_values(0, b"a")
+        (stage,) = describe(broker, sparrow_topic)["stages"]
+        assert 0 < stage["left_ms"] <= 60_000
+        longer = Query(broker, topic=sparrow_topic, query=sparrow_topic, stageTimeout="2m")
+        with pytest.raises(InvalidTransactionTimeout, match=r"transactions\.max_timeout"):
+            longer.write_values(1, b"a")
 
 
 def test_a_run_that_was_followed_by_another_is_fenced_wherever_it_is(broker, topic):
@@ -423,3 +449,14 @@ def test_what_is_written_is_what_is_read_in_the_order_of_its_task(broker, writte
         for number in (0, 1)
     ]
     assert read_rows(broker, topic, "key", "value", "headers") == expected
+
+
+def test_who_may_not_write_to_a_sink_is_told_what_must_be_granted(sparrow_topic):
+    with sparrow.testing.broker(users={"ann": "pencil"}, acl_default="deny") as broker:
+        query = Query(broker, topic=sparrow_topic, query="7d1c", user="ann", password="pencil")
+        named = Query(broker, topic=sparrow_topic, sinkId="orders", user="ann", password="pencil")
+
+        with pytest.raises(NotAuthorized, match=r"'7d1c'.*name it by sinkId, or grant.*'spark-write-'"):
+            query.write_values(0, b"a")
+        with pytest.raises(NotAuthorized, match=r"'orders'.*WRITE on the transactional id"):
+            named.write_values(0, b"a")

@@ -119,6 +119,14 @@ class Writers:
         elif each.who == "abort":
             producer.abort_transaction(SECONDS)
 
+    def transactional(self, name: str) -> confluent_kafka.Producer:
+        """A producer of transactions of its own."""
+        found = confluent_kafka.Producer(
+            {"bootstrap.servers": self.broker.kafka, "linger.ms": 0, "log_level": 0, "transactional.id": name}
+        )
+        found.init_transactions(SECONDS)
+        return found
+
     def _producer(self, codec: str, *, is_transactional: bool) -> confluent_kafka.Producer:
         found = self._producers.get((codec, is_transactional))
         if found is None:

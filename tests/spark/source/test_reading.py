@@ -27,6 +27,7 @@ from sparrow.base.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from sparrow.records.batch import LENGTH_OFFSET, OVERHEAD_BYTES
 from sparrow.spark.source.planning import Range
 from sparrow.spark.source.rows import MAX_ROWS, Rows
 from sparrow.spark.source.schema import TYPES
@@ -103,6 +104,32 @@ def test_batch_and_stream_read_what_a_kafka_client_reads(
     assert sorted((row for each in found for row in each), key=lambda row: row[2:5]) == expected
     limit_rows = limit.get("maxOffsetsPerTrigger")
     assert limit_rows is None or all(len(each) <= limit_rows + 2 for each in found)
+
+
+def test_transactions_over_many_fetches_and_tasks_are_read_as_a_kafka_client_reads_them(
+    writers: Writers,
+) -> None:
+    topic = writers.new_topic(partitions=1)
+    # Two at a time, each larger than a fetch, whose markers come in another order than their beginnings.
+    producers = [writers.transactional(f"wide-{number}") for number in range(2)]
+    for turn in range(4):
+        for producer in producers:
+            producer.begin_transaction()
+        for _ in range(8):
+            for producer in producers:
+                producer.produce(topic, bytes(9000), partition=0)
+                producer.flush(60)
+        for number, producer in enumerate(producers[:: 1 if turn % 2 else -1]):
+            (producer.abort_transaction if (turn + number) % 3 else producer.commit_transaction)(60)
+    for isolation in ("read_committed", "read_uncommitted"):
+        expected = read_by_kafka(writers.broker, topic, isolation)
+        options = {"url": writers.broker.url, "subscribe": topic, "isolation__level": isolation, **ALL}
+        for split in ({}, {"maxRecordsPerPartition": 5}, {"minPartitions": 11}):
+            assert read_batch(**options, fetchBytes=65536, **split) == expected
+        found, _ = read_stream(
+            stream_reader(**options, fetchBytes=65536, startingOffsets="earliest", maxOffsetsPerTrigger=9)
+        )
+        assert [row for each in found for row in each] == expected
 
 
 # ── what is selected ──────────────────────────────────────────────────────────────────────────────
@@ -235,6 +262,55 @@ def test_the_last_batch_before_a_restart_is_planned_again_as_it_was(writers: Wri
     again = stream_reader(**options)
     assert micro_batch(again, start, end) == micro_batch(reader, start, end)
     assert end[topic] == {"0": 30}
+
+
+def test_a_first_batch_that_was_not_finished_is_planned_again_from_where_it_began(writers: Writers) -> None:
+    topic = filled(writers, 1)
+    options = {"url": writers.broker.url, "subscribe": topic, "startingOffsets": "latest", "pollTimeout": 0}
+    reader = stream_reader(**options)
+    start = kept(reader.initialOffset())
+    writers.client.publish(topic, b"news")
+    end = kept(reader.latestOffset(start, ReadAllAvailable()))
+    again = stream_reader(**options)
+    assert again.initialOffset()[topic] == {"0": 101}, "Spark asks for it, since it keeps ends alone"
+    assert [row[1] for row in micro_batch(again, kept(again.initialOffset()), end)] == [b"news"]
+    assert kept(again.latestOffset(end, ReadAllAvailable())) == end, "nothing new, so no further batch"
+
+
+def test_what_is_available_now_is_no_more_than_there_was_and_no_less_where_it_goes(writers: Writers) -> None:
+    topic = filled(writers, 1)
+    options = {"url": writers.broker.url, "subscribe": topic, "failOnDataLoss": "false"}
+    latest = stream_reader(**options)
+    latest.prepareForTriggerAvailableNow()
+    writers.client.publish(topic, b"more")
+    start = kept(latest.initialOffset())
+    assert kept(latest.latestOffset(start, ReadAllAvailable())) == start == {**start, topic: {"0": 101}}
+    reader = stream_reader(**options, startingOffsets="earliest", maxBytesPerTrigger=2000)
+    reader.prepareForTriggerAvailableNow()
+    begun = kept(reader.latestOffset(kept(reader.initialOffset()), reader.getDefaultReadLimit()))
+    writers.client.publish(topic, b"too late")
+    assert int(kept(reader.latestOffset(begun, ReadAllAvailable()))[topic]["0"]) == 101
+    writers.client.admin.delete_topic(topic)
+    nothing = kept(reader.latestOffset(begun, reader.getDefaultReadLimit()))
+    assert nothing == {}
+    assert micro_batch(reader, begun, nothing) == []
+
+
+def test_a_topic_that_goes_between_looking_and_planning_is_a_loss(writers: Writers) -> None:
+    topic = filled(writers, 1)
+    options = {"url": writers.broker.url, "subscribe": topic, "startingOffsets": "earliest"}
+    for more, is_failure in ({}, True), ({"failOnDataLoss": "false"}, False):
+        reader = stream_reader(**options, **more)
+        start = kept(reader.initialOffset())
+        end = kept(reader.latestOffset(start, ReadAllAvailable()))
+        writers.client.admin.delete_topic(topic)
+        if is_failure:
+            with pytest.raises(OffsetOutOfRange, match=f"data loss: topic {topic}"):
+                micro_batch(reader, start, end)
+        else:
+            assert micro_batch(reader, start, end) == []
+        writers.client.admin.create_topic(topic, partitions=1)
+        writers.client.publish(topic, b"again")
 
 
 def test_a_checkpoint_of_the_kafka_source_can_be_gone_on_with(writers: Writers) -> None:
@@ -459,6 +535,31 @@ def test_a_corrupt_batch_is_named_or_skipped_and_counted(
             found = read_batch(**options, failOnCorrupt="false")
             assert [row[3] for row in found] == [0, 1, 2, 3, 5, 6, 7, 8]
             assert "1 corrupt batches of topic t, partition 0 were skipped" in caplog.text
+
+
+def test_a_log_that_is_damaged_is_named_or_read_up_to_there_and_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with sparrow.testing.broker(data_dir=str(tmp_path)) as broker, sparrow.sync.connect(broker.url) as client:
+        client.admin.create_topic("t", partitions=1)
+        for number in range(50):
+            client.publish("t", b"value-%02d" % number + bytes(1000))
+        (log,) = [path for path in tmp_path.rglob("*.log") if b"value-20" in path.read_bytes()]
+        data = log.read_bytes()
+        place = 0
+        for _ in range(20):
+            place += OVERHEAD_BYTES + int.from_bytes(data[place + LENGTH_OFFSET :][:4], "big")
+        with log.open("r+b") as file:
+            file.seek(place)
+            file.write(bytes(61))
+        options = {"url": broker.url, "subscribe": "t", "columns": "topic,partition,offset"}
+        with pytest.raises(CorruptBatch, match="topic t, partition 0, from offset .* damaged there"):
+            read_batch(**options)
+        found = [row[2] for row in read_batch(**options, failOnCorrupt="false")]
+        assert found[:20] == list(range(20))
+        assert found[20] > 20
+        assert found[20:] == list(range(found[20], 50))
+        assert "a damaged part of a log is skipped: topic t, partition 0, from offset 20 on" in caplog.text
 
 
 def test_a_broker_that_cannot_be_reached_is_one_sentence() -> None:

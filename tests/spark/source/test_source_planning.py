@@ -102,6 +102,12 @@ def test_a_checkpoint_of_the_kafka_source_is_understood() -> None:
     assert StreamOffset({A1: 4, A0: 3}).to_json() == {"a": {"0": 3, "1": 4}}
 
 
+def test_the_end_of_a_first_batch_says_where_it_began() -> None:
+    end = StreamOffset({A0: 4}, {"a": "x"}, {A0: 3})
+    assert end.to_json() == {"a": {"0": 4}, "$ids": {"a": "x"}, "$start": {"a": {"0": 3}}}
+    assert StreamOffset.of(end.to_json()) == end
+
+
 @pytest.mark.parametrize("given", [{"logOffset": 5}, {"a": {"x": 1}}, {"a": [1]}, {"a": {"0": None}}])
 def test_an_offset_of_another_source_is_named(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match="another source before"):

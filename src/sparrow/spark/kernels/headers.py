@@ -112,7 +112,19 @@ class Headers:
             | (self.base_offset > _MAX_BASE_OFFSET)
             | (self.codec == 0) & (self.count * MIN_RECORD_BYTES > stored)
         )
+        wrong[self._misplaced()] = True
         return wrong
+
+    def _misplaced(self) -> list[int]:
+        """Whose base offset does not fit between their neighbours'; no CRC covers it. Of two that overlap it is the one without which the others fit; of the first two nobody knows."""
+        base, following = self.base_offset, self.next_offset
+        found: list[int] = []
+        for number in np.flatnonzero(base[1:] < following[:-1]).tolist():
+            if number == 0:
+                found += [0, 1]
+            else:
+                found.append(number if base[number + 1] >= following[number - 1] else number + 1)
+        return found
 
     def has_wrong_crc(self, data: Bytes, kernels: Kernels) -> Bools:
         """Which bytes are not those that were written."""

@@ -35,7 +35,7 @@ SINK = (
         "compression",
         choice(*(each.name.lower() for each in Compression)),
         "none",
-        "How batches are compressed.",
+        "How batches are compressed: `gzip`, `snappy`, `lz4` or `zstd`.",
         ("kafka.compression.type", "compression.type"),
     ),
     Option(
@@ -50,7 +50,7 @@ SINK = (
         TEXT,
         None,
         "The name by which the broker remembers which batch was the last. A stream has one without it: its query's id.",
-        show="",
+        show="the query's id",
     ),
     Option(
         "batchId",
@@ -69,8 +69,8 @@ SINK = (
     Option(
         "stageTimeout",
         duration(1000, _DAY_MS),
-        900_000,
-        "How long the broker keeps what a batch wrote when nothing more is heard of the batch.",
+        None,
+        "How long the broker keeps what a batch wrote when nothing more is heard of the batch. At most the broker's `transactions.max_timeout`.",
         ("kafka.transaction.timeout.ms",),
         show="15m",
     ),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from sparrow.spark.pipelines.model import TopicSink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from sparrow.spark.pipelines.model import Flow, Pipeline, Source
+    from sparrow.spark.pipelines.model import Flow, Source
 
 
 def written_topics(flow: Flow) -> tuple[str, ...]:
@@ -29,18 +29,18 @@ def reads(source: Source, topic: str) -> bool:
         return False
 
 
-def feeders(pipeline: Pipeline, flow: Flow) -> tuple[str, ...]:
+def feeders(flows: Iterable[Flow], flow: Flow) -> tuple[str, ...]:
     """The names of the flows that write what the flow reads; its own is among them if it reads what it writes."""
     return tuple(
         each.name
-        for each in pipeline.flows
+        for each in flows
         if each.name == flow.source.flow or any(reads(flow.source, topic) for topic in written_topics(each))
     )
 
 
-def edges(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
-    """Flow → those that feed it."""
-    return {flow.name: feeders(pipeline, flow) for flow in pipeline.flows}
+def edges(flows: Sequence[Flow]) -> dict[str, tuple[str, ...]]:
+    """Flow → those of the flows that feed it."""
+    return {flow.name: feeders(flows, flow) for flow in flows}
 
 
 def cycles(fed_by: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:

@@ -31,7 +31,7 @@ _log = logging.getLogger("sparrow.spark")
 def commit(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> bool:
     """Commit what the tasks of a batch wrote. True: the batch had been committed before, and what was written now is dropped.
 
-    A batch without rows is not told to the broker: there is nothing of it that could come twice.
+    A batch without rows is not told to the broker: there is nothing of it that could come twice. Only batch 0 is, because by its number a fresh checkpoint has the sink.
 
     Raises:
         SinkFenced: another run of the query writes now.
@@ -44,7 +44,7 @@ def commit(plan: Plan, messages: Sequence[WriterCommitMessage | None]) -> bool:
         return False
     stages = [each.stage for each in written if each.stage is not None]
     was_committed = any(each.was_committed for each in written)
-    if stages:
+    if stages or (place.query and not place.batch and not was_committed):
         was_committed = patiently(lambda: _commit(plan, place, stages))
     if was_committed:
         _log.warning(
@@ -61,7 +61,7 @@ def _commit(plan: Plan, place: Place, stages: Sequence[str]) -> bool:
             )
     except StageExpired as error:
         raise StageExpired(
-            f"{error.text} (option stageTimeout: {plan.stage_timeout_ms} ms from the last that was written of the batch)"
+            f"{error.text} ({plan.stage_timeout}, from the last that was written of the batch)"
         ) from None
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 QUERY_PROPERTY = "sql.streaming.queryId"
 RUN_PROPERTY = "spark.jobGroup.id"
 BATCH_PROPERTY = "streaming.sql.batchId"
+WRITE_PREFIX = "spark-write-"
+"""What the sink ids of batch writes begin with that have none of their own."""
 NUMBERED = "numbered-writes"
 """The query of writes that are numbered by `batchId` and belong to no stream."""
 
@@ -70,8 +72,8 @@ def batch_place(plan: Plan, write_id: str) -> Place:
 
 
 def write_place(write_id: str) -> Place:
-    """Of a batch write that is remembered by no name."""
-    return Place(write_id, "", write_id, 0)
+    """Of a batch write that is remembered by no name. The prefix is for access rules."""
+    return Place(f"{WRITE_PREFIX}{write_id}", "", write_id, 0)
 
 
 def attempt() -> Attempt:

@@ -32,6 +32,17 @@ class Plan:
     """None: a stream's own number; else the number of a batch write."""
     takes_over: bool
     stage_timeout_ms: int
+    """0: as long as the broker finds right."""
+
+    @property
+    def stage_timeout(self) -> str:
+        """For people."""
+        kept = (
+            f"{self.stage_timeout_ms} ms"
+            if self.stage_timeout_ms
+            else "15 minutes, or what the broker allows"
+        )
+        return f"option stageTimeout: {kept}"
 
 
 def plan_of(schema: StructType, options: Mapping[str, str]) -> Plan:
@@ -51,5 +62,5 @@ def plan_of(schema: StructType, options: Mapping[str, str]) -> Plan:
         sink=values["sinkId"],
         batch=values["batchId"],
         takes_over=values["takeOver"],
-        stage_timeout_ms=values["stageTimeout"],
+        stage_timeout_ms=values["stageTimeout"] or 0,
     )

@@ -19,8 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
-from sparrow.base.errors import ConnectionLost, InvalidArgument, SparrowError, StageExpired, TimedOut
+from sparrow.base.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    NotAuthorized,
+    SparrowError,
+    StageExpired,
+    TimedOut,
+)
 from sparrow.spark.kernels import EncodeOptions, Encoder
+from sparrow.spark.sink.context import WRITE_PREFIX
 from sparrow.spark.sink.gathering import block_bytes_for, blocks_of
 from sparrow.spark.wire import PATIENCE_S, borrowed, staging
 from sparrow.spark.wire.staging import StagedWriter
@@ -78,7 +86,7 @@ def write_rows(plan: Plan, place: Place, attempt: Attempt, batches: Iterable[Any
         try:
             rows = filling.write_all(chain([first], blocks))
         except StageExpired as error:
-            raise StageExpired(f"{error.text} (option stageTimeout: {plan.stage_timeout_ms} ms)") from None
+            raise StageExpired(f"{error.text} ({plan.stage_timeout})") from None
         except BaseException as error:
             _drop(link, place, opened, error)
             raise
@@ -97,16 +105,29 @@ def _drop(link: Link, place: Place, opened: Stage, error: BaseException) -> None
 
 
 def _open(link: Link, plan: Plan, place: Place, attempt: Attempt) -> Stage | None:
-    return staging.stage(
-        link,
-        sink=place.sink,
-        query=place.query,
-        run=place.run,
-        batch=place.batch,
-        task=attempt.task,
-        attempt=attempt.number,
-        timeout_ms=plan.stage_timeout_ms,
-        take_over=plan.takes_over,
+    try:
+        return staging.stage(
+            link,
+            sink=place.sink,
+            query=place.query,
+            run=place.run,
+            batch=place.batch,
+            task=attempt.task,
+            attempt=attempt.number,
+            timeout_ms=plan.stage_timeout_ms,
+            take_over=plan.takes_over,
+        )
+    except NotAuthorized as error:
+        raise NotAuthorized(f"{error.text}: {_guard(plan)}", error.resource_type) from None
+
+
+def _guard(plan: Plan) -> str:
+    """What must be granted."""
+    if plan.sink is not None:
+        return "who writes needs WRITE on the transactional id that is called as the sink, and on the topics"
+    return (
+        "who writes needs WRITE on the topics, and on the transactional id that is called as the sink: name it by sinkId, or grant"
+        f" those that begin with {WRITE_PREFIX!r} (batch writes) or all (streams, whose sinks are called by the ids of their queries)"
     )
 
 

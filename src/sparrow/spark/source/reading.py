@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from sparrow.base.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
+from sparrow.base.errors import CorruptBatch, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from sparrow.spark.kernels import DecodeOptions, Decoder
 from sparrow.spark.source import loss
 from sparrow.spark.source.rows import Rows, decoded_columns
@@ -83,8 +84,8 @@ def _read(reading: Reading, link: Link, ranges: Sequence[Range]) -> Iterator[Any
             rows = Rows(reading.schema, reading.columns, each.topic, each.partition)
             decoder = Decoder(each.topic, each.partition, reading.decoding, low=each.low, high=each.high)
             for chunk in fetches.of(each):
-                # Only after a loss: a batch that the log's beginning lies in.
-                decoder.next_offset = max(decoder.next_offset, chunk.start_offset)
+                # Only after a loss: the log may begin within a batch.
+                decoder.next_offset = max(decoder.next_offset, fetches.low)
                 for decoded in decoder.feed(chunk.data, chunk.aborted):
                     yield from rows.batches(decoded)
                 del chunk
@@ -114,11 +115,13 @@ class _Fetches:
         self._link = link
         self._ahead = ahead
         self._behind = iter(ranges)
+        self.low = 0
+        """What is before is lost."""
         self._begin_next()
 
     def of(self, each: Range) -> Iterator[FetchedChunk]:
         """All chunks of a range; it must be the next one."""
-        offset = each.low
+        offset = self.low = each.low
         while True:
             chunk = self._receive(each, offset)
             if chunk is None:
@@ -126,7 +129,7 @@ class _Fetches:
             elif chunk.next_offset > offset:
                 offset = chunk.next_offset
             else:
-                self._settle(loss.shrunk(each.place, offset, Extent(chunk.start_offset, chunk.end_offset)))
+                self._settle_nothing(each, offset, chunk)
                 offset = each.high
             if offset < each.high:
                 self._ask(each, offset)
@@ -143,7 +146,7 @@ class _Fetches:
         if following is not None:
             self._ask(following, following.low)
 
-    def _ask(self, each: Range, offset: int) -> None:
+    def _ask(self, each: Range, offset: int, *, max_bytes: int | None = None) -> None:
         left_bytes = each.size_bytes * (each.high - offset) // each.offsets + _SLACK_BYTES
         self._ahead.send(
             FetchWanted(
@@ -151,7 +154,7 @@ class _Fetches:
                 each.topic_id,
                 each.partition,
                 offset,
-                min(self._reading.fetch_bytes, left_bytes),
+                max_bytes or min(self._reading.fetch_bytes, left_bytes),
                 self._reading.is_committed,
             )
         )
@@ -162,6 +165,8 @@ class _Fetches:
             return self._ahead.receive()
         except OffsetOutOfRange:
             return self._receive_what_is_left(each, offset)
+        except CorruptBatch as error:
+            return self._receive_around(each, offset, error)
         except (UnknownTopic, UnknownPartition) as error:
             self._settle(f"{each.place} was to be read on from offset {offset}: {error.text}")
             return None
@@ -172,11 +177,43 @@ class _Fetches:
         if extent.start > offset:
             self._settle(loss.passed(each.place, offset, extent, each.high))
             if extent.start < each.high:
+                self.low = extent.start
                 self._ask(each, extent.start)
                 return self._receive(each, extent.start)
         else:
             self._settle(loss.shrunk(each.place, offset, extent))
         return None
+
+    def _receive_around(self, each: Range, offset: int, error: CorruptBatch) -> FetchedChunk | None:
+        """The log is so damaged that the broker does not find its batches: those before are taken one by one, those behind from the next place that its index knows."""
+        text = f"{each.place}, from offset {offset} on: {error.text}"
+        if self._reading.fails_on_corrupt:
+            raise CorruptBatch(text) from None
+        while True:
+            with suppress(CorruptBatch):
+                self._ask(each, offset, max_bytes=1)
+                return self._ahead.receive()
+            self._settle_damage(text)
+            point = [each.partition, offset, 1]
+            (after,) = self._link.call("topic.reach", {"topic": each.topic, "points": [point]})["offsets"]
+            if not offset < after < each.high:
+                return None
+            offset = after
+
+    def _settle_nothing(self, each: Range, offset: int, chunk: FetchedChunk) -> None:
+        """The broker gave nothing of what was there when it was planned."""
+        end = chunk.stable_offset if self._reading.is_committed else chunk.end_offset
+        if offset < end:
+            self._settle_damage(
+                f"{each.place}, from offset {offset} on: nothing can be read, and the log ends at {end}"
+            )
+        else:
+            self._settle(loss.shrunk(each.place, offset, Extent(chunk.start_offset, end)))
+
+    def _settle_damage(self, text: str) -> None:
+        if self._reading.fails_on_corrupt:
+            raise CorruptBatch(text) from None
+        _logger.warning("a damaged part of a log is skipped: %s", text)
 
     def _extent(self, each: Range) -> Extent:
         found = self._link.call("topic.watch", {"topics": [each.topic], "known": {}})

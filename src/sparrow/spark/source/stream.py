@@ -29,7 +29,7 @@ from sparrow.spark.source.limits import limited, shares
 from sparrow.spark.source.offsets import StreamOffset
 from sparrow.spark.source.planning import Range, plan
 from sparrow.spark.source.reading import Reading, ReadTask, read
-from sparrow.spark.source.snapshot import Extent, Snapshot, TopicPartition, extents, ids
+from sparrow.spark.source.snapshot import Extent, Snapshot, TopicPartition, TopicState, extents, ids
 from sparrow.spark.source.starts import starting
 from sparrow.spark.source.topics import Selection, Topics
 
@@ -114,9 +114,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bases = {place: max(starts[place], extent.start) for place, extent in there.items()}
         ends = {place: extent.end for place, extent in there.items()}
         self._lag.reached(_by_topic(bases), is_caught_up=bases == ends)
-        found = StreamOffset(
-            self._limit(bases, ends, limit), ids(snapshot), starts if start == self._initial else None
-        )
+        is_first = start == self._initial and bool(starts)
+        found = StreamOffset(self._limit(bases, ends, limit), ids(snapshot), starts if is_first else None)
         return start if found.is_at(begun) else found.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -127,8 +126,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self, begun: StreamOffset) -> Snapshot:
         if self._target is not None:
-            return self._target
-        self._last = self._topics.snapshot(begun, self._values["pollTimeout"])
+            self._last = _until(self._target, self._topics.snapshot(), begun)
+        else:
+            self._last = self._topics.snapshot(begun, self._values["pollTimeout"])
         return self._last
 
     # ── how much ──────────────────────────────────────────────────────────────────────────────────
@@ -196,6 +196,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _settle(self, losses: Sequence[str]) -> None:
         loss.settle(losses, is_failure=self._reading.fails_on_loss)
+
+
+def _until(target: Snapshot, now: Snapshot, begun: StreamOffset) -> Snapshot:
+    """What is there now, but no more than there was. A new stream may have begun a little behind that."""
+
+    def end(topic: str, partition: int, extent: Extent) -> int:
+        old = target.get(topic)
+        if old is None or old.id != now[topic].id:
+            return extent.start
+        before = old.partitions[partition].end if partition in old.partitions else extent.start
+        base = _base(begun, now, TopicPartition(topic, partition), extent)
+        return min(extent.end, max(extent.start, before, base))
+
+    return {
+        topic: TopicState(
+            state.id,
+            {p: Extent(extent.start, end(topic, p, extent)) for p, extent in state.partitions.items()},
+        )
+        for topic, state in now.items()
+    }
 
 
 def _is_same(known: StreamOffset, snapshot: Snapshot, topic: str) -> bool:

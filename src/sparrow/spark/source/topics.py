@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrow.base.errors import UnknownPartition, UnknownTopic
+from sparrow.base.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
 from sparrow.spark.source.offsets import StreamOffset
 from sparrow.spark.source.snapshot import Extent, Snapshot, TopicPartition, TopicState
 from sparrow.spark.wire import PATIENCE_S, borrowed
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _BY_TIME: Final = "timestamp"
 _MAX_PLACES: Final = 10_000
 """What the broker looks at in one call."""
+_GONE: Final = (UnknownTopic, UnknownPartition, OffsetOutOfRange)
+"""What was there a moment ago. It is told as a loss by who looks or reads next."""
 
 
 @dataclass(frozen=True)
@@ -89,23 +92,25 @@ class Topics:
         }
 
     def weigh(self, ranges: Sequence[Range]) -> list[int]:
-        """About how many bytes each has."""
+        """About how many bytes each has; what is gone has none."""
         found: list[int] = [0] * len(ranges)
         for topic, numbers in _by_topic([each.topic for each in ranges]):
             asked = [[ranges[n].partition, ranges[n].low, ranges[n].high] for n in numbers]
-            sizes = self._call("topic.weigh", {"topic": topic, "ranges": asked})["bytes"]
-            for number, size in zip(numbers, sizes, strict=True):
-                found[number] = size
+            with suppress(*_GONE):
+                sizes = self._call("topic.weigh", {"topic": topic, "ranges": asked})["bytes"]
+                for number, size in zip(numbers, sizes, strict=True):
+                    found[number] = size
         return found
 
     def reach(self, points: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-        """By partition, with an offset and a number of bytes: the offset that so many bytes reach."""
+        """By partition, with an offset and a number of bytes: the offset that so many bytes reach. What is gone is left out."""
         found: dict[TopicPartition, int] = {}
         places = list(points)
         for topic, numbers in _by_topic([place.topic for place in places]):
             asked = [[places[n].partition, *points[places[n]]] for n in numbers]
-            offsets = self._call("topic.reach", {"topic": topic, "points": asked})["offsets"]
-            found |= {places[number]: offset for number, offset in zip(numbers, offsets, strict=True)}
+            with suppress(*_GONE):
+                offsets = self._call("topic.reach", {"topic": topic, "points": asked})["offsets"]
+                found |= {places[number]: offset for number, offset in zip(numbers, offsets, strict=True)}
         return found
 
     def _names(self) -> list[str]:

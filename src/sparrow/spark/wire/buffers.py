@@ -1,18 +1,13 @@
 """The memory that large frames are received into, used again as soon as nobody looks at it.
 
-A fresh megabyte costs more to touch for the first time than to receive, so buffers are kept. Whoever holds a view of a frame (a memoryview,
-an array on it) holds a reference to its buffer; a buffer that only this store refers to is therefore free. CPython's reference
-counts say so exactly; nobody has to give anything back.
+A fresh megabyte costs more to touch for the first time than to receive, so buffers are kept. Whoever looks at a frame (by a memoryview,
+an array on it) exports its buffer, and a bytearray with exports refuses to change its size; one that does not is free. Nobody has to give anything back.
 """
 
 from __future__ import annotations
 
-import sys
-
 KEPT_BUFFERS = 4
 STEP_BYTES = 256 << 10
-_OURS = 3
-"""References to a buffer nobody looks at: the list, the loop's variable, and the argument of `getrefcount`."""
 
 
 class Buffers:
@@ -33,9 +28,9 @@ class Buffers:
         smallest: bytearray | None = None
         for buffer in self._kept:
             if (
-                sys.getrefcount(buffer) <= _OURS
-                and len(buffer) >= size_bytes
+                len(buffer) >= size_bytes
                 and (smallest is None or len(buffer) < len(smallest))
+                and _is_free(buffer)
             ):
                 smallest = buffer
         if smallest is None:
@@ -48,3 +43,13 @@ class Buffers:
         if len(self._kept) >= KEPT_BUFFERS:
             del self._kept[0]
         self._kept.append(buffer)
+
+
+def _is_free(buffer: bytearray) -> bool:
+    """Whether nobody looks at it. It is allocated with room for one byte more at the first question."""
+    try:
+        buffer.append(0)
+    except BufferError:
+        return False
+    buffer.pop()
+    return True

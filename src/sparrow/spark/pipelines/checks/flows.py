@@ -102,7 +102,7 @@ def _judge_dead_letters(flow: Flow) -> Iterator[Finding]:
 
 def _judge_cycles(pipeline: Pipeline) -> Iterator[Finding]:
     flows = {flow.name: flow for flow in pipeline.flows}
-    for path in cycles(edges(pipeline)):
+    for path in cycles(edges(pipeline.flows)):
         flow = flows[path[0]]
         if len(path) > 2:
             yield Finding(flow, ("from",), f"flows feed each other in a circle: {' → '.join(path)}")

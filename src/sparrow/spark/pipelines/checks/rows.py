@@ -84,6 +84,19 @@ class _Walk:
         for name in self._columns.missing_among(names):
             yield Finding(node, (field,), self._columns.missing(name))
 
+    def _missing_own(self, node: Node, field: str, names: Sequence[str]) -> Iterator[Finding]:
+        """Tables get no columns that begin with an underscore."""
+        for name in names:
+            if name.startswith("_"):
+                yield Finding(
+                    node,
+                    (field,),
+                    f"{name!r} does not reach the sink, which gets no columns that begin with '_'; give it another name in a step:"
+                    f" SELECT *, {name} AS {name.lstrip('_') or 'other'} FROM input",
+                )
+            elif not self._columns.has(name):
+                yield Finding(node, (field,), self._columns.missing(name))
+
     # ── SQL ───────────────────────────────────────────────────────────────────────────────────────
 
     def _sql(self, step: SqlStep) -> Iterator[Finding]:
@@ -180,7 +193,7 @@ class _Walk:
         if isinstance(sink, TopicSink):
             yield from self._topic(sink)
         elif isinstance(sink, ParquetSink | DeltaSink):
-            yield from self._missing(sink, "partition_by", sink.partition_by)
+            yield from self._missing_own(sink, "partition_by", sink.partition_by)
             own = self._columns.own()
             if (
                 sink.partition_by
@@ -189,7 +202,7 @@ class _Walk:
             ):
                 yield Finding(sink, ("partition_by",), "all columns are in it; files need at least one other")
         elif isinstance(sink, JdbcSink):
-            yield from self._missing(sink, "key", sink.key)
+            yield from self._missing_own(sink, "key", sink.key)
 
     def _topic(self, sink: TopicSink) -> Iterator[Finding]:
         named = {"key": sink.key, "partition": sink.partition, "timestamp": sink.timestamp}

@@ -17,6 +17,8 @@ from sparrow.spark.pipelines.model import (
     INPUT,
     UPDATE,
     ConsoleSink,
+    DeltaSink,
+    IcebergSink,
     JdbcSink,
     PythonStep,
     SqlStep,
@@ -229,4 +231,6 @@ def _modes_of(sink: Sink) -> tuple[str, ...]:
         return (APPEND, UPDATE, COMPLETE)
     if isinstance(sink, JdbcSink) and sink.key:
         return (APPEND, UPDATE)
+    if isinstance(sink, DeltaSink | IcebergSink):
+        return (APPEND, COMPLETE)
     return (APPEND,)

@@ -1,4 +1,4 @@
-"""In which order flows run that run once: each after those whose sinks it reads."""
+"""In which order flows run that run once: each after those whose topics and files it reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sparrow.base.errors import NotFound
 from sparrow.base.faults import suggestion
-from sparrow.spark.pipelines.model import TopicSink
+from sparrow.spark.pipelines.graph import edges
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -30,27 +30,12 @@ def chosen(pipeline: Pipeline, names: Collection[str]) -> list[Flow]:
     return [flow for flow in pipeline.flows if not names or flow.name in names]
 
 
-def read_by(flows: Iterable[Flow]) -> dict[str, set[str]]:
-    """By flow, the flows whose sinks it reads: those it names, and those that write to a topic that it names."""
-    flows = list(flows)
-    names = {flow.name for flow in flows}
-    writers: dict[str, set[str]] = {}
-    for flow in flows:
-        if isinstance(flow.sink, TopicSink):
-            writers.setdefault(flow.sink.topic, set()).add(flow.name)
-    found = {}
-    for flow in flows:
-        named = {flow.source.flow} & names if flow.source.flow else set()
-        by_topic = {name for topic in flow.source.topics for name in writers.get(topic, ())}
-        found[flow.name] = (named | by_topic) - {flow.name}
-    return {name: {each for each in others if each} for name, others in found.items()}
-
-
 def generations(flows: Iterable[Flow]) -> list[list[Flow]]:
     """Flows that may run together, in the order in which one group follows the other."""
     flows = list(flows)
     by_name = {flow.name: flow for flow in flows}
-    sorter = TopologicalSorter(read_by(flows))
+    fed_by = edges(flows)
+    sorter = TopologicalSorter({name: set(feeders) - {name} for name, feeders in fed_by.items()})
     sorter.prepare()
     found = []
     while sorter.is_active():

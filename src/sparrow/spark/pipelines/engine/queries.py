@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 STOP_GRACE_S: Final = 60.0
 """How long a batch may take that runs when the pipeline is to stop."""
 _POLL_S: Final = 0.05
+_INITIALIZING: Final = "Initializing"
+"""How Spark's message of such a query begins."""
 
 
 class Notes:
@@ -77,6 +79,14 @@ class RunningFlow:
     def is_active(self) -> bool:
         """Whether a query runs."""
         return any(query.isActive for query in self._queries)
+
+    @property
+    def initializing(self) -> int:
+        """How many queries have not begun to look for news, because their sources still start."""
+        return sum(
+            query.isActive and str(query.status["message"]).startswith(_INITIALIZING)
+            for query in self._queries
+        )
 
     def look(self) -> bool:
         """Take in what the queries report, and whether they ended; whether the flow still runs."""

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 OnProgress = Callable[[Sequence[Progress]], None]
 POLL_S: Final = 0.2
 PROGRESS_S: Final = 0.5
+BEGINNING_AT_ONCE: Final = max(2, os.cpu_count() or 2)
+"""Queries. Each starts a process of Python, and Spark gives it 10 s to answer: of twenty at once on two cores, none would."""
 _QUIET: Final = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
 """Of a session that is made here: what went wrong is told once, by us."""
 
@@ -142,6 +144,7 @@ class _Run:
         self._begun: list[RunningFlow] = []
         self._stop = stop
         self._told_at = 0.0
+        self._is_over = False
         self.listeners: list[OnProgress] = []
 
     def supervise(self) -> None:
@@ -155,6 +158,7 @@ class _Run:
             else:
                 self._watch(self._begun)
         finally:
+            self._is_over = True
             self._tell()
 
     def kill(self) -> None:
@@ -170,12 +174,23 @@ class _Run:
         ]
 
     def _start(self, flows: Iterable[Flow]) -> list[RunningFlow]:
-        begun = [self._flows[flow.name] for flow in flows]
-        for flow in begun:
+        """Those that were started: all, if it is not the time to stop."""
+        begun = []
+        for flow in (self._flows[each.name] for each in flows):
+            if self._is_stopped_before_room():
+                break
             self._begun.append(flow)
+            begun.append(flow)
             flow.start()
             self._tell()
         return begun
+
+    def _is_stopped_before_room(self) -> bool:
+        """Wait until few enough queries are about to begin; whether it is time to stop."""
+        while sum(flow.initializing for flow in self._begun) >= BEGINNING_AT_ONCE:
+            if self._stop.wait(POLL_S):
+                return True
+        return self._stop.wait(0)
 
     def _watch(self, awaited: Sequence[RunningFlow]) -> bool:
         """Until these have ended; False: all had to stop."""
@@ -196,9 +211,11 @@ class _Run:
             flow.end()
 
     def _progress(self) -> list[Progress]:
+        """Before the end, a flow that has not begun is one that is going to."""
+        found = [(flow, flow.progress()) for flow in self._flows.values()]
         return [
-            flow.progress() if flow in self._begun else replace(flow.progress(), state=SKIPPED)
-            for flow in self._flows.values()
+            replace(progress, state=SKIPPED) if self._is_over and flow not in self._begun else progress
+            for flow, progress in found
         ]
 
     def _tell_at_times(self) -> None:
