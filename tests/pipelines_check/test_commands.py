@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import jsonschema_rs
 import pytest
@@ -181,6 +182,22 @@ def test_status_shows_what_runs_report_and_how_far_behind_they_are(run, home, br
     done = run("status", "p.yml")
     assert done.code == 0
     assert done.lines[1][:7] == ["clean", "running", "-", "3", "2", "10", "200"]
+
+
+@pytest.mark.parametrize(
+    ("state", "age_ms", "shown"),
+    [("running", 5_000, "running"), ("running", 60_000, "silent"), ("failed", 60_000, "failed")],
+)
+def test_run_that_has_not_reported_for_long_is_not_said_to_run(home, state, age_ms, shown):
+    class Link:
+        def call(self, verb, _):
+            updated_ms = int(time.time() * 1000) - age_ms
+            report = {"name": "orders", "flow": "clean", "state": state, "updated_ms": updated_ms}
+            return {"pipelines": [report]} if verb == "pipeline.list" else {"offsets": []}
+
+    write(home, clean())
+    (found,) = status_of(pipelines.load("p.yml"), Link())
+    assert found.state == shown
 
 
 def test_status_of_a_flow_that_failed_says_why_and_ends_with_1(run, home, broker):

@@ -115,7 +115,10 @@ CASES: dict[str, str] = {
     "a watermark on a number": clean(steps=("watermark: {column: id, delay: 1 h}",)),
     "a watermark of a wrong time": clean(steps=("watermark: {column: at, delay: soon}",)),
     "deduplication by nothing": clean(steps=("deduplicate: {by: [uuid]}",)),
-    "deduplication by an id that is not read": clean(steps=("deduplicate:",)),
+    "deduplication of rows by a message's id": clean(
+        to="{parquet: ./out}",
+        top=("  other: {from: {flow: clean}, steps: [deduplicate: ], to: console}",),
+    ),
     "deduplication by an id that was lost": clean(
         source="{topics: orders, headers: true}", steps=("sql: SELECT id FROM input", "deduplicate: {}")
     ),

@@ -30,7 +30,7 @@ from sparrow.broker.broker import Broker
 from sparrow.broker.fetch import FetchRequest
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.broker.sinks import registry
-from sparrow.broker.sinks.coordinator import KEPT_AT_LEAST_MS, KEPT_MS
+from sparrow.broker.sinks.known import KEPT_AT_LEAST_MS, KEPT_MS
 from sparrow.broker.sinks.registry import ABANDONED_MS
 from sparrow.broker.sinks.state import Caller
 from sparrow.broker.transactions.coordinator import TransactionLimits
@@ -442,7 +442,7 @@ async def test_stages_are_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_sinks_are_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparrow.broker.sinks.coordinator.MAX_SINKS", 2)
+    monkeypatch.setattr("sparrow.broker.sinks.known.MAX_SINKS", 2)
     await commit(broker, 0, sink="one")
     await open_stage(broker, 0, sink="two")
     for doing in (commit(broker, 0, sink="three"), open_stage(broker, 0, sink="three")):
@@ -455,8 +455,8 @@ async def test_sinks_are_bounded(broker: Broker, monkeypatch: pytest.MonkeyPatch
 async def test_the_oldest_single_writes_make_room_for_new_ones_and_streams_never(
     machine: Machine, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparrow.broker.sinks.coordinator.MAX_SINKS", 4)
-    monkeypatch.setattr("sparrow.broker.sinks.coordinator._FORGOTTEN_AT_ONCE", 1)
+    monkeypatch.setattr("sparrow.broker.sinks.known.MAX_SINKS", 4)
+    monkeypatch.setattr("sparrow.broker.sinks.known._FORGOTTEN_AT_ONCE", 1)
 
     async def write_once(sink: str) -> None:
         caller_of_one = Caller("", sink, 0)

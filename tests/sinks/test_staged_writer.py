@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
 import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 import confluent_kafka
 import pytest
@@ -118,6 +121,19 @@ def test_kafkas_clients_read_exactly_the_committed_batches(
         subscription = client.subscribe(topic, start="beginning", isolation="read_committed")
         found = [each.value for each, _ in zip(subscription, expected, strict=False)]
     assert found == expected
+    assert list(islice(read_by_http(broker, topic), len(expected))) == expected
+
+
+def read_by_http(broker: RunningBroker, topic: str) -> Iterator[bytes]:
+    place = "beginning"
+    while True:
+        pages = f"{broker.http}/v1/topics/{topic}/messages"
+        with urllib.request.urlopen(f"{pages}?isolation=committed&from={place}") as answer:
+            place = answer.headers["Sparrow-Next"]
+            messages = json.load(answer)["messages"]
+        if not messages:
+            return
+        yield from (each["value"].encode() for each in messages)
 
 
 def test_a_writer_of_several_topics_shares_the_stage(broker: RunningBroker, link: Link, topic: str) -> None:

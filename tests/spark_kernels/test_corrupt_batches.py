@@ -57,6 +57,27 @@ def test_mutated_records_are_decoded_as_by_the_other_decoder_or_refused_with_it(
     assert skipped.next_offset == len(columns["values"])
 
 
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+@pytest.mark.parametrize("wrong", [0, 1, 999, 1 << 61])
+def test_a_base_offset_that_does_not_fit_is_refused_though_no_crc_covers_it(number: int, wrong: int) -> None:
+    batches = [
+        (2 * each).to_bytes(8, "big") + build_batch([b"a", b"b"], None, None, NOW_MS)[8:] for each in range(5)
+    ]
+    if wrong in (2 * number, 2 * number + 2):
+        return
+    batches[number] = wrong.to_bytes(8, "big") + batches[number][8:]
+    assert isinstance(try_decoding([b"".join(batches)]).error, CorruptBatch)
+    skipped = decoded(b"".join(batches), options=SKIPPING)
+    # Of two neighbours at an end of what is there, it may be either, so that both are skipped.
+    doubtful = {0, 1} if number < 2 else {3, 4} if number == 3 else {number}
+    there = [row[0] for row in skipped.rows]
+    assert {row for each in range(5) if each not in doubtful for row in (2 * each, 2 * each + 1)} <= set(
+        there
+    )
+    assert there == sorted(set(there))
+    assert skipped.skipped_batches <= len(doubtful)
+
+
 def _tried(batch: bytes) -> list[tuple[Any, ...]] | BadInput:
     try:
         return fields_of(decode(batch))

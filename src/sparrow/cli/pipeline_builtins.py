@@ -413,7 +413,9 @@ def _engine(master: str | None, remote: str | None, conf: list[str] | None) -> d
     settings: dict[str, object] = {}
     if remote is None or remote.startswith("local"):
         # A server's settings are its own.
-        settings |= {"spark.ui.enabled": "false", "spark.log.level": "OFF"}
+        from sparrow.spark.quietly import quiet_settings
+
+        settings |= {**quiet_settings(), "spark.ui.enabled": "false"}
         settings["spark.ui.showConsoleProgress"] = sys.stderr.isatty()
     for pair in conf or []:
         name, sign, value = pair.partition("=")

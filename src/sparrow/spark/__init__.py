@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from sparrow.spark.session import active_session, read, register, session
+from sparrow.spark.session import active_session, read, register, register_here, session
 
 __all__ = ["pipelines", "read", "register", "session"]
 
@@ -23,10 +23,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'sparrow.spark' has no attribute {name!r}")
 
 
-def _register_with_active_session() -> None:
-    spark = active_session()
-    if spark is not None:
-        register(spark)
-
-
-_register_with_active_session()
+register_here(active_session())

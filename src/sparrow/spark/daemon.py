@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import os
 import sys
+from collections.abc import Callable
 
 _FOR_ALL = (
     "pyarrow.compute",
@@ -24,7 +26,8 @@ _FOR_ALL = (
     "sparrow.spark.source.batch",
     "sparrow.spark.source.stream",
 )
-_FOR_TASKS = ("numpy", "pandas", "pyspark.sql.pandas.types")
+_FOR_TASKS = ("numpy", "pyspark.sql.pandas.types")
+_WHERE_INSTALLED = ("pandas",)
 _TASK_MODULE = "pyspark.worker"
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """What NumPy and Arrow ask before they start threads."""
@@ -35,7 +38,8 @@ def preload(worker_module: str) -> None:
     for name, value in _ONE_THREAD.items():
         os.environ.setdefault(name, value)
     is_for_tasks = worker_module == _TASK_MODULE
-    for name in (worker_module, *_FOR_ALL, *(_FOR_TASKS if is_for_tasks else ())):
+    installed = (name for name in _WHERE_INSTALLED if importlib.util.find_spec(name) is not None)
+    for name in (worker_module, *_FOR_ALL, *((*_FOR_TASKS, *installed) if is_for_tasks else ())):
         _load(name)
     if is_for_tasks:
         _warm_kernels()
@@ -61,10 +65,23 @@ def _warm_kernels() -> None:
 
 def main() -> None:
     """What `python -m sparrow.spark.daemon MODULE` does."""
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
     preload(sys.argv[1] if len(sys.argv) > 1 else _TASK_MODULE)
-    manager()
+    daemon.worker = _ends_quietly(daemon.worker)
+    daemon.manager()
+
+
+def _ends_quietly(worker: Callable[..., int]) -> Callable[..., int]:
+    """A worker that nobody listens to any more ends without a stack trace: Spark ends so those that are idle, and all when it stops."""
+
+    def quiet(*arguments: object) -> int:
+        try:
+            return worker(*arguments)
+        except BrokenPipeError:
+            return 1
+
+    return quiet
 
 
 if __name__ == "__main__":

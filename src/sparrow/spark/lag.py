@@ -135,7 +135,7 @@ class Lag:
 
 
 _introduced: dict[tuple[str, str], float] = {}
-"""(reader, group) → when this worker introduced it. A broker that started anew in between forgot it, so it is told again after a while."""
+"""(reader, group) → when this worker introduces it again: soon, since a broker that started anew in between forgot it; later to one that refused."""
 
 
 def introduce(target: Target, introduction: Introduction | None) -> None:
@@ -147,10 +147,11 @@ def introduce(target: Target, introduction: Introduction | None) -> None:
     if introduction is None or group is None:
         return
     key = introduction.reader, group
-    if time.monotonic() - _introduced.get(key, -_AGAIN_S) < _AGAIN_S:
+    if time.monotonic() < _introduced.get(key, 0.0):
         return
     from sparrow.spark.wire import borrowed
 
+    pause_s = _AGAIN_S
     try:
         with borrowed(target) as link:
             link.call(
@@ -160,8 +161,9 @@ def introduce(target: Target, introduction: Introduction | None) -> None:
         _log.warning(
             "the lag of a query cannot be told to the broker: %s; the option lag=false switches it off", error
         )
+        pause_s = RETRY_S
     _introduced.clear()
-    _introduced[key] = time.monotonic()
+    _introduced[key] = time.monotonic() + pause_s
 
 
 def _group_of_this_task(prefix: str) -> str | None:

@@ -9,10 +9,14 @@ What the user set wins: in `conf`, in `spark-defaults.conf`, by `--conf` of spar
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import os
+import re
 import shlex
 import shutil
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +41,7 @@ LOCAL_FILE_SETTINGS = {
 }
 """What makes checkpoints on a local disk quicker; renames keep them atomic, the CRC files beside them are gone."""
 _EXTRA = "pip install 'sparrow-broker[spark]'"
+_log = logging.getLogger("sparrow.spark")
 
 
 def session(
@@ -49,10 +54,12 @@ def session(
 ) -> SparkSession:
     """The Spark session of this process, made if there is none, with `format("sparrow")`.
 
+    One that is there takes from `conf` what can be set while Spark runs; a warning names the rest.
+
     Args:
         name: of the application.
         master: where Spark runs ("local[*]", "spark://…", "yarn", …); None: what spark-submit says, else local[*].
-        remote: a Spark Connect server instead: "sc://host:15002", or "local[*]" for one in this process.
+        remote: a Spark Connect server instead: "sc://host:15002", or "local[*]" for one in this process; None: what SPARK_REMOTE says, unless there is a master.
         conf: further settings; they win over those that are set here.
         local_files: whether files on a local disk are written the quick way; None: when the master is local.
 
@@ -63,10 +70,13 @@ def session(
         raise InvalidArgument(f"master is {master!r} and remote is {remote!r}; a session has one of them")
     spark = active_session() if remote is None else None
     if spark is None:
+        remote = remote or (os.environ.get("SPARK_REMOTE") if master is None else None)
         spark = _made(
             name, master, remote, settings(master=master, remote=remote, conf=conf, local_files=local_files)
         )
-    register(spark)
+    else:
+        _set(spark, _texts(conf))
+    register_here(spark)
     return spark
 
 
@@ -78,7 +88,7 @@ def settings(
     local_files: bool | None = None,
 ) -> dict[str, str]:
     """What `session` sets: the five settings where they apply and are not set elsewhere, and `conf`."""
-    given = {name: _text(name, value) for name, value in (conf or {}).items()}
+    given = _texts(conf)
     if remote is not None and not remote.startswith("local"):
         # The server's settings are its own.
         return given
@@ -93,7 +103,7 @@ def settings(
 def register(spark: SparkSession | None = None) -> None:
     """Make `format("sparrow")` known to a session.
 
-    PySpark finds the format by itself where Sparrow is installed on the driver; this is for sessions that began before, and for Spark Connect.
+    PySpark finds the format by itself where Sparrow is installed on the driver; this is for sessions that began before.
 
     Raises:
         InvalidArgument: there is no session.
@@ -107,6 +117,12 @@ def register(spark: SparkSession | None = None) -> None:
         from sparrow.spark.datasource import SparrowDataSource
 
         spark.dataSource.register(SparrowDataSource)
+
+
+def register_here(spark: SparkSession | None) -> None:
+    """Register with a session of this process. A server of Spark Connect finds the format in its own packages, or could not load it anyway, and warns of every registration."""
+    if spark is not None and not type(spark).__module__.startswith("pyspark.sql.connect"):
+        register(spark)
 
 
 def read(
@@ -123,7 +139,7 @@ def read(
     names = topics if isinstance(topics, str) else ",".join(topics)
     spark = spark or active_session() or session()
     reader = spark.readStream if stream else spark.read
-    given = {name: _text(name, value) for name, value in options.items() if value is not None}
+    given = _texts({name: value for name, value in options.items() if value is not None})
     return reader.format(FORMAT).options(**{"subscribe": names, **given}).load()
 
 
@@ -156,11 +172,37 @@ def _made(name: str, master: str | None, remote: str | None, conf: Mapping[str, 
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        with warnings.catch_warnings():
+            _ignore_what_is_set_already(remote, conf)
+            return builder.getOrCreate()
     except PySparkException as error:
         raise SparrowError(
             f"Spark did not start: {_first_line(error)}; what it wrote above says more"
         ) from error
+
+
+def _ignore_what_is_set_already(remote: str | None, conf: Mapping[str, str]) -> None:
+    """A server of Spark Connect in this process is started with the settings; that its session cannot set them again is no news."""
+    if remote is not None and remote.startswith("local"):
+        is_there = "SPARK_LOCAL_REMOTE" in os.environ
+        names = "|".join(map(re.escape, SETTINGS | LOCAL_FILE_SETTINGS if is_there else conf))
+        warnings.filterwarnings("ignore", f"Failed to set ({names}) ", UserWarning)
+
+
+def _set(spark: SparkSession, conf: Mapping[str, str]) -> None:
+    """Set in a session that is there what can be set."""
+    from pyspark.errors import PySparkException
+
+    for name, text in conf.items():
+        found = spark.conf.get(name, None)
+        if found == text:
+            continue
+        try:
+            spark.conf.set(name, text)
+        except PySparkException:
+            _log.warning(
+                "%s cannot be set any more: there is a session already, and it keeps %s", name, found
+            )
 
 
 def _is_known(spark: SparkSession) -> bool:
@@ -206,10 +248,7 @@ def _told_elsewhere() -> Iterator[tuple[str, str]]:
 
 
 def _defaults_file() -> Iterator[tuple[str, str]]:
-    home = os.environ.get("SPARK_HOME")
-    folder = os.environ.get("SPARK_CONF_DIR") or (os.path.join(home, "conf") if home else None)
-    if folder is None:
-        return
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(_spark_home(), "conf")
     try:
         with open(os.path.join(folder, "spark-defaults.conf"), encoding="utf-8") as file:
             lines = file.read().splitlines()
@@ -219,6 +258,16 @@ def _defaults_file() -> Iterator[tuple[str, str]]:
         key, _, value = line.strip().replace("=", " ", 1).partition(" ")
         if key and not key.startswith("#"):
             yield key, value.strip()
+
+
+def _spark_home() -> str:
+    """Where Spark is: PySpark brings it along."""
+    found = importlib.util.find_spec("pyspark")
+    return os.environ.get("SPARK_HOME") or os.path.dirname((found and found.origin) or "")
+
+
+def _texts(values: Mapping[str, object] | None) -> dict[str, str]:
+    return {name: _text(name, value) for name, value in (values or {}).items()}
 
 
 def _text(name: str, value: object) -> str:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrow.base.errors import InvalidArgument, NotFound
+from sparrow.base.errors import Conflict, InvalidArgument, NotFound
 from sparrow.spark.pipelines import builtin
-from sparrow.spark.pipelines.builtin.archiving import planned_topic
+from sparrow.spark.pipelines.builtin.archiving import check_not_behind, planned_topic
 from sparrow.spark.pipelines.builtin.conditions import check_condition
+from sparrow.spark.pipelines.builtin.directory import Journal, Move, TableDirectory
 from sparrow.spark.pipelines.builtin.manifest import (
     ArchivedFile,
+    Manifest,
     PartitionArchive,
     Span,
     TopicArchive,
     extended,
 )
+from sparrow.spark.pipelines.builtin.replaying import batch_bytes_for, rows_at_a_time
 from sparrow.spark.pipelines.builtin.smallfiles import LARGE_SHARE, SmallFile, grouped
 from sparrow.spark.pipelines.builtin.topics import Topic
 
@@ -124,6 +131,7 @@ def test_wrong_calls_are_refused_without_a_broker_and_without_spark(tmp_path: Pa
         (lambda: builtin.replay(str(tmp_path / "other"), "t", **nowhere), "no table that is known"),
         (lambda: builtin.replay(str(tmp_path / "other"), "t", format="orc", **nowhere), "format is 'orc'"),
         (lambda: builtin.replay(str(tmp_path), "t", per_second=-1, **nowhere), "not negative"),
+        (lambda: builtin.replay(str(tmp_path), "t", per_second=float("nan"), **nowhere), "not negative"),
         (lambda: builtin.compact_table(str(tmp_path / "other")), "no table that is known"),
         (lambda: builtin.compact_table(str(tmp_path), target_bytes=1), "at least 1024"),
         (lambda: builtin.compact_table(str(tmp_path), compression="zip"), "one of zstd"),
@@ -156,3 +164,39 @@ def test_topics_that_are_not_there_are_named_all_at_once() -> None:
             builtin.archive("a*", "/tmp/nowhere-at-all", connection=connection)
         assert builtin.stats("orders", connection=connection) == []
         assert builtin.redrive("orders", connection=connection).matched == 0
+
+
+@given(st.floats(0.01, 1e6))
+def test_a_slow_replay_is_heard_of_long_before_its_stage_expires(per_second: float) -> None:
+    """Spark hands over rows by the batch, and the sink gathers batches; both are small where rows are few."""
+    rows = rows_at_a_time(per_second)
+    assert 1 <= rows <= 10_000
+    assert rows <= max(1, per_second * 5)
+    assert 1024 <= batch_bytes_for(per_second) <= max(1024, per_second * 64)
+
+
+def test_a_broker_that_has_less_than_the_archive_is_not_archived_over_it() -> None:
+    topic = Topic("logs", "id", {0: 0, 1: 0}, {0: 10, 1: 5})
+    check_not_behind(topic, None)
+    check_not_behind(topic, TopicArchive("id", {0: PartitionArchive(0, 10)}))
+    with pytest.raises(Conflict, match="logs-1 ends at 5, and the archive has it up to 6"):
+        check_not_behind(topic, TopicArchive("id", {0: PartitionArchive(0, 10), 1: PartitionArchive(0, 6)}))
+
+
+@pytest.mark.parametrize("call", [builtin.compact_table, lambda path: builtin.replay(path, "t")])
+def test_an_archive_whose_first_run_was_decided_and_not_finished_is_no_plain_table(
+    call: Callable[[str], object], tmp_path: Path
+) -> None:
+    """Its manifest is still in the journal, and what is in place is only a part of it."""
+    table = TableDirectory(str(tmp_path))
+    staged = tmp_path / "_sparrow" / "staged" / "run"
+    os.makedirs(staged)
+    (staged / "b.parquet.staged").write_bytes(b"PAR1")
+    manifest = Manifest("", "", "none", "zstd")
+    move = Move("_sparrow/staged/run/b.parquet.staged", "topic=logs/b.parquet")
+    journal = Journal("run", moves=[move], manifest=manifest)
+    (tmp_path / "_sparrow" / "journal.json").write_bytes(msgspec.json.encode(journal))
+    with contextlib.suppress(InvalidArgument):
+        call(table.root)
+    assert table.maybe_manifest() == manifest
+    assert (tmp_path / "topic=logs" / "b.parquet").exists()

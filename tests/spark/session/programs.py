@@ -9,7 +9,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import sparrow.sync
+
+if TYPE_CHECKING:
+    from sparrow.testing.running import RunningBroker
 
 _LAST = "answer: "
 TIMEOUT_S = 240
@@ -24,6 +29,14 @@ def run_program(text: str, folder: Path, **environment: str) -> Any:
     written = run_command([sys.executable, "-W", "ignore", str(program)], folder, **environment)
     (line,) = [line for line in written.splitlines() if line.startswith(_LAST)]
     return json.loads(line.removeprefix(_LAST))
+
+
+def lag_of(broker: RunningBroker, group: str) -> int:
+    """How far a group is behind, which must have committed something."""
+    with sparrow.sync.connect(broker.url) as client:
+        offsets = client.admin.describe_group(group).offsets
+        assert offsets
+        return sum(each.lag for each in offsets)
 
 
 def run_command(command: list[str], folder: Path, **environment: str) -> str:

@@ -191,6 +191,13 @@ def test_a_login_by_options_wins_over_the_one_in_the_url() -> None:
         ({"kafka.ssl.truststore.location": "trust.jks"}, "PEM"),
         ({"kafka.ssl.key.password": "x"}, "without one"),
         ({"path": "orders"}, "subscribe"),
+        (
+            {"url": "sparrow://h", "kafka.security.protocol": "SASL_SSL"},
+            "kafka.security.protocol.*sparrows://",
+        ),
+        ({"kafka.security.protocol": "SSL"}, "the url has none"),
+        ({"url": "sparrow://h", "caFile": "ca.pem"}, "caFile.*sparrows://"),
+        ({"header": "true"}, "no option 'header'"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_to_do(given: dict[str, str], what: str) -> None:

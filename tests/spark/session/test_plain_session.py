@@ -1,4 +1,4 @@
-"""Sessions that know nothing of Sparrow but its name, and Spark Connect."""
+"""Sessions that know nothing of Sparrow but its name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import sparrow.sync
 from tests.spark.conftest import java
-from tests.spark.session.programs import TIMEOUT_S, run_program
+from tests.spark.session.programs import TIMEOUT_S, lag_of, run_program
 
 if TYPE_CHECKING:
     from sparrow.testing.running import RunningBroker
@@ -33,29 +33,6 @@ writer.option("checkpointLocation", "checkpoint").trigger(availableNow=True).sta
 answer([row.text for row in found])
 """
 
-CONNECT = """
-import os
-import sparrow.spark
-
-if __name__ == "__main__":
-    spark = sparrow.spark.session("connect", remote="local[2]", conf={"spark.ui.enabled": False})
-    assert "connect" in type(spark).__module__
-    spark.range(50).selectExpr("CAST(id AS STRING) AS value").write.format("sparrow").mode("append").option("topic", "numbers").save()
-    read = sparrow.spark.read("numbers")
-    stream = sparrow.spark.read("numbers", stream=True, startingOffsets="earliest")
-    writer = stream.selectExpr("value", "'copies' AS topic").writeStream.format("sparrow").queryName("copy")
-    query = writer.option("checkpointLocation", os.path.abspath("checkpoint")).trigger(availableNow=True).start()
-    query.awaitTermination()
-    answer([read.count(), sparrow.spark.read("copies").count(), spark.read.format("sparrow").option("subscribe", "copies").load().count()])
-"""
-
-
-def _lag(broker: RunningBroker, group: str) -> int:
-    with sparrow.sync.connect(broker.url) as client:
-        offsets = client.admin.describe_group(group).offsets
-        assert offsets
-        return sum(each.lag for each in offsets)
-
 
 def test_session_that_imports_nothing_of_sparrow_reads_writes_and_reports_its_lag(
     broker: RunningBroker, tmp_path: Path
@@ -68,10 +45,4 @@ def test_session_that_imports_nothing_of_sparrow_reads_writes_and_reports_its_la
         assert run_program(PLAIN, tmp_path, **environment) == ["a", "b", "c"]
         with client.subscribe("copies", start="beginning") as copies:
             assert sorted(m.value for _, m in zip(range(3), copies, strict=False)) == [b"a", b"b", b"c"]
-    assert _lag(broker, "spark-copy") == 0
-
-
-def test_spark_connect_reads_and_writes_batches_and_streams(broker: RunningBroker, tmp_path: Path) -> None:
-    environment = {"SPARROW_URL": broker.url, "SPARK_TESTING": "1"}
-    assert run_program(CONNECT, tmp_path, **environment) == [50, 50, 50]
-    assert _lag(broker, "spark-copy") == 0
+    assert lag_of(broker, "spark-copy") == 0

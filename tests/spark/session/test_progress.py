@@ -78,6 +78,23 @@ def test_refusal_is_told_once_and_asked_again_a_minute_later(
     assert len(caplog.records) == 1
 
 
+def test_tasks_of_a_query_that_may_not_be_introduced_say_so_once_a_minute(
+    running: RunningBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(lag_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(lag_module, "_group_of_this_task", lambda prefix: "g" * 300)
+    monkeypatch.setattr(lag_module, "_introduced", {})
+    introduction = lag_module.Introduction("reader", "spark")
+    for _ in range(3):
+        introduce(Target(running.url), introduction)
+        now[0] += RETRY_S / 4
+    assert len(caplog.records) == 1
+    now[0] += RETRY_S
+    introduce(Target(running.url), introduction)
+    assert len(caplog.records) == 2
+
+
 def test_unreachable_broker_fails_no_query(caplog: pytest.LogCaptureFixture) -> None:
     target = Target("sparrow://127.0.0.1:1", retries=0, connect_timeout_s=1)
     Lag(target, group="g").reached({"orders": {0: 1}})

@@ -6,14 +6,24 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import AnalysisException
 
 import sparrow.spark
 from sparrow.base.errors import InvalidArgument
-from sparrow.spark.session import DAEMON_MODULE, LOCAL_FILE_SETTINGS, SETTINGS, active_session, settings
+from sparrow.spark.daemon import _ends_quietly
+from sparrow.spark.session import (
+    DAEMON_MODULE,
+    LOCAL_FILE_SETTINGS,
+    SETTINGS,
+    _ignore_what_is_set_already,
+    active_session,
+    settings,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,12 +31,19 @@ if TYPE_CHECKING:
     from sparrow.testing.running import RunningBroker
 
 DAEMON = "spark.python.daemon.module"
+MODULE = sys.modules["sparrow.spark.session"]  # its name is that of the function
 
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is set from elsewhere."""
-    for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME"):
+    for name in (
+        "PYSPARK_GATEWAY_PORT",
+        "PYSPARK_SUBMIT_ARGS",
+        "SPARK_CONF_DIR",
+        "SPARK_HOME",
+        "SPARK_REMOTE",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -54,6 +71,56 @@ def test_what_the_user_says_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     )
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert settings() == {name: value for name, value in SETTINGS.items() if name != DAEMON}
+
+
+class Conf:
+    """The settings of a session that is there."""
+
+    def __init__(self) -> None:
+        self.values = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "true"}
+
+    def get(self, name: str, default: str | None) -> str | None:
+        return self.values.get(name, default)
+
+    def set(self, name: str, text: str) -> None:
+        if not name.startswith("spark.sql."):
+            raise AnalysisException(f"[CANNOT_MODIFY_CONFIG] {name}")
+        self.values[name] = text
+
+
+def test_session_that_is_there_takes_what_can_still_be_set_and_a_warning_names_the_rest(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = type("Session", (), {"__module__": "pyspark.sql.connect.session", "conf": Conf()})()
+    monkeypatch.setattr(MODULE, "active_session", lambda: there)
+    given = {"spark.sql.shuffle.partitions": 4, "spark.ui.enabled": False, "spark.cores.max": 3}
+    assert sparrow.spark.session(conf=given) is there
+    assert there.conf.values == {"spark.sql.shuffle.partitions": "4", "spark.ui.enabled": "true"}
+    told = [record.getMessage() for record in caplog.records]
+    assert ["spark.ui.enabled" in told[0], "it keeps true" in told[0], "spark.cores.max" in told[1]] == [
+        True
+    ] * 3
+    assert len(told) == 2
+
+
+def test_server_of_connect_in_this_process_is_silent_about_what_it_was_started_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_REMOTE", raising=False)
+    with warnings.catch_warnings(record=True, action="always") as told:
+        _ignore_what_is_set_already("local[2]", {"spark.x": "1", DAEMON: "y"})
+        for name in ("spark.x", DAEMON, "spark.y"):
+            warnings.warn(f"Failed to set {name} to Some(1) due to …", stacklevel=1)
+    assert [str(each.message)[:21] for each in told] == ["Failed to set spark.y"]
+
+
+def test_defaults_of_the_spark_that_comes_with_pyspark_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(MODULE, "_spark_home", lambda: str(tmp_path))
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(f"{DAEMON} mine.daemon\n")
+    assert DAEMON not in settings()
 
 
 def test_what_cannot_be_is_refused_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,6 +173,14 @@ def test_daemon_has_what_workers_need_in_one_thread_and_no_socket(module: str) -
     assert loaded == ["pyarrow", *kernels, module, "sparrow.spark.datasource"]
     assert (is_frozen, threads, sockets) == (True, 1, [])
     assert done.stderr == ""
+
+
+def test_worker_whose_rows_nobody_takes_any_more_ends_in_silence() -> None:
+    def cut(*_: object) -> int:
+        raise BrokenPipeError
+
+    assert _ends_quietly(cut)("socket", True) == 1
+    assert _ends_quietly(lambda *_: 0)("socket", True) == 0
 
 
 def test_what_cannot_be_loaded_does_not_stop_the_daemon() -> None:

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
 import pytest
@@ -28,11 +29,13 @@ from sparrow.base.errors import (
     UnknownTopic,
 )
 from sparrow.records.batch import LENGTH_OFFSET, OVERHEAD_BYTES
+from sparrow.records.builder import build_batch
+from sparrow.spark.source import reading
 from sparrow.spark.source.planning import Range
 from sparrow.spark.source.rows import MAX_ROWS, Rows
 from sparrow.spark.source.schema import TYPES
 from sparrow.spark.source.topics import Selection, Topics
-from sparrow.spark.wire import Target
+from sparrow.spark.wire import FetchedChunk, Target
 from sparrow.testing.running import RunningBroker
 from tests.spark.source.random_topics import Record, Writers, Writing, contents, read_by_kafka
 from tests.spark.source.without_spark import (
@@ -46,6 +49,9 @@ from tests.spark.source.without_spark import (
     rows,
     stream_reader,
 )
+
+if TYPE_CHECKING:
+    from sparrow.spark.wire import FetchWanted, Link
 
 pytestmark = pytest.mark.slow
 ALL = {"includeHeaders": "true"}
@@ -356,6 +362,40 @@ def test_records_that_go_while_a_task_reads_are_counted(writers: Writers) -> Non
     assert [row[4] for row in rows(lenient.read(other))] == list(range(25, 100))
 
 
+def test_records_that_were_fetched_before_they_went_are_not_dropped() -> None:
+    batches = [
+        number.to_bytes(8, "big") + build_batch([b"%d" % number], None, None, 1)[8:] for number in range(4)
+    ]
+    whole = FetchedChunk(
+        memoryview(b"".join(batches)), 4, start_offset=3, end_offset=4, stable_offset=4, aborted=[]
+    )
+    link = cast("Link", SimpleNamespace(fetch_ahead=lambda: _Answered(whole)))
+    schema = StructType().add("offset", TYPES["offset"])
+    found = reading._read(
+        reading.Reading(Target(), schema, ("offset",)), link, [Range("t", "", 0, 0, 4, 100)]
+    )
+    assert [offset for batch in found for offset in batch.column(0).to_pylist()] == [0, 1, 2, 3]
+
+
+class _Answered:
+    """Fetches whose answer is there."""
+
+    def __init__(self, chunk: FetchedChunk) -> None:
+        self._chunk = chunk
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def send(self, _: FetchWanted) -> None:
+        pass
+
+    def receive(self) -> FetchedChunk:
+        return self._chunk
+
+
 def test_more_ranges_are_weighed_than_one_call_takes(writers: Writers) -> None:
     topic = filled(writers, 2)
     selection = Selection((topic,))
@@ -553,7 +593,7 @@ def test_a_log_that_is_damaged_is_named_or_read_up_to_there_and_behind(
             file.seek(place)
             file.write(bytes(61))
         options = {"url": broker.url, "subscribe": "t", "columns": "topic,partition,offset"}
-        with pytest.raises(CorruptBatch, match="topic t, partition 0, from offset .* damaged there"):
+        with pytest.raises(CorruptBatch, match=r"topic t, partition 0, from offset .* damaged there"):
             read_batch(**options)
         found = [row[2] for row in read_batch(**options, failOnCorrupt="false")]
         assert found[:20] == list(range(20))

@@ -6,6 +6,8 @@ import os
 import pickle
 import select
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -481,6 +483,21 @@ def test_a_forked_process_does_not_use_its_parents_sockets(running: RunningBroke
         assert link.line() is mine
         assert link.call("broker.describe")["version"]
     pool.close()
+
+
+def test_links_are_given_back_when_the_process_ends(running: RunningBroker) -> None:
+    program = (
+        "import sys; from sparrow.spark.wire import Target, borrowed\n"
+        "with borrowed(Target(sys.argv[1])) as link: link.call('topic.list')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", program, running.url],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
 
 
 def test_links_of_several_threads_do_not_meet(running: RunningBroker) -> None:

@@ -16,12 +16,12 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from functools import partial
-from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
-from sparrow.base.errors import Overloaded, SparrowError, StageExpired, UnknownSink, UnknownTopic
+from sparrow.base.errors import SparrowError, StageExpired, UnknownTopic
 from sparrow.broker.detached import Detached
 from sparrow.broker.sinks import facts, state
+from sparrow.broker.sinks.known import KnownSinks
 from sparrow.broker.sinks.registry import Stages
 from sparrow.broker.sinks.stage import Stage, slot_of
 from sparrow.broker.transactions.state import TransactionState
@@ -39,14 +39,7 @@ if TYPE_CHECKING:
     from sparrow.meta.store import MetaStore, Write
 
 _LOG = logging.getLogger(__name__)
-MAX_SINKS: Final = 10_000
-KEPT_MS: Final = 86_400_000
-"""How long a single write is known after the last that was heard of it."""
-KEPT_AT_LEAST_MS: Final = 600_000
-"""So long even if there are too many sinks: a driver that had no answer to its commit asks again."""
 _OPEN: Final = frozenset({TransactionState.EMPTY, TransactionState.ONGOING})
-_FORGET_INTERVAL_S: Final = 60.0
-_FORGOTTEN_AT_ONCE: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -80,11 +73,10 @@ class SinkCoordinator:
         self._clock = clock
         self._transactions = transactions
         self._find = find
-        self._sinks: dict[str, Sink] = {}
         self.stages = Stages(transactions.maybe_find)
         self._turns = Turns()
+        self._sinks = KnownSinks(meta, clock, self._is_idle)
         self._opening = Detached()
-        self._forgot_at = clock.monotonic()
         self._is_failing = False
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────
@@ -95,8 +87,7 @@ class SinkCoordinator:
         Raises:
             DirectoryUnreadable, NewerFormat: a fact cannot be read.
         """
-        for fact in await self._meta.scan(facts.SINK):
-            self._sinks[fact.key] = facts.read_sink(fact)
+        await self._sinks.load()
         stages = [facts.read_stage(fact) for fact in await self._meta.scan(facts.STAGE)]
         used = (slot_of(each.transactional_id) for each in self._transactions.all())
         self.stages.load(
@@ -118,11 +109,14 @@ class SinkCoordinator:
         slot = slot_of(transactional_id)
         return slot is not None and self.stages.has_slot(slot)
 
+    def _is_idle(self, sink_id: str) -> bool:
+        return not self.stages.of_sink(sink_id) and not self._turns.is_busy(sink_id)
+
     async def tick(self) -> None:
         """Abort stages that nothing is heard of, forget single writes that are long over. What fails is left for the next tick."""
         try:
             await self._expire()
-            await self._forget_single_writes()
+            await self._sinks.tick()
         except SparrowError as error:
             if not self._is_failing:
                 _LOG.warning("sinks cannot be looked after for now: %s", error.text)
@@ -253,7 +247,7 @@ class SinkCoordinator:
         Raises:
             SinkFenced: a later run has taken over.
         """
-        found = self._sinks.get(sink_id)
+        found = self._sinks.maybe(sink_id)
         if found is not None:
             state.check_not_fenced(found, run)
         self.stages.touch(sink_id, run, batch, self._clock.monotonic())
@@ -276,7 +270,7 @@ class SinkCoordinator:
         state.check_caller(sink_id, caller)
 
         async def decide() -> bool:
-            found = self._sinks.get(sink_id)
+            found = self._sinks.maybe(sink_id)
             then = state.enter(found, sink_id, caller, self._clock.wall_ms())
             if then.has_committed(caller.batch):
                 await self._enter(sink_id, caller)
@@ -285,7 +279,7 @@ class SinkCoordinator:
                 return True
             listed = [self._listed(then, caller.batch, each) for each in dict.fromkeys(stage_ids)]
             if found is None:
-                await self._make_room()
+                await self._sinks.make_room()
             await self._commit(state.commit(then, caller.batch, self._clock.wall_ms()), listed)
             return False
 
@@ -316,7 +310,7 @@ class SinkCoordinator:
             for stage in stages:
                 stage.is_open = True
             raise
-        self._sinks[then.sink_id] = then
+        self._sinks.put(then)
         for stage in stages:
             self.stages.remove(stage)
         self.counts.committed_batches += 1
@@ -357,7 +351,7 @@ class SinkCoordinator:
         wanted = frozenset(stage_ids)
 
         async def decide() -> tuple[bool, int]:
-            found = self._sinks.get(sink_id)
+            found = self._sinks.maybe(sink_id)
             if found is not None and found.query == caller.query and found.has_committed(caller.batch):
                 return True, 0
             dropped = [
@@ -392,28 +386,19 @@ class SinkCoordinator:
 
     async def _enter(self, sink_id: str, caller: Caller) -> Sink:
         """The sink, with the caller's run as its current one."""
-        found = self._sinks.get(sink_id)
+        found = self._sinks.maybe(sink_id)
         then = state.enter(found, sink_id, caller, self._clock.wall_ms())
         if then is found:
             return then
         if found is None:
-            await self._make_room()
+            await self._sinks.make_room()
         await self._abort(self.stages.of_sink(sink_id), [facts.put_sink(then)])
-        self._sinks[sink_id] = then
+        self._sinks.put(then)
         if found is not None:
             _LOG.info("run %r has taken over sink %r from run %r", then.run, sink_id, found.run)
         return then
 
-    async def _make_room(self) -> None:
-        """Forget the oldest single writes if there are too many sinks."""
-        if len(self._sinks) >= MAX_SINKS:
-            await self._forget(KEPT_AT_LEAST_MS)
-        if len(self._sinks) >= MAX_SINKS:
-            raise Overloaded(
-                f"there are {MAX_SINKS} sinks, as many as may be; delete those that are not used any more (sparrow sink delete)"
-            )
-
-    # ── looking, forgetting ───────────────────────────────────────────────────────────────────────
+    # ── looking, ending ───────────────────────────────────────────────────────────────────────
 
     def find(self, sink_id: str) -> Sink:
         """What is known of a sink.
@@ -421,14 +406,11 @@ class SinkCoordinator:
         Raises:
             UnknownSink
         """
-        found = self._sinks.get(sink_id)
-        if found is None:
-            raise UnknownSink(f"there is no sink {sink_id[:250]!r}")
-        return found
+        return self._sinks.get(sink_id)
 
     def all(self) -> list[Sink]:
         """All sinks, by id."""
-        return [self._sinks[each] for each in sorted(self._sinks)]
+        return self._sinks.all()
 
     async def delete(self, sink_id: str) -> int:
         """Forget a sink, and drop its stages; returns how many those were.
@@ -441,7 +423,7 @@ class SinkCoordinator:
             self.find(sink_id)
             stages = self.stages.of_sink(sink_id)
             await self._abort(stages, [facts.delete_sink(sink_id)])
-            del self._sinks[sink_id]
+            self._sinks.remove(sink_id)
             return len(stages)
 
         return await self._turns.run(sink_id, decide)
@@ -469,29 +451,3 @@ class SinkCoordinator:
 
     def _is_over(self, stage: Stage) -> bool:
         return self.stages.left_ms(stage, self._clock.monotonic()) < 0
-
-    async def _forget_single_writes(self) -> None:
-        if self._clock.monotonic() - self._forgot_at < _FORGET_INTERVAL_S:
-            return
-        self._forgot_at = self._clock.monotonic()
-        await self._forget(KEPT_MS)
-
-    async def _forget(self, kept_ms: int) -> None:
-        """Forget the oldest single writes that nothing was heard of for so long."""
-        before_ms = self._clock.wall_ms() - kept_ms
-        those = [each for each in self._sinks.values() if self._is_forgettable(each, before_ms)]
-        old = nsmallest(_FORGOTTEN_AT_ONCE, those, key=lambda each: each.updated_ms)
-        if not old:
-            return
-        await self._meta.write([facts.delete_sink(each.sink_id) for each in old])
-        for each in old:
-            if self._sinks.get(each.sink_id) is each:
-                del self._sinks[each.sink_id]
-
-    def _is_forgettable(self, sink: Sink, before_ms: int) -> bool:
-        return (
-            sink.is_single_write
-            and sink.updated_ms <= before_ms
-            and not self.stages.of_sink(sink.sink_id)
-            and not self._turns.is_busy(sink.sink_id)
-        )

@@ -188,6 +188,7 @@ class Decoder:
         is_wrong = headers.is_wrong()
         if self.options.check_crc:
             is_wrong |= headers.has_wrong_crc(chunk.data, self._kernels)
+        is_wrong[headers.misplaced(is_wrong)] = True
         # What a corrupt header says of its offsets counts for nothing as long as another batch follows.
         reached = np.where(is_wrong, 0, headers.next_offset)
         lows = np.maximum.accumulate(np.concatenate(([self.next_offset], reached)))

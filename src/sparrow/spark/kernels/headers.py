@@ -112,19 +112,24 @@ class Headers:
             | (self.base_offset > _MAX_BASE_OFFSET)
             | (self.codec == 0) & (self.count * MIN_RECORD_BYTES > stored)
         )
-        wrong[self._misplaced()] = True
         return wrong
 
-    def _misplaced(self) -> list[int]:
-        """Whose base offset does not fit between their neighbours'; no CRC covers it. Of two that overlap it is the one without which the others fit; of the first two nobody knows."""
-        base, following = self.base_offset, self.next_offset
+    def misplaced(self, is_wrong: Bools) -> Int64s:
+        """Whose base offset does not fit between their neighbours', which no CRC covers; `is_wrong` ones are no neighbours. Of two that overlap it is the one
+        without which the others fit, or both."""
+        numbers = np.flatnonzero(~is_wrong)
+        base, following = self.base_offset[numbers], self.next_offset[numbers]
         found: list[int] = []
-        for number in np.flatnonzero(base[1:] < following[:-1]).tolist():
-            if number == 0:
-                found += [0, 1]
-            else:
-                found.append(number if base[number + 1] >= following[number - 1] else number + 1)
-        return found
+        for first in np.flatnonzero(base[1:] < following[:-1]).tolist():
+            second = first + 1
+            fits_without_first = first == 0 or base[second] >= following[first - 1]
+            fits_without_second = second + 1 == len(base) or base[second + 1] >= following[first]
+            if fits_without_first or not fits_without_second:
+                found.append(first)
+            if fits_without_second or not fits_without_first:
+                found.append(second)
+        misplaced: Int64s = numbers[found]
+        return misplaced
 
     def has_wrong_crc(self, data: Bytes, kernels: Kernels) -> Bools:
         """Which bytes are not those that were written."""

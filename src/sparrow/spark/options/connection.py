@@ -139,14 +139,14 @@ CONNECTION = (
         "retries",
         integer(0, 100),
         3,
-        "How often a lost connection is made anew before the task fails.",
+        "How often a connection is tried again; who has reached the broker before waits for it for a minute, too.",
         ("kafka.retries", "fetchOffset.numRetries"),
     ),
     Option(
         "kafka.security.protocol",
         choice(*_PROTOCOLS),
         None,
-        "`SSL` and `SASL_SSL`: with TLS. For `kafka.bootstrap.servers` only.",
+        "`SSL` and `SASL_SSL`: with TLS, for `kafka.bootstrap.servers`; a `url` says it by `sparrows://`.",
         show="",
     ),
     Option(
@@ -217,6 +217,18 @@ def _conflicts(values: Values) -> Iterable[str]:
         and not _environment("CERTIFICATE_FILE")
     ):
         yield "there is a keyFile and no certificateFile; give both"
+    yield from _without_tls(values)
+
+
+def _without_tls(values: Values) -> Iterable[str]:
+    """What asks for TLS must not end in a connection without."""
+    asking = []
+    if str(values["kafka.security.protocol"]).endswith("SSL"):
+        asking.append("kafka.security.protocol")
+    if values["url"] is not None:
+        asking += [name for name in ("caFile", "certificateFile") if values[name] is not None]
+    if asking and not _url_of(values).startswith(f"{TLS_SCHEME}://"):
+        yield f"TLS is asked for by {' and '.join(asking)}, and the url has none; let it begin with {TLS_SCHEME}://"
 
 
 def _is_any(values: Mapping[str, Any], *names: str) -> bool:

@@ -27,7 +27,7 @@ Rule = Callable[["Values"], Iterable[str]]
 _log = logging.getLogger("sparrow.spark")
 _told: set[str] = set()
 """Warnings that were written; there are as many as there are ignored names at most."""
-_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode", "header", "pathoptionbeforespark3"})
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """What Spark itself reads out of the same mapping."""
 
 

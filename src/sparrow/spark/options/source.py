@@ -284,6 +284,7 @@ _ADVICE: Final = {
     "maxTriggerDelay": "it belongs to minOffsetsPerTrigger; use a longer trigger interval",
     "topic": "name the topics to read by subscribe",
     "topics": "name the topics to read by subscribe",
+    "headers": "say includeHeaders",
     "startingPosition": "say startingOffsets",
     "endingPosition": "say endingOffsets",
     "schema": "give it by .schema(…), or choose columns by columns",

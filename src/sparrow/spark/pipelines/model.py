@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from sparrow.base.faults import Path
     from sparrow.base.options import Located
 
-META_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")
-"""What every decoded row has beside its own columns."""
+META_COLUMNS = ("_key", "_value", "_topic", "_partition", "_offset", "_timestamp")
+"""What every decoded row has beside its own columns; key and value as the bytes that they were."""
 HEADER_COLUMNS = ("_headers", "_message_id")
 """What it has beside them when the source is read with headers."""
 KEY_COLUMN = "key"
@@ -466,6 +466,13 @@ class Flow(Node):
     mode: str = APPEND
     trigger: Trigger | None = None
     """None: the pipeline's."""
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether its messages are read with their headers: when it says so, or tells messages apart by their ids, which are headers."""
+        return self.source.headers or any(
+            isinstance(step, DeduplicateStep) and not step.by for step in self.steps
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ checkpoint's directory; a checkpoint behind a URI is not looked into.
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 GROUP_PREFIX = "spark-"
 NOT_RUNNING = "not running"
+SILENT = "silent"
+SILENT_MS = 30_000
+"""A run reports every second; one that has not for so long was killed, or does not reach the broker."""
+_ENDED = frozenset({"done", "stopped", "failed", "skipped"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +85,21 @@ def _status(
     return QueryStatus(
         flow=name,
         query=query,
-        state=report.get("state", NOT_RUNNING if link is not None else "unknown"),
+        state=_state(report) if link is not None else "unknown",
         batch=last_batch(pipeline.checkpoint_of(flow, is_dead=is_dead)),
         lag=None if link is None else _lag(link, GROUP_PREFIX + query),
         error=report.get("error", ""),
         updated_ms=report.get("updated_ms"),
         **figures,
     )
+
+
+def _state(report: Mapping[str, Any]) -> str:
+    if not report:
+        return NOT_RUNNING
+    state = str(report["state"])
+    is_silent = time.time() * 1000 - report["updated_ms"] > SILENT_MS
+    return SILENT if is_silent and state not in _ENDED else state
 
 
 def _reports(pipeline: Pipeline, link: Link) -> dict[str, Any]:

@@ -6,6 +6,7 @@ forked process begins with none: two processes on one socket would read each oth
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from contextlib import contextmanager
@@ -46,6 +47,8 @@ class Pool:
     def close(self) -> None:
         """Give all sockets back."""
         with self._lock:
+            if self._pid != os.getpid():
+                self._forget_parents()
             kept, self._kept = self._kept, {}
         for links in kept.values():
             for link in links:
@@ -82,3 +85,4 @@ class Pool:
 
 _POOL = Pool()
 borrowed = _POOL.borrowed
+#atexit.register(_POOL.close)

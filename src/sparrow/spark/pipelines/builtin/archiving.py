@@ -205,10 +205,26 @@ def _planned(
                 f"the topic {topic.name!r} was deleted and made again: the archive has the one with id {known.id}, the broker has"
                 f" {topic.id}, and its offsets begin anew; archive it into another directory"
             )
+        check_not_behind(topic, known)
         firsts = offsets_at(link, topic, since_ms) if since_ms is not None else {}
         lasts = offsets_at(link, topic, until_ms) if until_ms is not None else dict(topic.ends)
         plan.ranges[topic.name], plan.gaps[topic.name] = planned_topic(topic, known, firsts, lasts)
     return plan
+
+
+def check_not_behind(topic: Topic, known: TopicArchive | None) -> None:
+    """Whether the broker still has all that it had; else its next records get offsets that the archive has already.
+
+    Raises:
+        Conflict: it has less, as after a restored copy of its data.
+    """
+    for number, before in known.partitions.items() if known else ():
+        end = topic.ends.get(number, 0)
+        if end < before.next_offset:
+            raise Conflict(
+                f"{topic.name}-{number} ends at {end}, and the archive has it up to {before.next_offset}: the broker has lost records, or is an"
+                " older copy; archive it into another directory"
+            )
 
 
 def planned_topic(

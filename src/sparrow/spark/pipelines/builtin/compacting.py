@@ -95,8 +95,7 @@ def compact_table(
             f"compression is {compression!r}{suggestion(compression, COMPRESSIONS) or '.'} It is one of {', '.join(COMPRESSIONS)}."
         )
     table = TableDirectory(directory)
-    manifest = table.maybe_manifest() if os.path.isdir(table.state) else None
-    kind = "archive" if manifest is not None else format_of(directory)
+    kind = "archive" if table.is_archive else format_of(directory)
     if kind == "delta":
         return _compact_delta(directory, target_bytes)
     _check_plain(directory, kind)

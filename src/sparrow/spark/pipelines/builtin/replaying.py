@@ -9,9 +9,11 @@ With a sink id the replay can be repeated: the broker remembers that it was done
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,9 +34,12 @@ if TYPE_CHECKING:
 
 ARCHIVE_COLUMNS: Final = ("topic", *(column.partition(" ")[0] for column in COLUMNS))
 """What a condition may ask of an archive's records."""
-_CHUNK_BYTES: Final = 1 << 20
 _MAX_TASKS: Final = 200
 _JSON: Final = "json"
+_ROWS_AT_A_TIME: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_USUAL_ROWS: Final = 10_000
+_MIN_BATCH_BYTES: Final = 1 << 10
+_USUAL_BATCH_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +118,10 @@ def replay(
         CorruptBatch: a file of the archive is not what the manifest says; names it.
     """
     check_format(format)
-    if per_second < 0:
-        raise InvalidArgument(f"per_second is {per_second:g}; it is not negative, and 0 means no limit")
+    if not 0 <= per_second < math.inf:
+        raise InvalidArgument(
+            f"per_second is {per_second:g}; it is a number that is not negative, and 0 means no limit"
+        )
     wanted = _Wanted(
         source,
         to,
@@ -132,7 +139,7 @@ def replay(
         progress,
     )
     directory = TableDirectory(source)
-    if format is None and os.path.isdir(directory.state) and directory.maybe_manifest() is not None:
+    if format is None and directory.is_archive:
         with directory.shared():
             return _replay_archive(directory, wanted)
     return _replay_table(wanted, format or format_of(source))
@@ -303,9 +310,21 @@ def _write(wanted: _Wanted, rows: Any, partitions: int, *, has_headers: bool) ->
         names = ["key", "value", *["headers"] * has_headers]
         names += [*["partition"] * wanted.keeps_partitions, *["timestamp"] * wanted.keeps_timestamps]
         records = found.select(*[name for name in names if name in found.columns])
-        if wanted.per_second:
-            records = paced(records.coalesce(1), wanted.per_second)
-        return Replayed(wanted.source, wanted.to, write_counted(records, wanted.to, wanted))
+        if not wanted.per_second:
+            return Replayed(wanted.source, wanted.to, write_counted(records, wanted.to, wanted))
+        with _by_few_rows(spark, wanted.per_second):
+            slow = paced(records.coalesce(1), wanted.per_second)
+            return Replayed(wanted.source, wanted.to, write_counted(slow, wanted.to, wanted))
+
+
+@contextmanager
+def _by_few_rows(spark: SparkSession, per_second: float) -> Iterator[None]:
+    before = spark.conf.get(_ROWS_AT_A_TIME)
+    spark.conf.set(_ROWS_AT_A_TIME, rows_at_a_time(per_second))
+    try:
+        yield
+    finally:
+        spark.conf.set(_ROWS_AT_A_TIME, before or _USUAL_ROWS)
 
 
 def _make_room(link: Link, wanted: _Wanted, partitions: int) -> None:
@@ -343,11 +362,23 @@ def write_counted(records: DataFrame, topic: str, wanted: _Wanted) -> int:
         "topic": topic,
         "includeHeaders": str("headers" in records.columns).lower(),
     }
+    if wanted.per_second:
+        options |= {"maxBatchBytes": str(batch_bytes_for(wanted.per_second))}
     if wanted.sink_id:
         options |= {"sinkId": wanted.sink_id, "batchId": "0"}
     observed = records.observe(counted_rows, f.count(f.lit(1)).alias("rows"))
     observed.write.format("sparrow").mode("append").options(**options).save()
     return int(counted_rows.get["rows"])
+
+
+def rows_at_a_time(per_second: float) -> int:
+    """How many rows Spark hands to the sink at once: those of some seconds. Its usual 10,000 may take hours, and a stage of which nothing is heard expires."""
+    return min(_USUAL_ROWS, max(1, int(per_second * 5)))
+
+
+def batch_bytes_for(per_second: float) -> int:
+    """How much the sink gathers, for the same reason."""
+    return min(_USUAL_BATCH_BYTES, max(_MIN_BATCH_BYTES, int(per_second * 64)))
 
 
 def paced(records: DataFrame, per_second: float) -> DataFrame:

@@ -9,6 +9,7 @@ from sparrow.spark.pipelines.checks.finding import Finding
 from sparrow.spark.pipelines.graph import cycles, edges, reads
 from sparrow.spark.pipelines.model import (
     DEAD_LETTER,
+    DeduplicateStep,
     DeltaSink,
     IcebergSink,
     ParquetSink,
@@ -62,6 +63,13 @@ def _judge_rows(flow: Flow, other: Flow) -> Iterator[Finding]:
                 flow,
                 (word,),
                 f"what comes from flow {other.name!r} are rows of Parquet; there is nothing to decode",
+            )
+    for step in flow.steps:
+        if isinstance(step, DeduplicateStep) and not step.by:
+            yield Finding(
+                step,
+                (),
+                f"what comes from flow {other.name!r} are rows of Parquet, which have no message id; say by which columns they are equal: 'by'",
             )
     for word in ("headers", "max_bytes_per_trigger", "max_rows_per_trigger"):
         if getattr(flow.source, word):

@@ -91,8 +91,8 @@ class _Walk:
                 yield Finding(
                     node,
                     (field,),
-                    f"{name!r} does not reach the sink, which gets no columns that begin with '_'; give it another name in a step:"
-                    f" SELECT *, {name} AS {name.lstrip('_') or 'other'} FROM input",
+                    f"{name!r} does not reach the sink, which gets no columns that begin with '_'; give it another name in a step of SQL:"
+                    f" {name} AS {name.lstrip('_') or 'other'}",
                 )
             elif not self._columns.has(name):
                 yield Finding(node, (field,), self._columns.missing(name))
@@ -136,15 +136,7 @@ class _Walk:
 
     def _deduplicate(self, step: DeduplicateStep) -> Iterator[Finding]:
         yield from self._missing(step, "by", step.by)
-        if step.by:
-            return
-        if not self._flow.source.headers:
-            yield Finding(
-                step,
-                (),
-                "without 'by', messages are told apart by their id, a header: say 'headers: true' in 'from'",
-            )
-        elif not self._columns.has(_MESSAGE_ID):
+        if not step.by and not self._columns.has(_MESSAGE_ID):
             yield Finding(
                 step,
                 (),

@@ -49,7 +49,7 @@ _AVRO = {
     "bytes": "BINARY",
     "string": "STRING",
 }
-_RESERVED = {*META_COLUMNS, *HEADER_COLUMNS, "_value"}
+_RESERVED = {*META_COLUMNS, *HEADER_COLUMNS}
 _MAX_FILE_BYTES = 16 << 20
 
 
@@ -131,7 +131,7 @@ def decoded_columns(flow: Flow) -> Columns:
     if key is not None:
         is_text = isinstance(flow.key, TextDecoder)
         found = found.with_others({KEY_COLUMN: "STRING" if is_text else None})
-    meta = _META_TYPES | (_HEADER_TYPES if flow.source.headers else {})
+    meta = _META_TYPES | (_HEADER_TYPES if flow.has_headers else {})
     return found.with_others(meta)
 
 

@@ -29,7 +29,7 @@ from sparrow.spark.pipelines.engine.sources import read_sink, read_topics, sampl
 from sparrow.spark.pipelines.engine.states import FlowState, load_state, save_state
 from sparrow.spark.pipelines.engine.steps import apply_steps
 from sparrow.spark.pipelines.engine.tables import read_table
-from sparrow.spark.pipelines.model import DeduplicateStep, JoinStep, SqlStep
+from sparrow.spark.pipelines.model import JoinStep, SqlStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,9 +127,8 @@ class FlowBuild:
 
     def _messages(self, source: Source) -> DataFrame:
         """Decoded messages, with `_fault`."""
-        needs_id = any(isinstance(step, DeduplicateStep) and not step.by for step in self.flow.steps)
         build = self._build
-        df = read_topics(build.spark, build.pipeline, source, has_headers=source.headers or needs_id)
+        df = read_topics(build.spark, build.pipeline, source, has_headers=self.flow.has_headers)
         return decode(df, self.flow, lambda column, count: self._schema(source, column, count))
 
     def _schema(self, source: Source, column: str, count: int) -> str:

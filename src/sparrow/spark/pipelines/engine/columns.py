@@ -1,7 +1,7 @@
 """Columns that a row has beside its own while it passes a flow. All begin with an underscore; sinks leave them out.
 
-The model tells users of `_key` to `_message_id`. Two more are the engine's own: `_value` is the message as it was, for dead letters, as long as the
-steps keep it (`SELECT *` does), and `_fault` is why a row could not be decoded; it is gone before the first step.
+The model tells users of `_key` to `_message_id`. `_value` is the message as it was, for dead letters, as long as the steps keep it (`SELECT *` does). One
+more is the engine's own: `_fault` is why a row could not be decoded; it is gone before the first step.
 """
 
 from __future__ import annotations

@@ -90,6 +90,7 @@ class RunningFlow:
 
     def look(self) -> bool:
         """Take in what the queries report, and whether they ended; whether the flow still runs."""
+        is_active = self.is_active  # before the reports are taken: of what has ended then, none is missed
         self._take()
         for index, query in enumerate(self._queries):
             if query.isActive or self.failure is not None:
@@ -100,7 +101,7 @@ class RunningFlow:
                 checkpoint = self._build.pipeline.checkpoint_of(self.flow, is_dead=index > 0)
                 self.failure = flow_failure(name, newest_batch(checkpoint), self._cause(error, index))
                 self.kill()
-        return self.is_active
+        return is_active and self.failure is None
 
     def end(self) -> None:
         """Stop after the batches that run now."""

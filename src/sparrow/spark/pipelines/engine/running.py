@@ -23,6 +23,7 @@ from sparrow.spark.pipelines.engine.queries import RunningFlow
 from sparrow.spark.pipelines.engine.reporting import Reporter
 from sparrow.spark.pipelines.engine.sources import broker_target
 from sparrow.spark.pipelines.model import Every, Once
+from sparrow.spark.quietly import quiet_settings
 from sparrow.spark.session import session
 
 if TYPE_CHECKING:
@@ -38,10 +39,6 @@ POLL_S: Final = 0.2
 PROGRESS_S: Final = 0.5
 BEGINNING_AT_ONCE: Final = max(2, os.cpu_count() or 2)
 """Queries. Each starts a process of Python, and Spark gives it 10 s to answer: of twenty at once on two cores, none would."""
-_QUIET: Final = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
-"""Of a session that is made here: what went wrong is told once, by us."""
-
-
 _LOGGERS: Final = ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -100,7 +97,8 @@ def run(
     selected = chosen(pipeline, flows)
     target = broker_target(pipeline.broker)
     if spark is None:
-        quiet = {} if is_verbose or _is_elsewhere(remote) else _QUIET
+        # What went wrong is told once, by us.
+        quiet = {} if is_verbose or _is_elsewhere(remote) else quiet_settings()
         spark = session(
             pipeline.name, master=master, remote=remote, conf={**quiet, **pipeline.spark, **(conf or {})}
         )

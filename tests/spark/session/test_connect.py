@@ -1,4 +1,5 @@
-"""A flow over Spark Connect, in a process of its own: decoding in Python, SQL with a table, a function, state, expectations, dead letters, a table by `foreachBatch`."""
+"""Spark Connect, in one process with one server for all of it, as each costs a JVM: batches and streams, and a pipeline with decoding in Python, SQL with a table,
+a function, state, expectations, dead letters, a table by `foreachBatch`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 import sparrow.sync
 from tests.spark.conftest import java
 from tests.spark.kafka import read_topic
-from tests.spark.session.programs import run_program
+from tests.spark.session.programs import TIMEOUT_S, lag_of, run_program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,20 +20,29 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(300),
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(TIMEOUT_S + 30),
     pytest.mark.skipif(not java(), reason="Spark needs Java, and there is none"),
 ]
 
 PROGRAM = """
-import os, sys
-os.environ["PYSPARK_PYTHON"] = sys.executable
+import os
+import sparrow.spark
 from sparrow.spark.pipelines.engine import run
 from sparrow.spark.pipelines.model import *
 
+
+def copied(spark):
+    spark.range(50).selectExpr("CAST(id AS STRING) AS value").write.format("sparrow").mode("append").option("topic", "numbers").save()
+    read = sparrow.spark.read("numbers")
+    stream = sparrow.spark.read("numbers", stream=True, startingOffsets="earliest")
+    writer = stream.selectExpr("value", "'copies' AS topic").writeStream.format("sparrow").queryName("copy")
+    query = writer.option("checkpointLocation", os.path.abspath("checkpoint")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return [read.count(), sparrow.spark.read("copies").count()]
+
+
 pipeline = Pipeline(
     name="p",
-    broker=Broker(url=os.environ["BROKER"]),
     checkpoints="checkpoints",
     tables=[FileTable(name="t", format="csv", path=os.path.abspath("t.csv"), schema="id string, word string")],
     flows=[
@@ -57,21 +67,32 @@ pipeline = Pipeline(
         ),
     ],
 )
-if __name__ == "__main__":
-    clean, table = run(pipeline, remote="local[2]")
+
+
+def piped(spark):
+    clean, table = run(pipeline, spark=spark)
     failures = [each.failure.detail for each in (clean, table) if each.failure]
-    answer([clean.progress.rows, dict(clean.progress.refused), table.progress.rows, failures])
+    return [clean.progress.rows, dict(clean.progress.refused), table.progress.rows, failures]
+
+
+if __name__ == "__main__":
+    spark = sparrow.spark.session("connect", remote="local[2]", conf={"spark.ui.enabled": False, "spark.sql.shuffle.partitions": 2})
+    assert "connect" in type(spark).__module__
+    answer([copied(spark), piped(spark)])
 """
 
 
-def test_flows_run_over_spark_connect(broker: RunningBroker, tmp_path: Path) -> None:
+def test_spark_connect_reads_and_writes_and_runs_pipelines(broker: RunningBroker, tmp_path: Path) -> None:
     import deltalake
 
     (tmp_path / "t.csv").write_text("1,one\n")
     with sparrow.sync.connect(broker.url) as client:
         for value in (b"1 2.5", b"1 2.5", b"2 -1", b"nothing"):
             client.publish("orders", value)
-    rows, refused, tabled, failures = run_program(PROGRAM, tmp_path, BROKER=broker.url)
+    environment = {"SPARROW_URL": broker.url, "SPARK_TESTING": "1"}
+    copied, (rows, refused, tabled, failures) = run_program(PROGRAM, tmp_path, **environment)
+    assert copied == [50, 50]
+    assert lag_of(broker, "spark-copy") == 0
     assert failures == []
     assert (rows, refused, tabled) == (4, {"positive": 1, "undecodable": 1}, 1)
     found = [json.loads(value or b"") for values in read_topic(broker, "clean").values() for value in values]

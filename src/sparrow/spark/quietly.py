@@ -1,0 +1,29 @@
+"""A Spark that writes nothing by itself, for commands: what fails there is told in a sentence.
+
+Its logging is configured before Java starts, by a file of ours. The setting `spark.log.level` comes too late for what Spark says while it starts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Final
+
+_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
+"""Options of the JVM that spark-submit, and so PySpark, starts; beside `spark.driver.extraJavaOptions`, which is the user's."""
+_CONFIGURATION: Final = "log4j2.configurationFile"
+_FILE: Final = Path(__file__).with_name("quiet.log4j2.properties")
+_SETTINGS: Final = {"spark.ui.showConsoleProgress": "false"}
+
+
+def quiet_settings(environment: MutableMapping[str, str] = os.environ) -> Mapping[str, object]:
+    """Settings of a quiet session that this process is about to start.
+
+    Args:
+        environment: of the JVM; is told where the configuration of its logging is, unless the user said it.
+    """
+    given = environment.get(_OPTIONS, "")
+    if _CONFIGURATION not in given:
+        environment[_OPTIONS] = f"{given} -D{_CONFIGURATION}={_FILE.as_uri()}".strip()
+    return _SETTINGS
