@@ -410,7 +410,8 @@ def _common(
 
 
 def _engine(master: str | None, remote: str | None, conf: list[str] | None) -> dict[str, Any]:
-    settings: dict[str, object] = {}
+    # As --since and --until, and the directories of an archive.
+    settings: dict[str, object] = {"spark.sql.session.timeZone": "UTC"}
     if remote is None or remote.startswith("local"):
         # A server's settings are its own.
         from sparrow.spark.quietly import quiet_settings

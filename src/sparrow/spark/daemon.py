@@ -4,8 +4,8 @@
 (half a second less for its first task), and `gc.freeze` keeps them out of the collection that PySpark runs after every task (20 ms less for each).
 
 Nothing here opens a socket or starts a thread, since neither outlives a fork; libraries that start threads of their own when they are loaded are told to have one.
-What cannot be loaded is loaded, or fails, in the worker, where the error reaches its user. Spark plans in further processes, two for
-each micro-batch of a sink; their daemons load the same but pandas and the kernels.
+What cannot be loaded is loaded, or fails, in the worker, where the error reaches its user. The processes on the driver in which Spark
+plans come out of `pyspark.daemon` whatever is set, and load themselves what they need.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ import os
 import sys
 from collections.abc import Callable
 
-_FOR_ALL = (
+_NEEDED = (
+    "pyspark.worker",
+    "numpy",
     "pyarrow.compute",
+    "pyspark.sql.pandas.types",
     "pyspark.sql.worker.utils",
     "sparrow.spark.datasource",
     "sparrow.spark.sink.batch",
@@ -26,23 +29,19 @@ _FOR_ALL = (
     "sparrow.spark.source.batch",
     "sparrow.spark.source.stream",
 )
-_FOR_TASKS = ("numpy", "pyspark.sql.pandas.types")
 _WHERE_INSTALLED = ("pandas",)
-_TASK_MODULE = "pyspark.worker"
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """What NumPy and Arrow ask before they start threads."""
 
 
-def preload(worker_module: str) -> None:
-    """Load what workers that run `worker_module` need."""
+def preload() -> None:
+    """Load what workers need."""
     for name, value in _ONE_THREAD.items():
         os.environ.setdefault(name, value)
-    is_for_tasks = worker_module == _TASK_MODULE
-    installed = (name for name in _WHERE_INSTALLED if importlib.util.find_spec(name) is not None)
-    for name in (worker_module, *_FOR_ALL, *((*_FOR_TASKS, *installed) if is_for_tasks else ())):
+    installed = [name for name in _WHERE_INSTALLED if importlib.util.find_spec(name) is not None]
+    for name in (*_NEEDED, *installed):
         _load(name)
-    if is_for_tasks:
-        _warm_kernels()
+    _warm_kernels()
     gc.collect()
     gc.freeze()
 
@@ -64,10 +63,10 @@ def _warm_kernels() -> None:
 
 
 def main() -> None:
-    """What `python -m sparrow.spark.daemon MODULE` does."""
+    """What `python -m sparrow.spark.daemon pyspark.worker` does."""
     from pyspark import daemon
 
-    preload(sys.argv[1] if len(sys.argv) > 1 else _TASK_MODULE)
+    preload()
     daemon.worker = _ends_quietly(daemon.worker)
     daemon.manager()
 

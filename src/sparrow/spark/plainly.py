@@ -45,6 +45,11 @@ def _plainly() -> Iterator[None]:
     try:
         yield
     except SparrowError:
-        if any(name.startswith(_WORKERS) for name in os.environ):
+        if is_in_worker():
             os.environ[_HIDE] = "1"
         raise
+
+
+def is_in_worker() -> bool:
+    """Whether this process is one of Spark's."""
+    return any(name.startswith(_WORKERS) for name in os.environ)

@@ -81,3 +81,19 @@ def wait_for_rows(run, broker, count):
             time.sleep(0.2)
     run.kill()
     raise AssertionError(f"no rows came; {run.communicate()}")
+
+
+@pytest.mark.slow
+def test_run_without_a_broker_says_so_before_spark_starts(tmp_path):
+    (tmp_path / "orders.yml").write_text(PIPELINE)
+    done = subprocess.run(
+        [sys.executable, "-m", "sparrow", "--url", "sparrow://127.0.0.1:1", "pipeline", "run", "orders.yml"],
+        cwd=tmp_path,
+        env={**os.environ, "JAVA_HOME": "/nowhere"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 69
+    assert done.stderr.startswith("sparrow: no broker can be reached at 127.0.0.1:1: Connection refused")

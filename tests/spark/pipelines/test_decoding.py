@@ -86,7 +86,14 @@ def test_json_gives_columns_or_the_field_that_does_not_fit(spark: SparkSession) 
         b'{"id": 1, "n": {"a": "x"}}',
         b'{"id": 1, "amount": "2.5"}',
         b'{"id": 99999999999999999999}',
+        b'{"id": 1}{"id": 2}',
+        b'{"id": 1}, {"id": 2}',
+        b'{"id": 1} rest',
+        b'{"id": 1, "amount": NaN}{}',
+        b'{"id": 1, "amount": NaN}\n',
+        b' {"id": 1, "n": {}}\n',
     )
+    more = "there is more than one JSON object in the value, or something behind it"
     assert found[0] == {"id": 1, "amount": 2.5, "n": {"a": 3}, "_fault": None}
     assert faults(found)[1:] == [
         "the field 'id' is not bigint",
@@ -99,6 +106,9 @@ def test_json_gives_columns_or_the_field_that_does_not_fit(spark: SparkSession) 
         "the value does not fit the schema",
         "the field 'amount' is not double",
         "the field 'id' is not bigint",
+        *[more] * 4,
+        None,
+        None,
     ]
 
 
@@ -112,6 +122,7 @@ def test_csv_gives_columns_or_what_was_not_read(spark: SparkSession) -> None:
         b"1;2;3",
         None,
         b";",
+        b"",
     )
     assert found[0] == {"a": 1, "b": "x;y", "_fault": None}
     assert found[5] == {"a": None, "b": None, "_fault": None}
@@ -121,6 +132,7 @@ def test_csv_gives_columns_or_what_was_not_read(spark: SparkSession) -> None:
         "the line does not have 2 fields",
         "the value is null",
     ]
+    assert found[6]["_fault"] == "the line does not fit the schema; not read: a (int), b (string)"
 
 
 def test_regular_expression_matches_whole_lines_and_groups_get_their_types(spark: SparkSession) -> None:

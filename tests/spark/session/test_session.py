@@ -15,7 +15,6 @@ from pyspark.errors import AnalysisException
 
 import sparrow.spark
 from sparrow.base.errors import InvalidArgument
-from sparrow.spark.daemon import _ends_quietly
 from sparrow.spark.session import (
     DAEMON_MODULE,
     LOCAL_FILE_SETTINGS,
@@ -151,15 +150,14 @@ def test_importing_the_package_loads_neither_spark_nor_arrow_nor_pipelines() -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["pyspark.worker", "pyspark.sql.worker.plan_data_source_read"])
-def test_daemon_has_what_workers_need_in_one_thread_and_no_socket(module: str) -> None:
+def test_daemon_has_what_workers_need_in_one_thread_and_no_socket() -> None:
     program = f"""if True:
         import gc, json, os, sys
         from {DAEMON_MODULE} import preload
-        preload({module!r})
+        preload()
         opened = [os.readlink(f"/proc/self/fd/{{fd}}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{{fd}}")]
         print(json.dumps([
-            [name for name in ("pyarrow", "numba", {module!r}, "sparrow.spark.datasource") if name in sys.modules],
+            [name for name in ("pyarrow", "numba", "pyspark.worker", "sparrow.spark.datasource") if name in sys.modules],
             gc.get_freeze_count() > 10_000,
             len(os.listdir("/proc/self/task")),
             [path for path in opened if path.startswith("socket")],
@@ -169,18 +167,33 @@ def test_daemon_has_what_workers_need_in_one_thread_and_no_socket(module: str) -
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100
     )
     loaded, is_frozen, threads, sockets = json.loads(done.stdout)
-    kernels = ["numba"] if module == "pyspark.worker" else []
-    assert loaded == ["pyarrow", *kernels, module, "sparrow.spark.datasource"]
+    assert loaded == ["pyarrow", "numba", "pyspark.worker", "sparrow.spark.datasource"]
     assert (is_frozen, threads, sockets) == (True, 1, [])
     assert done.stderr == ""
 
 
-def test_worker_whose_rows_nobody_takes_any_more_ends_in_silence() -> None:
-    def cut(*_: object) -> int:
-        raise BrokenPipeError
+@pytest.mark.slow
+def test_planning_process_of_a_sink_leaves_what_is_loaded_out_of_later_collections_and_no_other_process_does() -> (
+    None
+):
+    program = """if True:
+        import gc, os
+        from pyspark.sql.types import BinaryType, StructField, StructType
+        from sparrow.spark.datasource import SparrowDataSource
 
-    assert _ends_quietly(cut)("socket", True) == 1
-    assert _ends_quietly(lambda *_: 0)("socket", True) == 0
+        schema = StructType([StructField("value", BinaryType())])
+        SparrowDataSource({"topic": "t"}).streamWriter(schema, False)
+        here = gc.get_freeze_count()
+        os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"] = "x"
+        SparrowDataSource({"topic": "t"}).streamWriter(schema, False)
+        once = gc.get_freeze_count()
+        SparrowDataSource({"topic": "t"}).streamWriter(schema, False)
+        print([here < 10_000 < once, gc.get_freeze_count() <= once])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "[True, True]\n"
 
 
 def test_what_cannot_be_loaded_does_not_stop_the_daemon() -> None:

@@ -185,7 +185,9 @@ def test_numbered_writes_are_written_once_each(spark, broker, topic):
 # ── streams ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_stream_is_copied_in_order_and_goes_on_from_its_checkpoint(spark, broker, sparrow_topic, tmp_path):
+def test_a_stream_is_copied_in_order_and_goes_on_from_its_checkpoint_wherever_it_is_moved(
+    spark, broker, sparrow_topic, tmp_path
+):
     source = make_topic(broker, f"{sparrow_topic}-source", partitions=2)
     copy = make_topic(broker, f"{sparrow_topic}-copy", partitions=2)
     rows = spark.range(200, numPartitions=1).selectExpr(
@@ -197,7 +199,8 @@ def test_a_stream_is_copied_in_order_and_goes_on_from_its_checkpoint(spark, brok
     query = copy_all(stream, broker, tmp_path / "checkpoint", topic=copy)
     first = read_rows(broker, copy, "key", "value")
     write(rows.limit(50), broker, topic=source)
-    copy_all(stream, broker, tmp_path / "checkpoint", topic=copy)
+    (tmp_path / "checkpoint").rename(tmp_path / "moved")
+    copy_all(stream, broker, tmp_path / "moved", topic=copy)
 
     assert first == [
         each[: len(found)]
@@ -208,23 +211,6 @@ def test_a_stream_is_copied_in_order_and_goes_on_from_its_checkpoint(spark, brok
     assert sink["query"] == query
     assert sink["epoch"] == 1
     assert sink["open_stages"] == 0
-
-
-def test_a_stream_with_a_sink_id_survives_a_moved_checkpoint_and_a_fresh_one_begins_anew(
-    spark, broker, sparrow_topic, tmp_path
-):
-    source = make_topic(broker, f"{sparrow_topic}-source")
-    copy = make_topic(broker, f"{sparrow_topic}-copy")
-    write(spark.range(10).selectExpr("CAST(id AS STRING) AS value"), broker, topic=source)
-    stream = read_stream(spark, broker, source)
-
-    copy_all(stream, broker, tmp_path / "one", topic=copy, sinkId=copy)
-    (tmp_path / "one").rename(tmp_path / "moved")
-    copy_all(stream, broker, tmp_path / "moved", topic=copy, sinkId=copy)
-    assert len(read_values(broker, copy)) == 10
-
-    copy_all(stream, broker, tmp_path / "fresh", topic=copy, sinkId=copy)
-    assert len(read_values(broker, copy)) == 20
 
 
 def counts(spark: SparkSession, broker: RunningBroker, source: str) -> DataFrame:
@@ -243,20 +229,13 @@ def test_complete_mode_writes_all_rows_of_each_batch(spark, broker, sparrow_topi
     assert read_values(broker, sparrow_topic) == [b"2", b"2"]
 
 
-def test_update_mode_is_refused_by_spark_and_works_by_foreach_batch(spark, broker, sparrow_topic, tmp_path):
-    stream = counts(spark, broker, f"{sparrow_topic}-source")
-    writer = stream.writeStream.outputMode("update").trigger(availableNow=True)
-    direct = writer.format("sparrow").option("url", broker.url).option("topic", sparrow_topic)
+def test_update_mode_is_refused_by_spark(spark, broker, topic, tmp_path):
+    """`foreachBatch` takes it."""
+    writer = read_stream(spark, broker, topic).writeStream.outputMode("update").format("sparrow")
+    writer = writer.option("url", broker.url).option("topic", topic).trigger(availableNow=True)
+
     with pytest.raises(StreamingQueryException, match="does not support Update mode"):
-        direct.option("checkpointLocation", str(tmp_path / "direct")).start().awaitTermination()
-
-    def write_batch(rows: DataFrame, number: int) -> None:
-        write(rows, broker, topic=sparrow_topic, sinkId=sparrow_topic, batchId=number)
-
-    writer = stream.writeStream.outputMode("update").trigger(availableNow=True).foreachBatch(write_batch)
-    writer.option("checkpointLocation", str(tmp_path / "each")).start().awaitTermination()
-
-    assert read_values(broker, sparrow_topic) == [b"2", b"2"]
+        writer.option("checkpointLocation", str(tmp_path)).start().awaitTermination()
 
 
 def test_a_batch_id_is_refused_in_a_stream(spark, broker, topic, tmp_path):
@@ -280,7 +259,7 @@ def test_batches_of_foreach_batch_are_written_once_by_sink_and_batch_id(
 
     stream = read_stream(spark, broker, source, maxOffsetsPerTrigger=40)
     writer = stream.writeStream.foreachBatch(twice).option("checkpointLocation", str(tmp_path))
-    query = writer.trigger(availableNow=True).start()
+    query = writer.outputMode("update").trigger(availableNow=True).start()
     query.awaitTermination()
 
     assert sorted(read_values(broker, copy)) == sorted(b"%d" % n for n in range(90))
@@ -288,7 +267,9 @@ def test_batches_of_foreach_batch_are_written_once_by_sink_and_batch_id(
     assert describe(broker, copy)["run"] == str(query.runId)
 
 
-def test_a_stream_whose_run_was_followed_by_another_stops_and_says_so(spark, broker, sparrow_topic, tmp_path):
+def test_a_fresh_checkpoint_takes_the_sink_over_and_the_stream_that_had_it_stops_and_says_so(
+    spark, broker, sparrow_topic, tmp_path
+):
     source = make_topic(broker, f"{sparrow_topic}-source")
     copy = make_topic(broker, f"{sparrow_topic}-copy")
     write(spark.range(1).selectExpr("'a' AS value"), broker, topic=source)

@@ -57,7 +57,7 @@ def remade(topic: str, known: str, found: str, next_offsets: Mapping[int, int]) 
 def gone(topic: str, next_offsets: Mapping[int, int]) -> str:
     """The topic, or some of its partitions, do not exist any more."""
     places = ", ".join(f"{partition} from offset {offset}" for partition, offset in next_offsets.items())
-    return f"topic {topic} is gone (what it had in partitions {places} on is lost)"
+    return f"topic {topic} is gone (what it had in partitions {places} on is lost), or not among those that are read any more"
 
 
 def settle(losses: Sequence[str], *, is_failure: bool) -> None:

@@ -85,4 +85,4 @@ class Pool:
 
 _POOL = Pool()
 borrowed = _POOL.borrowed
-#atexit.register(_POOL.close)
+atexit.register(_POOL.close)

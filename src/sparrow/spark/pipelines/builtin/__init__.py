@@ -9,15 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparrow.spark.pipelines.builtin.archiving import Archived, archive
+    from sparrow.spark.pipelines.builtin.archiving import Archived, ArchivedTopic, archive
     from sparrow.spark.pipelines.builtin.compacting import Compacted, compact_table
     from sparrow.spark.pipelines.builtin.measuring import TopicStats, stats
-    from sparrow.spark.pipelines.builtin.redriving import Redriven, redrive
+    from sparrow.spark.pipelines.builtin.redriving import Letter, Redriven, redrive
     from sparrow.spark.pipelines.builtin.replaying import Replayed, replay
 
 __all__ = [
     "Archived",
+    "ArchivedTopic",
     "Compacted",
+    "Letter",
     "Redriven",
     "Replayed",
     "TopicStats",
@@ -30,9 +32,11 @@ __all__ = [
 
 _HOMES = {
     "Archived": "archiving",
+    "ArchivedTopic": "archiving",
     "archive": "archiving",
     "Compacted": "compacting",
     "compact_table": "compacting",
+    "Letter": "redriving",
     "Redriven": "redriving",
     "redrive": "redriving",
     "Replayed": "replaying",

@@ -24,7 +24,8 @@ from sparrow.spark.pipelines.engine.reporting import Reporter
 from sparrow.spark.pipelines.engine.sources import broker_target
 from sparrow.spark.pipelines.model import Every, Once
 from sparrow.spark.quietly import quiet_settings
-from sparrow.spark.session import session
+from sparrow.spark.session import active_session, session
+from sparrow.spark.wire import connect
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -92,13 +93,17 @@ def run(
         How each flow ended, in the pipeline's order.
 
     Raises:
+        ConnectionLost: the broker cannot be reached, so that Spark was not started.
         SparrowError: a flow cannot be started; those that ran have been stopped.
     """
     selected = chosen(pipeline, flows)
     target = broker_target(pipeline.broker)
     if spark is None:
+        if not _is_elsewhere(remote):
+            connect(target).close()  # Spark takes ten seconds to start; that there is no broker is known at once
         # What went wrong is told once, by us.
-        quiet = {} if is_verbose or _is_elsewhere(remote) else quiet_settings()
+        is_started = _is_elsewhere(remote) or active_session() is not None
+        quiet = {} if is_verbose or is_started else quiet_settings()
         spark = session(
             pipeline.name, master=master, remote=remote, conf={**quiet, **pipeline.spark, **(conf or {})}
         )

@@ -34,6 +34,9 @@ def csv_parser(decoder: CsvDecoder, schema: T.StructType) -> Parser:
 
     def fault(value: Column, parsed: Column) -> Column:
         is_unfit = parsed.isNull() | parsed[_CORRUPT].isNotNull()
+        if len(schema.fields) > 1:
+            # Spark takes an empty line for one of nulls.
+            is_unfit |= F.trim(as_text(value)) == ""
         return F.coalesce(
             text_fault(value),
             F.when(is_unfit, _reason(parsed, schema)),

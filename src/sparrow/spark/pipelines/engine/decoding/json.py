@@ -1,4 +1,7 @@
-"""JSON by Spark's `from_json`. What does not fit the schema is told by the field that does not."""
+"""JSON by Spark's `from_json`. What does not fit the schema is told by the field that does not.
+
+Spark reads the first object of a text and no further: of two in a message the second would be lost without a word. So it is made sure that there is one.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 
 _CORRUPT: Final = "_corrupt"
 _OPTIONS: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+_GOES_ON: Final = "there is more than one JSON object in the value, or something behind it"
 
 
 def json_parser(schema: T.StructType) -> Parser:
@@ -30,10 +34,18 @@ def json_parser(schema: T.StructType) -> Parser:
         return F.coalesce(
             text_fault(value),
             F.when(is_unfit, _reason(value, parsed, schema.fields)),
+            F.when(_goes_on(as_text(value)), F.lit(_GOES_ON)),
             missing_fault(schema.fields, parsed),
         )
 
     return Parser(schema.fields, parse, fault)
+
+
+def _goes_on(text: Column) -> Column:
+    """Whether there is something behind the first object. Spark cannot count elements with a NaN in them, though it reads them: then it goes by the looks."""
+    count = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
+    looks_so = text.rlike(r"\}\s*\{") | ~text.rlike(r"\}\s*$")
+    return F.coalesce(count != 1, looks_so)
 
 
 def _reason(value: Column, parsed: Column, fields: Fields) -> Column:
