@@ -40,9 +40,12 @@ def here(broker, tmp_path, monkeypatch):
 
 def run(language: str, text: str, names: dict[str, Any], capfd) -> None:
     if language == "python":
-        exec(
-            compile(text.replace(DEFAULT_URL, names["url"]), "block", "exec"), names
-        )  # the document's own words
+        # The JVM has the environment of its start, so the address that a block leaves out, or has by default, is put in.
+        text = text.replace(f'.option("url", "{DEFAULT_URL}")', "").replace(DEFAULT_URL, names["url"])
+        text = text.replace('.format("sparrow")', f'.format("sparrow").option("url", "{names["url"]}")')
+        # So is its folder, where Spark looks for relative paths.
+        text = re.sub(r'"(table|checkpoints)/', rf'"{Path.cwd()}/\1/', text)
+        exec(compile(text, "block", "exec"), names)
         return
     for line in text.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)

@@ -15,12 +15,14 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from sparrow.base.errors import InvalidArgument, SparrowError
+from sparrow.base.errors import ConnectionLost, InvalidArgument, SparrowError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +42,10 @@ LOCAL_FILE_SETTINGS = {
     ),
 }
 """What makes checkpoints on a local disk quicker; renames keep them atomic, the CRC files beside them are gone."""
+_CONNECT_PORT = 15002
+_CONNECT_TIMEOUT_S = 10
+_PROXIES = {"grpc_proxy", "https_proxy", "http_proxy", "all_proxy"}
+"""With one of these, a server need not be reached directly."""
 _EXTRA = "pip install 'sparrow-broker[spark]'"
 _log = logging.getLogger("sparrow.spark")
 
@@ -65,6 +71,7 @@ def session(
 
     Raises:
         InvalidArgument: both `master` and `remote`, a setting that is no plain value, or no Java where a JVM has to be started.
+        ConnectionLost: no Spark Connect server can be reached there.
     """
     if master is not None and remote is not None:
         raise InvalidArgument(f"master is {master!r} and remote is {remote!r}; a session has one of them")
@@ -93,7 +100,7 @@ def settings(
         # The server's settings are its own.
         return given
     told = dict(_told_elsewhere())
-    where = remote or master or told.get("spark.master") or "local[*]"
+    where = remote or master or given.get("spark.master") or told.get("spark.master") or "local[*]"
     quick = dict(SETTINGS)
     if where.startswith("local") if local_files is None else local_files:
         quick |= LOCAL_FILE_SETTINGS
@@ -164,6 +171,8 @@ def _made(name: str, master: str | None, remote: str | None, conf: Mapping[str, 
     if remote is None or remote.startswith("local"):
         _check_java()
         _use_this_python(conf.get("spark.master") or master or remote or "local")
+    elif not _PROXIES & {name.lower() for name in os.environ}:
+        _check_server(remote)
     builder = SparkSession.builder.appName(name)
     if master is not None:
         builder = builder.master(master)
@@ -212,6 +221,24 @@ def _is_known(spark: SparkSession) -> bool:
         return bool(state.dataSourceManager().dataSourceExists(FORMAT))
     except Exception:  # noqa: BLE001 - Spark Connect has no JVM here, another version perhaps another method
         return False
+
+
+def _check_server(remote: str) -> None:
+    """PySpark tries for minutes to reach a server that is not there."""
+    where = urlsplit(remote)
+    try:
+        port = where.port or _CONNECT_PORT
+    except ValueError:
+        raise InvalidArgument(f"remote is {remote!r}; write sc://host:{_CONNECT_PORT}") from None
+    if where.scheme != "sc" or not where.hostname:
+        raise InvalidArgument(f"remote is {remote!r}; write sc://host:{_CONNECT_PORT}, or local[*]")
+    try:
+        socket.create_connection((where.hostname, port), _CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise ConnectionLost(
+            f"no Spark Connect server can be reached at {where.hostname}:{port} ({error.strerror or error});"
+            " check that it runs (start-connect-server.sh of Spark), and host and port"
+        ) from None
 
 
 def _check_java() -> None:

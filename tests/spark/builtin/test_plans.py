@@ -25,9 +25,10 @@ from sparrow.spark.pipelines.builtin.manifest import (
     TopicArchive,
     extended,
 )
+from sparrow.spark.pipelines.builtin.redriving import missing_topics
 from sparrow.spark.pipelines.builtin.replaying import batch_bytes_for, rows_at_a_time
 from sparrow.spark.pipelines.builtin.smallfiles import LARGE_SHARE, SmallFile, grouped
-from sparrow.spark.pipelines.builtin.topics import Topic
+from sparrow.spark.pipelines.builtin.topics import Topic, linked
 
 
 @given(st.lists(st.integers(0, 300), max_size=40), st.integers(1, 200))
@@ -122,6 +123,7 @@ def test_wrong_calls_are_refused_without_a_broker_and_without_spark(tmp_path: Pa
         (lambda: builtin.archive("logs", str(tmp_path / "a"), by="days", **nowhere), "did you mean 'day'"),
         (lambda: builtin.archive("logs", str(tmp_path / "a"), compression="zip", **nowhere), "one of zstd"),
         (lambda: builtin.archive("logs", "s3://bucket/a", **nowhere), "is a URL"),
+        (lambda: builtin.archive("logs", "", **nowhere), "has no name"),
         (lambda: builtin.archive("logs", str(tmp_path / "file"), **nowhere), "is a file"),
         (
             lambda: builtin.archive("logs", str(tmp_path / "other"), **nowhere),
@@ -151,7 +153,7 @@ def test_what_a_spark_stream_writes_is_not_compacted_behind_its_back(tmp_path: P
         builtin.compact_table(str(tmp_path))
 
 
-def test_topics_that_are_not_there_are_named_all_at_once() -> None:
+def test_topics_that_are_not_there_are_named_all_at_once_and_left_alone_as_origins_of_letters() -> None:
     import sparrow.testing
 
     with sparrow.testing.broker() as broker:
@@ -162,6 +164,12 @@ def test_topics_that_are_not_there_are_named_all_at_once() -> None:
             builtin.stats(["order", "x", "orders"], connection=connection)
         with pytest.raises(NotFound, match=r"no topic's name matches 'a\*'"):
             builtin.archive("a*", "/tmp/nowhere-at-all", connection=connection)
+        with linked(connection) as link:
+            assert missing_topics(link, ["orders", "no topic!", "gone", ".."], None) == {
+                "no topic!",
+                "gone",
+                "..",
+            }
         assert builtin.stats("orders", connection=connection) == []
         assert builtin.redrive("orders", connection=connection).matched == 0
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from sparrow.base.errors import InvalidConfig, NotFound, StorageFailed, UnknownTopic
+from sparrow.base.errors import Conflict, InvalidConfig, NotFound, StorageFailed, UnknownTopic
 from sparrow.spark.pipelines.engine.display import Display, line_of
 from sparrow.spark.pipelines.engine.failures import first_line, flow_failure
 from sparrow.spark.pipelines.engine.graph import chosen, generations
 from sparrow.spark.pipelines.engine.progress import DONE, RUNNING, Progress, Tally, lag_of
 from sparrow.spark.pipelines.engine.sinks.jdbc import merge_statement
+from sparrow.spark.pipelines.engine.sinks.parquet import refuse_other_checkpoint
 from sparrow.spark.pipelines.engine.states import FlowState, load_state, newest_batch, save_state
 from sparrow.spark.pipelines.engine.steps import _with_places, load_function
 from sparrow.spark.pipelines.model import ConsoleSink, Flow, Pipeline, Sink, Source, TopicSink
@@ -227,6 +229,24 @@ def test_merge_takes_rows_over_by_their_key() -> None:
         'MERGE INTO totals t USING totals_sparrow s ON t."id" = s."id" WHEN MATCHED THEN UPDATE SET "sum" = s."sum"'
         ' WHEN NOT MATCHED THEN INSERT ("id", "sum") VALUES (s."id", s."sum")'
     )
+
+
+def test_files_of_another_checkpoint_are_refused_and_those_of_a_start_that_was_killed_are_not(
+    tmp_path: Any,
+) -> None:
+    listed = tmp_path / "out" / "_spark_metadata"
+    checkpoint = tmp_path / "checkpoint"
+    refuse = partial(refuse_other_checkpoint, str(tmp_path / "out"), str(checkpoint))
+    refuse()
+    listed.mkdir(parents=True)
+    (listed / ".0.f00.tmp").touch()
+    refuse()
+    (listed / "9.compact").touch()
+    with pytest.raises(Conflict, match="was written with another checkpoint"):
+        refuse()
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "offsets" / "9").touch()
+    refuse()
 
 
 def test_state_of_a_flow_lies_beside_its_checkpoint(tmp_path: Any) -> None:

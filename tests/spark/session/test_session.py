@@ -54,6 +54,7 @@ def test_local_sessions_have_all_five_settings_and_clusters_those_of_python() ->
         == SETTINGS | LOCAL_FILE_SETTINGS
     )
     assert settings(master="spark://main:7077") == SETTINGS
+    assert settings(conf={"spark.master": "yarn"}) == SETTINGS | {"spark.master": "yarn"}
     assert settings(master="yarn", local_files=True) == SETTINGS | LOCAL_FILE_SETTINGS
     assert settings(master="local[*]", local_files=False) == SETTINGS
     assert settings(remote="sc://host:15002") == {}

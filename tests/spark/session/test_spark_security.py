@@ -81,7 +81,7 @@ def test_every_way_to_log_in_reads_and_writes_over_tls(
         ({"token": "c-token"}, "token"),
         ({"user": "ann", "password": "pencil", "caFile": ""}, "cannot be trusted"),
         ({"user": "ann", "password": "pencil", "caFile": "/no/such/ca.pem"}, "/no/such/ca.pem"),
-        ({"url": "sparrow://127.0.0.1:1", "retries": "0"}, "127.0.0.1:1"),
+        ({"url": "sparrows://127.0.0.1:1", "retries": "0"}, "127.0.0.1:1"),
         ({"url": "kafka://127.0.0.1"}, "its scheme is 'kafka'"),
         ({"user": "ann"}, "Invalid username or password"),
     ],

@@ -157,6 +157,8 @@ def _opened(to: str) -> TableDirectory:
         raise InvalidArgument(
             f"{to} is a URL; an archive is a directory that driver and executors both see, such as a shared mount"
         )
+    if not to:
+        raise InvalidArgument("the archive's directory has no name")
     directory = TableDirectory(to)
     if os.path.isfile(directory.root):
         raise InvalidArgument(f"{to} is a file; an archive is a directory")

@@ -23,8 +23,12 @@ def check_condition(sql: str, columns: Collection[str] | None) -> None:
     Raises:
         InvalidArgument: says what is wrong with it.
     """
-    from sqlglot import exp
-
+    try:
+        from sqlglot import exp
+    except ImportError:
+        raise InvalidArgument(
+            "conditions need sqlglot, which is not installed: pip install 'sparrow-broker[spark]'"
+        ) from None
     condition = _parsed(sql)
     if condition.find(exp.Query, exp.DDL, exp.Command, exp.DML):
         raise InvalidArgument(

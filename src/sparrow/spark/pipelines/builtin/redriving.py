@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrow.base.errors import Conflict, InvalidArgument, NotFound
+from sparrow.base.errors import Conflict, InvalidArgument, InvalidTopicName, NotFound
 from sparrow.base.units import counted
 from sparrow.spark.pipelines.builtin.cluster import Cluster, Progress, quiet
 from sparrow.spark.pipelines.builtin.conditions import check_condition
@@ -185,7 +185,7 @@ def _redrive(link: Link, letters: DataFrame, dead: Topic, batch: int, wanted: _W
     if wanted.is_dry_run:
         return Redriven(dead.name, matched, 0, targets=targets, sample=_sample(letters), is_dry_run=True)
     done = Redriven(dead.name, matched, 0, targets=targets)
-    missing = _missing_topics(link, [name for name in targets if name], wanted.to)
+    missing = missing_topics(link, [name for name in targets if name], wanted.to)
     free = [
         each for each in groups if not each["_queue"] and each["_target"] and each["_target"] not in missing
     ]
@@ -207,13 +207,18 @@ def _sample(letters: DataFrame) -> tuple[Letter, ...]:
     return tuple(Letter(*row) for row in rows)
 
 
-def _missing_topics(link: Link, names: list[str], to: str | None) -> set[str]:
-    """Topics that letters came from and that are gone; a topic that is named is made."""
+def missing_topics(link: Link, names: list[str], to: str | None) -> set[str]:
+    """Topics that letters came from and that are gone, or that nothing can be called: a header may say anything. A topic that is named is made."""
     if not names or to is not None:
         return set()
-    answer = link.call(
-        "topic.watch", {"topics": names, "known": {}, "isolation": "read_committed", "wait_ms": 0}
-    )
+    try:
+        answer = link.call(
+            "topic.watch", {"topics": names, "known": {}, "isolation": "read_committed", "wait_ms": 0}
+        )
+    except InvalidTopicName:
+        if len(names) == 1:
+            return set(names)
+        return set().union(*[missing_topics(link, [name], to) for name in names])
     return set(answer["missing"])
 
 

@@ -100,7 +100,8 @@ def run(
     target = broker_target(pipeline.broker)
     if spark is None:
         if not _is_elsewhere(remote):
-            connect(target).close()  # Spark takes ten seconds to start; that there is no broker is known at once
+            # Spark takes ten seconds to start; that there is no broker is known at once.
+            connect(target).close()
         # What went wrong is told once, by us.
         is_started = _is_elsewhere(remote) or active_session() is not None
         quiet = {} if is_verbose or is_started else quiet_settings()

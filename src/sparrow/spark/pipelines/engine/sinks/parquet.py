@@ -32,14 +32,29 @@ def start_parquet(df: DataFrame, sink: ParquetSink, plan: QueryPlan) -> Streamin
     Raises:
         Conflict: the directory has the batches of another checkpoint.
     """
-    system, path = file_system(sink.path)
-    listed = system.get_file_info(f"{path.rstrip('/')}/{_LIST}")
-    if listed.type == fs.FileType.Directory and newest_batch(plan.checkpoint) is None:
-        raise Conflict(
-            f"{sink.path} was written with another checkpoint than {plan.checkpoint}, which is new; Spark would drop what comes now. Write to another directory,"
-            " or bring the old checkpoint back"
-        )
+    refuse_other_checkpoint(sink.path, plan.checkpoint)
     begun = writer(df.select([column(name) for name in own_columns(df)]), plan)
     if sink.partition_by:
         begun = begun.partitionBy(*sink.partition_by)
     return begun.format("parquet").options(**texts(sink.options)).option("path", sink.path).start()
+
+
+def refuse_other_checkpoint(directory: str, checkpoint: str) -> None:
+    """See whether a directory has the batches of another checkpoint.
+
+    Raises:
+        Conflict: it has.
+    """
+    if newest_batch(checkpoint) is None and _has_batches(directory):
+        raise Conflict(
+            f"{directory} was written with another checkpoint than {checkpoint}, which is new; Spark would drop what comes now. Write to another directory,"
+            " or bring the old checkpoint back"
+        )
+
+
+def _has_batches(directory: str) -> bool:
+    """The list alone says nothing: Spark makes it before it notes the first batch, and the query may have been killed between the two."""
+    system, path = file_system(directory)
+    found = system.get_file_info(fs.FileSelector(f"{path.rstrip('/')}/{_LIST}", allow_not_found=True))
+    # "9", and "9.compact" for those up to it.
+    return any(each.base_name.partition(".")[0].isdecimal() for each in found)
