@@ -67,6 +67,10 @@ CALLS: dict[str, dict[str, Any]] = {
     "sink.list": {},
     "sink.describe": {"sink": "secret-sink"},
     "sink.delete": {"sink": "secret-sink"},
+    "pipeline.report": {"name": "secret-pipeline", "flow": "f", "run": "r", "state": "running"},
+    "pipeline.list": {},
+    "group.introduce": {"reader": "r", "group": "secret-group"},
+    "group.introduced": {"reader": "r"},
     "user.list": {},
     "user.create": {"name": "new", "credentials": [SALTED]},
     "user.password": {"name": "somebody", "credentials": [SALTED]},
@@ -84,6 +88,8 @@ SHOWN = {
     "queue.list": {"queues": []},
     "webhook.list": {"webhooks": []},
     "sink.list": {"sinks": []},
+    "pipeline.list": {"pipelines": []},
+    "group.introduced": {"group": None},
 }
 """Calls that show less instead of refusing."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -80,6 +81,19 @@ def _end_gateway() -> None:
     if process.stdin is not None:
         process.stdin.close()
     process.wait(30)
+
+
+@pytest.fixture(autouse=True)
+def plain_logs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Undo what PySpark's loggers do to pytest: one that does not propagate gets pytest's handler, and puts a format of its own on it, for all tests behind."""
+    yield
+    for logger in logging.Logger.manager.loggerDict.values():
+        if type(logger).__name__ == "PySparkLogger":
+            logger.propagate = True  # type: ignore[union-attr]
+    plugin = request.config.pluginmanager.get_plugin("logging-plugin")
+    if plugin is not None:
+        plugin.caplog_handler.setFormatter(plugin.formatter)
+        plugin.report_handler.setFormatter(plugin.formatter)
 
 
 @pytest.fixture
