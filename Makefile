@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 BIN := .venv/bin
-WORKERS ?= 2
+WORKERS ?= 3
 ROUNDS ?= 100
 FUZZ_SECONDS ?= 60
 
