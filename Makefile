@@ -49,7 +49,7 @@ bench-spark: setup  ## the Spark part alone; beside Spark's own Kafka connector 
 	@$(BIN)/python -m bench --only spark --json bench/results/spark.json
 
 crash: setup  ## kill -9 under load, many rounds (ROUNDS=100)
-	SPARROW_CRASH_ROUNDS=$(ROUNDS) $(BIN)/pytest tests/crash -q -p no:randomly -o timeout=3600
+	SPARROW_CRASH_ROUNDS=$(ROUNDS) SPARROW_SPARK_KILLS=$(ROUNDS) $(BIN)/pytest tests/crash tests/spark/exactly_once -q -p no:randomly -o timeout=3600
 
 fuzz: setup  ## raw bytes into the Kafka door, coverage-guided (FUZZ_SECONDS=60; Linux on x86-64)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python 'atheris>=3.0'

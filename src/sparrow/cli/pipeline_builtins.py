@@ -5,7 +5,6 @@ What can be wrong is found before Spark starts, which takes seconds. On a termin
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from dataclasses import asdict
@@ -383,8 +382,6 @@ def redrive(
 
 # ── what they have in common ──────────────────────────────────────────────────────────────────────
 
-_LOGGERS = ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
-
 
 def _common(
     context: typer.Context,
@@ -423,9 +420,6 @@ def _engine(master: str | None, remote: str | None, conf: list[str] | None) -> d
         if not sign:
             raise InvalidArgument(f"--conf {pair}: write NAME=VALUE")
         settings[name] = value
-    # What PySpark writes with whole stacks of Java is what failures tell in a sentence.
-    for logger in _LOGGERS:
-        logging.getLogger(logger).setLevel(logging.CRITICAL)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return {"master": master, "remote": remote, "conf": settings, "progress": say}
 

@@ -5,8 +5,10 @@ Its logging is configured before Java starts, by a file of ours. The setting `sp
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -27,3 +29,25 @@ def quiet_settings(environment: MutableMapping[str, str] = os.environ) -> Mappin
     if _CONFIGURATION not in given:
         environment[_OPTIONS] = f"{given} -D{_CONFIGURATION}={_FILE.as_uri()}".strip()
     return _SETTINGS
+
+
+@contextmanager
+def quiet_loggers() -> Iterator[None]:
+    """What PySpark writes with whole stacks of Java is what failures tell in a sentence."""
+    loggers = _talkative()
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+def _talkative() -> list[logging.Logger]:
+    """PySpark's own class must make two of them: they are given arguments that others do not take."""
+    from pyspark.logger import PySparkLogger
+
+    contexts = map(PySparkLogger.getLogger, ("SQLQueryContextLogger", "DataFrameQueryContextLogger"))
+    return [logging.getLogger("py4j"), *contexts]

@@ -112,6 +112,8 @@ class IdempotencyKeys:
         """Of all principals."""
         self._next_portion = 0
         self._is_counted = False
+        self._counted_by_writers: set[str] = set()
+        """Keys that were written while the first walk was at their portion: it may come to them or not."""
         self.is_walking = False
         """The first walk is under way."""
         self._is_closing = False
@@ -196,13 +198,15 @@ class IdempotencyKeys:
         digest = key.digest
         counted = int(version == ABSENT and self._is_walked(digest))  # else the walk will come to it
         self._count(key.principal, counted)
+        if counted and not self._is_counted:
+            self._counted_by_writers.add(digest)
         try:
             await self._meta.write([planned.put(digest, version)])
         except ConditionFailed:
-            self._count(key.principal, -counted)
+            self._uncount(key.principal, digest, counted)
             return None
         except SparrowError:
-            self._count(key.principal, -counted)
+            self._uncount(key.principal, digest, counted)
             raise
         return Claim(digest, planned, version + 1, is_new=True)
 
@@ -276,6 +280,10 @@ class IdempotencyKeys:
         if not self._counts[principal]:
             del self._counts[principal]
 
+    def _uncount(self, principal: str, digest: str, counted: int) -> None:
+        self._counted_by_writers.discard(digest)
+        self._count(principal, -counted)
+
     def _is_walked(self, digest: str) -> bool:
         return self._is_counted or int(digest[:2], 16) < self._next_portion
 
@@ -305,6 +313,7 @@ class IdempotencyKeys:
     async def walk_portion(self) -> None:
         """Forget what is over among one portion of the keys; in the first walk, count it and finish what is open."""
         portion = self._next_portion
+        self._counted_by_writers.clear()
         self._next_portion += 1  # a key that is written from here on is counted by its writer
         facts = await self._meta.scan(keeping.KIND, f"{portion:02x}")
         for start in range(0, len(facts), _VISITED_AT_ONCE):
@@ -323,7 +332,7 @@ class IdempotencyKeys:
             except SparrowError as error:
                 _LOG.warning("%s", error.text)
                 continue
-            if not self._is_counted:
+            if not self._is_counted and claim.digest not in self._counted_by_writers:
                 self._count(claim.kept.principal, 1)
             if claim.kept.created_ms <= over_ms:
                 over.append(claim)

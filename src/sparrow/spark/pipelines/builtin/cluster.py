@@ -40,6 +40,7 @@ class Cluster:
             SparrowError: what went wrong in Spark, in a sentence; the cause has the rest.
         """
         import sparrow.spark
+        from sparrow.spark.quietly import quiet_loggers
         from sparrow.spark.session import active_session
 
         is_own = self.spark is None and active_session() is None
@@ -47,7 +48,7 @@ class Cluster:
         if spark is None:
             spark = sparrow.spark.session(name=name, master=self.master, remote=self.remote, conf=self.conf)
         try:
-            with told_plainly():
+            with quiet_loggers(), told_plainly():
                 yield spark
         finally:
             if is_own:

@@ -6,13 +6,12 @@ stop after their running batch, and flows that have not begun do not begin. The 
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -23,12 +22,12 @@ from sparrow.spark.pipelines.engine.queries import RunningFlow
 from sparrow.spark.pipelines.engine.reporting import Reporter
 from sparrow.spark.pipelines.engine.sources import broker_target
 from sparrow.spark.pipelines.model import Every, Once
-from sparrow.spark.quietly import quiet_settings
+from sparrow.spark.quietly import quiet_loggers, quiet_settings
 from sparrow.spark.session import active_session, session
 from sparrow.spark.wire import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -40,7 +39,6 @@ POLL_S: Final = 0.2
 PROGRESS_S: Final = 0.5
 BEGINNING_AT_ONCE: Final = max(2, os.cpu_count() or 2)
 """Queries. Each starts a process of Python, and Spark gives it 10 s to answer: of twenty at once on two cores, none would."""
-_LOGGERS: Final = ("py4j", "SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 class Stop(Protocol):
@@ -113,27 +111,13 @@ def run(
     triggers = {flow.name: Once() if once else pipeline.trigger_of(flow) for flow in selected}
     with ExitStack() as stack:
         if not is_verbose:
-            stack.enter_context(_quiet_loggers())
+            stack.enter_context(quiet_loggers())
         reporter = stack.enter_context(Reporter(target, pipeline.name, uuid.uuid4().hex))
         running = _Run(build, selected, triggers, stop or threading.Event())
         stack.callback(running.kill)
         running.listeners = [reporter.tell, *([on_progress] if on_progress else [])]
         running.supervise()
     return running.outcomes()
-
-
-@contextmanager
-def _quiet_loggers() -> Iterator[None]:
-    """What PySpark writes with whole stacks of Java is what failures tell in a sentence."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
 
 
 class _Run:
