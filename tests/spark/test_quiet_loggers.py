@@ -12,5 +12,5 @@ def test_quiet_loggers_are_pysparks_own_and_have_their_levels_again_afterwards()
     with quiet_loggers():
         assert {logging.getLogger(name).level for name in names} == {logging.CRITICAL}
         for name in names:
-            logging.getLogger(name).exception("one that takes more arguments", errorClass="ANY")  # type: ignore[call-arg]
+            logging.getLogger(name).error("one that takes more arguments", errorClass="ANY")  # type: ignore[call-arg]
     assert {logging.getLogger(name).level for name in names} == {logging.WARNING}
