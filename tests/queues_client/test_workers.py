@@ -162,6 +162,7 @@ async def test_a_plain_function_runs_in_threads_with_blocking_verbs(
         await until(lambda: fake.counts["NACK"] == 1)
         barrier.abort()
         await until(lambda: len(fake.done) == 6 or fake.counts["NACK"] > 2)
+        await until(lambda: fake.counts["REJECT"] == 1)
     assert threading.current_thread().name not in threads
     assert {name.rpartition("_")[0] for name in threads} == {"sparrow worker jobs"}
     assert fake.counts["REJECT"] == 1

@@ -158,7 +158,7 @@ def test_records_that_finish_in_any_order_leave_no_residue(traced: int) -> None:
     for offset in order:
         ranges.set(offset, offset + 1, 6)
     assert list(ranges.runs(0, 8 * PAGE)) == [(0, 8 * PAGE, 6)]
-    assert traced_bytes(traced) - whole < 5_000
+    assert traced_bytes(traced) - whole < 20_000  # an entry for each record would be a megabyte
     ranges.forget_before(8 * PAGE)
     assert ranges.pages() == []
 

@@ -37,18 +37,23 @@ def cluster() -> Iterator[MockCluster]:
 @pytest.mark.parametrize("codec", list(Compression))
 def test_batches_of_librdkafka_are_decoded(cluster: MockCluster, codec: Compression) -> None:
     topic = f"from-librdkafka-{codec.name}"
-    settings = cluster.producer_settings() | {
-        "bootstrap.servers": cluster.bootstrap,
-        "compression.type": codec.name.lower(),
-        "linger.ms": 1000,  # one batch: librdkafka sends one that compression would not make smaller as it is
-    }
+    settings = (
+        cluster.producer_settings()
+        | {
+            "bootstrap.servers": cluster.bootstrap,
+            "compression.type": codec.name.lower(),
+            "linger.ms": 1000,  # one batch as a rule: librdkafka sends one that compression would not make smaller as it is
+        }
+    )
     producer = Producer(settings)
     for value, key, headers, timestamp in ROWS:
         producer.produce(topic, value, key, headers=list(headers), timestamp=timestamp, partition=0)
     assert producer.flush(SECONDS) == 0
 
     batches = list(split(cluster.fetch(topic)))
-    assert {header.compression for header, _ in batches} == {codec}
+    found = {header.compression for header, _ in batches}
+    assert codec in found
+    assert found <= {codec, Compression.NONE}
     records = [record for _, batch in batches for record in decode(batch)]
     assert [(each.value, each.key, each.headers, each.timestamp) for each in records] == ROWS
     assert [each.offset for each in records] == list(range(COUNT))
