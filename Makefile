@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 BIN := .venv/bin
-WORKERS ?= 3
+WORKERS ?= 2
 ROUNDS ?= 100
 FUZZ_SECONDS ?= 60
 
