@@ -362,7 +362,6 @@ async def test_others_commit_only_while_there_are_no_members(groups: Groups) -> 
         (("x", 0), OffsetAndMetadata(1), UnknownTopic),
         (("a", 4), OffsetAndMetadata(1), UnknownPartition),
         (("a", -1), OffsetAndMetadata(1), UnknownPartition),
-        (("a", 0), OffsetAndMetadata(-1), InvalidArgument),
         (("a", 0), OffsetAndMetadata(1, "ä" * 2049), OffsetMetadataTooLarge),
     ],
 )
@@ -372,6 +371,20 @@ async def test_impossible_commits_are_refused_whole(
     with pytest.raises(error):
         await groups.commit("g", {A[1]: OffsetAndMetadata(1), partition: value})
     assert groups.fetch_offsets("g") == {}
+
+
+async def test_a_member_cannot_commit_a_negative_offset(groups: Groups) -> None:
+    member = joined(groups)
+    await settle()
+    with pytest.raises(InvalidArgument, match="Offset -1 of 'a', partition 0, is negative"):
+        await member.commit(-1, A[0])
+    assert groups.fetch_offsets("g") == {}
+
+
+async def test_what_a_kafka_client_committed_as_a_word_is_no_place_for_others(groups: Groups) -> None:
+    await groups.commit("g", {A[0]: OffsetAndMetadata(-2)})
+    assert groups.committed_offset("g", A[0]) is None
+    assert groups.fetch_offsets("g")[A[0]].offset == -2
 
 
 async def test_a_full_disk_refuses_the_commit_and_keeps_the_member(

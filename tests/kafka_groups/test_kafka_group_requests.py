@@ -90,7 +90,7 @@ def commit_request(version: int, group: str, topic: str | uuid.UUID, **given: An
         new(
             part(kind, "topics.partitions"),
             partition_index=index,
-            committed_offset=5 + index,
+            committed_offset=given.get("offset", 5 + index),
             committed_metadata=given.get("metadata", "note"),
             committed_leader_epoch=0,
         )
@@ -198,6 +198,16 @@ def test_offsets_are_fetched_in_every_version(
         assert found == ({0: (-1, ""), 1: (6, "note")} if wanted else {1: (6, "note")})
         if version >= 5:
             assert {p.committed_leader_epoch for p in topics[0].partitions} <= {0, -1}
+
+
+def test_an_offset_may_be_a_word_as_in_kafka(raw: RawClient, name: str, topic: str) -> None:
+    """KafkaJS resets a group by committing -2 (earliest) or -1 (latest), and reads that back."""
+    assert codes(raw.call(commit_request(5, name, topic, partitions=(0, 1), offset=-2))) == [
+        NO_ERROR,
+        NO_ERROR,
+    ]
+    topics, _ = fetch(raw, 5, name, [(topic, (0, 1))])
+    assert [p.committed_offset for p in topics[0].partitions] == [-2, -2]
 
 
 def fetch(raw: RawClient, version: int, group: str, wanted: Any) -> tuple[Any, Any]:

@@ -52,7 +52,7 @@ from sparrow.broker.groups.assembly import assemble
 from sparrow.broker.groups.consumer.topics import TopicView
 from sparrow.broker.groups.consumer.verbs import ConsumerGroupVerbs
 from sparrow.broker.groups.description import GroupType
-from sparrow.broker.groups.groups import check_group_name
+from sparrow.broker.groups.groups import check_group_name, check_offsets_are_places
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.groups.share.queues import ShareQueues
 from sparrow.broker.groups.share.settings import why_no_dead_letters
@@ -850,7 +850,9 @@ class Broker:
         for topic, partition in offsets:
             self._require(principal, Operation.READ, _TOPIC, topic)
             self.topics.get(topic).partition(partition)
-        await self.groups.commit(group, {k: OffsetAndMetadata(*value) for k, value in offsets.items()})
+        values = {key: OffsetAndMetadata(*value) for key, value in offsets.items()}
+        check_offsets_are_places(values)
+        await self.groups.commit(group, values)
 
     def fetch_offsets(
         self, group: str, topics: Sequence[str] = (), *, principal: Principal = ANONYMOUS

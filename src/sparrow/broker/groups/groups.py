@@ -214,14 +214,13 @@ class Groups:
 
         Raises:
             UnknownTopic, UnknownPartition: there is no such partition.
-            InvalidArgument: a negative offset.
             OffsetMetadataTooLarge: more than `MAX_METADATA_BYTES`.
             DiskFull, StorageFailed: nothing was committed.
             what `check_commit` raises
         """
         for partition, value in offsets.items():
             self.check_partition(partition)
-            check_offset(partition, value)
+            check_metadata(partition, value)
         self.check_commit(group, committer, offsets)
         await self._offsets.commit(group, self._stamped(offsets))
 
@@ -254,9 +253,9 @@ class Groups:
             family.check_fetch(group, member_id, epoch)
 
     def committed_offset(self, group: str, partition: Partition) -> int | None:
-        """The next offset to read, as committed, or None."""
+        """The next offset to read, as committed, or None: nothing was committed, or a Kafka client committed a word like "earliest"."""
         committed = self._offsets.get(group, partition)
-        return None if committed is None else committed.offset
+        return None if committed is None or committed.offset < 0 else committed.offset
 
     def fetch_offsets(
         self, group: str, partitions: Iterable[Partition] | None = None
@@ -511,11 +510,16 @@ def check_group_name(group: str) -> None:
         )
 
 
-def check_offset(partition: Partition, value: OffsetAndMetadata) -> None:
-    """Raise InvalidArgument for a negative offset, OffsetMetadataTooLarge for a long note."""
+def check_offsets_are_places(offsets: Mapping[Partition, OffsetAndMetadata]) -> None:
+    """Raise InvalidArgument for a negative offset. Kafka's door does not ask: Kafka keeps any number, and KafkaJS resets groups by -2 and -1."""
+    for (topic, number), value in offsets.items():
+        if value.offset < 0:
+            raise InvalidArgument(f"Offset {value.offset} of {topic!r}, partition {number}, is negative.")
+
+
+def check_metadata(partition: Partition, value: OffsetAndMetadata) -> None:
+    """Raise OffsetMetadataTooLarge for a long note."""
     topic, number = partition
-    if value.offset < 0:
-        raise InvalidArgument(f"Offset {value.offset} of {topic!r}, partition {number}, is negative.")
     if len(value.metadata.encode()) > MAX_METADATA_BYTES:
         raise OffsetMetadataTooLarge(
             f"The metadata of {topic!r}, partition {number}, has more than {MAX_METADATA_BYTES} bytes."

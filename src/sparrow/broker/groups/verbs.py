@@ -17,7 +17,7 @@ from sparrow.broker.access.authz import (
     ResourceType,
     require,
 )
-from sparrow.broker.groups.groups import check_offset
+from sparrow.broker.groups.groups import check_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -141,7 +141,7 @@ class GroupVerbs:
         try:
             self._require(principal, Operation.READ, _TOPIC, partition[0])
             self._groups.check_partition(partition)
-            check_offset(partition, value)
+            check_metadata(partition, value)
         except SparrowError as error:
             return error
         return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidArgument, NotAuthorized, SparrowError
 from sparrow.broker.access.authz import ANONYMOUS, Authorizer, Operation, Principal, ResourceType, require
-from sparrow.broker.groups.groups import check_offset
+from sparrow.broker.groups.groups import check_metadata
 from sparrow.broker.groups.topic_regexes import compile_regex
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.broker.sinks.stage import is_reserved
@@ -150,7 +150,7 @@ class Transactions:
         for key, value in offsets.items():
             if key not in refused:
                 try:
-                    check_offset(key, value)
+                    check_metadata(key, value)
                 except SparrowError as error:
                     refused[key] = error
         kept = {key: value for key, value in offsets.items() if key not in refused}

@@ -25,7 +25,7 @@ from sparrow.base.errors import (
 from sparrow.base.ids import uuid7
 from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType, MemberDescription
 from sparrow.broker.groups.family import Committer
-from sparrow.broker.groups.groups import unknown_member
+from sparrow.broker.groups.groups import check_offsets_are_places, unknown_member
 from sparrow.broker.groups.native.state import Assign, Fence, FenceReason, Group
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 
@@ -93,10 +93,11 @@ class Membership:
             self._coordinator.confirm_revoked(self.group, self.member_id, epoch, partitions)
 
     async def commit(self, offsets: Mapping[Partition, tuple[int, str]]) -> None:
-        """Commit (offset, metadata) per partition; durable when it returns. Raises what `Groups.commit` raises."""
+        """Commit (offset, metadata) per partition; durable when it returns. Raises what `Groups.commit` raises, InvalidArgument for a negative offset."""
         if self.is_void:
             raise unknown_member(self.group, self.member_id)
         values = {partition: OffsetAndMetadata(*value) for partition, value in offsets.items()}
+        check_offsets_are_places(values)
         await self._coordinator.commit(self.group, values, member_id=self.member_id, epoch=self.epoch)
 
     async def leave(self) -> None:
