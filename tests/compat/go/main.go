@@ -1,4 +1,4 @@
-// Command compat drives a broker with franz-go: produce and consume, both group protocols, transactions (KIP-890), share groups (KIP-932).
+// Command compat drives a broker with Go's clients. Sarama and kafka-go have files of their own; here is franz-go: produce and consume, both group protocols, transactions (KIP-890), share groups (KIP-932).
 package main
 
 import (
@@ -42,6 +42,12 @@ func run(ctx context.Context, seed string) error {
 	}
 	if err := shared(ctx, seed); err != nil {
 		return fmt.Errorf("share group: %w", err)
+	}
+	if err := withSarama(ctx, seed); err != nil {
+		return fmt.Errorf("Sarama: %w", err)
+	}
+	if err := withKafkaGo(ctx, seed); err != nil {
+		return fmt.Errorf("kafka-go: %w", err)
 	}
 	return nil
 }
