@@ -19,6 +19,7 @@ class Quantiles(NamedTuple):
     p50: float
     p99: float
     highest: float
+    p999: float
 
 
 def stamped(due: float, size: int) -> bytes:
@@ -35,8 +36,11 @@ def late_s(value: bytes) -> float:
 def quantiles(times_s: list[float]) -> Quantiles:
     """Of latencies in seconds."""
     times = sorted(times_s)
-    last = len(times) - 1
-    return Quantiles(times[round(last * 0.5)] * 1000, times[round(last * 0.99)] * 1000, times[-1] * 1000)
+
+    def at(share: float) -> float:
+        return times[round((len(times) - 1) * share)] * 1000
+
+    return Quantiles(at(0.5), at(0.99), at(1.0), at(0.999))
 
 
 def due_times(began: float, rate: int, count: int) -> Iterator[float]:

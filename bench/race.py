@@ -1,40 +1,60 @@
-"""Several brokers do the same work in turn, round after round, each as a process with its data on the same disk.
+"""Several brokers do the same work in turn, round after round (A B C A B C …), each as a process with its data on the same disk.
 
-What is not installed is left out; its row says how to get it.
+What is not installed is left out; its row says how to get it. A contender that fails is a row that says so, and the others go on.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
+from itertools import count as numbers
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from bench.peers import rabbitmq, redis
+from bench.kept import kept
+from bench.peers import kafka, nats, rabbitmq, redis
 from bench.peers.daemon import NotInstalled
 from bench.quiet import until_idle
-from bench.results import Measurement
-from bench.server import server
+from bench.results import OURS, RATIO, SYNCED, Measurement
+from bench.server import Server, server
 from bench.together import Role, Span, seconds, together
 
-OURS = "sparrow"
+NATS_SYNCED = "NATS (sync_interval always)"
+_queue_numbers = numbers()
+"""A broker may be kept from one workload to the next: no two queues have the same name."""
 
 
 @contextmanager
-def sparrow_broker() -> Iterator[str]:
+def sparrow_broker() -> Iterator[Server]:
     with server("--default-partitions", "1") as running:
         assert running.process is not None
         until_idle(running.process.pid)
-        yield running.url
+        yield running
+
+
+@contextmanager
+def kafka_broker() -> Iterator[kafka.KafkaNode]:
+    """What has run for a while: the JVM's compiler has seen the work."""
+    with kafka.running() as node:
+        together(partial(client("confluent").warm_up, node.bootstrap, kafka.WARM_UP))
+        until_idle(node.pid)
+        yield node
 
 
 _BROKERS: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     OURS: sparrow_broker,
     "RabbitMQ": rabbitmq.running,
     "Redis": redis.running,
+    "NATS": nats.running,
+    NATS_SYNCED: partial(nats.running, is_synced=True),
+    "Kafka": kafka_broker,
 }
+_SLOW_TO_START = {"RabbitMQ", "Kafka"}
+"""Kept from one workload to the next, where a run has to be short."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +71,8 @@ class Contender:
     """The client processes: (address, queue, messages). The last one is the consumer."""
     share: float = 1.0
     """How many of the messages it gets; less for who is slower, so that all take about as long."""
+    strength: str = SYNCED
+    """SYNCED or UNSYNCED: only equals are compared."""
 
     def __str__(self) -> str:
         return f"{self.broker}, {self.client}" if self.client else self.broker
@@ -74,14 +96,33 @@ class Results:
 
     rounds: list[Round] = field(default_factory=list)
     missing: str = ""
-    """What was not installed."""
+    """What was not installed, or how it failed."""
+    failed: bool = False
 
     def row(
-        self, name: str, unit: str, contender: Contender, figure: Callable[[Round], float]
+        self, figure: str, unit: str, contender: Contender, of_round: Callable[[Round], float]
     ) -> Measurement:
         """The contender's row of the table."""
-        runs = [figure(each) for each in self.rounds]
-        return Measurement(f"{name}: {contender}", unit, None, contender.durability, runs, self.missing)
+        return Measurement(
+            f"{figure}: {contender}",
+            unit,
+            durability=contender.durability,
+            runs=[of_round(each) for each in self.rounds],
+            note=self.missing,
+            figure=figure,
+            broker=contender.broker,
+            client=contender.client,
+            strength=contender.strength,
+            failed=self.failed,
+        )
+
+    def fail(self, error: Exception) -> None:
+        """It takes part no longer, and has no figure."""
+        self.rounds.clear()
+        self.missing = (
+            f"failed: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
+        )
+        self.failed = True
 
 
 def client(name: str) -> Any:
@@ -94,7 +135,7 @@ def client(name: str) -> Any:
         return import_module(f"bench.clients.{name}")
     except ImportError as error:
         raise NotInstalled(
-            f"{error.name} is not installed (pip install pika aio-pika redis hiredis)"
+            f"{error.name} is not installed (make bench installs it: uv sync --inexact --extra server --group bench)"
         ) from None
 
 
@@ -103,34 +144,55 @@ def race(contenders: Sequence[Contender], runs: int, count: int) -> dict[Contend
     results = {contender: Results() for contender in contenders}
     for _ in range(runs):
         for broker, group in groupby(contenders, lambda each: each.broker):
-            of_broker = list(group)
-            try:
-                with _BROKERS[broker]() as address:
-                    for number, contender in enumerate(of_broker):
-                        _one(contender, address, f"q{number}", count, results[contender])
-            except NotInstalled as error:
-                for contender in of_broker:
-                    results[contender].missing = str(error)
+            left = [each for each in group if not results[each].missing]
+            if left:
+                _round(broker, left, count, results)
     return results
 
 
-def _one(contender: Contender, address: Any, queue: str, count: int, results: Results) -> None:
-    share = max(1, round(count * contender.share))
+def _round(broker: str, group: Sequence[Contender], count: int, results: dict[Contender, Results]) -> None:
+    """One broker, and each of its contenders once."""
     try:
-        contender.prepare(address, queue)
-        roles = contender.roles(address, queue, share)
+        with _started(broker) as address:
+            for contender in group:
+                try:
+                    results[contender].rounds.append(_one(contender, address, count))
+                except NotInstalled as error:
+                    results[contender].missing = str(error)
+                except Exception as error:  # noqa: BLE001 - the others are measured
+                    traceback.print_exc()
+                    results[contender].fail(error)
     except NotInstalled as error:
-        results.missing = str(error)
-        return
-    results.rounds.append(Round(share, together(*roles)))
+        for contender in group:
+            results[contender].missing = str(error)
+    except Exception as error:  # noqa: BLE001 - it did not start, or did not end
+        traceback.print_exc()
+        for contender in group:
+            results[contender].fail(error)
+
+
+def _started(broker: str) -> AbstractContextManager[Any]:
+    start = _BROKERS[broker]
+    return kept(broker, start) if broker in _SLOW_TO_START else start()
+
+
+def _one(contender: Contender, address: Any, count: int) -> Round:
+    share = max(1, round(count * contender.share))
+    queue = f"q{next(_queue_numbers)}"
+    contender.prepare(address, queue)
+    return Round(share, together(*contender.roles(address, queue, share)))
 
 
 def against_best(
     name: str, ours: Measurement, rows: Mapping[Contender, Measurement], *, more_is_better: bool
 ) -> Measurement:
-    """One figure of Sparrow's as a multiple of the best peer's of the same round: 1 or more (or less, where less is better) is ahead of each of them."""
-    theirs = [row.runs for contender, row in rows.items() if contender.broker != OURS and row.runs]
+    """One figure of Sparrow's as a multiple of the best peer's of the same round and the same strength: 1 or more (or less, where less is better) is ahead of each of them."""
+    equals = [row for row in rows.values() if row.broker != OURS and row.strength == ours.strength]
+    theirs = [row.runs for row in equals if row.runs]
     best = max if more_is_better else min
-    rounds = zip(ours.runs, *theirs, strict=True) if theirs else ()
+    rounds = zip(ours.runs, *theirs, strict=True) if theirs and ours.runs else ()
     runs = [mine / best(others) for mine, *others in rounds]
-    return Measurement(name, "x", runs=runs, note="" if runs else "no peer is installed")
+    note = "" if runs else "no peer of this strength was measured"
+    return Measurement(
+        name, RATIO, runs=runs, note=note, figure=ours.figure, client=ours.client, strength=ours.strength
+    )

@@ -1,16 +1,19 @@
-"""What a measurement is, and how results are shown and kept."""
+"""What a measurement is: a figure measured several times, of whom, with what on stable storage, and what it should reach."""
 
 from __future__ import annotations
 
-import json
-import platform
 import statistics
-import sys
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
 
-from rich.console import Console
-from rich.table import Table
+OURS = "sparrow"
+SYNCED = "synced"
+"""On stable storage before it is acknowledged."""
+UNSYNCED = "unsynced"
+"""Acknowledged from memory or the page cache, synced later."""
+RATIO = "x"
+"""The unit of a figure that compares two others."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,29 @@ class Measurement:
     """One row: a figure measured several times."""
 
     name: str
+    """Unlike that of any other row."""
     unit: str
     target: Target | None = None
     durability: str = ""
     """What was on stable storage when; "" where nothing is written."""
     runs: list[float] = field(default_factory=list)
     note: str = ""
+    figure: str = ""
+    """What is measured, without whom it is measured of; rows that may be compared have the same."""
+    broker: str = OURS
+    client: str = ""
+    strength: str = ""
+    """SYNCED or UNSYNCED; "" where nothing is acknowledged, or `durability` alone says it."""
+    group: str = ""
+    """The workload."""
+    failed: bool = False
+    """It could not be measured, and that is a fault; `note` says which."""
+    date: str = ""
+    commit: str = ""
+    """Of Sparrow's source, when it was measured."""
+
+    def __post_init__(self) -> None:
+        self.figure = self.figure or self.name
 
     @property
     def median(self) -> float | None:
@@ -50,59 +70,18 @@ class Measurement:
             return ""
         return "met" if self.target.met_by(self.median) else "MISSED"
 
+    def to_json(self) -> dict[str, Any]:
+        """Its fields, and what follows from them for those who read the file without this code."""
+        spread = {
+            "median": self.median,
+            "min": min(self.runs, default=None),
+            "max": max(self.runs, default=None),
+        }
+        return asdict(self) | spread | {"verdict": self.verdict}
 
-def show(measurements: list[Measurement]) -> None:
-    """Print the table."""
-    table = Table(title="Sparrow, medians; broker and client share the machine")
-    for column, justify in (
-        ("measurement", "left"),
-        ("median", "right"),
-        ("lowest", "right"),
-        ("highest", "right"),
-        ("unit", "left"),
-        ("target", "right"),
-        ("verdict", "left"),
-        ("durability", "left"),
-        ("note", "left"),
-    ):
-        table.add_column(column, justify=justify)  # type: ignore[arg-type]
-    for m in measurements:
-        table.add_row(
-            m.name,
-            _figure(m.median),
-            _figure(min(m.runs, default=None)),
-            _figure(max(m.runs, default=None)),
-            m.unit,
-            str(m.target or ""),
-            m.verdict,
-            m.durability,
-            m.note,
-        )
-    Console(width=None if sys.stdout.isatty() else 220).print(table)
-
-
-def _figure(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
-
-
-def save(measurements: list[Measurement], path: Path) -> None:
-    """Write JSON: machine, versions and every run."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [
-        asdict(m) | {"median": m.median, "verdict": m.verdict, "target": str(m.target or "")}
-        for m in measurements
-    ]
-    machine = {
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "cpus": len(psutil_affinity()),
-    }
-    path.write_text(json.dumps({"machine": machine, "measurements": rows}, indent=2) + "\n")
-
-
-def psutil_affinity() -> list[int]:
-    import psutil
-
-    return list(psutil.Process().cpu_affinity() or [])
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Self:
+        """The other way."""
+        known = {each.name: row[each.name] for each in fields(cls) if each.name in row}
+        target = known.pop("target", None)
+        return cls(**known, target=Target(**target) if target else None)

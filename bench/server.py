@@ -59,11 +59,11 @@ class Server:
         """Bootstrap servers for Kafka clients."""
         return f"localhost:{self.kafka_port}"
 
-    def start(self) -> float:
-        """Start it; returns the seconds from exec to the first accepted connection."""
-        sparrow = str(Path(sys.executable).with_name("sparrow"))
-        command = [
-            sparrow,
+    @property
+    def command(self) -> list[str]:
+        """What starts it."""
+        return [
+            str(Path(sys.executable).with_name("sparrow")),
             "serve",
             "--data-dir",
             str(self.directory),
@@ -75,12 +75,17 @@ class Server:
             str(self.http_port),
             *self.options,
         ]
-        environment = {
-            k: v for k, v in os.environ.items() if not k.startswith(("SPARROW_", "PYTHONDONTWRITE"))
-        }
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Without settings of whoever runs the bench."""
+        return {k: v for k, v in os.environ.items() if not k.startswith(("SPARROW_", "PYTHONDONTWRITE"))}
+
+    def start(self) -> float:
+        """Start it; returns the seconds from exec to the first accepted connection."""
         log = (self.directory.parent / "serve.log").open("ab")
         began = time.perf_counter()
-        self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=self.environment)
         log.close()
         self._wait_for(self.port)
         spent = time.perf_counter() - began
@@ -94,6 +99,10 @@ class Server:
             if self.process.poll() is not None:
                 raise RuntimeError((self.directory.parent / "serve.log").read_text())
             time.sleep(0.002)
+
+    def until_listening(self, port: int) -> None:
+        """Doors that open after the native one are waited for by those who measure them."""
+        self._wait_for(port, touch=False)
 
     def rss_bytes(self) -> int:
         assert self.process is not None

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -65,7 +66,14 @@ def spark_driver(jars: Sequence[str] = ()) -> Iterator[SparkDriver]:
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with Path(scratch, "driver.log").open("wb") as log:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdin=-1, stdout=-1, stderr=log, text=True
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdin=-1,
+            stdout=-1,
+            stderr=log,
+            text=True,
+            start_new_session=True,  # the JVM is of its group
         )
     try:
         driver = SparkDriver(process)
@@ -77,9 +85,9 @@ def spark_driver(jars: Sequence[str] = ()) -> Iterator[SparkDriver]:
         yield driver
     finally:
         process.stdin.close()  # type: ignore[union-attr]
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
         shutil.rmtree(scratch, ignore_errors=True)

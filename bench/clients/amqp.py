@@ -74,21 +74,25 @@ class Link:
         self._call(0, (10, 40), _short("/") + b"\0\0", (10, 41))
         self._call(_CHANNEL, (20, 10), b"\0", (20, 11))
 
-    def declare(self, queue: str, kind: str) -> None:
-        """A durable queue: "quorum", or "classic" (version 2)."""
+    def declare(self, queue: str, kind: str) -> int:
+        """A durable queue: "quorum", "stream", or "classic" (version 2); returns how many messages are ready in it."""
         arguments = _short("x-queue-type") + b"S" + _long(kind.encode())
         if kind == "classic":
             arguments += _short("x-queue-version") + b"I" + struct.pack(">i", 2)
-        self._call(_CHANNEL, (50, 10), b"\0\0" + _short(queue) + b"\x02" + _long(arguments), (50, 11))
+        request = b"\0\0" + _short(queue) + b"\x02" + _long(arguments)
+        answer = self._call(_CHANNEL, (50, 10), request, (50, 11))
+        found: int = struct.unpack_from(">I", answer, 1 + answer[0])[0]
+        return found
 
     def confirm(self) -> None:
         """Every publication is confirmed from now on."""
         self._call(_CHANNEL, (85, 10), b"\0", (85, 11))
 
-    def consume(self, queue: str, prefetch: int) -> None:
-        """Deliveries begin, at most so many unacknowledged."""
+    def consume(self, queue: str, prefetch: int, *, is_stream: bool = False) -> None:
+        """Deliveries begin, at most so many unacknowledged; a stream's from its beginning."""
         self.settle(prefetch)
-        consumer = b"\0\0" + _short(queue) + _short("c") + b"\0" + _long(b"")
+        arguments = _short("x-stream-offset") + b"S" + _long(b"first") if is_stream else b""
+        consumer = b"\0\0" + _short(queue) + _short("c") + b"\0" + _long(arguments)
         self._call(_CHANNEL, (60, 20), consumer, (60, 21))
 
     def settle(self, prefetch: int) -> None:
@@ -176,6 +180,15 @@ def make(port: int, queue: str, kind: str) -> None:
     link.close()
 
 
+def ready(port: int, queue: str, kind: str) -> int:
+    """How many messages the queue has that nobody has taken; the first declaration after a start waits for the queue to be there."""
+    link = Link(port)
+    try:
+        return link.declare(queue, kind)
+    finally:
+        link.close()
+
+
 def publish(port: int, queue: str, value: bytes, count: int, window: int, start: Start) -> Span:
     """Pipelined, at most `window` unconfirmed."""
     link = Link(port)
@@ -202,10 +215,12 @@ def publish(port: int, queue: str, value: bytes, count: int, window: int, start:
     return span
 
 
-def consume(port: int, queue: str, count: int, prefetch: int, ack_every: int, start: Start) -> Span:
-    """Acknowledged so many at a time (`multiple`)."""
+def consume(
+    port: int, queue: str, count: int, prefetch: int, ack_every: int, start: Start, *, is_stream: bool = False
+) -> Span:
+    """Acknowledged so many at a time (`multiple`); found: how many were counted."""
     link = Link(port)
-    link.consume(queue, prefetch)
+    link.consume(queue, prefetch, is_stream=is_stream)
     _next_delivery(link)
     link.socket.sendall(ack(1, multiple=False))
     watch = Stopwatch(start)
@@ -222,7 +237,7 @@ def consume(port: int, queue: str, count: int, prefetch: int, ack_every: int, st
         if tag < last:
             link.receive()
     link.settle(prefetch)
-    span = watch.span()
+    span = watch.span(count)
     link.close()
     return span
 
@@ -265,10 +280,10 @@ def publish_at_rate(port: int, queue: str, rate: int, count: int, start: Start) 
     return span
 
 
-def work_late(port: int, queue: str, count: int, start: Start) -> Span:
+def work_late(port: int, queue: str, count: int, start: Start, *, is_stream: bool = False) -> Span:
     """Looks how late each message is, and acknowledges it by itself; found: the latencies in seconds."""
     link = Link(port)
-    link.consume(queue, 100)
+    link.consume(queue, 100, is_stream=is_stream)
     _next_delivery(link)
     link.socket.sendall(ack(1, multiple=False))
     watch = Stopwatch(start)

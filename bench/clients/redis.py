@@ -26,6 +26,24 @@ def make(port: int, stream: str) -> None:
         client.xgroup_create(stream, GROUP, id="0", mkstream=True)
 
 
+def sync(port: int, when: str) -> None:
+    """When the server syncs its file from now on: "always" (before it answers) or "everysec"."""
+    with redis.Redis(port=port) as client:
+        client.config_set("appendfsync", when)
+
+
+def synced(port: int) -> str:
+    """When the server syncs its file."""
+    with redis.Redis(port=port, decode_responses=True) as client:
+        return str(client.config_get("appendfsync")["appendfsync"])
+
+
+def end(port: int, stream: str) -> int:
+    """How many messages the stream has; raises redis.RedisError while the server reads its file."""
+    with redis.Redis(port=port) as client:
+        return int(client.xlen(stream))
+
+
 # ── redis-py ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -75,6 +93,24 @@ def _entries(answer: Any) -> list[Any]:
         return [entry for batch in batches for entry in batch]
     ((_, entries),) = answer
     return list(entries)
+
+
+def read(port: int, stream: str, count: int, size: int, start: Start) -> Span:
+    """Reads of at most `size` from the beginning, without a group; found: how many were counted."""
+    client = redis.Redis(port=port)
+    last, seen = b"0", 0
+    watch: Stopwatch | None = None
+    while seen < count:
+        wanted = size if seen else 1
+        entries = _entries(client.xread({stream: last}, count=wanted, block=_BLOCK_MS))
+        last = entries[-1][0]
+        seen += len(entries)
+        if watch is None:
+            watch = Stopwatch(start)
+    assert watch is not None
+    span = watch.span(seen - 1)
+    client.close()
+    return span
 
 
 def consume_singly(port: int, stream: str, count: int, workers: int, prefetch: int, start: Start) -> Span:
@@ -193,6 +229,25 @@ def consume_bytes(port: int, stream: str, count: int, size: int, start: Start) -
     return span
 
 
+def read_bytes(port: int, stream: str, count: int, size: int, start: Start) -> Span:
+    """As `read`."""
+    link = Link(port)
+    last, seen = b"0", 0
+    watch: Stopwatch | None = None
+    while seen < count:
+        wanted = size if seen else 1
+        link.socket.sendall(_pack(("XREAD", "COUNT", wanted, "BLOCK", _BLOCK_MS, "STREAMS", stream, last)))
+        entries = link.answer()[0][1]
+        last = entries[-1][0]
+        seen += len(entries)
+        if watch is None:
+            watch = Stopwatch(start)
+    assert watch is not None
+    span = watch.span(seen - 1)
+    link.close()
+    return span
+
+
 def publish_at_rate(port: int, stream: str, rate: int, count: int, start: Start) -> Span:
     """One message of 100 B after the other, each when it is due."""
     link = Link(port)
@@ -224,6 +279,24 @@ def work_late(port: int, stream: str, count: int, start: Start) -> Span:
         if watch is None:
             watch = Stopwatch(start)
     client.xack(stream, GROUP, *ids)
+    assert watch is not None
+    span = watch.span(times[1:])
+    client.close()
+    return span
+
+
+def read_late(port: int, stream: str, count: int, start: Start) -> Span:
+    """Looks how late each message is, without a group; found: the latencies in seconds."""
+    client = redis.Redis(port=port)
+    times: list[float] = []
+    watch: Stopwatch | None = None
+    last = b"0"
+    while len(times) < count + 1:
+        entries = _entries(client.xread({stream: last}, count=100, block=_BLOCK_MS))
+        times += [late_s(fields[b"v"]) for _, fields in entries]
+        last = entries[-1][0]
+        if watch is None:
+            watch = Stopwatch(start)
     assert watch is not None
     span = watch.span(times[1:])
     client.close()

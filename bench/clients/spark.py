@@ -27,10 +27,10 @@ _WORKER_RSS_EVERY_S = 0.2
 class Driver:
     """The work there is; each method takes what the request says and gives what it answers."""
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, scratch: str) -> None:
         self._spark = spark
         self._queries: dict[str, Any] = {}
-        self._checkpoints = Path(tempfile.mkdtemp(prefix="sparrow-bench-checkpoints-"))
+        self._checkpoints = Path(tempfile.mkdtemp(prefix="checkpoints-", dir=scratch))
 
     def read(self, source: dict[str, str], sink: str, columns: list[str] | None = None) -> dict[str, Any]:
         """Batch read; `sink` is "count" or "noop"."""
@@ -159,7 +159,7 @@ def main() -> None:
 
     spark = sparrow.spark.session(name="bench", master="local[2]", conf=conf)
     spark.sparkContext.setLogLevel("ERROR")
-    driver = Driver(spark)
+    driver = Driver(spark, conf["spark.local.dir"])
     print("{}", file=answers, flush=True)
     for line in sys.stdin:
         request = json.loads(line)

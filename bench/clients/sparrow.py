@@ -1,4 +1,4 @@
-"""Sparrow's native client at work on a queue."""
+"""Sparrow's native client at work on a queue or a topic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Literal
 
 import uvloop
 
@@ -23,13 +23,17 @@ def _exactly(work: Coroutine[Any, Any, Span]) -> Span:
         return runner.run(work)
 
 
-def publish(url: str, queue: str, value: bytes, count: int, start: Start) -> Span:
-    """Pipelined, each counted when it is on stable storage."""
-    return uvloop.run(_publish(url, queue, value, count, start))
+def publish(
+    url: str, queue: str, value: bytes, count: int, start: Start, *, acks: Literal["all", 1] = "all"
+) -> Span:
+    """Pipelined, each counted when it is acknowledged: on stable storage, or (1) in the page cache."""
+    return uvloop.run(_publish(url, queue, value, count, start, acks))
 
 
-async def _publish(url: str, queue: str, value: bytes, count: int, start: Start) -> Span:
-    async with sparrow.connect(url) as client, client.producer(acks="all") as producer:
+async def _publish(
+    url: str, queue: str, value: bytes, count: int, start: Start, acks: Literal["all", 1]
+) -> Span:
+    async with sparrow.connect(url) as client, client.producer(acks=acks) as producer:
         await producer.send(queue, value)
         await producer.flush()
         send = producer.send
@@ -135,13 +139,17 @@ async def _work(url: str, name: str, count: int, workers: int, prefetch: int, st
         return watch.span()
 
 
-def publish_at_rate(url: str, queue: str, rate: int, count: int, start: Start) -> Span:
+def publish_at_rate(
+    url: str, queue: str, rate: int, count: int, start: Start, *, acks: Literal["all", 1] = "all"
+) -> Span:
     """One message of 100 B after the other, each when it is due."""
-    return _exactly(_publish_at_rate(url, queue, rate, count, start))
+    return _exactly(_publish_at_rate(url, queue, rate, count, start, acks))
 
 
-async def _publish_at_rate(url: str, queue: str, rate: int, count: int, start: Start) -> Span:
-    async with sparrow.connect(url) as client, client.producer(acks="all", linger_ms=0) as producer:
+async def _publish_at_rate(
+    url: str, queue: str, rate: int, count: int, start: Start, acks: Literal["all", 1]
+) -> Span:
+    async with sparrow.connect(url) as client, client.producer(acks=acks, linger_ms=0) as producer:
         await producer.send(queue, stamped(0, 100))
         await producer.flush()
         watch = Stopwatch(start)
@@ -178,3 +186,75 @@ async def _work_late(url: str, name: str, count: int, start: Start) -> Span:
         await client.stop_workers()
         await working
         return watch.span(times[1:])
+
+
+# ── topics ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def make(url: str, topic: str) -> None:
+    """A topic of one partition."""
+
+    async def create() -> None:
+        async with sparrow.connect(url) as client:
+            await client.admin.create_topic(topic, partitions=1)
+
+    asyncio.run(create())
+
+
+def topics(url: str) -> list[str]:
+    """The first thing that a client may ask."""
+
+    async def ask() -> list[str]:
+        async with sparrow.connect(url) as client:
+            return [topic.name for topic in await client.admin.list_topics()]
+
+    return asyncio.run(ask())
+
+
+def end(url: str, topic: str) -> int:
+    """Where the topic's partition ends."""
+
+    async def ask() -> int:
+        async with sparrow.connect(url) as client:
+            described = await client.admin.describe_topic(topic)
+            return sum(partition.end_offset for partition in described.partitions)
+
+    return asyncio.run(ask())
+
+
+def read(url: str, topic: str, count: int, start: Start) -> Span:
+    """In batches, each message a Python object; found: how many were counted, which is all after the first batch."""
+    return uvloop.run(_read(url, topic, count, start))
+
+
+async def _read(url: str, topic: str, count: int, start: Start) -> Span:
+    async with (
+        sparrow.connect(url) as client,
+        client.subscribe(topic, start="beginning") as subscription,
+    ):
+        seen = first = len(await subscription.next_batch())
+        watch = Stopwatch(start)
+        while seen < count:
+            seen += len(await subscription.next_batch())
+        return watch.span(seen - first)
+
+
+def read_late(url: str, topic: str, count: int, start: Start) -> Span:
+    """Looks how late each message is; found: the latencies in seconds."""
+    return uvloop.run(_read_late(url, topic, count, start))
+
+
+async def _read_late(url: str, topic: str, count: int, start: Start) -> Span:
+    times: list[float] = []
+    async with (
+        sparrow.connect(url) as client,
+        client.subscribe(topic, start="beginning") as subscription,
+    ):
+        await anext(aiter(subscription))
+        watch = await asyncio.to_thread(Stopwatch, start)  # the connection answers meanwhile
+        async for message in subscription:
+            assert message.value is not None
+            times.append(late_s(message.value))
+            if len(times) == count:
+                break
+        return watch.span(times)

@@ -1,36 +1,46 @@
-"""Redis: `redis-server` with the append-only file synced before every answer (`appendfsync always`), and nothing else on the disk."""
+"""Redis: `redis-server` with the append-only file and nothing else on the disk; synced before every answer (`appendfsync always`), or each second (`everysec`)."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.peers.daemon import NotInstalled, daemon, directory
+from bench.peers.daemon import Daemon, Peer, directory, found
+from bench.peers.daemon import running as running_daemon
 from bench.server import free_port
 
 DURABILITY = "appendfsync always: publish and XACK after fsync"
+UNSYNCED = "appendfsync everysec: publish answered from the page cache; fsync each second"
+SETTINGS = "appendonly yes, appendfsync always (rows that say everysec: everysec), no snapshots, no rewriting of the file"
 _INSTALL = "redis-server is not installed (Debian: apt-get install redis-server)"
 
 
 def program() -> str:
     """Its path. Raises NotInstalled."""
-    found = shutil.which("redis-server")
-    if found is None:
-        raise NotInstalled(_INSTALL)
-    return found
+    return found(["redis-server"], _INSTALL)
+
+
+def version() -> str:
+    """As it says itself. Raises NotInstalled."""
+    said = subprocess.run([program(), "--version"], capture_output=True, text=True, check=True).stdout
+    return next((word[2:] for word in said.split() if word.startswith("v=")), said.strip())
+
+
+@contextlib.contextmanager
+def prepared(root: Path) -> Iterator[Peer]:
+    """A server with its data below `root`, not started."""
+    command, port = program(), free_port()
+    (root / "redis.conf").write_text(_settings(root, port))
+    yield Peer(Daemon([command, str(root / "redis.conf")], root / "log", port), port)
 
 
 @contextlib.contextmanager
 def running() -> Iterator[int]:
     """A server with an empty data directory; yields its port."""
-    command = program()
-    with directory() as root:
-        port = free_port()
-        (root / "redis.conf").write_text(_settings(root, port))
-        with daemon([command, str(root / "redis.conf")], root / "log", port):
-            yield port
+    with directory() as root, prepared(root) as peer, running_daemon(peer.daemon):
+        yield peer.address
 
 
 def _settings(root: Path, port: int) -> str:

@@ -18,6 +18,7 @@ from bench.workloads import (
     spark,
     startup,
     throughput,
+    topic_race,
     topics,
     webhooks,
 )
@@ -29,6 +30,9 @@ WORKLOADS: dict[str, Workload] = {
     "throughput-varied": throughput.varied,
     "throughput-1KB": throughput.large,
     "latency": latency.awaited,
+    "topic-publish": topic_race.publish,
+    "topic-consume": topic_race.consume,
+    "topic-latency": topic_race.latency,
     "startup": startup.fresh,
     "recovery": startup.recovery,
     "connections": connections.idle,

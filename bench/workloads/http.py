@@ -72,7 +72,7 @@ def singly(runs: int, scale: float) -> list[Measurement]:
         "HTTP publish, one 100 B message per request, 32 connections", "msg/s", Target(4_000), KEPT
     )
     rate.note = "wrk" if wrk else "own client; wrk is not installed (Debian package wrk)"
-    slowest = Measurement("the same, p99", "ms", None, KEPT)
+    slowest = Measurement(f"{rate.name}, p99", "ms", None, KEPT)
     for _ in range(runs):
         with server() as broker:
             _warm(broker)
@@ -244,11 +244,11 @@ async def _open_many(broker: Server, count: int) -> tuple[float, float]:
     return spent, grown
 
 
-def sockets(runs: int, scale: float) -> list[Measurement]:  # noqa: ARG001
+def sockets(runs: int, scale: float) -> list[Measurement]:
     """10,000 WebSockets that are open and idle."""
-    count = _allow_files()
-    memory = Measurement(f"{count:,} idle WebSockets: memory more", "MB")
-    took = Measurement(f"{count:,} idle WebSockets: until all are open", "s")
+    count = round(_allow_files() * scale)
+    memory = Measurement("idle WebSockets: memory more", "MB", note=f"{count:,}")
+    took = Measurement("idle WebSockets: until all are open", "s", note=f"{count:,}")
     for _ in range(runs):
         with server("--max-connections", str(SOCKETS + 100)) as broker:
             _warm(broker)

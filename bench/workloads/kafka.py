@@ -87,12 +87,12 @@ def produce(bootstrap: str, topic: str, value: bytes, count: int, acks: str, **s
     return seconds
 
 
-def fill(bootstrap: str, value: bytes) -> dict[tuple[str, int], int]:
+def fill(bootstrap: str, value: bytes, topics: int) -> dict[tuple[str, int], int]:
     """Put some megabytes into each of many partitions; the counts."""
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "1", "linger.ms": 50, **QUIET})
     count = MOCK_PARTITION_BYTES // (len(value) + 12)
     filled = {}
-    for topic in (f"bench-{n}" for n in range(TOPICS)):
+    for topic in (f"bench-{n}" for n in range(topics)):
         producer.list_topics(topic, SECONDS)
         for partition in range(PARTITIONS):
             producer.produce_batch(topic, [{"value": value} for _ in range(count)], partition=partition)
@@ -135,16 +135,17 @@ def consume(bootstrap: str, filled: dict[tuple[str, int], int]) -> float:
 def small(runs: int, scale: float) -> list[Measurement]:
     """100-byte messages, as ratios to the mock cluster."""
     count = round(2_000_000 * scale)
+    topics = max(1, round(TOPICS * scale))
     value = b"m" * 100
     rows = {
-        ("mock", "1"): Measurement(
-            "kafka: mock cluster, produce 100 B acks=1", "msg/s", note="keeps nothing"
-        ),
+        ("mock", "1"): _of_mock("produce 100 B acks=1", "msg/s"),
         ("sparrow", "1"): Measurement("kafka: produce 100 B acks=1", "msg/s", None, UNSYNCED),
-        ("mock", "all"): Measurement("kafka: mock cluster, produce 100 B acks=all", "msg/s"),
+        ("mock", "all"): _of_mock("produce 100 B acks=all", "msg/s"),
         ("sparrow", "all"): Measurement("kafka: produce 100 B acks=all", "msg/s", None, SYNCED),
-        ("mock", "read"): Measurement("kafka: mock cluster, consume 100 B", "msg/s", note="40 partitions"),
-        ("sparrow", "read"): Measurement("kafka: consume 100 B", "msg/s", note="40 partitions"),
+        ("mock", "read"): _of_mock("consume 100 B", "msg/s"),
+        ("sparrow", "read"): Measurement(
+            "kafka: consume 100 B", "msg/s", note=f"{topics * PARTITIONS} partitions"
+        ),
     }
     for _ in range(runs):
         for name, broker in BROKERS.items():
@@ -154,7 +155,7 @@ def small(runs: int, scale: float) -> list[Measurement]:
                         count / produce(bootstrap, f"bench-{acks}", value, count, acks)
                     )
             with broker() as bootstrap:
-                filled = fill(bootstrap, value)
+                filled = fill(bootstrap, value, topics)
                 rows[name, "read"].runs.append(consume(bootstrap, filled))
     ratios = [
         _ratio("kafka: produce 100 B acks=1, of the mock's rate", rows, "1", 0.8, UNSYNCED),
@@ -162,6 +163,16 @@ def small(runs: int, scale: float) -> list[Measurement]:
         _ratio("kafka: consume 100 B, of the mock's rate", rows, "read", 0.9, ""),
     ]
     return [*rows.values(), *ratios]
+
+
+def _of_mock(what: str, unit: str) -> Measurement:
+    return Measurement(
+        f"kafka: mock cluster, {what}",
+        unit,
+        note="keeps nothing: what the client can",
+        figure=f"kafka: {what}",
+        broker="mock cluster",
+    )
 
 
 def _ratio(
@@ -179,7 +190,7 @@ def large(runs: int, scale: float) -> list[Measurement]:
     count = round(600_000 * scale)
     value = b"m" * 1024
     written = Measurement("plain sequential write of the same bytes, then fdatasync", "MB/s")
-    ceiling = Measurement("kafka: mock cluster, produce 1 KB", "MB/s", note="what the client can")
+    ceiling = _of_mock("produce 1 KB acks=all", "MB/s")
     unsynced = Measurement("kafka: produce 1 KB acks=1", "MB/s", None, UNSYNCED)
     synced = Measurement("kafka: produce 1 KB acks=all", "MB/s", None, SYNCED)
     read = Measurement("kafka: consume 1 KB", "MB/s", Target(700), note="from the page cache")
@@ -224,7 +235,7 @@ def latency(runs: int, scale: float) -> list[Measurement]:
         Target(10, at_least=False),
         SYNCED,
     )
-    median = Measurement("kafka: end to end p50, the same", "ms", None, SYNCED)
+    median = Measurement(row.name.replace("p99", "p50"), "ms", None, SYNCED)
     for _ in range(runs):
         with sparrow_broker() as bootstrap:
             times = _paced(bootstrap, rate=5_000, seconds=max(3.0, 10 * scale))
@@ -282,10 +293,13 @@ def _number(message: Message) -> int:
 def crowd(runs: int, scale: float) -> list[Measurement]:
     """200 producers and 200 consumers on 100 topics at once."""
     rate = Measurement("kafka: 200 producers and 200 consumers on 100 topics", "msg/s", None, SYNCED)
-    errors = Measurement("… errors of clients", "errors", Target(0, at_least=False))
-    fairness = Measurement("… slowest consumer's rate of the fastest's", "x")
+    errors = Measurement(f"{rate.name}: errors of clients", "errors", Target(0, at_least=False))
+    fairness = Measurement(f"{rate.name}: slowest consumer's rate of the fastest's", "x")
     memory = Measurement(
-        "… broker's memory grows by", "MB", Target(200, at_least=False), note="RSS at the end - idle"
+        f"{rate.name}: broker's memory grows by",
+        "MB",
+        Target(200, at_least=False),
+        note="RSS at the end - idle",
     )
     for _ in range(runs):
         with server() as running:

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import statistics
-import tempfile
 import time
 
 import uvloop
 
 import sparrow
+from bench.machine import bare_fdatasync_ms
 from bench.results import Measurement, Target
 from bench.server import server
-
-
-def bare_fdatasync_ms(count: int) -> list[float]:
-    """Milliseconds of append + fdatasync of 200 bytes to a file in the directory that the broker uses."""
-    times = []
-    with tempfile.TemporaryFile(prefix="sparrow-bench-") as file:
-        for _ in range(count):
-            os.write(file.fileno(), b"x" * 200)
-            began = time.perf_counter()
-            os.fdatasync(file.fileno())
-            times.append((time.perf_counter() - began) * 1000)
-    return times
 
 
 async def publish_one_by_one(url: str, count: int) -> list[float]:

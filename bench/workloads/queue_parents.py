@@ -56,18 +56,21 @@ def drained(runs: int, scale: float) -> list[Measurement]:
     count = round(100_000 * scale)
     rows = []
     for name, messages, at_once in (("chain", chain(count), 1), ("graph", graph(count), LEASE)):
-        what = f"queue: parented {name} of {count:,}"
+        what = f"queue: parented {name}"
         client = Measurement(f"{what}, drained by a client", "msg/s", Target(20_000), KEPT)
         alone = Measurement(f"{what}, drained in the state machine", "msg/s", Target(20_000), "in memory")
         known = Measurement(
-            "… what the state machine keeps of an unfinished message", "B", Target(100, at_least=False)
+            f"{what}, what the state machine keeps of an unfinished message", "B", Target(100, at_least=False)
         )
+        alone.note = known.note = client.note = f"{count:,} messages"
         known.runs.append(_kept_bytes(messages) / count)  # once: it is exact, and tracing is slow
-        memory = Measurement("… what the broker's RSS grows by for it", "B", note="± 50: passing buffers")
+        memory = Measurement(
+            f"{what}, what the broker's RSS grows by for it", "B", note="± 50: passing buffers"
+        )
         if count < LEAST_WEIGHED:
             memory.note = f"needs {LEAST_WEIGHED:,} messages to be told"
         if name == "chain":
-            client.note = f"the first {_drained_of(count):,}: one round trip each"
+            client.note = f"the first {_drained_of(count):,} of {count:,}: one round trip each"
         for _ in range(min(runs, MAX_RUNS)):
             alone.runs.append(count / _in_state(messages))
             with server("--default-partitions", "1") as running:

@@ -85,14 +85,14 @@ def facts_of(running: Server) -> int:
 def million(runs: int, scale: float) -> list[Measurement]:
     """A million ready, then leased, then acknowledged in random order."""
     count = round(1_000_000 * scale)
-    what = f"queue: memory of {count:,} messages"
+    what = "queue: memory of messages"
     rows = [
-        Measurement(f"{what}, ready", "MB", Target(50, at_least=False)),
-        Measurement("… all leased", "MB"),
-        Measurement("… half of them acknowledged, at random", "MB", note="the worst pattern"),
-        Measurement("… all acknowledged", "MB", Target(50, at_least=False), note="no residue"),
+        Measurement(f"{what}, all ready", "MB", Target(50, at_least=False), note=f"{count:,} messages"),
+        Measurement(f"{what}, all leased", "MB"),
+        Measurement(f"{what}, half of them acknowledged, at random", "MB", note="the worst pattern"),
+        Measurement(f"{what}, all acknowledged", "MB", Target(50, at_least=False), note="no residue"),
         Measurement(
-            "… facts of them in the meta store",
+            "queue: facts of messages in the meta store, all acknowledged",
             "facts",
             Target(1, at_least=False),
             note="the page that is written next",
@@ -141,9 +141,12 @@ async def _acknowledge(queue: Queue, jobs: Sequence[sparrow.Job]) -> None:
 
 def delayed(runs: int, scale: float) -> list[Measurement]:
     """A million that wait for an hour, and others that fire meanwhile."""
-    count = round(1_000_000 * scale)
+    count, fired = round(1_000_000 * scale), round(FIRED_RATE * max(1.0, FIRED_SECONDS * scale))
     memory = Measurement(
-        f"queue: memory of {count:,} messages, delayed", "MB", Target(100, at_least=False), note="no payloads"
+        "queue: memory of messages, all delayed",
+        "MB",
+        Target(100, at_least=False),
+        note=f"{count:,} messages, without their payloads",
     )
     late = f"queue: lateness of delayed messages, {FIRED_RATE:,} per second"
     p50 = Measurement(f"{late}, p50", "ms", note="to the worker's function")
@@ -153,14 +156,14 @@ def delayed(runs: int, scale: float) -> list[Measurement]:
             server("--default-partitions", "1") as running,
             asyncio.Runner(loop_factory=precise_loop) as runner,
         ):
-            grown, times = runner.run(_delayed(running, count))
+            grown, times = runner.run(_delayed(running, count, fired))
         memory.runs.append(grown)
         p50.runs.append(quantiles(times).p50)
         p99.runs.append(quantiles(times).p99)
     return [memory, p50, p99]
 
 
-async def _delayed(running: Server, count: int) -> tuple[float, list[float]]:
+async def _delayed(running: Server, count: int, fired: int) -> tuple[float, list[float]]:
     async with sparrow.connect(running.url) as client, client.queue("q") as queue:
         await client.admin.create_queue("q", policy=POLICY, partitions=1)
         await warmed(client, queue)
@@ -171,12 +174,11 @@ async def _delayed(running: Server, count: int) -> tuple[float, list[float]]:
                 await producer.send("q", VALUE, deliver_at=now_ms + HOUR_MS + n)
         await until(queue, lambda statistics: statistics.delayed == count)
         grown = (running.rss_bytes() - before) / 1e6
-        return grown, await _lateness(client, queue)
+        return grown, await _lateness(client, queue, fired)
 
 
-async def _lateness(client: Client, queue: Queue) -> list[float]:
+async def _lateness(client: Client, queue: Queue, fired: int) -> list[float]:
     """Seconds from when each message should have come to when its job was there."""
-    fired = FIRED_RATE * FIRED_SECONDS
     first_ms = time.time_ns() // 1_000_000 + 2_000
     async with client.producer(acks="all") as producer:
         for n in range(fired):

@@ -1,4 +1,4 @@
-"""Queues at work: publisher and consumer in processes of their own, at once; beside RabbitMQ and Redis Streams in the same run.
+"""Queues at work: publisher and consumer in processes of their own, at once; beside RabbitMQ, Redis Streams and NATS JetStream in the same run.
 
 Each client is the best that Python has for its broker. `bytes only` are clients written here that make nothing of what they get: the most that can be had
 from those brokers.
@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING
 
 import sparrow
 from bench.pace import Quantiles, quantiles
-from bench.peers import rabbitmq, redis
-from bench.race import OURS, Contender, Round, against_best, client, race
-from bench.results import Measurement, Target
+from bench.peers import nats, rabbitmq, redis
+from bench.race import NATS_SYNCED, Contender, Round, against_best, client, race
+from bench.results import OURS, SYNCED, UNSYNCED, Measurement, Target
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.server import Server
     from bench.together import Role
 
 KEPT = "publish, lease and ack on stable storage (group commit)"
+LAZY = "acks=1: publish from the page cache, synced within 1 s; lease and ack on stable storage"
 VALUE = b"m" * 100
 LEASE = 5_000
 WINDOW = 5_000
@@ -32,9 +36,9 @@ BACKLOG = 1_000
 RATE = 2_000
 
 
-def _make_queue(url: str, name: str) -> None:
+def _make_queue(broker: Server, name: str) -> None:
     async def make() -> None:
-        async with sparrow.connect(url) as connected:
+        async with sparrow.connect(broker.url) as connected:
             await connected.admin.create_queue(name, partitions=1)
 
     asyncio.run(make())
@@ -52,22 +56,39 @@ def _make_stream(port: int, name: str) -> None:
     client("redis").make(port, name)
 
 
+def _make_nats(acks: str, prefetch: int, port: int, name: str, *, is_pushed: bool = False) -> None:
+    client("nats").make_queue(port, name, acks, prefetch, is_pushed=is_pushed)
+
+
+def _of_nats(
+    library: str,
+    prepare: Callable[[int, str], None],
+    roles: Callable[[int, str, int], list[Role]],
+    share: float,
+) -> tuple[Contender, Contender]:
+    """From the page cache, and synced where the server can."""
+    return (
+        Contender("NATS", library, nats.UNSYNCED, prepare, roles, share, UNSYNCED),
+        Contender(NATS_SYNCED, library, nats.SYNCED, prepare, roles, share / 4),
+    )
+
+
 # ── batches ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _our_batches(url: str, queue: str, count: int) -> list[Role]:
+def _our_batches(broker: Server, queue: str, count: int, *, acks: str | int = "all") -> list[Role]:
     ours = client("sparrow")
     return [
-        partial(ours.publish, url, queue, VALUE, count),
-        partial(ours.consume_batches, url, queue, count, LEASE),
+        partial(ours.publish, broker.url, queue, VALUE, count, acks=acks),
+        partial(ours.consume_batches, broker.url, queue, count, LEASE),
     ]
 
 
-def _our_varied(url: str, queue: str, count: int) -> list[Role]:
+def _our_varied(broker: Server, queue: str, count: int) -> list[Role]:
     ours = client("sparrow")
     return [
-        partial(ours.publish_varied, url, queue, count),
-        partial(ours.consume_batches, url, queue, count, LEASE),
+        partial(ours.publish_varied, broker.url, queue, count),
+        partial(ours.consume_batches, broker.url, queue, count, LEASE),
     ]
 
 
@@ -87,9 +108,18 @@ def _redis_batches(suffix: str, port: int, queue: str, count: int) -> list[Role]
     ]
 
 
+def _nats_batches(port: int, queue: str, count: int) -> list[Role]:
+    theirs = client("nats")
+    return [
+        partial(theirs.publish_bytes, port, queue, VALUE, count, WINDOW),
+        partial(theirs.consume_bytes, port, queue, VALUE[-8:], count, ACK_EVERY),
+    ]
+
+
 _PIKA, _BYTES = partial(_amqp_batches, "pika"), partial(_amqp_batches, "amqp")
 _BATCHES = (
     Contender(OURS, "", KEPT, _make_queue, _our_batches),
+    Contender(OURS, "acks=1", LAZY, _make_queue, partial(_our_batches, acks=1), 1.0, UNSYNCED),
     Contender(OURS, "60-140 B with keys, no two alike", KEPT, _make_queue, _our_varied, 0.5),
     Contender("RabbitMQ", "quorum queue, pika", rabbitmq.QUORUM, _make_quorum, _PIKA, 0.1),
     Contender("RabbitMQ", "quorum queue, bytes only", rabbitmq.QUORUM, _make_quorum, _BYTES, 0.2),
@@ -97,6 +127,7 @@ _BATCHES = (
     Contender("RabbitMQ", "classic queue, bytes only", rabbitmq.CLASSIC, _make_classic, _BYTES, 0.2),
     Contender("Redis", "redis-py", redis.DURABILITY, _make_stream, partial(_redis_batches, ""), 0.2),
     Contender("Redis", "bytes only", redis.DURABILITY, _make_stream, partial(_redis_batches, "_bytes"), 0.5),
+    *_of_nats("bytes only", partial(_make_nats, "all", WINDOW), _nats_batches, 0.2),
 )
 
 
@@ -109,19 +140,19 @@ def batches(runs: int, scale: float) -> list[Measurement]:
 # ── one by one ────────────────────────────────────────────────────────────────────────────────────
 
 
-def _our_singles(url: str, queue: str, count: int) -> list[Role]:
+def _our_singles(broker: Server, queue: str, count: int) -> list[Role]:
     ours = client("sparrow")
     return [
-        partial(ours.publish, url, queue, VALUE, count),
-        partial(ours.consume_singly, url, queue, count, WORKERS, PREFETCH),
+        partial(ours.publish, broker.url, queue, VALUE, count),
+        partial(ours.consume_singly, broker.url, queue, count, WORKERS, PREFETCH),
     ]
 
 
-def _our_worker(url: str, queue: str, count: int) -> list[Role]:
+def _our_worker(broker: Server, queue: str, count: int, *, acks: str | int = "all") -> list[Role]:
     ours = client("sparrow")
     return [
-        partial(ours.publish, url, queue, VALUE, count),
-        partial(ours.work, url, queue, count, WORKERS, PREFETCH),
+        partial(ours.publish, broker.url, queue, VALUE, count, acks=acks),
+        partial(ours.work, broker.url, queue, count, WORKERS, PREFETCH),
     ]
 
 
@@ -147,12 +178,23 @@ def _redis_singles(port: int, queue: str, count: int) -> list[Role]:
     ]
 
 
+def _nats_singles(port: int, queue: str, count: int) -> list[Role]:
+    theirs = client("nats")
+    return [
+        partial(theirs.publish_bytes, port, queue, VALUE, count, BACKLOG),
+        partial(theirs.consume_singly, port, queue, count, WORKERS),
+    ]
+
+
+_PUSHED = partial(_make_nats, "explicit", PREFETCH, is_pushed=True)
 _SINGLES = (
     Contender(OURS, "client.worker", KEPT, _make_queue, _our_worker),
+    Contender(OURS, "client.worker, acks=1", LAZY, _make_queue, partial(_our_worker, acks=1), 1.0, UNSYNCED),
     Contender(OURS, "each task waits for its ack", KEPT, _make_queue, _our_singles),
     Contender("RabbitMQ", "quorum queue, aio-pika", rabbitmq.QUORUM, _make_quorum, _aio_pika_singles, 0.25),
     Contender("RabbitMQ", "quorum queue, pika", rabbitmq.QUORUM, _make_quorum, _pika_singles, 0.25),
     Contender("Redis", "redis-py asyncio", redis.DURABILITY, _make_stream, _redis_singles, 0.2),
+    *_of_nats("nats-py", _PUSHED, _nats_singles, 0.25),
 )
 
 
@@ -171,8 +213,10 @@ def _rates(
     compared = []
     for contender, row in rows.items():
         if contender.broker == OURS and contender.share == 1.0:
-            row.target = target
-            best = against_best(f"… {contender}: of the fastest peer's rate", row, rows, more_is_better=True)
+            row.target = target if contender.strength == SYNCED else None
+            best = against_best(
+                f"{name}: {contender}, of the fastest peer's rate", row, rows, more_is_better=True
+            )
             best.target = Target(1.0)
             compared.append(best)
     return [*rows.values(), *compared]
@@ -181,11 +225,11 @@ def _rates(
 # ── latency ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _our_workers(url: str, queue: str, count: int) -> list[Role]:
+def _our_workers(broker: Server, queue: str, count: int, *, acks: str | int = "all") -> list[Role]:
     ours = client("sparrow")
     return [
-        partial(ours.publish_at_rate, url, queue, RATE, count),
-        partial(ours.work_late, url, queue, count),
+        partial(ours.publish_at_rate, broker.url, queue, RATE, count, acks=acks),
+        partial(ours.work_late, broker.url, queue, count),
     ]
 
 
@@ -204,18 +248,29 @@ def _redis_workers(port: int, queue: str, count: int) -> list[Role]:
     ]
 
 
+def _nats_workers(kind: str, port: int, queue: str, count: int) -> list[Role]:
+    theirs = client("nats")
+    return [
+        partial(getattr(theirs, f"publish{kind}_at_rate"), port, queue, RATE, count),
+        partial(getattr(theirs, f"work{kind}_late"), port, queue, count),
+    ]
+
+
 _PIKA_WORKER, _BYTES_WORKER = partial(_amqp_workers, "pika"), partial(_amqp_workers, "amqp")
 _WORKERS = (
     Contender(OURS, "client.worker", KEPT, _make_queue, _our_workers),
+    Contender(OURS, "client.worker, acks=1", LAZY, _make_queue, partial(_our_workers, acks=1), 1.0, UNSYNCED),
     Contender("RabbitMQ", "quorum queue, pika", rabbitmq.QUORUM, _make_quorum, _PIKA_WORKER),
     Contender("RabbitMQ", "quorum queue, bytes only", rabbitmq.QUORUM, _make_quorum, _BYTES_WORKER),
     Contender("Redis", "redis-py", redis.DURABILITY, _make_stream, _redis_workers),
+    *_of_nats("nats-py", _PUSHED, partial(_nats_workers, ""), 1.0),
+    *_of_nats("bytes only", partial(_make_nats, "explicit", PREFETCH), partial(_nats_workers, "_bytes"), 1.0),
 )
 
 
 def latency(runs: int, scale: float) -> list[Measurement]:
     """From the time at which a message was due to be published to the worker's function; each is acknowledged."""
-    results = race(_WORKERS, runs, round(RATE * max(3.0, 10 * scale)))
+    results = race(_WORKERS, runs, round(RATE * max(1.5, 10 * scale)))
     quantiles_of = {
         contender: [_quantiles(each) for each in found.rounds] for contender, found in results.items()
     }
@@ -226,10 +281,12 @@ def latency(runs: int, scale: float) -> list[Measurement]:
         for contender, row in rows.items():
             row.runs = [each[pick] for each in quantiles_of[contender]]
         rows[_WORKERS[0]].target = Target(limit, at_least=False)
-        best = against_best(
-            f"… {word}, of the quickest peer's", rows[_WORKERS[0]], rows, more_is_better=False
-        )
-        measured += [*rows.values(), best]
+        compared = [
+            against_best(f"{name}: {each}, of the quickest peer's", rows[each], rows, more_is_better=False)
+            for each in _WORKERS
+            if each.broker == OURS
+        ]
+        measured += [*rows.values(), *compared]
     return measured
 
 

@@ -13,21 +13,23 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import sparrow.sync
+from bench.kept import kept
 from bench.pace import due_times, late_s, quantiles, stamped
 from bench.peers import kafka_connector
 from bench.peers.daemon import NotInstalled
 from bench.quiet import until_idle
-from bench.results import Measurement, Target
+from bench.results import OURS, RATIO, Measurement, Target
 from bench.server import Server
 from bench.spark_driver import SparkDriver, SparkFailed, spark_driver
 from sparrow.broker.broker import Broker
 from sparrow.records.builder import build_batch
 
-OURS, CONNECTOR = "sparrow", "spark-sql-kafka"
+CONNECTOR = "spark-sql-kafka"
 TOPIC = "lines"
 PARTITIONS = 4
 VALUE_BYTES = 100
@@ -57,11 +59,7 @@ class _Field:
 @contextlib.contextmanager
 def _field(rows: int, value_bytes: int = VALUE_BYTES, *, has_peer: bool = True) -> Iterator[_Field]:
     root = Path(tempfile.mkdtemp(prefix="sparrow-bench-"))
-    missing = ""
-    try:
-        jars = kafka_connector.jars() if has_peer else []
-    except NotInstalled as error:
-        jars, missing = [], str(error)
+    jars, missing = _connector()
     try:
         asyncio.run(_fill(root / "data", rows, value_bytes))
         server = Server(root / "data")
@@ -70,14 +68,23 @@ def _field(rows: int, value_bytes: int = VALUE_BYTES, *, has_peer: bool = True) 
             assert server.process is not None
             until_idle(server.process.pid)
             contenders = {OURS: {"format": "sparrow", "url": server.url}}
-            if jars:
+            if jars and has_peer:
                 contenders[CONNECTOR] = {"format": "kafka", "kafka.bootstrap.servers": server.kafka}
-            with spark_driver(jars) as driver:
+            with kept("spark", partial(spark_driver, jars)) as driver:
                 yield _Field(server, driver, contenders, missing)
         finally:
             server.stop()
     finally:
         shutil.rmtree(root, ignore_errors=True)
+
+
+@cache
+def _connector() -> tuple[list[str], str]:
+    """The connector's jars, or why there are none. They are on the class path of every driver, so that one driver does for all workloads."""
+    try:
+        return kafka_connector.jars(), ""
+    except NotInstalled as error:
+        return [], str(error)
 
 
 async def _fill(directory: Path, rows: int, value_bytes: int) -> None:
@@ -130,7 +137,7 @@ def _compared(
     """Each kind of work by each contender in turn, after one round to get warm; and the ratio."""
     table: list[Measurement] = []
     for kind, (target, request) in kinds.items():
-        found = {who: Measurement(f"{name}: {kind}, {who}", "M rows/s") for who in field.contenders}
+        found = _row_each(f"{name}: {kind}", field)
         found[OURS].target = target
         for number in range(runs + 1):
             for who, row in found.items():
@@ -141,8 +148,16 @@ def _compared(
     return table
 
 
+def _row_each(figure: str, field: _Field) -> dict[str, Measurement]:
+    """For each contender."""
+    return {
+        who: Measurement(f"{figure}, {who}", "M rows/s", figure=figure, broker=who)
+        for who in field.contenders
+    }
+
+
 def _ratio(name: str, found: dict[str, Measurement], missing: str) -> Measurement:
-    row = Measurement(name, "x", Target(1.0), note=missing)
+    row = Measurement(name, RATIO, Target(1.0), note=missing, figure=found[OURS].figure)
     if CONNECTOR in found:
         pairs = zip(found[OURS].runs, found[CONNECTOR].runs, strict=True)
         row.runs = [ours / theirs for ours, theirs in pairs]
@@ -153,7 +168,7 @@ def writes(runs: int, scale: float) -> list[Measurement]:
     """Rows that the JVM makes, to a topic: ours exactly once, the connector's at least once."""
     rows = round(4_000_000 * scale)
     with _field(0) as field, sparrow.sync.connect(field.server.url) as client:
-        found = {who: Measurement(f"spark write: topic, {who}", "M rows/s") for who in field.contenders}
+        found = _row_each("spark write: topic", field)
         found[OURS].target, found[OURS].durability = Target(0.8), _STAGED
         for number in range(runs + 1):
             for who, row in found.items():
@@ -217,13 +232,13 @@ def latency(runs: int, scale: float) -> list[Measurement]:
         f"in: page cache; out: {_STAGED}",
     )
     p99 = Measurement("spark stream: record → commit in a topic, p99", "ms")
-    seconds = max(8.0, 30 * scale)
-    with _field(0, has_peer=False) as field:
-        with sparrow.sync.connect(field.server.url) as client:
-            client.admin.create_topic("out", partitions=PARTITIONS)
+    seconds = max(6.0, 30 * scale)
+    with _field(0, has_peer=False) as field, sparrow.sync.connect(field.server.url) as client:
+        client.admin.create_topic("out", partitions=PARTITIONS)
         for number in range(runs):
             query = f"copy-{number}"
             field.driver.ask("copy", name=query, source=field.source(OURS), sink=field.sink(OURS, "out"))
+            _begin(field.driver, client, query)
             times = _late(field.server.url, seconds)
             field.driver.ask("stop", name=query)
             p50.runs.append(quantiles(times).p50)
@@ -242,15 +257,17 @@ def _late(url: str, seconds: float, rate: int = 4000) -> list[float]:
             client.subscribe("out", start="end", isolation="read_committed") as copies,
         ):
             ready.set()
-            for _, message in zip(range(count), copies, strict=False):
+            for message in copies:
                 assert message.value is not None
-                times.append(late_s(message.value))
+                if len(message.value) == VALUE_BYTES:  # not those by which the stream began
+                    times.append(late_s(message.value))
+                if len(times) == count:
+                    break
 
     ready = threading.Event()
     listener = threading.Thread(target=listen, args=(ready,), daemon=True)
     listener.start()
     ready.wait()
-    time.sleep(1)
     with sparrow.sync.connect(url) as client, client.producer(acks="1", linger_ms=1) as producer:
         for number, due in enumerate(due_times(time.monotonic(), rate, count)):
             producer.send(TOPIC, stamped(due, VALUE_BYTES), partition=number % PARTITIONS)
@@ -264,9 +281,12 @@ def memory(runs: int, scale: float) -> list[Measurement]:
     """How large a Python worker becomes that reads a topic of 10 GB (1 KB values)."""
     total_bytes = round(10e9 * min(1.0, scale))
     worker = Measurement(
-        f"spark batch: Python worker reading {total_bytes / 1e9:.3g} GB, largest", "MB", Target(500, False)
+        "spark batch: largest Python worker while it reads",
+        "MB",
+        Target(500, at_least=False),
+        note=f"{total_bytes / 1e9:.3g} GB in values of 1 KB",
     )
-    own = Measurement("spark batch: … the driver's Python", "MB")
+    own = Measurement("spark batch: the driver's Python meanwhile", "MB")
     with _field(total_bytes // 1000, 1000, has_peer=False) as field:
         for _ in range(min(runs, 2)):
             answer = field.driver.ask("worker_memory", source=field.source(OURS))

@@ -1,7 +1,7 @@
 """`make compat`: clients and tools that cannot come from PyPI, against a real broker.
 
-It needs Java 17 and Maven Central (Kafka's own jars), and Go and its module proxy (franz-go); that is why it is no part of
-`make test`. What cannot run says so in one line and counts as skipped.
+It needs Java 17 and Maven Central (Kafka's own jars), Go and its module proxy (franz-go, Sarama, kafka-go), Node and npm (KafkaJS); that is why it is no
+part of `make test`. What cannot run says so in one line and counts as skipped.
 
 Exit codes: 0, all that could run passed; 1, something failed; 3, nothing could run.
 """
@@ -15,8 +15,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.peers import jars as maven
+from bench.peers import kafka
+from bench.peers.daemon import NotInstalled
 from sparrow.testing import broker
-from tests.compat.jars import CannotRun, classpath
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 300
@@ -26,8 +28,13 @@ DUMP = "kafka.tools.DumpLogSegments"
 def _tool(name: str) -> str:
     found = shutil.which(name)
     if found is None:
-        raise CannotRun(f"{name} is not installed")
+        raise NotInstalled(f"{name} is not installed")
     return found
+
+
+def _classpath() -> str:
+    """Kafka's own jars. Raises NotInstalled: they cannot be fetched."""
+    return ":".join(maven.fetched(maven.BROKER))
 
 
 def _run(*command: str, directory: Path = HERE) -> str:
@@ -42,7 +49,7 @@ def _run(*command: str, directory: Path = HERE) -> str:
 
 def java(work: Path) -> str:
     """Kafka's Java clients, and then its dump tool on the segments that they made Sparrow write."""
-    executable, compiler, jars = _tool("java"), _tool("javac"), classpath()
+    executable, compiler, jars = _tool("java"), _tool("javac"), _classpath()
     programs = ("Compat", "ShareCompat")
     sources = [str(HERE / "java" / f"{each}.java") for each in programs]
     _run(compiler, "-cp", jars, "-d", str(work), *sources)
@@ -74,10 +81,7 @@ def _indexes(segment: str) -> list[str]:
 
 def kafka_writes(work: Path) -> str:
     """Segments that Kafka's own broker wrote, read by Sparrow."""
-    from tests.compat.kafka_node import kafka_node
-
-    executable, jars = _tool("java"), classpath()
-    with kafka_node(executable, jars, work) as node:
+    with kafka.node(work) as node:
         _produce(node.bootstrap, 300)
     segment = node.partition("compat", 0) / "00000000000000000000.log"
     said = _run(sys.executable, "-m", "sparrow", "log", "dump", "--records", "--json", str(segment))
@@ -101,20 +105,32 @@ def _produce(bootstrap: str, count: int) -> None:
 
 
 def go(work: Path) -> str:
-    """franz-go: groups of both protocols and transactions."""
+    """franz-go: groups of both protocols and transactions; Sarama; kafka-go."""
     compiler = _tool("go")
     program = work / "compat"
     try:
         _run(compiler, "build", "-o", str(program), ".", directory=HERE / "go")
     except AssertionError as error:
         if "proxy.golang.org" in str(error) or "dial tcp" in str(error):
-            raise CannotRun("Go's module proxy cannot be reached") from error
+            raise NotInstalled("Go's module proxy cannot be reached") from error
         raise
     with broker(data_dir=str(work / "data")) as running:
         return _run(str(program), running.kafka)
 
 
-PARTS: dict[str, Callable[[Path], str]] = {"java": java, "kafka": kafka_writes, "go": go}
+def node(work: Path) -> str:
+    """KafkaJS."""
+    executable, npm = _tool("node"), _tool("npm")
+    shutil.copytree(HERE / "node", work, dirs_exist_ok=True)
+    try:
+        _run(npm, "install", "--no-audit", "--no-fund", directory=work)
+    except AssertionError as error:
+        raise NotInstalled(f"KafkaJS cannot be fetched from npm: {error}") from error
+    with broker(data_dir=str(work / "data")) as running:
+        return _run(executable, "kafkajs.js", running.kafka, directory=work)
+
+
+PARTS: dict[str, Callable[[Path], str]] = {"java": java, "kafka": kafka_writes, "go": go, "node": node}
 
 
 def main(wanted: list[str]) -> int:
@@ -127,7 +143,7 @@ def main(wanted: list[str]) -> int:
             try:
                 print(part(Path(directory)), end="", flush=True)
                 passed += 1
-            except CannotRun as error:
+            except NotInstalled as error:
                 print(f"{name}: skipped: {error}", flush=True)
             except (AssertionError, subprocess.TimeoutExpired) as error:
                 print(f"{name}: FAILED: {error}", flush=True)

@@ -1,4 +1,4 @@
-"""Kafka's jars from Maven Central, kept in a cache directory."""
+"""Jars from Maven Central, kept in a cache directory: Kafka's own broker and tools, and Spark's connector for it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import os
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
+from bench.peers.daemon import NotInstalled
+
 CENTRAL = "https://repo1.maven.org/maven2"
+TIMEOUT_S = 60
 KAFKA = "4.2.1"
 _KAFKA_JARS = (
     "kafka_2.13",
@@ -53,41 +57,56 @@ _OTHER_JARS = (
     "org.xerial.snappy:snappy-java:1.1.10.7",
     "org.yaml:snakeyaml:2.5",
 )
-JARS = tuple(f"org.apache.kafka:{name}:{KAFKA}" for name in _KAFKA_JARS) + _OTHER_JARS
-
-
-class CannotRun(Exception):
-    """Something that this machine lacks."""
+BROKER = tuple(f"org.apache.kafka:{name}:{KAFKA}" for name in _KAFKA_JARS) + _OTHER_JARS
+"""Kafka's broker, tools and clients, as group:artifact:version."""
+CONNECTOR_VERSION = "4.2.0"
+"""The newest on Maven Central; it runs in Spark 4.3."""
+CONNECTOR = (
+    f"org.apache.spark:spark-sql-kafka-0-10_2.13:{CONNECTOR_VERSION}",
+    f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{CONNECTOR_VERSION}",
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
 
 
 def cache() -> Path:
     """Where the jars are kept between runs."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "sparrow-compat" / KAFKA
+    return Path(root) / "sparrow-jars"
 
 
-def classpath() -> str:
-    """All jars, fetched when they are not there yet.
+def is_kept(jars: Sequence[str]) -> bool:
+    """Whether all are there, so that nothing needs the network."""
+    return all(_kept(each).exists() for each in jars)
+
+
+def fetched(jars: Sequence[str]) -> list[str]:
+    """Paths of the jars, fetched where they are not there yet.
 
     Raises:
-        CannotRun: Maven Central cannot be reached.
+        NotInstalled: Maven Central cannot be reached.
     """
-    return ":".join(str(_fetch(jar)) for jar in JARS)
+    return [str(_fetch(each)) for each in jars]
+
+
+def _kept(coordinates: str) -> Path:
+    _, artifact, version = coordinates.split(":")
+    return cache() / f"{artifact}-{version}.jar"
 
 
 def _fetch(coordinates: str) -> Path:
-    group, artifact, version = coordinates.split(":")
-    kept = cache() / f"{artifact}-{version}.jar"
+    kept = _kept(coordinates)
     if kept.exists():
         return kept
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    group, artifact, version = coordinates.split(":")
     url = f"{CENTRAL}/{group.replace('.', '/')}/{artifact}/{version}/{kept.name}"
     try:
-        with urllib.request.urlopen(url, timeout=60, context=ssl.create_default_context()) as answer:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S, context=ssl.create_default_context()) as answer:
             content = answer.read()
     except (urllib.error.URLError, TimeoutError) as error:
-        raise CannotRun(f"Maven Central cannot be reached ({url}: {error})") from error
+        raise NotInstalled(f"{kept.name} cannot be fetched from Maven Central ({url}: {error})") from None
     # Under another name first, so that a fetch that was cut short leaves no half of a jar.
+    kept.parent.mkdir(parents=True, exist_ok=True)
     part = kept.with_suffix(f".{os.getpid()}.part")
     part.write_bytes(content)
     part.replace(kept)

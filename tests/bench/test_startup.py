@@ -1,0 +1,100 @@
+"""Starting, filling and killing brokers in turn: what becomes of one that is missing, fails or has lost something."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.peers.daemon import Daemon, NotInstalled, Peer
+from bench.results import OURS, Measurement
+from bench.server import free_port
+from bench.subjects import SUBJECTS, VALUE, Subject
+from bench.together import Stopwatch
+from bench.workloads import startup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from bench.together import Role, Span, Start
+
+LISTENS = """
+import socket, sys, time
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+while True:
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def listening(root: Path) -> Iterator[Peer]:
+    """A server that accepts, and nothing else."""
+    port = free_port()
+    yield Peer(Daemon([sys.executable, "-SE", "-c", LISTENS, str(port)], root / "log", port), port)
+
+
+def missing(_root: Path) -> AbstractContextManager[Peer]:
+    """What is not installed."""
+    raise NotInstalled("it is not installed (apt-get install it)")
+
+
+def publish_nothing(start: Start) -> Span:
+    """What a role does."""
+    return Stopwatch(start).span()
+
+
+def fill(_port: int, _count: int) -> Role:
+    """Nothing is published."""
+    return publish_nothing
+
+
+def subject(name: str = "listener", prepared=listening, end: int = 11) -> Subject:
+    """A broker that says it has so many."""
+    return Subject(name, "", "nothing", prepared, lambda _: None, lambda _: None, fill, lambda _: end)
+
+
+def rounds(*subjects: Subject, count: int = 10, runs: int = 2) -> dict[str, Measurement]:
+    """Recovery of each."""
+    rows = {each.broker: [Measurement(each.broker, "s")] for each in subjects}
+    startup._rounds(subjects, rows, runs, lambda each, row: startup._recovered(count, each, row))
+    return {name: row for name, (row,) in rows.items()}
+
+
+@pytest.mark.slow
+def test_what_is_missing_or_has_lost_something_says_so_and_the_others_are_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(startup, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(startup, "together", lambda role: role(time.monotonic))
+    rows = rounds(subject(), subject("absent", missing), subject("forgetful", end=9))
+    assert len(rows["listener"].runs) == 2
+    assert not rows["listener"].note
+    assert (rows["absent"].runs, rows["absent"].failed) == ([], False)
+    assert rows["absent"].note == "it is not installed (apt-get install it)"
+    assert rows["forgetful"].failed
+    assert rows["forgetful"].note == ("failed: 11 messages were acknowledged; after kill -9 forgetful has 9")
+    assert "NotThere" in capsys.readouterr().err
+
+
+def test_a_server_that_ends_is_not_waited_for(tmp_path: Path) -> None:
+    daemon = Daemon(["false"], tmp_path / "log", free_port())
+    daemon.spawn()
+
+    def refuse() -> None:
+        raise ConnectionRefusedError
+
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="ended with 1"):
+        startup._until(refuse, daemon)
+    assert time.monotonic() - began < startup.PATIENCE_S / 2
+
+
+def test_each_broker_is_measured_and_has_rows_of_its_own() -> None:
+    assert SUBJECTS[0].broker == OURS
+    assert len({each.broker for each in SUBJECTS}) == len(SUBJECTS)
+    assert all(each.durability for each in SUBJECTS)
+    assert len(VALUE) == 1024
