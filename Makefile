@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 BIN := .venv/bin
-WORKERS ?= 2
+WORKERS ?= 3
 ROUNDS ?= 100
 FUZZ_SECONDS ?= 60
 
@@ -15,8 +15,8 @@ help:  ## list the targets
 setup:  ## make .venv with everything needed (every other target does it by itself)
 	@scripts/setup.sh
 
-demo: setup  ## publish, kill -9 the broker, recover, consume: every acknowledged message is there once
-	@$(BIN)/python examples/kill_and_recover.py
+demo: setup  ## a git history through a parented queue, killed workers and a Spark pipeline, every step checked
+	@$(BIN)/sparrow demo
 
 test: lint types imports pytest  ## lint, types, import rules and all tests
 
@@ -55,7 +55,7 @@ fuzz: setup  ## raw bytes into the Kafka door, coverage-guided (FUZZ_SECONDS=60;
 	$(BIN)/uv pip install --quiet --python $(BIN)/python 'atheris>=3.0'
 	$(BIN)/python -m fuzz.kafka_requests -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 -artifact_prefix=fuzz/found-
 
-compat: setup  ## Kafka's Java clients and tools, and franz-go; needs Java, Go, Maven Central and Go's proxy
+compat: setup  ## Kafka's Java clients and tools, clients in Go, KafkaJS; needs Java, Go, Node and the networks of their packages
 	@$(BIN)/python -m tests.compat
 
 clean:  ## remove what the targets made

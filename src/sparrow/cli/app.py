@@ -13,6 +13,7 @@ from sparrow.cli import (
     bench,
     config,
     consume,
+    demo,
     doctor,
     groups,
     logdump,
@@ -66,6 +67,7 @@ app.add_typer(pipelines.app, name="pipeline")
 app.add_typer(logdump.app, name="log")
 app.add_typer(config.app, name="config")
 app.add_typer(bench.app, name="bench")
+app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 
 

@@ -169,7 +169,7 @@ def _made(name: str, master: str | None, remote: str | None, conf: Mapping[str, 
     except ImportError as error:
         raise InvalidArgument(f"PySpark cannot be loaded ({error}); install it by {_EXTRA}") from None
     if remote is None or remote.startswith("local"):
-        _check_java()
+        check_java()
         _use_this_python(conf.get("spark.master") or master or remote or "local")
     elif not _PROXIES & {name.lower() for name in os.environ}:
         _check_server(remote)
@@ -241,7 +241,12 @@ def _check_server(remote: str) -> None:
         ) from None
 
 
-def _check_java() -> None:
+def check_java() -> None:
+    """See whether Spark finds a Java.
+
+    Raises:
+        InvalidArgument: it does not; the text says how to install one.
+    """
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else "java"
     if "PYSPARK_GATEWAY_PORT" not in os.environ and shutil.which(java) is None:

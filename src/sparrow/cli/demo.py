@@ -1,0 +1,90 @@
+"""`sparrow demo`: the main job on real input, every step checked."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from sparrow.cli.exits import FAILED, OK, TERMINATED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def demo(
+    *,
+    repo: Annotated[
+        str | None,
+        typer.Option(
+            "--repo",
+            metavar="PATH",
+            help="A git repository. Default: that of this directory; without one a made-up history.",
+        ),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", metavar="FILE", help="A log or NDJSON file (or .gz) instead of a history."),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, max=64, help="Competing processes; one of them is killed.")
+    ] = 4,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the broker's data and the logs, and say where they are.")
+    ] = False,
+    broker: Annotated[
+        str | None,
+        typer.Option("--broker", metavar="URL", help="Use a running broker; what is made there stays."),
+    ] = None,
+    out: Annotated[
+        str,
+        typer.Option("--out", metavar="DIR", help="Where the table, the chart and report.json go."),
+    ] = "sparrow-demo",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
+) -> int:
+    """Take a git history (or a log file) through the whole of Sparrow, and check every step.
+
+    Commits are published children first, worked off by competing processes in the order of their parents while one of them is killed, and taken by a Spark
+    pipeline, killed as well, into a table and a chart. Ends with 0 only if every check held. Everything else is removed, unless --keep.
+    """
+    from sparrow.demo import run
+    from sparrow.demo.plan import Plan
+
+    plan = Plan(repo=repo, file=file, workers=workers, keep=keep, broker=broker, out_dir=out)
+    with _sigterm_raises():
+        report = run(plan)
+    if as_json:
+        print(json.dumps(report.as_dict(), ensure_ascii=False))
+    else:
+        for line in report.lines():
+            print(_printable(line))
+    return OK if report.held else FAILED
+
+
+def _printable(line: str) -> str:
+    """What histories and files say must not move the cursor, and not every terminal has a tick."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    encoding = sys.stdout.encoding or "utf-8"
+    return shown.encode(encoding, "replace").decode(encoding)
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """SIGTERM ends the demonstration as Ctrl-C does: with its processes, and without its files."""
+
+    def end(*_: object) -> NoReturn:
+        raise SystemExit(TERMINATED)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,99 @@
+"""What a demonstration found out: figures by stage, checks that held or not, and where to look at what it made."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+HELD, FAILED = "✓", "✗"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Something that was promised, and whether it was so."""
+
+    name: str
+    """A sentence that is true if it held."""
+    held: bool
+    detail: str = ""
+    """Numbers; where it did not hold also the first cases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What was measured in one stage; the figures' names say the units."""
+
+    name: str
+    seconds: float
+    figures: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageResult:
+    """What the pipeline's stage hands back."""
+
+    checks: Sequence[Check]
+    figures: Mapping[str, object]
+    table_path: str
+    chart_path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The whole."""
+
+    title: str
+    note: str = ""
+    stages: Sequence[Stage] = ()
+    checks: Sequence[Check] = ()
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    """What was made, by name: path."""
+    seconds: float = 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether every check held, and there was one."""
+        return bool(self.checks) and all(each.held for each in self.checks)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"held": self.held, **asdict(self)}
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        yield self.title
+        if self.note:
+            yield f"  {self.note}"
+        yield ""
+        width = max((len(each.name) for each in self.stages), default=0)
+        for stage in self.stages:
+            told = ", ".join(f"{name} {_number(value)}" for name, value in stage.figures.items())
+            yield f"  {stage.name:<{width}}  {stage.seconds:6.1f} s  {told}"
+        yield ""
+        for check in self.checks:
+            detail = f" ({check.detail})" if check.detail else ""
+            yield f"  {HELD if check.held else FAILED} {check.name}{detail}"
+        yield ""
+        width = max(map(len, self.outputs), default=0)
+        for name, path in self.outputs.items():
+            yield f"  {name:<{width}}  {path}"
+        yield ""
+        yield self.verdict()
+
+    def verdict(self) -> str:
+        """The last line."""
+        failed = sum(not each.held for each in self.checks)
+        if self.held:
+            return f"All {len(self.checks)} checks held, in {self.seconds:.0f} s."
+        return f"{failed} of {len(self.checks)} checks did not hold, after {self.seconds:.0f} s."
+
+
+def _number(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

@@ -1,0 +1,176 @@
+"""What the workers wrote, against the source read anew. Nothing is taken from the demonstration's own memory.
+
+The topic of what was handled has one partition, and a worker writes there before it acknowledges. So a child that was handed out after its parents were acknowledged stands
+behind the first lines of all of them, whatever became of the workers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+
+import sparrow.sync
+from sparrow.base.errors import TimedOut
+from sparrow.demo.report import Check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from sparrow.client.results import QueueStatistics
+    from sparrow.demo.working import Worked
+
+_SHOWN = 3
+_READ_TIMEOUT_S = 30.0
+
+
+class Line(msgspec.Struct, frozen=True):
+    """What a worker wrote of a job. `attempt` counts from 1."""
+
+    hash: str
+    worker: str
+    attempt: int
+
+
+@dataclass(slots=True)
+class Cases:
+    """How many, and the first of them."""
+
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def add(self, case: str) -> None:
+        """One more."""
+        self.count += 1
+        if len(self.first) < _SHOWN:
+            self.first.append(case)
+
+    def __str__(self) -> str:
+        return f"{self.count:,}: {', '.join(self.first)}{' …' if self.count > len(self.first) else ''}"
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was handled, held against the truth. The lists have the first cases."""
+
+    messages: int = 0
+    links: int = 0
+    """From a message to a parent."""
+    longest_chain: int = 0
+    repeats: int = 0
+    """Lines beyond the first of a message."""
+    by_worker: Counter[str] = field(default_factory=Counter)
+    again: set[str] = field(default_factory=set)
+    """Messages that were handled in a second or later delivery."""
+    missing: Cases = field(default_factory=Cases)
+    unknown: Cases = field(default_factory=Cases)
+    too_early: Cases = field(default_factory=Cases)
+    """Handled before a parent."""
+
+
+def compare(handled: Iterable[Line], truth: Iterable[tuple[str, Sequence[str]]]) -> Findings:
+    """Hold lines, in their order, against every id with its parents, parents first."""
+    found = Findings()
+    first_at: dict[str, int] = {}
+    for at, line in enumerate(handled):
+        found.by_worker[line.worker] += 1
+        if line.attempt > 1:
+            found.again.add(line.hash)
+        if first_at.setdefault(line.hash, at) != at:
+            found.repeats += 1
+    chain: dict[str, int] = {}
+    for id_, parents in truth:
+        found.messages += 1
+        found.links += len(parents)
+        chain[id_] = 1 + max((chain.get(each, 0) for each in parents), default=0)
+        if id_ not in first_at:
+            found.missing.add(id_)
+            continue
+        own = first_at[id_]
+        for parent in parents:
+            if first_at.get(parent, own) >= own:
+                found.too_early.add(f"{id_} before {parent}")
+    for id_ in first_at.keys() - chain.keys():
+        found.unknown.add(id_)
+    found.longest_chain = max(chain.values(), default=0)
+    return found
+
+
+def read_lines(url: str, topic: str, progress: Callable[[int, int], None]) -> Iterator[Line]:
+    """Everything on a topic of one partition, in its order.
+
+    Raises:
+        TimedOut: what should be there did not come.
+    """
+    with sparrow.sync.connect(url, client_name="demo") as client:
+        end = client.admin.offsets(topic, "end")[0].offset
+        position = 0
+        with client.subscribe(topic, start="beginning") as subscription:
+            while position < end:
+                records = subscription.pull(10_000, wait_s=_READ_TIMEOUT_S)
+                if not records:
+                    raise TimedOut(f"topic {topic!r} ends at {end}, but nothing came from {position} on")
+                for record in records:
+                    yield msgspec.json.decode(record.value or b"", type=Line)
+                position = records[-1].offset + 1
+                progress(position, end)
+
+
+def checks(found: Findings, worked: Worked, queue: QueueStatistics, noun: str) -> list[Check]:
+    """What must be so. `noun`: "commit" or "line"."""
+    killed = worked.killed
+    holds = set(killed.holds) if killed else set()
+    again = holds & found.again
+    least, most = (killed.handled if killed else 0), (killed.handled if killed else 0) + worked.lost
+    made = [
+        Check(
+            f"every {noun} was handled",
+            not found.missing.count,
+            _bad("not handled", found.missing) or f"{found.messages:,}",
+        ),
+        Check(
+            "nothing was handled that was not published",
+            not found.unknown.count,
+            _bad("unknown", found.unknown),
+        ),
+    ]
+    if found.links:
+        made.append(
+            Check(
+                f"no {noun} was handled before its parents",
+                not found.too_early.count,
+                _bad("too early", found.too_early) or f"{found.links:,} links",
+            )
+        )
+    return [
+        *made,
+        Check(
+            "a worker was killed (-9) while it held jobs",
+            killed is not None and killed.leased == len(killed.holds) > 0,
+            f"{killed.name} held {len(killed.holds)}, the broker says {killed.leased}"
+            if killed
+            else "none was killed",
+        ),
+        Check(
+            "its jobs came again, to others",
+            bool(holds) and again == holds,
+            f"{len(again)} of {len(holds)}",
+        ),
+        Check(
+            "nothing else was handled twice",
+            least <= found.repeats <= most,
+            f"{found.repeats} twice; it had handled {least} that it could not acknowledge"
+            + (f", and {worked.lost} leases ended before their acknowledgement" if worked.lost else ""),
+        ),
+        Check(
+            "the queue is empty, and has no dead letters",
+            queue.unfinished == queue.dead == queue.dead_lettered == 0,
+            f"{queue.unfinished:,} unfinished, {queue.dead:,} dead" if queue.unfinished or queue.dead else "",
+        ),
+    ]
+
+
+def _bad(what: str, cases: Cases) -> str:
+    return f"{what}: {cases}" if cases.count else ""

@@ -1,0 +1,214 @@
+"""The stages without Spark, with real brokers and real workers, one of which is really killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sparrow.sync
+import sparrow.testing
+from sparrow.base.errors import ConnectionLost, SparrowError, TimedOut
+from sparrow.demo import places, stages, working
+from sparrow.demo.history import find
+from sparrow.demo.message import Message
+from sparrow.demo.plan import Context, Plan
+from sparrow.demo.report import Check, Report, StageResult
+from sparrow.demo.working import Job, Worked, work_off
+from sparrow.testing.running import RunningBroker
+from tests.demo.repositories import repository
+
+HISTORY = [
+    [],
+    *([n] for n in range(10)),
+    [],
+    [5, 11],
+    *([3] for _ in range(8)),
+    *([n] for n in range(13, 20)),
+    [10, 12, *range(20, 28)],
+]
+"""A chain, a second root that is merged, and eight branches of which seven have two commits; all end in one merge."""
+
+
+class Lines:
+    """A source without parents."""
+
+    kind = "lines"
+    title = "the lines of a test"
+    note = ""
+    is_parented = False
+
+    def count(self) -> int:
+        return 30
+
+    def messages(self) -> Iterator[Message]:
+        return (Message(f"line-{n}", b'{"text": "a line"}') for n in range(30))
+
+    def truth(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        return ((each.id, ()) for each in self.messages())
+
+
+class NoSpark:
+    """In place of the pipeline's stage; has what it was given."""
+
+    def __init__(self, *, holds: bool = True) -> None:
+        self.contexts: list[Context] = []
+        self._holds = holds
+
+    def __call__(self, context: Context, source: object) -> StageResult:
+        self.contexts.append(context)
+        context.progress(1, 1)
+        return StageResult(
+            checks=[Check("it is as it should be", self._holds)],
+            figures={"rows": 1},
+            table_path="table",
+            chart_path="chart.png",
+        )
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    with sparrow.testing.broker() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Leases end sooner, an absent broker is not waited for, and what is kept lies where the test's files do."""
+    monkeypatch.setattr(stages, "LEASE_MS", 1000)
+    monkeypatch.setattr(places, "CONNECT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def failed(report: Report) -> list[Check]:
+    return [each for each in report.checks if not each.held]
+
+
+@pytest.mark.slow
+def test_history_goes_through_the_stages_and_every_check_holds(tmp_path, capsys):
+    source = find(str(repository(tmp_path / "repo", HISTORY)))
+    pipeline = NoSpark()
+    report = stages.run(Plan(workers=3, out_dir=str(tmp_path / "out")), source, pipeline)
+    assert failed(report) == []
+    assert report.held
+    assert len(report.checks) == 8
+    figures = {stage.name: stage.figures for stage in report.stages}
+    assert figures["publish"]["merges"] == sum(len(each) > 1 for each in HISTORY)
+    assert figures["work"]["jobs"] == len(HISTORY)
+    assert figures["verify"]["handled twice"] == 1
+    told = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert told == json.loads(json.dumps(report.as_dict()))
+    assert told["held"]
+    assert not os.path.exists(pipeline.contexts[0].work_dir)
+    assert f"work: {len(HISTORY)} of {len(HISTORY)} in " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_single_commit_and_single_worker_are_enough_for_a_kill(tmp_path, broker):
+    source = find(str(repository(tmp_path / "repo", [[]])))
+    plan = Plan(workers=1, out_dir=str(tmp_path / "out"), broker=broker.url)
+    report = stages.run(plan, source, NoSpark())
+    assert failed(report) == []
+    assert report.stages[1].figures["jobs"] == 1
+    assert [stage.figures["handled by each"] for stage in report.stages if stage.name == "verify"] == [
+        "1 + 1"
+    ]
+
+
+@pytest.mark.slow
+def test_lines_take_names_that_are_free_and_what_is_kept_stays(tmp_path, broker):
+    with sparrow.sync.connect(broker.url) as client:
+        client.admin.create_topic("lines.levels")
+    pipeline = NoSpark(holds=False)
+    plan = Plan(workers=2, out_dir=str(tmp_path / "out"), broker=broker.url, keep=True)
+    report = stages.run(plan, Lines(), pipeline)
+    assert failed(report) == [Check("it is as it should be", False)]
+    assert not report.held
+    (context,) = pipeline.contexts
+    assert (context.kind, context.topic) == ("lines", "lines-2")
+    assert os.path.isdir(report.outputs["kept"])
+    assert "lines-2" in report.outputs["topics"]
+    with sparrow.sync.connect(broker.url) as client:
+        assert client.admin.describe_queue("lines-2").statistics.unfinished == 0
+
+
+@pytest.mark.slow
+def test_failure_says_where_its_logs_are(tmp_path, broker):
+    def fail(context: Context, source: object) -> StageResult:
+        raise SparrowError("Java is tired")
+
+    plan = Plan(workers=1, out_dir=str(tmp_path / "out"), broker=broker.url)
+    with pytest.raises(
+        SparrowError, match="Java is tired; logs and data of the attempt are kept in "
+    ) as raised:
+        stages.run(plan, Lines(), fail)
+    assert os.path.isfile(os.path.join(raised.value.text.rpartition(" ")[2], "workers", "worker-1.log"))
+
+
+def test_broker_that_cannot_be_reached_is_named():
+    plan = Plan(broker="sparrow://127.0.0.1:1")
+    with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"), places.broker(plan, ""):
+        pass
+
+
+@pytest.mark.slow
+def test_worker_that_ends_by_itself_ends_the_work_with_its_words(tmp_path, broker):
+    job = Job(
+        url=broker.url, queue="nowhere", handled_topic="nowhere", total=1, workers=1, log_dir=str(tmp_path)
+    )
+    with pytest.raises(SparrowError, match=r"worker-1 ended by itself: .*nowhere"):
+        work_off(job, lambda _: None)
+
+
+@pytest.mark.slow
+def test_work_that_does_not_go_on_is_given_up_with_what_the_queue_says(tmp_path, broker, monkeypatch):
+    with sparrow.sync.connect(broker.url) as client:
+        client.admin.create_queue("stuck", policy={"order": "parented"})
+        client.publish("stuck", b"orphan", message_id="orphan", parents=["nobody"])
+        client.admin.create_topic("stuck.handled", partitions=1)
+    monkeypatch.setattr(working, "STALL_TIMEOUT_S", 0.5)
+    job = Job(
+        url=broker.url,
+        queue="stuck",
+        handled_topic="stuck.handled",
+        total=1,
+        workers=1,
+        log_dir=str(tmp_path),
+    )
+    with pytest.raises(TimedOut, match=r"no job was done for 0\.5 s: .*1 waiting for parents"):
+        work_off(job, lambda _: None)
+
+
+def test_outputs_of_an_earlier_run_are_replaced_and_nothing_else(tmp_path):
+    out = tmp_path / "out"
+    (out / "table").mkdir(parents=True)
+    (out / "table" / "old.parquet").write_text("old")
+    (out / "mine.txt").write_text("mine")
+    (out / "chart.png").symlink_to(out / "mine.txt")
+    assert places.output_directory(str(out)) == str(out)
+    assert sorted(each.name for each in out.iterdir()) == [".gitignore", "mine.txt"]
+
+
+def test_output_directory_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(SparrowError, match=r"is not a directory.*--out"):
+        places.output_directory(str(tmp_path / "out"))
+
+
+def test_percentiles_weigh_batches_by_their_jobs():
+    worked = Worked(latencies=[(5.0, 1), (1.0, 98), (9.0, 1)])
+    assert [worked.percentile_ms(share) for share in (0.5, 0.98, 0.99, 1.0)] == [1.0, 1.0, 5.0, 9.0]
+    assert Worked().percentile_ms(0.5) == 0.0
+
+
+def test_report_says_which_checks_did_not_hold(tmp_path: Path):
+    report = Report(title="a history", checks=[Check("this", True), Check("that", False, "3 times")])
+    told = "\n".join(report.lines())
+    assert "✓ this\n" in told
+    assert "✗ that (3 times)\n" in told
+    assert told.endswith("1 of 2 checks did not hold, after 0 s.")
+    assert not Report(title="nothing was checked").held
