@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 """Exit codes."""
 
+IN_MEMORY = ("tmpfs", "ramfs")
+"""File systems on which no durability can be measured."""
+
 
 def main() -> int:
     options = _options()
@@ -70,6 +73,12 @@ def _measured(
 ) -> int:
     """Run them; the file is written after each, so that nothing measured is lost."""
     began, now, is_over = time.monotonic(), report, False
+    if report.machine.get("file_system") in IN_MEMORY:
+        print(
+            f"bench: temporary files are kept in memory here ({report.machine['file_system']}), so that nothing is "
+            "synced; name a directory on a disk: TMPDIR=/path make bench",
+            file=sys.stderr,
+        )
     source = {"date": report.date, "commit": commit()}
     print(f"{len(names)} workloads, {budget.runs} round{'s' * (budget.runs > 1)} each", flush=True)
 
@@ -112,8 +121,13 @@ def _title(report: Report, budget: Budget) -> str:
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGINT, signal.SIGTERM):  # the servers that were started are to be ended
-        signal.signal(number, signal.default_int_handler)
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # the servers that were started are to be ended
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, signal.default_int_handler)
     try:
         sys.exit(main())
     except KeyboardInterrupt:  # before the first workload

@@ -15,7 +15,7 @@ import matplotlib as mpl
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 from bench.contents import PANELS, Panel
 from bench.results import OURS, RATIO, UNSYNCED, Measurement
@@ -30,6 +30,8 @@ _HATCH = "////"
 _WIDTH_IN, _ROW_IN, _BAR_IN = 12.0, 0.8, 0.26
 _TITLE_X = 0.15
 """Of the axes' width: in the middle of bars and names together."""
+_ROOM = 0.3
+"""Of a latency panel's width."""
 _TICKS = 4
 _STYLE = {
     "svg.fonttype": "none",
@@ -95,8 +97,9 @@ def _draw_panel(axes: Axes, panel: Panel, rows: Sequence[Sequence[Measurement]],
         (_draw_latency if panel.is_latency else _draw_bar)(axes, place, row)
     if panel.is_latency:
         axes.set_xscale("log")
-    axes.margins(x=0.24)
-    if not panel.is_latency:
+        _widen(axes)
+    else:
+        axes.margins(x=0.24)
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(_TICKS))
     axes.xaxis.set_major_formatter(lambda value, _: written(value))
@@ -129,6 +132,14 @@ def _draw_latency(axes: Axes, place: int, row: Sequence[Measurement]) -> None:
     _say(axes, late, place, f"{written(middle)} / {written(late)}")
 
 
+def _widen(axes: Axes) -> None:
+    """Room for the figures behind the last line, on a logarithmic axis."""
+    axes.margins(x=0.05)
+    low, high = axes.get_xlim()
+    axes.set_xlim(low, high * (high / low) ** _ROOM)
+    axes.xaxis.set_major_locator(LogLocator(numticks=_TICKS + 1))
+
+
 def _say(axes: Axes, x: float, place: int, text: str) -> None:
     axes.annotate(text, (x, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5)
 
@@ -149,6 +160,11 @@ def _legend() -> list[Patch]:
     return [
         Patch(facecolor=_OURS, edgecolor=_OURS, label="Sparrow"),
         Patch(facecolor=_THEIRS, edgecolor=_THEIRS, label="others"),
-        Patch(facecolor="white", edgecolor=_LINE, hatch=_HATCH, label="acknowledged before it is synced"),
+        Patch(
+            facecolor="white",
+            edgecolor=_LINE,
+            hatch=_HATCH,
+            label="acknowledged before it is synced (latency: hollow)",
+        ),
         Patch(facecolor="none", edgecolor="none", label="latency: ● p50, | p99"),
     ]

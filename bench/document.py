@@ -95,19 +95,17 @@ def _side_by_side(rows: Sequence[Measurement]) -> str:
         own = {each.figure: each for each in rows if (each.broker, each.client) == who}
         cells = [_compared(own.get(figure), ratios) for figure in figures]
         lines.append([_who(*who), *cells, _said("durability", own.values()), _said("note", own.values())])
-    return f"**{common}**\n\n" + _table(
-        [["", *heads, "durability", ""], *lines], right=range(1, 1 + len(heads))
-    )
+    table = _table([["", *heads, "durability", ""], *lines], right=range(1, 1 + len(heads)))
+    return f"**{common}**\n\n{table}" if common else table
 
 
 def _shortened(figures: Sequence[str]) -> tuple[str, list[str]]:
-    """What the figures' names have in common at their beginning, in whole words, and what each has after it."""
+    """What the figures' names have in common at their beginning, in whole words ("": nothing), and what each has after it."""
     if len(figures) == 1:
         return figures[0], [""]
     names = [figure.split() for figure in figures]
     common = [words[0] for words in takewhile(lambda words: len(set(words)) == 1, zip(*names, strict=False))]
-    title = " ".join(common).rstrip(",:") or ", ".join(figures)
-    return title, [" ".join(words[len(common) :]) for words in names]
+    return " ".join(common).rstrip(",:"), [" ".join(words[len(common) :]) for words in names]
 
 
 def _list(rows: Sequence[Measurement]) -> str:
@@ -160,6 +158,7 @@ def _machine(report: Report) -> str:
     when = sorted({each.commit for each in report.measurements if each.commit})
     lines = [
         ["measured", f"{report.date}, commit {', '.join(when) or 'unknown'}"],
+        ["rounds", f"{max((len(each.runs) for each in report.measurements), default=0)}"],
         ["processor", f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB of memory"],
         ["system", machine["system"]],
         [

@@ -43,6 +43,11 @@ def quantiles(times_s: list[float]) -> Quantiles:
     return Quantiles(at(0.5), at(0.99), at(1.0), at(0.999))
 
 
+def settled(times_s: list[float]) -> list[float]:
+    """Latencies in the order in which the messages came, without the first fifth: client and broker warm up in it."""
+    return times_s[len(times_s) // 5 :]
+
+
 def due_times(began: float, rate: int, count: int) -> Iterator[float]:
     """When each of `count` messages is due; waits until it is. For clients that block."""
     for n in range(count):

@@ -5,6 +5,7 @@ What is not installed is left out; its row says how to get it. A contender that 
 
 from __future__ import annotations
 
+import statistics
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -24,6 +25,8 @@ from bench.server import Server, server
 from bench.together import Role, Span, seconds, together
 
 NATS_SYNCED = "NATS (sync_interval always)"
+KEEPS_UP = 0.8
+"""Who reaches less than this share of a rate, from the first message sent to the last one read, falls behind."""
 _queue_numbers = numbers()
 """A broker may be kept from one workload to the next: no two queues have the same name."""
 
@@ -115,6 +118,13 @@ class Results:
             strength=contender.strength,
             failed=self.failed,
         )
+
+    def behind(self, rate: int) -> str:
+        """What to know of latencies that grew as long as messages came at this rate; "" of who keeps up."""
+        if not self.rounds:
+            return ""
+        reached = statistics.median(each.rate for each in self.rounds)
+        return "" if reached > KEEPS_UP * rate else f"does not keep up with the rate: {reached:,.0f} msg/s"
 
     def fail(self, error: Exception) -> None:
         """It takes part no longer, and has no figure."""

@@ -16,6 +16,9 @@ from pathlib import Path
 
 import psutil
 
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
 
 def free_port() -> int:
     with socket.socket() as probe:
@@ -51,6 +54,10 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
+    def _log(self) -> Path:
+        return self.directory.parent / "serve.log"
+
+    @property
     def url(self) -> str:
         return f"sparrow://127.0.0.1:{self.port}"
 
@@ -83,7 +90,7 @@ class Server:
 
     def start(self) -> float:
         """Start it; returns the seconds from exec to the first accepted connection."""
-        log = (self.directory.parent / "serve.log").open("ab")
+        log = self._log.open("ab")
         began = time.perf_counter()
         self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=self.environment)
         log.close()
@@ -94,10 +101,15 @@ class Server:
 
     def _wait_for(self, port: int, *, touch: bool = True) -> None:
         """Until the port is listened on; without `touch` no connection comes in (the HTTP door loads its libraries at the first)."""
+        assert self.process is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
         while not (_accepts(port) if touch else _is_taken(port)):
-            assert self.process is not None
             if self.process.poll() is not None:
-                raise RuntimeError((self.directory.parent / "serve.log").read_text())
+                raise RuntimeError(f"sparrow serve ended:\n{self._log.read_text()}")
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"sparrow serve does not listen on port {port} after {START_TIMEOUT_S:g} s"
+                )
             time.sleep(0.002)
 
     def until_listening(self, port: int) -> None:
@@ -115,11 +127,19 @@ class Server:
         self.process.wait()
 
     def stop(self) -> None:
-        """SIGTERM, and wait."""
-        assert self.process is not None
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(30)
+        """SIGTERM, and wait; one that does not end is killed.
+
+        Raises:
+            subprocess.TimeoutExpired: it had to be.
+        """
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
 
 
 @contextlib.contextmanager
@@ -131,5 +151,7 @@ def server(*options: str) -> Iterator[Server]:
         broker.start()
         yield broker
     finally:
-        broker.stop()
-        shutil.rmtree(root, ignore_errors=True)
+        try:
+            broker.stop()
+        finally:
+            shutil.rmtree(root, ignore_errors=True)

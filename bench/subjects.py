@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bench.peers import kafka, nats, rabbitmq, redis
 from bench.peers.daemon import Daemon, Peer
 from bench.race import client
-from bench.results import OURS
+from bench.results import OURS, SYNCED, UNSYNCED
 from bench.server import Server
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Subject:
     """Publishes one message and then so many of `VALUE`; each acknowledged."""
     end: Callable[[Any], int]
     """How many messages it says it has; raises while it does not serve."""
+    strength: str = SYNCED
+    """Of what it has acknowledged: SYNCED or UNSYNCED."""
 
 
 # ── Sparrow ───────────────────────────────────────────────────────────────────────────────────────
@@ -159,6 +161,7 @@ SUBJECTS = (
         _make_stream,
         _fill_stream,
         _end_of_stream,
+        UNSYNCED,
     ),
     Subject(
         "Redis",
@@ -189,5 +192,6 @@ SUBJECTS = (
         _make_kafka_topic,
         _fill_kafka_topic,
         _end_of_kafka_topic,
+        UNSYNCED,
     ),
 )

@@ -126,11 +126,11 @@ async def _consume_singly(
         await client.initialize()
     (first,) = _entries(await clients[0].xreadgroup(GROUP, "c0", {stream: ">"}, count=1, block=_BLOCK_MS))
     await clients[0].xack(stream, GROUP, first[0])
-    watch = Stopwatch(start)
+    watch, span = Stopwatch(start), None
     left = count
 
     async def work(number: int) -> None:
-        nonlocal left
+        nonlocal left, span
         client = clients[number]
         while left > 0:
             answer = await client.xreadgroup(
@@ -139,9 +139,11 @@ async def _consume_singly(
             for each, _ in _entries(answer) if answer else ():
                 await client.xack(stream, GROUP, each)
                 left -= 1
+                if left == 0:  # the others wait for more in vain for a while
+                    span = watch.span()
 
     await asyncio.gather(*(work(number) for number in range(workers)))
-    span = watch.span()
+    assert span is not None
     for client in clients:
         await client.aclose()
     return span

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import ssl
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
@@ -69,6 +69,10 @@ CONNECTOR = (
 )
 
 
+_out_of_reach: dict[str, NotInstalled] = {}
+"""Where it is fetched from → why it was not had: whoever could not reach it once is not to wait again in this run."""
+
+
 def cache() -> Path:
     """Where the jars are kept between runs."""
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -99,12 +103,16 @@ def _fetch(coordinates: str) -> Path:
     if kept.exists():
         return kept
     group, artifact, version = coordinates.split(":")
+    if CENTRAL in _out_of_reach:
+        raise _out_of_reach[CENTRAL]
     url = f"{CENTRAL}/{group.replace('.', '/')}/{artifact}/{version}/{kept.name}"
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S, context=ssl.create_default_context()) as answer:
             content = answer.read()
-    except (urllib.error.URLError, TimeoutError) as error:
-        raise NotInstalled(f"{kept.name} cannot be fetched from Maven Central ({url}: {error})") from None
+    except (OSError, http.client.HTTPException) as error:
+        missing = NotInstalled(f"{kept.name} cannot be fetched from Maven Central ({url}: {error})")
+        _out_of_reach[CENTRAL] = missing
+        raise missing from None
     # Under another name first, so that a fetch that was cut short leaves no half of a jar.
     kept.parent.mkdir(parents=True, exist_ok=True)
     part = kept.with_suffix(f".{os.getpid()}.part")

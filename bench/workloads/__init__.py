@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from bench.results import Measurement
 from bench.workloads import (
     connections,
     http,
@@ -23,7 +22,8 @@ from bench.workloads import (
     webhooks,
 )
 
-Workload = Callable[[int, float], list[Measurement]]
+if TYPE_CHECKING:
+    from bench.harness import Workload
 
 WORKLOADS: dict[str, Workload] = {
     "throughput-100B": throughput.small,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import sparrow
-from bench.pace import Quantiles, quantiles
+from bench.pace import Quantiles, quantiles, settled
 from bench.peers import nats, rabbitmq, redis
 from bench.race import NATS_SYNCED, Contender, Round, against_best, client, race
 from bench.results import OURS, SYNCED, UNSYNCED, Measurement, Target
@@ -280,6 +280,7 @@ def latency(runs: int, scale: float) -> list[Measurement]:
         rows = {each: results[each].row(name, "ms", each, lambda _: 0.0) for each in _WORKERS}
         for contender, row in rows.items():
             row.runs = [each[pick] for each in quantiles_of[contender]]
+            row.note = row.note or results[contender].behind(RATE)
         rows[_WORKERS[0]].target = Target(limit, at_least=False)
         compared = [
             against_best(f"{name}: {each}, of the quickest peer's", rows[each], rows, more_is_better=False)
@@ -291,4 +292,4 @@ def latency(runs: int, scale: float) -> list[Measurement]:
 
 
 def _quantiles(each: Round) -> Quantiles:
-    return quantiles(each.spans[-1].found)
+    return quantiles(settled(each.spans[-1].found))

@@ -63,7 +63,10 @@ def _measure(name: str, runs: int, count: int) -> list[Measurement]:
     ours = Measurement(f"{name}: a client's publish, 100 B", "msg/s", None, NOTE)
     stored = Measurement(f"{name}: the same until all is in the log", "msg/s", None, NOTE)
     dropped = Measurement(
-        f"{name}: the same client, read and dropped", "msg/s", broker="a server that reads and drops"
+        f"{name}: the same client, read and dropped",
+        "msg/s",
+        figure=ours.figure,
+        broker="a server that reads and drops",
     )
     share = Measurement(f"{name}: ratio of the medians", "", Target(1.0))
     publish = seeds.publish_by_connections if name == "mbus" else seeds.publish

@@ -36,6 +36,8 @@ VALUE_BYTES = 100
 ROWS = 8_000_000
 _PER_BATCH = 8_000
 _STAGED = "fsynced before the commit, the commit fsynced"
+_PRODUCED = "acks=all, at least once: each batch acknowledged after its fdatasync"
+"""The producer of the connector, with its defaults."""
 
 
 @dataclass
@@ -170,6 +172,8 @@ def writes(runs: int, scale: float) -> list[Measurement]:
     with _field(0) as field, sparrow.sync.connect(field.server.url) as client:
         found = _row_each("spark write: topic", field)
         found[OURS].target, found[OURS].durability = Target(0.8), _STAGED
+        if CONNECTOR in found:
+            found[CONNECTOR].durability = _PRODUCED
         for number in range(runs + 1):
             for who, row in found.items():
                 topic = f"out-{who}-{number}"

@@ -73,7 +73,8 @@ def recovery(runs: int, scale: float) -> list[Measurement]:
 
 def _of_a_gigabyte(runs: int, scale: float) -> Measurement:
     """Sparrow's alone."""
-    row = Measurement("kill -9, restart, serve a 1 GB log", "s", Target(2, at_least=False))
+    target = Target(2, at_least=False) if scale >= 1 else None
+    row = Measurement("kill -9, restart, serve a 1 GB log", "s", target)
     count = round(1_000_000 * scale)
     row.note = _size(count)
     ours = [subject for subject in SUBJECTS if subject.broker == OURS]
@@ -120,6 +121,7 @@ def _until(ask: Callable[[], object], daemon: Daemon) -> None:
 
     Raises:
         Exception: whatever came of the last attempt, when there was no answer for long.
+        NotInstalled: there is nobody who could ask.
         RuntimeError: the server has ended.
     """
     deadline = time.monotonic() + PATIENCE_S
@@ -127,6 +129,8 @@ def _until(ask: Callable[[], object], daemon: Daemon) -> None:
         try:
             ask()
             return
+        except NotInstalled:  # the client: waiting does not bring it
+            raise
         except Exception:
             daemon.check()
             if time.monotonic() > deadline:
@@ -168,4 +172,5 @@ def _row(figure: str, unit: str, subject: Subject, *, says_how: bool = True) -> 
         figure=figure,
         broker=subject.broker,
         client=how,
+        strength=subject.strength if says_how else "",
     )

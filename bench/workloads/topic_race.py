@@ -7,11 +7,10 @@ Only rows of the same strength are compared: synced before the acknowledgement, 
 
 from __future__ import annotations
 
-import statistics
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bench.pace import quantiles
+from bench.pace import quantiles, settled
 from bench.peers import kafka, nats, rabbitmq, redis
 from bench.race import NATS_SYNCED, Contender, Results, Round, against_best, client, race
 from bench.results import OURS, UNSYNCED, Measurement, Target
@@ -35,8 +34,6 @@ LIBRARY_WINDOW = 4_000
 """The same of nats-py; its default."""
 PIPELINE = 1_000
 RATE = 5_000
-KEEPS_UP = 0.8
-"""Who reaches less than this share of the rate, from the first message sent to the last one read, falls behind."""
 CONFLUENT = "confluent-kafka"
 
 
@@ -313,11 +310,11 @@ def _latencies(word: str, results: dict[Contender, Results]) -> list[Measurement
     figure = f"topic: publish to consumer at {RATE:,} msg/s, {shown}"
 
     def of_round(each: Round) -> float:
-        return float(getattr(quantiles(_counted(each)), word))
+        return float(getattr(quantiles(settled(each.spans[-1].found)), word))
 
     rows = {each: found.row(figure, "ms", each, of_round) for each, found in results.items()}
     for contender, row in rows.items():
-        row.note = row.note or _how_it_keeps_up(results[contender].rounds)
+        row.note = row.note or results[contender].behind(RATE)
     ratios = [
         against_best(
             f"{figure}: {contender}, of the quickest peer's", rows[contender], rows, more_is_better=False
@@ -326,17 +323,3 @@ def _latencies(word: str, results: dict[Contender, Results]) -> list[Measurement
         if contender.broker == OURS and not contender.client.startswith(CONFLUENT)
     ]
     return [*rows.values(), *ratios]
-
-
-def _counted(each: Round) -> list[float]:
-    """The latencies without the first fifth, in which client and broker warm up."""
-    times: list[float] = each.spans[-1].found
-    return times[len(times) // 5 :]
-
-
-def _how_it_keeps_up(rounds: Sequence[Round]) -> str:
-    """What to know of a latency that grew as long as the messages came."""
-    if not rounds:
-        return ""
-    reached = statistics.median(each.rate for each in rounds)
-    return "" if reached > KEEPS_UP * RATE else f"does not keep up with the rate: {reached:,.0f} msg/s"

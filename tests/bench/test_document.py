@@ -46,6 +46,13 @@ def test_ratios_stand_behind_what_they_compare(report):
     assert "fastest peer" not in text
 
 
+def test_figures_without_a_common_beginning_have_no_title_above_them():
+    assert document._shortened(["idle memory", "start to first answer"]) == (
+        "",
+        ["idle memory", "start to first answer"],
+    )
+
+
 def test_what_failed_or_was_left_out_says_why(report):
     assert "failed: a client \\| left" in document.filled(marked("kafka"), report)
     assert "full run only: it takes long" in document.filled(marked("spark"), report)

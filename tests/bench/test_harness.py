@@ -114,6 +114,12 @@ def test_interrupted_run_keeps_what_was_measured(few, monkeypatch, tmp_path, cap
     assert "good at 1" in capsys.readouterr().out
 
 
+def test_a_file_system_in_memory_is_warned_of(few, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(command, "machine", lambda: {"cores": 2, "file_system": "tmpfs"})
+    bench_command(monkeypatch, "--only", "good", "--json", str(tmp_path / "results.json"))
+    assert "nothing is synced; name a directory on a disk: TMPDIR=" in capsys.readouterr().err
+
+
 def test_merged_run_leaves_other_workloads_in_the_file(few, monkeypatch, tmp_path, capsys):
     path = tmp_path / "results.json"
     assert bench_command(monkeypatch, "--only", "good", "--json", str(path)) == 0

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import time
 
-from bench.pace import due_times, late_s, quantiles, stamped
+from bench.pace import due_times, late_s, quantiles, settled, stamped
 
 
 def test_quantiles_are_of_the_sorted_times_in_milliseconds() -> None:
     found = quantiles([n / 1000 for n in range(1000, -1, -1)])
     assert (found.p50, found.p99, found.p999, found.highest) == (500, 990, 999, 1000)
+
+
+def test_the_first_fifth_of_the_messages_is_not_counted() -> None:
+    assert settled([9.0, 8.0, 1.0, 2.0, 3.0, 1.0, 2.0, 3.0, 1.0, 2.0]) == [
+        1.0,
+        2.0,
+        3.0,
+        1.0,
+        2.0,
+        3.0,
+        1.0,
+        2.0,
+    ]
 
 
 def test_messages_are_due_at_the_rate_however_late_the_sender_is() -> None:

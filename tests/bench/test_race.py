@@ -10,7 +10,7 @@ import pytest
 from bench import race
 from bench.kept import keeping
 from bench.peers.daemon import NotInstalled
-from bench.race import Contender, against_best
+from bench.race import Contender, Results, Round, against_best
 from bench.results import OURS, RATIO, SYNCED, UNSYNCED, Measurement
 from bench.together import Span
 
@@ -139,3 +139,12 @@ def test_without_a_peer_of_its_strength_there_is_no_ratio(events):
     ours = next(iter(found.values()))
     best = against_best("ratio", ours, found, more_is_better=True)
     assert (best.runs, best.note) == ([], "no peer of this strength was measured")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [([1.0, 1.2, 9.0], ""), ([1.0, 2.0, 4.0], "does not keep up with the rate: 1,000 msg/s"), ([], "")],
+)
+def test_who_falls_behind_the_rate_in_most_rounds_is_said_to(seconds, said):
+    rounds = [Round(2_000, [Span(5.0, 5.1), Span(5.0, 5.0 + each)]) for each in seconds]
+    assert Results(rounds).behind(2_000) == said

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
+import tempfile
 import time
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+import bench.server
 from bench.peers.daemon import Daemon, NotInstalled, Peer
-from bench.results import OURS, Measurement
-from bench.server import free_port
+from bench.results import OURS, SYNCED, UNSYNCED, Measurement
+from bench.server import Server, free_port
 from bench.subjects import SUBJECTS, VALUE, Subject
 from bench.together import Stopwatch
 from bench.workloads import startup
@@ -28,6 +32,23 @@ listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 while True:
     time.sleep(60)
 """
+
+
+DEAF = """
+import signal, socket, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+listeners = [socket.create_server(("127.0.0.1", int(port))) for port in sys.argv[1:]]
+while True:
+    time.sleep(60)
+"""
+
+
+class Deaf(Server):
+    """It listens, and does not end when it is told to."""
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-SE", "-c", DEAF, str(self.port), str(self.http_port)]
 
 
 @contextmanager
@@ -91,6 +112,34 @@ def test_a_server_that_ends_is_not_waited_for(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="ended with 1"):
         startup._until(refuse, daemon)
     assert time.monotonic() - began < startup.PATIENCE_S / 2
+
+
+def test_a_client_that_is_missing_is_not_waited_for(tmp_path: Path) -> None:
+    def ask() -> None:
+        raise NotInstalled("nats is not installed")
+
+    with pytest.raises(NotInstalled):
+        startup._until(ask, Daemon(["true"], tmp_path / "log", free_port()))
+
+
+def test_brokers_that_sync_later_are_shown_as_such_where_they_are_killed() -> None:
+    rows = {each.broker: startup._row(startup.SERVES, "s", each) for each in SUBJECTS}
+    assert {name for name, row in rows.items() if row.strength == UNSYNCED} == {"NATS", "Kafka"}
+    assert rows[OURS].strength == SYNCED
+
+
+@pytest.mark.slow
+def test_a_broker_that_does_not_end_is_killed_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bench.server, "STOP_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(bench.server, "Server", Deaf)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(subprocess.TimeoutExpired), bench.server.server() as broker:
+        assert list(tmp_path.iterdir())
+    assert broker.process is not None
+    assert broker.process.returncode == -signal.SIGKILL
+    assert not list(tmp_path.iterdir())
 
 
 def test_each_broker_is_measured_and_has_rows_of_its_own() -> None:
