@@ -82,6 +82,15 @@ class TestSqliteMetaStore(MetaStoreConformance):
         return lambda: SqliteMetaStore(tmp_path / f"{next(numbers)}.db", wal_bytes=16 << 10)
 
 
+@pytest.mark.parametrize("name", ["a b", "wh?t=1&vfs=unix", "50%41#x", "\udcff"])
+async def test_any_name_of_a_directory_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
+    store = SqliteMetaStore(f"{tmp_path}/{name}/meta.db")
+    await store.write([Put("k", "a", b"1")])
+    await store.close()
+    assert os.listdir(tmp_path) == [name]
+    assert os.listdir(tmp_path / name) == ["meta.db"]
+
+
 # ── group commit ──────────────────────────────────────────────────────────────────────────────────
 
 

@@ -19,7 +19,6 @@ lead from the version before, keep a file written by the old version in the test
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from typing import TYPE_CHECKING, Final
 
@@ -32,11 +31,14 @@ from sparrow.base.errors import (
     StorageFailed,
 )
 from sparrow.meta.checks import condition_failed
+from sparrow.meta.files import LocalFiles
 from sparrow.meta.room import PAGE_BYTES, Room
 from sparrow.meta.store import ABSENT, ANY, Delete, Fact, Put, Write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from sparrow.meta.files import Files
 
 
 FORMAT_VERSION: Final = 1
@@ -86,6 +88,7 @@ class Database:
         max_bytes: how large the main file may grow; more is answered as a full disk. None: no limit.
         wal_bytes: blocks kept for the WAL; a checkpoint runs when about half of them are used.
         busy_timeout_ms: how long opening waits for another owner to let go.
+        files: what it lies on; None: the operating system's files.
 
     Raises:
         DirectoryInUse: another process owns the file.
@@ -102,19 +105,23 @@ class Database:
         max_bytes: int | None = None,
         wal_bytes: int = 4 << 20,
         busy_timeout_ms: int = 1000,
+        files: Files | None = None,
     ) -> None:
         self.path = path
+        files = files or LocalFiles()
         self.commits = 0
         self.checkpoints = 0
         self._wal_bytes = wal_bytes
         self._pages_in_wal = 0
         self._failed: StorageFailed | None = None
         try:
-            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-            # It holds what passwords can be guessed against. SQLite gives its other files the same mode.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            files.prepare(path)
             self._sql = sqlite3.connect(
-                path, timeout=busy_timeout_ms / 1000, isolation_level=None, check_same_thread=False
+                files.uri(path),
+                timeout=busy_timeout_ms / 1000,
+                isolation_level=None,
+                check_same_thread=False,
+                uri=True,
             )
         except OSError as exc:
             raise _unreadable(path, exc.strerror or str(exc)) from exc
@@ -122,7 +129,7 @@ class Database:
             raise _translate(exc, path) from exc
         try:
             self._open()
-            self._room = Room(self._sql, path, max_bytes, wal_bytes)
+            self._room = Room(self._sql, path, files, max_bytes=max_bytes, wal_bytes=wal_bytes)
             self._room.prepare()
         except sqlite3.Error as exc:
             self._sql.close()

@@ -12,9 +12,11 @@ cannot be copied back. So disk blocks are reserved ahead:
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from sparrow.meta.files import Files
 
 PAGE_BYTES: Final = 4096
 _FREE_FOR_A_STEP: Final = 4
@@ -27,13 +29,17 @@ class Room:
     Args:
         sql: the connection, open and in WAL mode, with the table `room`.
         path: its main file.
+        files: what it lies on.
         max_bytes: how large the main file may grow; None: no limit.
         wal_bytes: the size of the WAL; a quarter of it is the step of the main file.
     """
 
-    def __init__(self, sql: sqlite3.Connection, path: str, max_bytes: int | None, wal_bytes: int) -> None:
+    def __init__(
+        self, sql: sqlite3.Connection, path: str, files: Files, *, max_bytes: int | None, wal_bytes: int
+    ) -> None:
         self._sql = sql
         self._path = path
+        self._files = files
         self._max_pages = (1 << 30) if max_bytes is None else max_bytes // PAGE_BYTES
         self._wal_bytes = wal_bytes
         self._step_pages = max(8, wal_bytes // PAGE_BYTES // 4)
@@ -70,11 +76,8 @@ class Room:
         """Give the WAL real blocks, if that was not possible before. Call it when the WAL holds nothing that is needed."""
         if self._wal_reserved:
             return
-        with contextlib.suppress(OSError), open(f"{self._path}-wal", "r+b", buffering=0) as wal:
-            size = wal.seek(0, os.SEEK_END)
-            if size < self._wal_bytes:
-                wal.write(bytes(self._wal_bytes - size))
-                os.fsync(wal.fileno())
+        with contextlib.suppress(OSError):
+            self._files.extend(f"{self._path}-wal", self._wal_bytes)
             self._wal_reserved = True
 
     def _grow(self, step: int, free: int) -> None:
@@ -98,10 +101,9 @@ class Room:
 
     def _free_bytes(self) -> int:
         try:
-            device = os.statvfs(os.path.dirname(os.path.abspath(self._path)))
+            return self._files.free_bytes(self._path)
         except OSError:
             return 0
-        return device.f_bavail * device.f_frsize
 
     def _pragma(self, name: str) -> int:
         return int(self._sql.execute(f"PRAGMA {name}").fetchone()[0])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
 
+    from sparrow.meta.files import Files
     from sparrow.meta.store import Fact, Write
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class SqliteMetaStore:
         wal_bytes: disk kept for the write-ahead log.
         busy_timeout_ms: how long opening waits for another owner to let go.
         max_waiting_bytes: writes above this sum of waiting values are refused with Overloaded.
+        files: what the file lies on; None: the operating system's files.
 
     Raises what `Database` raises. Opening blocks for a few milliseconds.
     """
@@ -69,9 +71,14 @@ class SqliteMetaStore:
         wal_bytes: int = 4 << 20,
         busy_timeout_ms: int = 1000,
         max_waiting_bytes: int = 256 << 20,
+        files: Files | None = None,
     ) -> None:
         self._database = Database(
-            str(path), max_bytes=max_bytes, wal_bytes=wal_bytes, busy_timeout_ms=busy_timeout_ms
+            str(path),
+            max_bytes=max_bytes,
+            wal_bytes=wal_bytes,
+            busy_timeout_ms=busy_timeout_ms,
+            files=files,
         )
         self._max_waiting_bytes = max_waiting_bytes
         self._waiting_bytes = 0

@@ -11,23 +11,46 @@ from sparrow.broker.access.acls import AclFilter
 from sparrow.broker.access.authz import SYSTEM
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from sparrow.broker.broker import Broker
+    from sparrow.meta.store import MetaStore
     from sparrow.server.config import ServerConfig
+    from sparrow.storage.options import StorageOptions
+    from sparrow.storage.store import LogStore
+
+    OpenStores = Callable[[ServerConfig, AsyncExitStack], Awaitable[tuple[LogStore, MetaStore]]]
+    """Opens what a broker keeps its data in; closing is left to the stack."""
 
 log = logging.getLogger("sparrow.server")
 
 META_FILE = "meta.db"
 
 
-async def start_broker(config: ServerConfig) -> Broker:
-    """A broker over the data directory; whatever fails on the way gives the directory back."""
-    from sparrow.broker.broker import Broker
-    from sparrow.broker.config import BrokerConfig
+async def open_local_stores(config: ServerConfig, opening: AsyncExitStack) -> tuple[LogStore, MetaStore]:
+    """Those in the data directory. The log store comes first: it makes the directory and holds its lock."""
     from sparrow.meta.sqlite import SqliteMetaStore
     from sparrow.storage.local import LocalLogStore
+
+    logs = LocalLogStore(config.data_dir, options=storage_options(config))
+    opening.push_async_callback(logs.close)
+    meta = SqliteMetaStore(os.path.join(config.data_dir, META_FILE))
+    opening.push_async_callback(meta.close)
+    return logs, meta
+
+
+def storage_options(config: ServerConfig) -> StorageOptions:
+    """What the configuration says of the logs on a disk."""
     from sparrow.storage.options import StorageOptions
 
-    storage = StorageOptions(flush_interval_ms=config.flush_interval_ms, reserve_bytes=config.reserve_bytes)
+    return StorageOptions(flush_interval_ms=config.flush_interval_ms, reserve_bytes=config.reserve_bytes)
+
+
+async def start_broker(config: ServerConfig, open_stores: OpenStores = open_local_stores) -> Broker:
+    """A broker over its stores; whatever fails on the way closes them again."""
+    from sparrow.broker.broker import Broker
+    from sparrow.broker.config import BrokerConfig
+
     rules = BrokerConfig(
         node_id=config.kafka_node_id,
         default_partitions=config.default_partitions,
@@ -56,10 +79,7 @@ async def start_broker(config: ServerConfig) -> Broker:
         allow_unnamed_resources=config.acl_default == "allow",
     )
     async with AsyncExitStack() as opening:
-        logs = LocalLogStore(config.data_dir, options=storage)
-        opening.push_async_callback(logs.close)
-        meta = SqliteMetaStore(os.path.join(config.data_dir, META_FILE))
-        opening.push_async_callback(meta.close)
+        logs, meta = await open_stores(config, opening)
         broker = Broker(config=rules, log_store=logs, meta_store=meta)
         await broker.start()
         opening.pop_all()  # from here on the broker closes its stores

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from sparrow.server.access import Access
 from sparrow.server.bootstrap.apply import apply
 from sparrow.server.doors import Doors
-from sparrow.server.engine import start_broker
+from sparrow.server.engine import open_local_stores, start_broker
 from sparrow.server.ready import Ready, banner, remove_ready_file, url_of, write_ready_file
 
 if TYPE_CHECKING:
     from sparrow.broker.broker import Broker
     from sparrow.server.config import ServerConfig
     from sparrow.server.doors import Addresses
+    from sparrow.server.engine import OpenStores
 
 CLOSE_TIMEOUT_S = 20.0
 """How long the broker may take to sync and close its logs once nobody is connected."""
@@ -29,12 +30,17 @@ CLOSE_TIMEOUT_S = 20.0
 class Server:
     """One broker and its doors. Call everything on one event loop.
 
+    Args:
+        config: what it is to be.
+        open_stores: what keeps its data; without it the data directory of the configuration.
+
     Raises (from the constructor):
         InvalidConfig: a public address without authentication, or a file of tokens, users or certificates that cannot be used.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, open_stores: OpenStores = open_local_stores) -> None:
         self.config = config
+        self._open_stores = open_stores
         self._access = Access(config)
         self._broker: Broker | None = None
         self._doors: Doors | None = None
@@ -55,7 +61,7 @@ class Server:
 
     async def _start(self) -> Ready:
         config = self.config
-        self._broker = await start_broker(config)
+        self._broker = await start_broker(config, self._open_stores)
         await apply(self._broker, config)
         logins = await self._access.open(self._broker)
         self._doors = Doors(config, self._broker, self._access, logins)

@@ -1,0 +1,29 @@
+"""What a machine is told when it is switched on, and how it says why it went off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+POWER_LOST = 75
+KILLED = 137
+"""Exit codes of the machine's process."""
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Written as JSON."""
+
+    image_path: str
+    """Where the disk is while the machine is off. None there: the disk is new."""
+    ready_path: str
+    """Written when clients can connect."""
+    seed: int
+    """Of a new disk: what a power failure takes and leaves."""
+    capacity_bytes: int
+    """Of a new disk."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """The server's, by the names of `ServerConfig`."""
+    power_off_after: int | None = None
+    """Lose power after so many calls that change the disk, if the start has so many."""
+    longest_sync_s: float = 0.0

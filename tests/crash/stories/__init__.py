@@ -1,0 +1,87 @@
+"""Short lives of brokers that are filmed: each notes what it asks for and what it was promised, and can say of a disk as it was at any moment whether that holds.
+
+Unlike the loads of `tests/crash/loads` they run in one process and always do the same, so that a crash can be tried at every single step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sparrow.broker.broker import Broker
+from sparrow.records.batch import split
+from sparrow.records.builder import build_batch
+from sparrow.records.record import Record, decode
+
+WALL_MS = 1_700_000_000_000
+
+
+@dataclass
+class Notes:
+    """What one story asked for and what it was promised, in order. `upto` cuts it at a moment."""
+
+    entries: list[tuple[str, Any]] = field(default_factory=list)
+
+    def add(self, what: str, value: Any = None) -> None:
+        self.entries.append((what, value))
+
+    def all(self, what: str) -> list[Any]:
+        return [value for noted, value in self.entries if noted == what]
+
+    def last(self, what: str, default: Any) -> Any:
+        return ([default, *self.all(what)])[-1]
+
+    def upto(self, count: int) -> Notes:
+        return Notes(self.entries[:count])
+
+
+class Story(Protocol):
+    """A life in two acts: between them the process is killed, and `live` goes on with the broker that is sent to it.
+
+    `check` runs on each of many brokers that found a disk as a crash at some moment of that life left it, maybe twice on the same.
+    """
+
+    name: str
+    notes: Notes
+
+    def live(self, broker: Broker) -> AsyncGenerator[None, Broker]: ...
+
+    async def check(self, broker: Broker, notes: Notes) -> None:
+        """Raises AssertionError: a promise in the notes does not hold."""
+        ...
+
+
+def batch(
+    *values: bytes, producer_id: int = -1, epoch: int = -1, sequence: int = -1, **options: Any
+) -> bytes:
+    """Record batch of values, with the identity of a producer."""
+    return build_batch(
+        list(values),
+        timestamps=WALL_MS,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        **options,
+    )
+
+
+async def records_of(broker: Broker, topic: str) -> list[Record]:
+    """Every record of a topic that is there, committed or not; none of one that is not."""
+    found: list[Record] = []
+    described = broker.topics.find(topic)
+    for partition in described.partitions if described is not None else ():
+        offset = partition.start_offset
+        while offset < partition.visible_end:
+            chunk = await partition.log.read(offset, 1 << 20)
+            for header, data in split(chunk.data):
+                if not header.is_control:
+                    found += decode(data, topic, partition.id.partition, min_offset=offset)
+                offset = header.next_offset
+    return found
+
+
+def assert_between(observed: Hashable, states: list[Any], notes: Notes) -> None:
+    """`observed` is the state after the last step that was promised, or after the one that was asked for last."""
+    done, asked = notes.last("done", 0), notes.last("asked", 0)
+    assert observed in states[done : asked + 1], f"{observed!r} is neither of {states[done : asked + 1]!r}"
