@@ -60,6 +60,26 @@ async def test_settling_what_is_not_leased_is_refused_without_effect(work: Work)
     assert [r.value for r in await take(two)] == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("verb", [Verb.NACK, Verb.RETURN])
+async def test_who_settles_too_late_hears_that_the_lease_is_over_though_another_had_the_record_since(
+    work: Work, verb: Verb, restart: bool
+) -> None:
+    """`NotLeased` alone would say that it is finished, to a client that repeats an acknowledgement."""
+    await work.create("jobs", lease_ms=1000)
+    await work.publish("jobs", [b"a"])
+    one, two = await work.consumer("jobs", "one"), await work.consumer("jobs", "two")
+    taken = await take(one)
+    work.pass_time(1.1)
+    await settle(two, verb, await take(two))
+    if restart:
+        await work.restart()
+        one, two = await work.consumer("jobs", "one"), await work.consumer("jobs", "two")
+    (error,) = await settle(one, Verb.ACK, taken)
+    assert isinstance(error, LeaseExpired)
+    assert values(await two.lease(1, wait_ms=500)) == [b"a"]
+
+
 async def test_a_waiting_lease_gets_what_is_published(work: Work) -> None:
     await work.create("jobs")
     one = await work.consumer("jobs")

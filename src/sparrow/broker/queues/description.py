@@ -107,6 +107,7 @@ class Peeked(NamedTuple):
 
 def describe(queue: Queue, dead: int) -> QueueInfo:
     """Everything that is known now; `dead`: unfinished records on the dead-letter topic."""
+    queue.scanner.catch_up(at_once=True)
     definition = queue.definition
     return QueueInfo(
         definition.name,

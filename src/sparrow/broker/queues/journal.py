@@ -1,7 +1,8 @@
 """Keeps what changed of a queue: one write for everybody who waits.
 
 Changes gather while the store is busy with the last write, and go out together with the next one. Nothing is delayed for that: with
-nothing under way a write begins after the next turn of the loop.
+nothing under way a write begins after the next turn of the loop. Behind a write that has just ended the next one begins a few turns
+later: whoever was told of the last leases again in these, and would else wait for a write that has only the acknowledgements before it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 RETRY_S = 1.0
 """How long after a failed write the next is tried, when nobody asks for one earlier."""
+TURNS_BETWEEN = 2
+"""Of the loop, from the end of a write to the next: what was leased is handed out and new records are looked at in the first, what is there
+is leased in the second."""
 
 
 class Journal:
@@ -27,21 +31,26 @@ class Journal:
 
     Args:
         collect: takes what must be written now; the changes count as written from then on.
+        written: called after each write, whether it went well or not, behind those who waited for it.
     """
 
     def __init__(
         self,
         meta: MetaStore,
         collect: Callable[[], Sequence[Write]],
+        written: Callable[[], None] = lambda: None,
     ) -> None:
         self._meta = meta
         self._collect = collect
+        self._written = written
         self._waiting: list[asyncio.Future[None]] = []
         self._pending: dict[tuple[str, str], Write] = {}
         """Facts of others, and what could not be written last time."""
         self._writing: asyncio.Task[None] | None = None
         self._is_due = False
         self._is_closed = False
+        self.is_writing = False
+        """Whether the store is busy with a write: what changes now is written with the next one."""
 
     def add(self, writes: Sequence[Write]) -> None:
         """Facts of others that are to be written together with the next changes."""
@@ -93,13 +102,18 @@ class Journal:
             _refuse(future)
 
     async def _write(self) -> None:
+        turns = 1
         try:
             while self._is_due:
                 # An acknowledgement may let others have records: what they lease now goes into the same write.
-                await asyncio.sleep(0)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                turns = TURNS_BETWEEN
                 self._is_due = False
                 waiting, self._waiting = self._waiting, []
+                self.is_writing = True
                 error = await self._write_once()
+                self.is_writing = False
                 for future in waiting:
                     if future.done():  # cancelled: whoever waited is gone
                         continue
@@ -108,10 +122,11 @@ class Journal:
                     else:
                         future.set_exception(error)
                         future.exception()  # nobody may look any more
+                self._written()
                 if error is not None:
                     asyncio.get_running_loop().call_later(RETRY_S, self._retry)
         finally:
-            self._writing = None
+            self._writing, self.is_writing = None, False
 
     def _retry(self) -> None:
         if not self._is_closed and self._pending:

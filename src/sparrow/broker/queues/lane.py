@@ -440,8 +440,10 @@ class Lane:
                     )
                 leased.append(run)
             elif state != GAP:
+                # Who asks again takes "not leased" for done: so of what was delivered and is to be delivered again only its lease is over, whoever had it since.
                 mark = self.marks.get(value >> MARK_SHIFT)
-                if mark is not None and mark.consumer == consumer:
+                was_here = mark is not None and mark.consumer == consumer
+                if was_here or (state != DONE and count_of(value)):
                     raise LeaseExpired(
                         f"the lease of the record at offset {run[0]} ended; it was not settled in time"
                     )

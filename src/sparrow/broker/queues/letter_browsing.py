@@ -57,6 +57,7 @@ async def browse(
     Raises:
         InvalidArgument: too many records, a negative `skip`, or `dead` has subscribers.
     """
+    dead.scanner.catch_up(at_once=True)
     lane = dead.state.lanes.get(ONE_OF)
     if not 0 < max_records <= peeking.MAX_RECORDS or skip < 0 or lane is None:
         raise InvalidArgument(

@@ -75,6 +75,7 @@ async def peek(
         raise InvalidArgument(
             f"there is no state {unknown[0]!r} to peek at; there are {', '.join(PEEKED_STATES)}"
         )
+    queue.scanner.catch_up(at_once=True)
     lane = queue.state.lanes[subscriber]
     wanted = frozenset(STATES.index(state) for state in states)
     places = list(islice(places_in(lane, wanted, skip), max_records))

@@ -23,21 +23,17 @@ from sparrow.base.errors import (
     UnknownQueue,
     UnknownTopic,
 )
-from sparrow.broker.queues import pages
+from sparrow.broker.queues.bookkeeping import Bookkeeping
 from sparrow.broker.queues.definition import SHARE, Definition
 from sparrow.broker.queues.journal import Journal
-from sparrow.broker.queues.ranges import RangeMap
 from sparrow.broker.queues.rates import Rates
 from sparrow.broker.queues.scanner import Scanner
 from sparrow.broker.queues.settlement import Leased, Settlement, Verb
 from sparrow.broker.queues.source import Source
-from sparrow.broker.queues.state import ONE_OF, QueueState
-from sparrow.broker.queues.values import DONE
+from sparrow.broker.queues.state import QueueState
 from sparrow.broker.queues.waiters import Waiters
-from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
-    import uuid
     from collections.abc import Collection, Iterable, Sequence
 
     from sparrow.base.clock import Clock
@@ -107,10 +103,9 @@ class Queue:
         self.consumers: dict[str, QueueConsumer] = {}
         self.state = self._new_state(definition)
         self.scanner = self._new_scanner()
+        self.books = Bookkeeping(definition.id, self.state, self.sources, self.now)
+        self.journal = Journal(meta, self.books.collect, self.scanner.go_on)
         self.state.is_behind = lambda: not self.scanner.is_idle
-        self.journal = Journal(meta, self._collect)
-        self._kept_pages: set[str] = set()
-        """Keys of the facts that hold pages, so that none is deleted that does not exist."""
         self._waiters = {name: Waiters(self.wake) for name in self.state.lanes}
         self._deliveries: set[_Delivery] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -130,7 +125,15 @@ class Queue:
 
     def _new_scanner(self) -> Scanner:
         committed = self.definition.policy.isolation == "read_committed"
-        return Scanner(self.state, self._clock, committed=committed, found=self.changed, turns=self._turns)
+        return Scanner(
+            self.state,
+            self._clock,
+            committed=committed,
+            found=self.changed,
+            is_awaited=lambda: any(map(len, self._waiters.values())),
+            is_writing=lambda: self.journal.is_writing,
+            turns=self._turns,
+        )
 
     @property
     def is_committed_only(self) -> bool:
@@ -146,7 +149,7 @@ class Queue:
     def add_source(self, partition: Partition, starts: dict[str, int], log_start: int) -> Source:
         """One more partition; before `starts` (of each lane) everything is finished. Call `begin` when all are there."""
         number = self.state.add_source(log_start, starts)
-        source = Source(number, partition, self.scanner.add, self._excerpter)
+        source = Source(number, partition, self.scanner.woken, self._excerpter)
         self.sources.append(source)
         self._by_key[source.key] = source
         return source
@@ -164,80 +167,9 @@ class Queue:
                 self.scanner.drop(source)
                 self._by_key.pop(source.key, None)
                 self.state.forget_source(source.number)
-                self.journal.add(self._forgotten(source))
+                self.journal.add(self.books.forgotten(source))
                 self.journal.changed()
         self.changed()
-
-    def forgotten(self, topic: str) -> list[Write]:
-        """What deletes the facts of a topic."""
-        return [
-            write
-            for source in self.sources
-            if source.topic == topic and not source.is_gone
-            for write in self._forgotten(source)
-        ]
-
-    def handed_over(self, subscribers: tuple[str, ...]) -> list[Write]:
-        """The facts that a queue of these subscribers begins with: new ones get everything that others have still to do.
-
-        What every subscriber there is has finished stays so; those who are no subscribers any more are forgotten.
-        """
-        names = subscribers or (ONE_OF,)
-        writes: list[Write] = []
-        for source in self.sources:
-            if source.is_gone:
-                continue
-            prefixes = {pages.source_key(self.definition.id, name, *_place(source)) for name in names}
-            writes += [
-                write
-                for write in self._forgotten(source)
-                if write.kind != pages.FAILED and _source_of(write) not in prefixes
-            ]
-            if not all(name in self.state.lanes for name in names):
-                first, kept = self._finished_by_all(source.number)
-                for name in names:
-                    if name not in self.state.lanes:
-                        key = pages.source_key(self.definition.id, name, *_place(source))
-                        writes.append(Put(pages.START, key, pages.encode_start(first)))
-                        writes += [Put(pages.PAGE, f"{key}/{page}", value) for page, value in kept]
-        return writes
-
-    def _finished_by_all(self, source: int) -> tuple[int, list[tuple[int, bytes]]]:
-        """Where the first record is that somebody has not finished, and what is kept of the pages behind it."""
-        lanes = self.state.lanes.values()
-        first = min(lane.starts[source] for lane in lanes)
-        parts = [(first, max(lane.end_of(source) for lane in lanes))]
-        for lane in lanes:
-            parts = [part for a, b in parts for part in lane.finished_in(source, a, b)]
-        finished = RangeMap()
-        for a, b in parts:
-            finished.set(a, b, DONE)
-        encoded = [(page, pages.encode_page(finished.columns(page), {}, 0, 0)) for page in finished.pages()]
-        return first, [(page, value) for page, value in encoded if value is not None]
-
-    def _forgotten(self, source: Source) -> list[Write]:
-        """What deletes the facts of a source."""
-        gone = [pages.source_key(self.definition.id, lane, *_place(source)) for lane in self.state.lanes]
-        writes: list[Write] = [Delete(pages.START, key) for key in gone]
-        prefixes = (*gone, pages.failed_key(self.definition.id, *_place(source)))
-        for fact_key in [key for key in self._kept_pages if key.rpartition("/")[0] in prefixes]:
-            self._kept_pages.discard(fact_key)
-            kind = pages.FAILED if fact_key.rpartition("/")[0] == prefixes[-1] else pages.PAGE
-            writes.append(Delete(kind, fact_key))
-        return writes
-
-    def starts_to_keep(self, source: Source) -> list[Write]:
-        """What makes the starts of a new source known after a restart."""
-        starts = {name: lane.starts[source.number] for name, lane in self.state.lanes.items()}
-        return self.start_facts(source.partition, starts)
-
-    def start_facts(self, partition: Partition, starts: dict[str, int]) -> list[Write]:
-        """What makes known where the lanes begin in a partition."""
-        place = (partition.id.topic_id, partition.id.partition)
-        return [
-            Put(pages.START, pages.source_key(self.definition.id, name, *place), pages.encode_start(start))
-            for name, start in starts.items()
-        ]
 
     # ── leasing ───────────────────────────────────────────────────────────────────────────────────
 
@@ -256,6 +188,7 @@ class Queue:
         deadline = loop.time() + wait_ms / 1000
         may_take = partial(self._may_take, consumer, sources)
         while True:
+            self.scanner.catch_up(at_once=not wait_ms)
             granted_bytes = max_bytes if memory is None else memory.take(max_bytes)
             try:
                 grants = self._grant(consumer, max_records, max(granted_bytes, 1), sources)
@@ -399,6 +332,7 @@ class Queue:
         may_take = partial(self._may_take, consumer, None)
         self.check_open()
         consumer.check_open()
+        self.scanner.catch_up()
         while not may_take():
             if not await self._waiters[consumer.subscriber].wait(may_take, deadline - loop.time()):
                 return False
@@ -585,52 +519,6 @@ class Queue:
             if not source.is_gone and source.partition.is_open
         )
 
-    # ── what is kept ──────────────────────────────────────────────────────────────────────────────
-
-    def _collect(self) -> list[Write]:
-        """Writes for everything that changed since the last call."""
-        now_ms, wall_ms = self.now()
-        writes: list[Write] = []
-        for name, lane in self.state.lanes.items():
-            if not lane.dirty and not lane.moved_starts:
-                continue
-            keys: dict[int, str] = {}
-            for number, page in lane.dirty:
-                if self.sources[number].is_gone:
-                    continue
-                key = keys.get(number) or self._source_key(keys, name, number)
-                value = pages.encode_page(lane.maps[number].columns(page), lane.marks, now_ms, wall_ms)
-                self._put(writes, pages.PAGE, f"{key}/{page}", value)
-            for number in lane.moved_starts:
-                if not self.sources[number].is_gone:
-                    key = keys.get(number) or self._source_key(keys, name, number)
-                    writes.append(Put(pages.START, key, pages.encode_start(lane.starts[number])))
-            lane.dirty.clear()
-            lane.moved_starts.clear()
-        for number, page in self.state.dirty_failed:
-            if not self.sources[number].is_gone:
-                prefix = pages.failed_key(self.definition.id, *_place(self.sources[number]))
-                runs = self.state.failed[number].page_runs(page)
-                self._put(writes, pages.FAILED, f"{prefix}/{page}", pages.encode_failed(runs, page))
-        self.state.dirty_failed.clear()
-        return writes
-
-    def _source_key(self, keys: dict[int, str], lane: str, number: int) -> str:
-        key = keys[number] = pages.source_key(self.definition.id, lane, *_place(self.sources[number]))
-        return key
-
-    def _put(self, writes: list[Write], kind: str, key: str, value: bytes | None) -> None:
-        if value is not None:
-            self._kept_pages.add(key)
-            writes.append(Put(kind, key, value))
-        elif key in self._kept_pages:
-            self._kept_pages.discard(key)
-            writes.append(Delete(kind, key))
-
-    def kept(self, key: str) -> None:
-        """A fact of this key exists (found at start)."""
-        self._kept_pages.add(key)
-
     # ── life ──────────────────────────────────────────────────────────────────────────────────────
 
     def check_open(self) -> None:
@@ -660,12 +548,6 @@ class Queue:
         if self._timer is not None:
             self._timer.cancel()
         self.wake_all()
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether something is to be kept that was not written yet."""
-        lanes = self.state.lanes.values()
-        return bool(self.state.dirty_failed) or any(lane.dirty or lane.moved_starts for lane in lanes)
 
     def adopt(self, old: Queue) -> None:
         """Take over what is not in the records' state: who consumes, what was counted."""
@@ -725,14 +607,6 @@ class Queue:
             delivery.lane.undo(delivery.grants)
         await self.journal.close()
 
-    def forget(self) -> list[Write]:
-        """What deletes all that is kept of the queue's records."""
-        writes: list[Write] = []
-        for source in self.sources:
-            if not source.is_gone:
-                writes += self._forgotten(source)
-        return writes
-
     @property
     def unfinished(self) -> int:
         """Records that are not done, those included that were not looked at yet."""
@@ -750,15 +624,6 @@ class Queue:
     @property
     def is_share_group(self) -> bool:
         return self.definition.kind == SHARE
-
-
-def _source_of(write: Write) -> str:
-    """The beginning of the keys of a source that the key of a start or page has."""
-    return write.key if write.kind == pages.START else write.key.rpartition("/")[0]
-
-
-def _place(source: Source) -> tuple[uuid.UUID, int]:
-    return source.partition.id.topic_id, source.index
 
 
 def _start_syncs(reading: _Reading) -> list[asyncio.Future[None]]:

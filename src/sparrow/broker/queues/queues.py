@@ -118,7 +118,7 @@ class Queues:
 
     async def _keep_what_was_cut(self) -> None:
         """What was known of records that the log lost must be forgotten for good, before others take their offsets."""
-        writing = [queue.journal.flushed() for queue in self._queues.values() if queue.has_changes]
+        writing = [queue.journal.flushed() for queue in self._queues.values() if queue.books.has_changes]
         await asyncio.gather(*writing, return_exceptions=True)  # the journals try again, and say why
 
     async def _finish_deletions(self) -> None:
@@ -229,7 +229,7 @@ class Queues:
         fact = definition.fact()
         writes: list[Write] = [Put(fact.kind, fact.key, fact.value, ABSENT)]
         for source in queue.sources:
-            writes += queue.starts_to_keep(source)
+            writes += queue.books.starts_to_keep(source)
         await self._meta.write(writes)
         self._queues[queue.name] = queue
         for name in definition.topics:
@@ -350,7 +350,9 @@ class Queues:
             try:
                 await queue.close()
                 # Together: a crash between them would leave subscribers of whom nobody knows where they begin.
-                await self._meta.write([definition.fact(), *queue.handed_over(definition.policy.subscribers)])
+                await self._meta.write(
+                    [definition.fact(), *queue.books.handed_over(definition.policy.subscribers)]
+                )
             except SparrowError as error:
                 failure, definition = error, queue.definition
             states = await StoredStates.read(self._meta, self._now(), queue.definition.id)
@@ -409,7 +411,7 @@ class Queues:
             firsts = [(each, starts(each)) for each in partitions]
             writes: list[Write] = [definition.fact()]
             for partition, first in firsts:
-                writes += queue.start_facts(partition, dict.fromkeys(queue.state.lanes, first))
+                writes += queue.books.start_facts(partition, dict.fromkeys(queue.state.lanes, first))
             await self._meta.write(writes)
             queue.definition = definition
             for partition, first in firsts:
@@ -449,7 +451,7 @@ class Queues:
             kept = tuple(each for each in queue.definition.topics if each != topic)
             definition = replace(queue.definition, topics=kept)
             # Together: what is known of its records must not be found again when it becomes a source anew.
-            await self._meta.write([definition.fact(), *queue.forgotten(topic)])
+            await self._meta.write([definition.fact(), *queue.books.topic_forgotten(topic)])
             queue.definition = definition
             queue.topic_deleted(topic)
             await queue.journal.flushed()
@@ -498,7 +500,7 @@ class Queues:
             writes: list[Write] = []
             for partition in new:
                 source = self._add(queue, partition, partition.start_offset)
-                writes += queue.starts_to_keep(source)
+                writes += queue.books.starts_to_keep(source)
                 queue.begin(source)
             queue.journal.add(writes)
             queue.journal.changed()
@@ -535,7 +537,7 @@ def _restore_source(queue: Queue, partition: Partition, stored: StoredSource) ->
     starts = {name: min(start, end) for name, start in stored.starts.items()}
     source = queue.add_source(partition, starts, partition.start_offset)
     for key in stored.keys:
-        queue.kept(key)
+        queue.books.found(key)
     for name, lane in queue.state.lanes.items():
         runs = [
             (first, min(stop, end), value, mark)

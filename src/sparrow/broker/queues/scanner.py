@@ -2,6 +2,10 @@
 
 It runs in short turns of the loop, whenever a source has something new and the consumers are not too far behind. While there is nothing
 to look at it costs nothing: no task, one entry at each partition that waits.
+
+To look at one record costs as much as to publish it, to look at ten together hardly more. So a few records that nobody can have now are left until
+somebody asks (`catch_up`): all consumers are waiting for their last lease to be written. And where somebody waits while the queue's state is
+being written, until that has ended (`go_on`): what he leases would be kept by the next write in any case.
 """
 
 from __future__ import annotations
@@ -32,6 +36,10 @@ _LOOKED_INTO_BYTES: Final = 256 << 10
 _TURN_S: Final = 0.002
 """About how long one turn may take."""
 _RETRY_S: Final = 1.0
+_FEW_RECORDS: Final = 64
+"""More than these are looked at at once, as that takes its time."""
+_LATEST_S: Final = 0.005
+"""How long records are left when nobody asks: they may have a time of their own, and count in the statistics."""
 
 
 class Scanner:
@@ -39,16 +47,28 @@ class Scanner:
 
     Args:
         found: called after each turn in which something was found.
+        is_awaited: whether a consumer waits for records.
+        is_writing: whether the queue's state is being written.
         turns: shared with the other queues.
     """
 
     def __init__(
-        self, state: QueueState, clock: Clock, *, committed: bool, found: Callable[[], None], turns: Turns
+        self,
+        state: QueueState,
+        clock: Clock,
+        *,
+        committed: bool,
+        found: Callable[[], None],
+        is_awaited: Callable[[], bool],
+        is_writing: Callable[[], bool],
+        turns: Turns,
     ) -> None:
         self._state = state
         self._clock = clock
         self._committed = committed
         self._found = found
+        self._is_awaited = is_awaited
+        self._is_writing = is_writing
         self._turns = turns
         policy = state.policy
         self._interest = Interest(
@@ -61,6 +81,8 @@ class Scanner:
         self._is_scheduled = False
         self._is_closed = False
         self._is_behind = False
+        self._timer: asyncio.TimerHandle | None = None
+        """Runs while records are left for later."""
         self._reading: asyncio.Task[None] | None = None
 
     @property
@@ -72,6 +94,43 @@ class Scanner:
         """There may be something to look at in this source."""
         if source not in self._queue and not self._is_closed:
             self._queue.append(source)
+            self._schedule()
+
+    def woken(self, source: Source) -> None:
+        """Something was appended to this source, at whose end the scanner is."""
+        if self._queue or self._is_closed or not self._may_wait(source):
+            self.add(source)
+        else:
+            self._queue.append(source)
+            self._timer = asyncio.get_running_loop().call_later(_LATEST_S, self._schedule)
+
+    def _may_wait(self, source: Source) -> bool:
+        return (self._is_writing() or not self._is_awaited()) and self._has_few(source)
+
+    def _has_few(self, source: Source) -> bool:
+        try:
+            return source.partition.visible_end - self._state.scanned[source.number] <= _FEW_RECORDS
+        except UnknownTopic:  # it was deleted: the turn deals with it
+            return False
+
+    def catch_up(self, *, at_once: bool = False) -> None:
+        """Somebody asks for records: look at those that were left, unless others wait for them as well.
+
+        Args:
+            at_once: he does not wait himself, so it is now or never.
+        """
+        if not self._queue or self._reading is not None:
+            return
+        is_left = self._timer is not None
+        if (is_left or self._has_few(self._queue[0])) if at_once else (is_left and not self._is_awaited()):
+            self._stop_timer()
+            self._turn()
+            if self._queue and self._reading is None:  # the first turn found that retention took some
+                self._turn()
+
+    def go_on(self) -> None:
+        """A write of the queue's state has ended: look at what was left, if somebody waits for it."""
+        if self._timer is not None and self._is_awaited():
             self._schedule()
 
     def drop(self, source: Source) -> None:
@@ -94,10 +153,17 @@ class Scanner:
         for source in self._queue:
             source.stop_waiting()
         self._queue.clear()
+        self._stop_timer()
         if self._reading is not None:
             self._reading.cancel()
 
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _schedule(self) -> None:
+        self._stop_timer()
         if not self._is_scheduled and not self._is_closed and self._reading is None:
             self._is_scheduled = True
             self._turns.soon(self._turn)
@@ -149,7 +215,11 @@ class Scanner:
             piece = next(source.pieces, None)
             if piece is None:
                 source.pieces = None
-                self._queue.rotate(-1)
+                if self._state.scanned[source.number] >= source.partition.visible_end:
+                    self._queue.popleft()  # else it would take one more turn to find that out
+                    source.wait()
+                else:
+                    self._queue.rotate(-1)
                 break
             self._state.found(source.number, *piece, now_ms=now_ms, wall_ms=wall_ms)
             if self._clock.monotonic() > until:

@@ -146,7 +146,8 @@ async def _has_looked(consumer: QueueConsumer) -> bool:
     """Let the queue look at what was just published; False when there was nothing to look at."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SCAN_WAIT_S
-    was_behind = False
+    was_behind = not consumer.queue.scanner.is_idle
+    consumer.queue.scanner.catch_up(at_once=True)
     while not consumer.queue.scanner.is_idle and loop.time() < deadline:
         was_behind = True
         await asyncio.sleep(0)
