@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import pkgutil
+from collections.abc import Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
 
 import sparrow.frontends
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+
+    from tests.schedule import LongestFirst
 
 # Brokers that tests start as commands take a free port for Kafka clients, so that they may run side by side.
 os.environ.setdefault("SPARROW_KAFKA_PORT", "0")
@@ -20,3 +31,29 @@ os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(__file__).parents
 # CPython 3.11 counts the depth of trees for all threads together: two at it at once raise SystemError. So they are loaded here, by one.
 for found in pkgutil.walk_packages(sparrow.frontends.__path__, "sparrow.frontends."):
     importlib.import_module(found.name)
+
+
+# How long an example takes says more of the machine than of the code.
+hypothesis.settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("tests")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests are collected and live to the end: Python's garbage collection would look at them again and again, now and in the middle of what is timed."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LongestFirst:
+    """Which process runs which tests."""
+    from tests.schedule import LongestFirst
+
+    return LongestFirst(config, log)

@@ -305,6 +305,10 @@ async def test_values_by_partition_have_a_limit(http: Http, monkeypatch: pytest.
     assert len(found.values("sparrow_partition_end_offset")) == 5
 
 
+LONGEST_HOLD_S = 0.008
+"""Slices are of 2 ms; one value more takes less than the rest."""
+
+
 @pytest.mark.slow
 async def test_a_scrape_of_ten_thousand_partitions_never_holds_the_loop_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -334,7 +338,7 @@ async def test_a_scrape_of_ten_thousand_partitions_never_holds_the_loop_for_long
         gc.collect()
         gc.disable()
         try:
-            for _ in range(3):  # others use this machine, too
+            for _ in range(8):  # others use this machine, too
                 watching = asyncio.create_task(watch())
                 await asyncio.sleep(0)
                 longest = 0.0
@@ -342,11 +346,13 @@ async def test_a_scrape_of_ten_thousand_partitions_never_holds_the_loop_for_long
                 _, text = await exposition.write(gathered, is_open=False)
                 shortest_of_longest = min(shortest_of_longest, longest)
                 watching.cancel()
+                if longest < LONGEST_HOLD_S:
+                    break
         finally:
             gc.enable()
     assert len(parsed(text.decode()).values("sparrow_partition_end_offset")) == 10_000
     assert turns > 50
-    assert shortest_of_longest < 0.008  # slices are of 2 ms; one value more takes less than the rest
+    assert shortest_of_longest < LONGEST_HOLD_S
 
 
 async def test_slices_let_others_go_first_when_they_are_over() -> None:

@@ -306,10 +306,10 @@ async def test_who_asks_without_reading_is_not_read_from(open_door: OpenDoor, br
     _small_send_buffer(session)
     for ref in range(300):
         client.send(m.Request(ref, "topic.list", {}))
-    await asyncio.sleep(0.1)
+    await _until(lambda: not session.can_write)
+    await (await door.client()).call("broker.describe")
     assert not session.can_write
     assert session._pump.unsent_bytes < 50_000 + 2 * ANSWER_BYTES
-    await (await door.client()).call("broker.describe")
     client.reader._transport.resume_reading()  # type: ignore[attr-defined]
     answered = {(await client.expect(m.Response)).ref for _ in range(300)}
     assert answered == set(range(300))

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import BadFrame, ProtocolError
@@ -135,6 +135,7 @@ def test_any_split_of_a_publishers_messages_gives_the_same_events(
 
 
 @given(st.lists(broker_actions, max_size=8), st.binary(max_size=20), places)
+@example([b"\x00\x03", b"\x00\x03"], b"\x00\x00\x00", [4])
 def test_any_split_of_a_subscribers_actions_gives_the_same_events(
     actions: list[bytes], tail: bytes, cuts: list[int]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Spark for tests: one session for the whole process, and one process for all tests that need Spark (`--dist loadgroup`)."""
+"""Spark for tests: one session for the whole process, and one process for all tests that need it (`tests/schedule.py`)."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ _CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.driver.memory": "1g",
+    # Many small queries, each compiled anew: the first of the JVM's compilers makes code that is quick enough, at a fraction of the time.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -42,10 +44,9 @@ def java() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests here run in one process, so that one JVM serves them."""
+    """What holds for all tests that need Spark."""
     for item in items:
         if HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
             # The first of them starts the JVM, on a machine that may be busy.
             item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
             item.add_marker(pytest.mark.slow)
@@ -56,6 +57,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session of two cores, made as users make theirs."""
     if not java():
         pytest.skip("Spark needs Java, and there is none: install default-jre-headless, or set JAVA_HOME")
+    _be_the_only_one(tmp_path_factory)
     # What runs in the JVM's Python processes is this interpreter.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     import sparrow.spark
@@ -66,6 +68,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     yield session
     session.stop()
     _end_gateway()
+
+
+def _be_the_only_one(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Of all processes of a run one has a session; a second one would pass as well, but cost half a minute."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    try:
+        (tmp_path_factory.getbasetemp().parent / "spark-session").touch(exist_ok=False)
+    except FileExistsError:
+        pytest.fail(
+            "a second process starts a Spark session; tests/schedule.py is to keep these tests together"
+        )
 
 
 def _end_gateway() -> None:

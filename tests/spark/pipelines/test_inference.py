@@ -39,6 +39,7 @@ def schema_of(*values: Any) -> str:
         ([{"a": {"b": 1}}, {"a": [1]}], "`a` string"),
         ([{"a`b": 1}], "`a``b` bigint"),
         ([{"b": 1}, {"a": 1}], "`b` bigint, `a` bigint"),
+        ([{"b": 1, "a": 1}, {"a": 1, "b": 1}], "`b` bigint, `a` bigint"),
         (["no object", {"a": 1}, [1]], "`a` bigint"),
     ],
 )

@@ -303,11 +303,14 @@ class Decoder:
         return _STOP
 
     def _message_bytes(self, data: bytes, position: int) -> int:
-        """How large the message is that begins here, as far as that can be told."""
+        """How large the message is that begins here, as far as that can be told: a name that is wrong is to be seen before what follows it."""
         there = len(data) - position
         if there < 2:
             return 2
-        head = 2 + (data[position] << 8 | data[position + 1]) + 4
+        name_end = 2 + (data[position] << 8 | data[position + 1])
+        if there < name_end:
+            return name_end
+        head = name_end + 4
         return head if there < head else head + int(_U32.unpack_from(data, position + head - 4)[0])
 
     def _unnamed(self, position: int) -> int:

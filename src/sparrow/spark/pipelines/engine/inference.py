@@ -67,10 +67,11 @@ def _kind(value: Any) -> Kind:
 
 
 def _merged(one: Kind, other: Kind) -> Kind:
-    if one is None or one == other:
-        return other
-    if other is None:
+    # Of two that are equal the first stays: objects are equal in any order of their fields.
+    if other is None or one == other:
         return one
+    if one is None:
+        return other
     if isinstance(one, dict) and isinstance(other, dict):
         return {name: _merged(one.get(name), other.get(name)) for name in {**one, **other}}
     if isinstance(one, list) and isinstance(other, list):

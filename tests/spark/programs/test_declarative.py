@@ -14,7 +14,7 @@ import pytest
 import sparrow.sync
 from tests.spark.conftest import java
 from tests.spark.kafka import read_topic
-from tests.spark.session.programs import TIMEOUT_S, run_command
+from tests.spark.programs.running import TIMEOUT_S, run_command
 
 if TYPE_CHECKING:
     from sparrow.testing.running import RunningBroker

@@ -11,7 +11,7 @@ import pytest
 import sparrow.sync
 from tests.spark.conftest import java
 from tests.spark.kafka import read_topic
-from tests.spark.session.programs import TIMEOUT_S, lag_of, run_program
+from tests.spark.programs.running import TIMEOUT_S, lag_of, run_program
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 
 import sparrow.sync
 from tests.spark.conftest import java
-from tests.spark.session.programs import TIMEOUT_S, run_program
+from tests.spark.programs.running import TIMEOUT_S, run_program
 
 if TYPE_CHECKING:
     from sparrow.testing.running import RunningBroker

@@ -13,6 +13,7 @@ import pytest
 
 import sparrow.sync
 from tests.spark.conftest import java
+from tests.spark.programs.running import SHORT_LIVED
 
 PIPELINE = """\
 name: orders
@@ -32,7 +33,6 @@ flows:
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-@pytest.mark.xdist_group("spark")
 @pytest.mark.skipif(not java(), reason="Spark needs Java, and there is none")
 def test_run_goes_on_until_it_is_interrupted_and_then_ends_in_peace(broker, tmp_path):
     (tmp_path / "orders.yml").write_text(PIPELINE)
@@ -43,7 +43,7 @@ def test_run_goes_on_until_it_is_interrupted_and_then_ends_in_peace(broker, tmp_
     run = subprocess.Popen(
         [sys.executable, "-m", "sparrow", "pipeline", "run", "orders.yml", "--json", "--master", "local[1]"],
         cwd=tmp_path,
-        env={**os.environ, "SPARROW_URL": broker.url},
+        env={**os.environ, "SPARROW_URL": broker.url, "SPARK_SUBMIT_OPTS": SHORT_LIVED},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
