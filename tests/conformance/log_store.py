@@ -88,6 +88,20 @@ class LogStoreConformance:
 
     # ── reading ──
 
+    async def test_a_read_at_the_end_passes_over_nothing_that_is_appended_meanwhile(
+        self, store: LogStore
+    ) -> None:
+        log = store.open(ORDERS, LogConfig())
+        for number in range(20):
+            append(log, numbered(number))
+            end = log.end_offset
+            reading = asyncio.create_task(log.read(end, 1000))
+            await asyncio.sleep(0)
+            append(log, numbered(number))
+            chunk = await reading
+            assert chunk.data or chunk.next_offset == end
+        await store.close()
+
     async def test_the_whole_log_is_weighed_exactly_and_parts_of_it_about(self, store: LogStore) -> None:
         log = store.open(ORDERS, SMALL_SEGMENTS)
         fill(log)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.crash.faults import ENDURED
+
 
 @pytest.fixture(autouse=True, scope="session")
 def compiled_modules(tmp_path_factory):
@@ -11,3 +13,10 @@ def compiled_modules(tmp_path_factory):
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("pyc")))
         yield
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How often what was done to brokers, where one process runs the tests (`make crash`)."""
+    if ENDURED:
+        told = ", ".join(f"{name} {count}" for name, count in ENDURED.most_common())
+        terminalreporter.write_line(f"{ENDURED.total()} faults: {told}")

@@ -1,4 +1,8 @@
-"""What happens to the broker, by a seed."""
+"""What happens to the broker, by a seed.
+
+Each ten rounds have a deck of faults in a seeded order, so that a short run meets all of them: kill -9 more often than anything else, also while a killed broker recovers; SIGSTOP, short and longer
+than the time-outs of sessions and leases; a stop in good order; and, where there is a disk that may be filled, that it is full, with a second fault while it is.
+"""
 
 from __future__ import annotations
 
@@ -6,63 +10,203 @@ import asyncio
 import os
 import random
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Protocol
 
+from sparrow.base.errors import SparrowError
 from sparrow.testing.running import RunningBroker
 from tests.crash.loads import Load
 
 _PATIENCE_S = 60.0
+_THREADS = 32
+"""Some loads have threads that work as long as they do; faults need one, too."""
+_LONG_PAUSE_S = 3.5
+"""Longer than sessions (2 and 3 s) and leases (1 to 3 s) of the loads."""
+ROUNDS = 10
+"""Of a batch, which has one broker and one seed."""
 
 
-async def kill(broker: RunningBroker, _: random.Random) -> None:
+class Disk(Protocol):
+    """What the broker's data is on."""
+
+    def fill(self, left_bytes: int) -> None:
+        """Leave so little room."""
+        ...
+
+    def free(self) -> None: ...
+
+
+class Endured:
+    """A broker and the disk that it is on; None: one that nobody fills."""
+
+    def __init__(self, broker: RunningBroker, disk: Disk | None, dice: random.Random) -> None:
+        self.broker = broker
+        self.disk = disk
+        self.dice = dice
+
+
+async def kill(it: Endured) -> None:
     """kill -9, and a start at once."""
-    await asyncio.to_thread(broker.kill)
-    await asyncio.to_thread(broker.restart)
+    await asyncio.to_thread(it.broker.kill)
+    await asyncio.to_thread(it.broker.restart)
 
 
-async def pause(broker: RunningBroker, dice: random.Random) -> None:
+async def kill_recovery(it: Endured) -> None:
+    """kill -9, and once more while it recovers."""
+    await asyncio.to_thread(it.broker.kill)
+    starting = asyncio.create_task(asyncio.to_thread(it.broker.restart))
+    await asyncio.sleep(it.dice.uniform(0.05, 0.9))
+    await asyncio.to_thread(it.broker.kill)
+    with suppress(SparrowError):  # it did not start, as it was killed
+        await starting
+    await asyncio.to_thread(it.broker.restart)
+
+
+async def pause(it: Endured) -> None:
     """SIGSTOP for a moment, as a machine that swaps or is moved."""
-    os.kill(broker.pid, signal.SIGSTOP)
-    try:
-        await asyncio.sleep(dice.uniform(0.1, 0.8))
-    finally:
-        os.kill(broker.pid, signal.SIGCONT)
+    await _stopped(it, it.dice.uniform(0.1, 0.8))
 
 
-async def restart(broker: RunningBroker, _: random.Random) -> None:
+async def long_pause(it: Endured) -> None:
+    """SIGSTOP for longer than sessions and leases last."""
+    await _stopped(it, _LONG_PAUSE_S)
+
+
+async def pause_and_kill(it: Endured) -> None:
+    """SIGSTOP, so that much comes in that nobody reads, and kill -9 before it goes on."""
+    os.kill(it.broker.pid, signal.SIGSTOP)
+    await asyncio.sleep(it.dice.uniform(0.1, 0.5))
+    await kill(it)
+
+
+async def restart(it: Endured) -> None:
     """SIGTERM, and a start at once."""
-    await asyncio.to_thread(broker.restart)
+    await asyncio.to_thread(it.broker.restart)
 
 
-Fault = Callable[[RunningBroker, random.Random], Awaitable[None]]
-FAULTS: Sequence[tuple[Fault, float]] = ((kill, 0.7), (pause, 0.2), (restart, 0.1))
+async def full(it: Endured) -> None:
+    """The disk is full for a while."""
+    await _filled(it, lambda _: asyncio.sleep(it.dice.uniform(0.3, 0.8)))
 
 
-async def torment(broker: RunningBroker, loads: Sequence[Load], rounds: int, seed: int) -> list[str]:
-    """Run the loads, and do something to the broker in each round when every load has got on since the last one; what was done, in order."""
+async def full_and_kill(it: Endured) -> None:
+    """kill -9 while the disk is full."""
+    await _filled(it, kill)
+
+
+async def full_and_pause(it: Endured) -> None:
+    """SIGSTOP while the disk is full."""
+    await _filled(it, pause)
+
+
+async def full_and_restart(it: Endured) -> None:
+    """SIGTERM while the disk is full, and a start."""
+    await _filled(it, restart)
+
+
+async def _stopped(it: Endured, seconds: float) -> None:
+    os.kill(it.broker.pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        os.kill(it.broker.pid, signal.SIGCONT)
+
+
+async def _filled(it: Endured, then: Callable[[Endured], Awaitable[object]]) -> None:
+    """Fill the disk, into the broker's reserve or to the last byte; something more; then there is room again.
+
+    Where others took the last byte, a broker may end with an error, and need not start: but when there is room again it does, with all that was acknowledged.
+    """
+    assert it.disk is not None
+    left_bytes = it.dice.choice((2 << 20, 1 << 20, 0))
+    print(f" with {left_bytes} bytes left", end="")
+    await asyncio.to_thread(it.disk.fill, left_bytes)
+    is_down = False
+    try:
+        await asyncio.sleep(it.dice.uniform(0, 0.3))
+        await then(it)
+    except SparrowError as error:
+        if left_bytes:
+            raise
+        print(f" ({error.text.strip().rpartition(chr(10))[2][:120]})", end="")
+        is_down = True
+    finally:
+        await asyncio.to_thread(it.disk.free)
+    if is_down:
+        await asyncio.to_thread(it.broker.restart)
+
+
+Fault = Callable[[Endured], Awaitable[None]]
+_ALWAYS: Sequence[Fault] = (kill, kill, kill, kill_recovery, long_pause, pause_and_kill)
+_OFTEN: Sequence[Fault] = (kill, kill, pause, restart)
+_OF_DISKS: Sequence[Fault] = (full, full_and_kill, full_and_pause, full_and_restart)
+
+ENDURED: Counter[str] = Counter()
+"""How often what was done in this process, for the summary at the end."""
+FAULTS = {*_ALWAYS, *_OFTEN, *_OF_DISKS}
+
+
+def deck(dice: random.Random, *, has_disk: bool) -> Iterator[Fault]:
+    """Faults without an end, ten at a time."""
+    while True:
+        ten = [*_ALWAYS, *(_OF_DISKS if has_disk else _OFTEN)]
+        dice.shuffle(ten)
+        yield from ten
+
+
+async def torment(
+    broker: RunningBroker,
+    loads: Sequence[Load],
+    rounds: int,
+    seed: int,
+    disk: Disk | None = None,
+    *,
+    chosen: Callable[[random.Random], Iterator[Fault]] | None = None,
+) -> Counter[str]:
+    """Run the loads, and do something to the broker in each round when every load has got on since the last one; how often what was done.
+
+    Each round is printed, which pytest shows when a test fails. `chosen` gives other faults than the deck.
+    """
     dice = random.Random(seed)
+    it = Endured(broker, disk, dice)
+    faults = deck(dice, has_disk=disk is not None) if chosen is None else chosen(dice)
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
     for load in loads:
         await load.prepare(broker)
-    stop, done = asyncio.Event(), []
+    stop, done, start_s = asyncio.Event(), Counter[str](), time.monotonic()
     async with asyncio.TaskGroup() as group:
         for load in loads:
             group.create_task(load.run(broker, stop), name=load.name)
-        for _ in range(rounds):
+        for fault in (next(faults) for _ in range(rounds)):
             await _until_all_got_on(loads)
             await asyncio.sleep(dice.uniform(0, 0.15))
-            (fault,) = dice.choices([each for each, _ in FAULTS], [share for _, share in FAULTS])
-            done.append(fault.__name__)
-            await fault(broker, dice)
+            began_s = time.monotonic()
+            print(f"{began_s - start_s:7.2f} s: {fault.__name__}", end="", flush=True)
+            await fault(it)
+            print(f", {time.monotonic() - began_s:.2f} s")
+            done[fault.__name__] += 1
+            ENDURED[fault.__name__] += 1
         await _until_all_got_on(loads)
         stop.set()
+    print(f"{time.monotonic() - start_s:7.2f} s: all is settled")
     return done
 
 
 async def _until_all_got_on(loads: Sequence[Load]) -> None:
     before = {load.name: load.progress for load in loads}
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            while stuck := [load.name for load in loads if load.progress == before[load.name]]:
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"{stuck} did not get on within {_PATIENCE_S:g} s") from None
+    began_s = time.monotonic()
+    waits: dict[str, float] = {}
+    stuck = set(before)
+    while stuck:
+        for load in [each for each in loads if each.name in stuck and each.progress != before[each.name]]:
+            stuck.remove(load.name)
+            waits[load.name] = time.monotonic() - began_s
+        if time.monotonic() - began_s > _PATIENCE_S:
+            raise AssertionError(f"{sorted(stuck)} did not get on within {_PATIENCE_S:g} s")
+        await asyncio.sleep(0.005)
+    slowest = sorted(waits, key=waits.__getitem__)[-3:]
+    print("           got on: " + ", ".join(f"{name} after {waits[name]:.2f} s" for name in slowest))

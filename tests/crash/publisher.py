@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from dataclasses import dataclass, field
 
 from sparrow.client import Client, Delivery, Message, connect
 from sparrow.client.connection import Connection
 from sparrow.client.options import ClientOptions, Isolation
 from sparrow.client.url import parse_url
+from tests.crash.histories import Event, Found, History, Kind, kept
+from tests.crash.histories.logs import doubled, gaps, invented, lost, reordered
 
 PARTITIONS = 3
 
@@ -30,7 +31,7 @@ async def connect_eagerly(url: str) -> Client:
 
 
 async def publish_until(
-    stop: asyncio.Event, client: Client, topic: str, ledger: Ledger, *, acks: str
+    stop: asyncio.Event, client: Client, topic: str, ledger: Ledger, *, acks: str, pause_s: float = 0.001
 ) -> None:
     """Publish numbered messages of different sizes until told to stop; returns when all is known of each."""
 
@@ -47,7 +48,7 @@ async def publish_until(
             padding = b"." * (number * 37 % 400)
             group.create_task(settle(number, await producer.send(topic, b"%d %s" % (number, padding))))
             if number % 20 == 0:
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(pause_s)
 
 
 async def read_all(url: str, topic: str, *, isolation: Isolation = "read_uncommitted") -> list[Message]:
@@ -68,12 +69,14 @@ def number_of(message: Message) -> int:
 
 def check(ledger: Ledger, found: list[Message]) -> None:
     """Every acknowledged message is there once, at its offset; nothing is there twice; each partition is in the order of sending."""
-    copies = Counter(map(number_of, found))
-    assert [number for number, count in copies.items() if count > 1] == []
-    places = {number_of(message): (message.partition, message.offset) for message in found}
-    assert {n: places.get(n) for n in ledger.acknowledged} == ledger.acknowledged
-    for partition in range(PARTITIONS):
-        numbers = [number_of(message) for message in found if message.partition == partition]
-        assert numbers == sorted(numbers)
-        offsets = [message.offset for message in found if message.partition == partition]
-        assert offsets == list(range(len(offsets)))
+    history = History(Event(0, Kind.SENT, number) for number in range(ledger.sent))
+    for number, place in ledger.acknowledged.items():
+        history.note(Kind.ACKNOWLEDGED, number, place)
+    there = [Found(number_of(each), each.partition, each.offset) for each in found]
+    kept(
+        lost(history, there),
+        invented(history, there),
+        doubled(history, there),
+        reordered(there),
+        gaps(there),
+    )

@@ -1,14 +1,10 @@
 """A disk that is really full: what is refused, what goes on, what a kill -9 finds then, and that room brings it all back.
 
-It needs a small file system, which root may mount. Who is not root has the same promises tested on the faulty file system (`tests/storage`,
-`tests/queues_state`), whose space is a number.
+It needs a small file system, which root may mount. Who is not root has the same promises tested on a machine whose space is a number (`test_full_machine.py`).
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +14,7 @@ import pytest
 import sparrow.sync
 import sparrow.testing
 from sparrow.base.errors import TimedOut
+from tests.crash.disk import NoDisk, small_disk
 
 _DISK_BYTES = 96 << 20
 _MESSAGE = b"x" * 100_000
@@ -25,22 +22,13 @@ FULL = "4 MiB are kept in reserve"
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("only root may mount a small file system")
-    where = tmp_path / "disk"
-    where.mkdir()
-    options = f"size={_DISK_BYTES}"
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(where)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.decode().strip()}")
     try:
-        yield where
-    finally:
-        subprocess.run(["umount", "-l", str(where)], check=True)
+        with small_disk(tmp_path / "disk", _DISK_BYTES) as mounted:
+            yield mounted.where
+    except NoDisk as reason:
+        pytest.skip(str(reason))
 
 
 def fill(client: sparrow.sync.Client, topic: str) -> int:
@@ -80,9 +68,9 @@ def drain(client: sparrow.sync.Client, queue: str, count: int) -> list[bytes | N
 
 
 @pytest.mark.slow
-def test_full_disk_refuses_messages_keeps_all_that_was_acknowledged_and_recovers_by_itself(small_disk):
+def test_full_disk_refuses_messages_keeps_all_that_was_acknowledged_and_recovers_by_itself(disk):
     with ExitStack() as opened:
-        data_dir = str(small_disk / "data")
+        data_dir = str(disk / "data")
         broker = opened.enter_context(
             sparrow.testing.broker(process=True, data_dir=data_dir, reserve_bytes="64 MiB")
         )

@@ -268,12 +268,15 @@ class LocalLog:
     # ── reading ──
 
     def read_nowait(self, offset: int, max_bytes: int) -> Chunk | None:
-        segments = self._row.segments
-        for number in range(self._number_of(offset), len(segments)):
+        segments, end = self._row.segments, self._row.end
+        first = self._number_of(offset)
+        if offset == end:  # to find that there is nothing yet, nobody reads the disk
+            return Chunk(b"", end, end, 0)
+        for number in range(first, len(segments)):
             chunk = segments[number].read_nowait(offset, max_bytes)
             if chunk is not NO_BATCH:
                 return chunk
-        return Chunk(b"", self._row.end, self._row.end, 0)
+        return Chunk(b"", end, end, 0)
 
     async def read(self, offset: int, max_bytes: int) -> Chunk:
         chunk = self.read_nowait(offset, max_bytes)
@@ -283,7 +286,8 @@ class LocalLog:
 
     async def _read_in_thread(self, offset: int, max_bytes: int) -> Chunk | None:
         """None: the segments changed meanwhile, look again."""
-        segments = self._row.segments
+        # What is appended while the disk is busy lies behind this end, and was not looked for.
+        segments, end = self._row.segments, self._row.end
         for segment in segments[self._number_of(offset) :]:
             size = segment.size
             try:
@@ -295,7 +299,7 @@ class LocalLog:
                 raise
             if chunk is not NO_BATCH:
                 return chunk
-        return Chunk(b"", self._row.end, self._row.end, 0)
+        return Chunk(b"", end, end, 0)
 
     def _number_of(self, offset: int) -> int:
         """The number of the segment that holds `offset`, or would.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections import Counter
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +13,12 @@ import confluent_kafka
 
 from sparrow.client import connect
 from sparrow.testing.running import RunningBroker
+from tests.crash.histories import kept
+from tests.crash.histories.transactions import broken
+from tests.crash.loads.topic import BURST, PAUSE_S
 from tests.crash.publisher import PARTITIONS, Ledger, check, number_of, read_all
 
-_EAGER: dict[str, Any] = {
+EAGER: dict[str, Any] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
     "retry.backoff.ms": 20,
@@ -24,23 +27,30 @@ _EAGER: dict[str, Any] = {
 }
 
 
-class _Threaded:
+class Threaded:
     """librdkafka blocks, so it works in a thread."""
+
+    is_given_up = False
+    """The run is over, and nothing has to come to its end."""
 
     async def run(self, broker: RunningBroker, stop: asyncio.Event) -> None:
         over = threading.Event()
-        working = asyncio.create_task(asyncio.to_thread(self._work, broker.kafka, over.is_set))
+        working = asyncio.create_task(asyncio.to_thread(self.work, broker.kafka, over.is_set))
         waiting = asyncio.create_task(stop.wait())
-        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        over.set()
-        await working
+        try:
+            await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            over.set()
+            await asyncio.shield(working)
+        finally:
+            self.is_given_up = True
+            over.set()
+            waiting.cancel()
 
-    def _work(self, servers: str, is_over: Callable[[], bool]) -> None:
+    def work(self, servers: str, is_over: Callable[[], bool]) -> None:
         raise NotImplementedError
 
 
-class KafkaProducer(_Threaded):
+class KafkaProducer(Threaded):
     """As the native producer's promise, through Kafka's door."""
 
     name = "kafka"
@@ -52,9 +62,9 @@ class KafkaProducer(_Threaded):
         async with connect(broker.url) as client:
             await client.admin.create_topic(self.name, partitions=PARTITIONS)
 
-    def _work(self, servers: str, is_over: Callable[[], bool]) -> None:
+    def work(self, servers: str, is_over: Callable[[], bool]) -> None:
         producer = confluent_kafka.Producer(
-            {**_EAGER, "bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 2}
+            {**EAGER, "bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 2}
         )
         ledger = self._ledger
 
@@ -70,7 +80,7 @@ class KafkaProducer(_Threaded):
                 partition=number % PARTITIONS,
                 on_delivery=lambda error, message, number=number: settled(number, error, message),
             )
-            producer.poll(0.001 if number % 20 == 0 else 0)
+            producer.poll(PAUSE_S if number % BURST == 0 else 0)
         assert producer.flush(60) == 0
 
     async def check(self, broker: RunningBroker) -> None:
@@ -82,7 +92,7 @@ class KafkaProducer(_Threaded):
         return len(self._ledger.acknowledged)
 
 
-class KafkaTransactions(_Threaded):
+class KafkaTransactions(Threaded):
     """Of what was committed a reader of committed records sees all, once; of what was aborted nothing; of what was left open all or nothing."""
 
     name = "transactions"
@@ -98,7 +108,7 @@ class KafkaTransactions(_Threaded):
         async with connect(broker.url) as client:
             await client.admin.create_topic(self.name, partitions=PARTITIONS)
 
-    def _work(self, servers: str, is_over: Callable[[], bool]) -> None:
+    def work(self, servers: str, is_over: Callable[[], bool]) -> None:
         producer = self._producer(servers)
         while not is_over():
             number, self._begun = self._begun, self._begun + 1
@@ -108,7 +118,7 @@ class KafkaTransactions(_Threaded):
     def _producer(self, servers: str) -> confluent_kafka.Producer:
         producer = confluent_kafka.Producer(
             {
-                **_EAGER,
+                **EAGER,
                 "bootstrap.servers": servers,
                 "transactional.id": "crash",
                 "transaction.timeout.ms": 60_000,
@@ -135,6 +145,7 @@ class KafkaTransactions(_Threaded):
                 self._aborted.add(number)
         except confluent_kafka.KafkaException:
             return False
+        time.sleep(PAUSE_S)
         return True
 
     def _again(self, work: Callable[[], object]) -> None:
@@ -142,7 +153,7 @@ class KafkaTransactions(_Threaded):
             try:
                 work()
             except confluent_kafka.KafkaException as error:
-                if not error.args[0].retriable():
+                if self.is_given_up or not error.args[0].retriable():
                     raise
             else:
                 return
@@ -150,12 +161,8 @@ class KafkaTransactions(_Threaded):
     async def check(self, broker: RunningBroker) -> None:
         # A producer that takes the id aborts what the last one left open.
         await asyncio.to_thread(self._producer, broker.kafka)
-        found = Counter(map(number_of, await read_all(broker.url, self.name, isolation="read_committed")))
-        assert {number: found[number] for number in self._committed} == dict.fromkeys(
-            self._committed, self._SIZE
-        )
-        assert self._aborted.isdisjoint(found)
-        assert set(found.values()) <= {self._SIZE}
+        visible = map(number_of, await read_all(broker.url, self.name, isolation="read_committed"))
+        kept(broken(visible, committed=self._committed, aborted=self._aborted, size=self._SIZE))
 
     @property
     def progress(self) -> int:

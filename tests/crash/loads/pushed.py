@@ -2,66 +2,43 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from aiohttp import web
 
 from sparrow.testing.running import RunningBroker
-from tests.crash.publisher import PARTITIONS, connect_eagerly
+from tests.crash.histories import Found, Kind
+from tests.crash.loads.endpoint import Endpoint
+from tests.crash.loads.native import NativeTopic
+from tests.crash.publisher import connect_eagerly
 
 
-class Webhook:
+class Webhook(NativeTopic):
     """An endpoint gets everything at least once, each time with the same id."""
 
     name = "hooks"
 
     def __init__(self) -> None:
-        self._published: set[int] = set()
+        super().__init__()
+        self._endpoint = Endpoint(self._take)
         self._ids: dict[int, set[str]] = {}
-        self._wrong: list[str] = []
 
     async def prepare(self, broker: RunningBroker) -> None:
-        self._runner = web.AppRunner(self._app())
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        port = self._runner.addresses[0][1]
+        url = await self._endpoint.open()
         async with await connect_eagerly(broker.url) as client:
             policy = {"delivery_limit": 0}
-            await client.admin.create_queue(self.name, policy=policy, partitions=PARTITIONS)
-            await client.admin.put_webhook(self.name, "here", url=f"http://127.0.0.1:{port}/")
-
-    def _app(self) -> web.Application:
-        app = web.Application()
-        app.router.add_post("/", self._take)
-        return app
+            await client.admin.create_queue(self.name, policy=policy, partitions=self.partitions)
+            await client.admin.put_webhook(self.name, "here", url=url)
 
     async def _take(self, request: web.Request) -> web.Response:
         number = int(await request.read())
         self._ids.setdefault(number, set()).add(request.headers["webhook-id"])
+        self.history.note(Kind.READ, number)
         return web.Response(status=204)
 
-    async def run(self, broker: RunningBroker, stop: asyncio.Event) -> None:
-        number = 0
-        async with await connect_eagerly(broker.url) as client, client.producer(linger_ms=1) as producer:
-            while not stop.is_set():
-                for _ in range(5):
-                    self._published.add(number)
-                    await producer.send(self.name, b"%d" % number)
-                    number += 1
-                await producer.flush()
-                await asyncio.sleep(0.02)
-
     async def check(self, broker: RunningBroker) -> None:
-        try:
-            async with asyncio.timeout(60):
-                while self._published - set(self._ids):
-                    await asyncio.sleep(0.02)
-        finally:
-            await self._runner.cleanup()
-        assert set(self._ids) == self._published
-        assert {number: ids for number, ids in self._ids.items() if len(ids) > 1} == {}
+        await self._endpoint.close()
+        await super().check(broker)
 
-    @property
-    def progress(self) -> int:
-        return len(self._ids)
+    def misread(self, found: list[Found]) -> list[str]:
+        missing = {each.number for each in found} - set(self._ids)
+        breaches = [f"{number} was never delivered" for number in sorted(missing)]
+        return breaches + [f"{number} came as {ids}" for number, ids in self._ids.items() if len(ids) > 1]

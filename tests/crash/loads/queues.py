@@ -4,37 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter, defaultdict
+import time
 from collections.abc import Iterable
 from typing import ClassVar
 
 from sparrow.base.errors import SparrowError
-from sparrow.client import Client
+from sparrow.client import Client, Producer
 from sparrow.client.job import Job
 from sparrow.testing.running import RunningBroker
+from tests.crash.histories import History, Kind, kept
+from tests.crash.histories.logs import doubled, lost
+from tests.crash.histories.queues import (
+    ACK,
+    children_first,
+    leased_twice,
+    redelivered,
+    unfinished,
+)
+from tests.crash.loads.patience import AGAIN_S, until_empty
+from tests.crash.loads.topic import PAUSE_S, in_topic
 from tests.crash.publisher import PARTITIONS, connect_eagerly
 
 _WORKERS = 3
-_LEASE_S = 3
+_LEASE_S = 3.0
 """Short, so that what a crash leaves leased comes again within the test."""
 
 
-class _Workers:
-    """Publishes numbered jobs, has workers lease and acknowledge them, and notes when which was handed out and which acknowledgement was confirmed."""
+class Workers:
+    """Publishes numbered jobs, has workers lease and settle them, and notes what was handed out and which settlement was confirmed."""
 
-    name: str
-    policy: ClassVar[dict[str, object]]
+    name: ClassVar[str]
+    policy: ClassVar[dict[str, object]] = {}
+    subscribers: ClassVar[tuple[str, ...]] = ("",)
+    partitions: ClassVar[int] = PARTITIONS
+    batch: ClassVar[int] = 8
+    """Jobs that are published at a time."""
+    lease_s: ClassVar[float] = _LEASE_S
 
     def __init__(self) -> None:
+        self.history = History()
         self.published: set[int] = set()
-        self.acknowledged: set[int] = set()
-        self.handed_out: Counter[int] = Counter()
-        self.wrong: list[str] = []
 
     async def prepare(self, broker: RunningBroker) -> None:
         async with await connect_eagerly(broker.url) as client:
-            policy = {"lease_ms": _LEASE_S * 1000, "delivery_limit": 0, **self.policy}
-            await client.admin.create_queue(self.name, policy=policy, partitions=PARTITIONS)
+            policy = {"lease_ms": round(self.lease_s * 1000), "delivery_limit": 0, **self.policy}
+            await client.admin.create_queue(self.name, policy=policy, partitions=self.partitions)
 
     async def run(self, broker: RunningBroker, stop: asyncio.Event) -> None:
         async with (
@@ -42,78 +56,104 @@ class _Workers:
             await connect_eagerly(broker.url) as worker,
         ):
             over = asyncio.Event()
-            workers = [asyncio.create_task(self._work(worker, over)) for _ in range(_WORKERS)]
-            await self.publish(publisher, stop)
-            try:
-                async with asyncio.timeout(60):
-                    while self.acknowledged != self.published:
-                        await asyncio.sleep(0.02)
-            except TimeoutError:
-                left = sorted(self.published - self.acknowledged)[:20]
-                self.wrong.append(f"{left} were never acknowledged, though nothing went wrong any more")
+            workers = [
+                asyncio.create_task(self._work(worker, subscriber, over))
+                for subscriber in self.subscribers
+                for _ in range(_WORKERS)
+            ]
+            await self._publish_until(stop, publisher)
+            await self.until_done(broker)
             over.set()
             await asyncio.gather(*workers)
 
-    async def publish(self, client: Client, stop: asyncio.Event) -> None:
+    async def _publish_until(self, stop: asyncio.Event, client: Client) -> None:
         """Publish until told to stop; returns when all of it is acknowledged."""
-        raise NotImplementedError
+        async with client.producer(linger_ms=1) as producer:
+            first = 0
+            while not stop.is_set():
+                numbers = range(first, first + self.batch)
+                first += self.batch
+                await self.publish(producer, numbers)
+                await producer.flush()
+                for number in numbers:
+                    self.history.note(Kind.ACKNOWLEDGED, number)
+                await asyncio.sleep(PAUSE_S)
 
-    def look(self, number: int) -> None:
-        """A job was handed out: is that right?"""
-        if number in self.acknowledged:
-            self.wrong.append(f"{number} was handed out again after its acknowledgement was confirmed")
+    async def publish(self, producer: Producer, numbers: Iterable[int]) -> None:
+        """Send these jobs, and note it."""
+        for number in numbers:
+            self.send_noted(number)
+            await producer.send(self.name, b"%d" % number)
 
-    async def _work(self, client: Client, over: asyncio.Event) -> None:
+    def send_noted(self, number: int) -> None:
+        self.published.add(number)
+        self.history.note(Kind.SENT, number)
+
+    async def until_done(self, broker: RunningBroker) -> None:
+        """Wait until everything is settled; not for ever, as the check finds what is not."""
+        await until_empty(broker, self.name)
+
+    async def _work(self, client: Client, subscriber: str, over: asyncio.Event) -> None:
         while not over.is_set():
             try:
-                async with client.queue(self.name) as queue:
+                async with client.queue(self.name, subscriber=subscriber) as queue:
                     while not over.is_set():
+                        asked_s = time.monotonic()
                         batch = await queue.lease(20, wait_s=0.1)
-                        await asyncio.gather(*(self._handle(job) for job in batch.jobs))
+                        await asyncio.gather(*(self._handle(job, subscriber, asked_s) for job in batch.jobs))
             except SparrowError:  # the broker is gone, or takes no more just now
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(AGAIN_S)
 
-    async def _handle(self, job: Job) -> None:
+    async def _handle(self, job: Job, by: str, asked_s: float) -> None:
         number = int((job.value or b"").split(b" ")[0])
-        self.look(number)
-        self.handed_out[number] += 1
+        self.history.note(Kind.HANDED_OUT, number, by=by, asked_s=asked_s, count=job.delivery_count)
+        what = self.outcome(number)
+        self.history.note(Kind.SETTLING, number, by=by, what=what)
         try:
-            await job.ack()
+            await getattr(job, what)()
         except SparrowError:
             return  # it may hold or not; if not, it comes again
-        self.acknowledged.add(number)
+        self.history.note(Kind.SETTLED, number, by=by, what=what)
+
+    def outcome(self, number: int) -> str:
+        """What a worker says of a job: ack, nack, reject or release."""
+        return ACK
 
     async def check(self, broker: RunningBroker) -> None:
-        assert self.wrong == []
-        assert self.acknowledged == self.published
+        found = await in_topic(broker, self.name)
+        kept(
+            lost(self.history, found),
+            doubled(self.history, found),
+            redelivered(self.history),
+            leased_twice(self.history, self.lease_s),
+            self.breaches(),
+        )
+        await self.check_empty(broker)
+
+    def breaches(self) -> list[str]:
+        """What else was promised."""
+        return [
+            breach for each in self.subscribers for breach in unfinished(self.history, self.published, each)
+        ]
+
+    async def check_empty(self, broker: RunningBroker) -> None:
         async with await connect_eagerly(broker.url) as client:
             left = await client.queue(self.name).statistics()
-            assert (left.ready, left.leased, left.delayed, left.blocked) == (0, 0, 0, 0)
+        counts = (left.ready, left.leased, left.delayed, left.blocked, left.moving)
+        assert counts == (0, 0, 0, 0, 0), counts
 
     @property
     def progress(self) -> int:
-        return len(self.acknowledged)
+        return self.history.count(Kind.SETTLED)
 
 
-class QueueWorkers(_Workers):
+class QueueWorkers(Workers):
     """What was acknowledged is never handed out again; everything published is handled in the end."""
 
     name = "jobs"
-    policy: ClassVar[dict[str, object]] = {}
-
-    async def publish(self, client: Client, stop: asyncio.Event) -> None:
-        async with client.producer(linger_ms=1) as producer:
-            number = 0
-            while not stop.is_set():
-                for _ in range(10):
-                    self.published.add(number)
-                    await producer.send(self.name, b"%d" % number)
-                    number += 1
-                await producer.flush()
-                await asyncio.sleep(0.01)
 
 
-class ParentedWorkers(_Workers):
+class ParentedWorkers(Workers):
     """No record is handed out before its parents are finished: once a child was handed out, none of its parents comes again."""
 
     name = "build"
@@ -123,39 +163,28 @@ class ParentedWorkers(_Workers):
         super().__init__()
         self._dice = random.Random(seed)
         self._parents: dict[int, list[int]] = {}
-        self._children: dict[int, list[int]] = defaultdict(list)
-        self._asked: set[int] = set()
-        """Whose acknowledgement was sent at least once."""
 
-    async def publish(self, client: Client, stop: asyncio.Event) -> None:
-        async with client.producer(linger_ms=1) as producer:
-            first = 0
-            while not stop.is_set():
-                numbers = range(first, first + 10)
-                first += 10
-                for number in numbers:
-                    self._choose_parents(number)
-                # Children come before their parents, too: then they wait.
-                for number in self._dice.sample(numbers, len(numbers)):
-                    self.published.add(number)
-                    parents = [f"m{parent}" for parent in self._parents[number]]
-                    await producer.send(self.name, b"%d" % number, message_id=f"m{number}", parents=parents)
-                await producer.flush()
-                await asyncio.sleep(0.02)
+    async def publish(self, producer: Producer, numbers: Iterable[int]) -> None:
+        chosen = list(numbers)
+        for number in chosen:
+            self._parents[number] = self._choose_parents(number)
+        # Children come before their parents, too: then they wait.
+        for number in self._dice.sample(chosen, len(chosen)):
+            self.send_noted(number)
+            parents = [f"m{parent}" for parent in self._parents[number]]
+            await producer.send(self.name, b"%d" % number, message_id=f"m{number}", parents=parents)
 
-    def _choose_parents(self, number: int) -> None:
-        older: Iterable[int] = range(max(0, number - 15), number)
-        chosen = self._dice.sample(list(older), min(number, self._dice.choice((0, 1, 1, 2, 3))))
-        self._parents[number] = chosen
-        for parent in chosen:
-            self._children[parent].append(number)
+    def _choose_parents(self, number: int) -> list[int]:
+        older = range(max(0, number - 15), number)
+        return self._dice.sample(older, min(number, self._dice.choice((0, 1, 1, 2, 3))))
 
-    def look(self, number: int) -> None:
-        super().look(number)
-        early = [parent for parent in self._parents[number] if parent not in self._asked]
-        if early:
-            self.wrong.append(f"{number} was handed out before its parents {early} were finished")
-        late = [child for child in self._children[number] if self.handed_out[child]]
-        if late:
-            self.wrong.append(f"{number} was handed out after its children {late}")
-        self._asked.add(number)
+    def breaches(self) -> list[str]:
+        return super().breaches() + children_first(self.history, self._parents)
+
+
+class AllOfWorkers(Workers):
+    """Each subscriber gets each record, and none again that it acknowledged."""
+
+    name = "orders"
+    subscribers: ClassVar[tuple[str, ...]] = ("billing", "shipping")
+    policy: ClassVar[dict[str, object]] = {"subscribers": list(subscribers)}

@@ -1,0 +1,102 @@
+"""What is noted: one event for each thing that a client did or saw, in the order in which it did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+
+
+class Kind(Enum):
+    """What happened to a message. A queue's settlements are noted twice: when the client says it, and when the broker confirms."""
+
+    SENT = "sent"
+    """It is about to be published; noted again for each attempt."""
+    ACKNOWLEDGED = "acknowledged"
+    """The broker confirmed the publish; `place` is where, if it said so."""
+    READ = "read"
+    """A reader got it from `place`."""
+    RESUMED = "resumed"
+    """A member of a group begins to read at `place`."""
+    COMMITTING = "committing"
+    """A member of a group asks to commit `place`."""
+    COMMITTED = "committed"
+    """That is confirmed."""
+    HANDED_OUT = "handed out"
+    """A worker got it; `count` is the delivery, `asked_s` when the worker asked."""
+    UNANSWERED = "unanswered"
+    """A worker asked for a lease at `asked_s`, and heard nothing."""
+    SETTLING = "settling"
+    """A worker says what becomes of it: `what`."""
+    SETTLED = "settled"
+    """That is confirmed."""
+
+
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
+class Event(NamedTuple):
+    at_s: float
+    """Monotonic."""
+    kind: Kind
+    number: int
+    """Of the message; -1 where it is about none."""
+    place: Place | None = None
+    by: str = ""
+    """Which of several workers, members or subscribers."""
+    count: int = 0
+    asked_s: float = 0.0
+    what: str = ""
+
+
+class Found(NamedTuple):
+    """A message in the log at the end."""
+
+    number: int
+    partition: int
+    offset: int
+
+
+class History:
+    """The events of one load. Any thread may note."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self._events: list[Event] = []
+        self._numbers: dict[Kind, set[int]] = {kind: set() for kind in Kind}
+        for each in events:
+            self._add(each)
+
+    def note(
+        self,
+        kind: Kind,
+        number: int = -1,
+        place: Place | None = None,
+        *,
+        by: str = "",
+        count: int = 0,
+        asked_s: float = 0.0,
+        what: str = "",
+    ) -> None:
+        """What happens now."""
+        self._add(Event(time.monotonic(), kind, number, place, by, count, asked_s, what))
+
+    def _add(self, event: Event) -> None:
+        self._events.append(event)
+        self._numbers[event.kind].add(event.number)
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def of(self, *kinds: Kind) -> list[Event]:
+        """Those of some kinds, in order."""
+        return [each for each in self._events if each.kind in kinds]
+
+    def numbers(self, kind: Kind) -> set[int]:
+        """The messages to which this happened so far."""
+        return set(self._numbers[kind])
+
+    def count(self, kind: Kind) -> int:
+        """How many those are."""
+        return len(self._numbers[kind])

@@ -1,0 +1,194 @@
+"""Promises of queues: what was acknowledged never comes again, leases exclude each other, limits are exact, parents come first."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from tests.crash.histories.events import Event, History, Kind
+
+ACK, NACK, REJECT, RELEASE = "ack", "nack", "reject", "release"
+_FINAL = {ACK, REJECT}
+_SLACK_S = 0.05
+"""Of clocks that count milliseconds."""
+_LOOKS = 3
+"""After so many leases a queue has looked at what was published before."""
+
+
+class DeadLetter(NamedTuple):
+    number: int
+    reason: str
+    deliveries: int
+
+
+def redelivered(history: History) -> list[str]:
+    """What was acknowledged or rejected is never handed out again, once that was confirmed."""
+    settled: dict[tuple[str, int], str] = {}
+    breaches = []
+    for event in history.of(Kind.HANDED_OUT, Kind.SETTLED):
+        key = (event.by, event.number)
+        if event.kind is Kind.SETTLED and event.what in _FINAL:
+            settled[key] = event.what
+        elif event.kind is Kind.HANDED_OUT and key in settled:
+            breaches.append(f"{event.number} was handed out again after its {settled[key]} was confirmed")
+    return breaches
+
+
+def leased_twice(history: History, lease_s: float) -> list[str]:
+    """What one worker holds no other gets before the lease is over.
+
+    A lease begins after the worker asked for it; so the next may come when that is as long ago as the lease is, not earlier, unless the worker gave it back.
+    """
+    held_since: dict[tuple[str, int], float] = {}
+    breaches = []
+    for event in history.of(Kind.HANDED_OUT, Kind.SETTLING):
+        key = (event.by, event.number)
+        if event.kind is Kind.SETTLING:
+            held_since.pop(key, None)
+            continue
+        since = held_since.get(key)
+        if since is not None and event.at_s < since + lease_s - _SLACK_S:
+            breaches.append(
+                f"{event.number} was handed out again {event.at_s - since:.3f} s after it was asked for"
+            )
+        held_since[key] = event.asked_s
+    return breaches
+
+
+def beyond_limit(history: History, limit: int) -> list[str]:
+    """No delivery is beyond the limit, and each delivery of a message has a higher count than the one before, unless that was given back."""
+    last: dict[tuple[str, int], int] = defaultdict(int)
+    breaches = []
+    for event in history.of(Kind.HANDED_OUT, Kind.SETTLING):
+        key = (event.by, event.number)
+        if event.kind is Kind.SETTLING:
+            if event.what == RELEASE:
+                last[key] -= 1
+            continue
+        if event.count > limit:
+            breaches.append(f"{event.number} was delivered for the {event.count}. time; the limit is {limit}")
+        if event.count <= last[key]:
+            breaches.append(f"delivery {event.count} of {event.number} came after delivery {last[key]}")
+        last[key] = event.count
+    return breaches
+
+
+def wrong_ends(
+    history: History, dead: Sequence[DeadLetter], *, limit: int, lease_s: float = math.inf
+) -> list[str]:
+    """Every message that was sent ends once: it was acknowledged, or it is a dead letter, once, for a reason that its deliveries bear out.
+
+    Args:
+        lease_s: what was confirmed later than the lease lasts may be the answer to a repetition, which cannot tell what became of the message since.
+    """
+    published = history.numbers(Kind.SENT)
+    copies = Counter(each.number for each in dead)
+    said = defaultdict(set)
+    for event in history.of(Kind.SETTLING):
+        said[event.number].add(event.what)
+    asked_s: dict[int, float] = {}
+    confirmed: dict[int, str] = {}
+    for event in history.of(Kind.HANDED_OUT, Kind.SETTLED):
+        if event.kind is Kind.HANDED_OUT:
+            asked_s[event.number] = event.asked_s
+        elif event.what in _FINAL and event.at_s < asked_s[event.number] + lease_s:
+            confirmed[event.number] = event.what
+    breaches = [f"{number} is {count} dead letters" for number, count in copies.items() if count > 1]
+    for number in sorted(published):
+        if number not in copies and ACK not in said[number]:
+            breaches.append(f"{number} was not acknowledged, and is no dead letter")
+        if number in copies and confirmed.get(number) == ACK:
+            breaches.append(f"{number} is a dead letter though its acknowledgement was confirmed")
+        if number not in copies and confirmed.get(number) == REJECT:
+            breaches.append(f"{number} is no dead letter though its rejection was confirmed")
+    for letter in dead:
+        if letter.reason == "DELIVERY_LIMIT" and letter.deliveries != limit:
+            breaches.append(
+                f"{letter.number} died after {letter.deliveries} deliveries; the limit is {limit}"
+            )
+        if letter.reason == "REJECTED" and REJECT not in said[letter.number]:
+            breaches.append(f"{letter.number} died as rejected, and nobody rejected it")
+    return breaches
+
+
+def early(history: History, due_s: Mapping[int, float]) -> list[str]:
+    """Nothing is handed out before its time."""
+    return [
+        f"{event.number} was handed out {due_s[event.number] - event.at_s:.3f} s before its time"
+        for event in history.of(Kind.HANDED_OUT)
+        if event.number in due_s and event.at_s < due_s[event.number] - _SLACK_S
+    ]
+
+
+def overtaken(history: History, priorities: Mapping[int, int]) -> list[str]:
+    """Nothing is handed out while a message of a higher priority is known to be ready.
+
+    Known is that of one that nobody was given yet, and that was acknowledged before the last three leases: a queue looks at what is published a moment later. After a lease
+    without an answer nothing is known of what was sent before: it may be leased to nobody. For a queue with one partition and one worker, who asks for one lease after the other.
+    """
+    unsure: set[int] = set()
+    sent: set[int] = set()
+    acknowledged_s: dict[int, float] = {}
+    asks_s: list[float] = [0.0] * _LOOKS
+    breaches = []
+    for asked_s, events in _steps(history):
+        kind = events[0].kind
+        if kind is Kind.UNANSWERED:
+            unsure |= sent
+        elif kind is Kind.SENT:
+            sent.add(events[0].number)
+        elif kind is Kind.ACKNOWLEDGED:
+            acknowledged_s[events[0].number] = events[0].at_s
+        else:
+            unsure |= {event.number for event in events}
+            asks_s.append(asked_s)
+            known = [n for n, at_s in acknowledged_s.items() if at_s < asks_s[-_LOOKS] and n not in unsure]
+            highest = max((priorities[number] for number in known), default=-1)
+            breaches += [
+                f"{event.number} of priority {priorities[event.number]} was handed out while one of {highest} was ready"
+                for event in events
+                if priorities[event.number] < highest
+            ]
+    return breaches
+
+
+def _steps(history: History) -> list[tuple[float, list[Event]]]:
+    """Each event by itself; what one lease brought together, with the time at which it was asked for."""
+    kinds = (Kind.SENT, Kind.ACKNOWLEDGED, Kind.UNANSWERED, Kind.HANDED_OUT)
+    events = groupby(history.of(*kinds), lambda each: (each.kind, each.asked_s or each.number))
+    return [(event[0].asked_s, event) for event in (list(each) for _, each in events)]
+
+
+def children_first(history: History, parents: Mapping[int, Collection[int]]) -> list[str]:
+    """Nobody gets a message before each of its parents was acknowledged (at least: a worker said so), nor a parent after one of its children."""
+    children = defaultdict(list)
+    for child, each in parents.items():
+        for parent in each:
+            children[parent].append(child)
+    said: set[int] = set()
+    out: set[int] = set()
+    breaches = []
+    for event in history.of(Kind.HANDED_OUT, Kind.SETTLING):
+        if event.kind is Kind.SETTLING:
+            if event.what == ACK:
+                said.add(event.number)
+            continue
+        missing = [parent for parent in parents.get(event.number, ()) if parent not in said]
+        if missing:
+            breaches.append(f"{event.number} was handed out before its parents {missing} were finished")
+        late = [child for child in children[event.number] if child in out]
+        if late:
+            breaches.append(f"{event.number} was handed out after its children {late}")
+        out.add(event.number)
+    return breaches
+
+
+def unfinished(history: History, published: Collection[int], by: str | None = None) -> list[str]:
+    """Everything that was published was acknowledged, and that was confirmed."""
+    done = {
+        each.number for each in history.of(Kind.SETTLED) if each.what == ACK and (by is None or each.by == by)
+    }
+    return [f"{number} was never acknowledged" for number in sorted(set(published) - done)]

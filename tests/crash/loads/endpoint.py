@@ -1,0 +1,25 @@
+"""An HTTP endpoint to which the broker POSTs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+
+class Endpoint:
+    """It is there over all that happens to the broker."""
+
+    def __init__(self, take: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
+        app = web.Application()
+        app.router.add_post("/", take)
+        self._runner = web.AppRunner(app)
+
+    async def open(self) -> str:
+        """Its address."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/"
+
+    async def close(self) -> None:
+        await self._runner.cleanup()

@@ -1,0 +1,47 @@
+"""Clients that lose their broker and come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import aiohttp
+
+from sparrow.base.errors import SparrowError
+from sparrow.testing.running import RunningBroker
+from tests.crash.publisher import connect_eagerly
+
+AGAIN_S = 0.02
+TROUBLE = (OSError, EOFError, aiohttp.ClientError, SparrowError)
+"""What says that the broker is away, or takes nothing just now."""
+PATIENCE_S = 60.0
+"""How long, at most, what was left open comes to its end when nothing happens to the broker any more."""
+
+
+async def again_until(stop: asyncio.Event, work: Callable[[], Awaitable[object]]) -> None:
+    """Do it again and again, over whatever happens to the broker."""
+    while not stop.is_set():
+        try:
+            await work()
+        except TROUBLE:
+            await asyncio.sleep(AGAIN_S)
+
+
+async def soon(is_so: Callable[[], bool]) -> bool:
+    """Wait until something is so; False where it takes too long, which the check finds by itself."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_so():
+                await asyncio.sleep(AGAIN_S)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def until_empty(broker: RunningBroker, queue: str) -> None:
+    """Wait until a queue (or share group) has nothing left to do; not for ever, as checks find what is left."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE_S), await connect_eagerly(broker.url) as client:
+            while (await client.admin.describe_queue(queue)).statistics.unfinished:
+                await asyncio.sleep(AGAIN_S)
