@@ -3,8 +3,8 @@
 A real `sparrow serve` process, a publisher with acks=all, and kill -9 at random moments while it publishes. The publisher's connection is lost each time; it
 reconnects and goes on. At the end every message that was acknowledged must be in the topic once, in order.
 
-    make demo
-    .venv/bin/python examples/kill_and_recover.py --rounds 20 --seed 7
+    python examples/kill_and_recover.py
+    python examples/kill_and_recover.py --rounds 20 --seed 7
 """
 
 from __future__ import annotations

@@ -60,7 +60,9 @@ def test_document_names_every_option():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"]
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ids=["Ctrl-C", "SIGTERM", "SIGHUP"],
 )
 def test_stopped_demonstration_leaves_no_process_and_no_file(number, code, tmp_path):
     repo = repository(tmp_path / "repo", [[], *([n] for n in range(200))])
@@ -70,10 +72,24 @@ def test_stopped_demonstration_leaves_no_process_and_no_file(number, code, tmp_p
     with process:
         until_told(process, "work …")
         family = children(process.pid, 3)  # the broker and the workers
-        # As a terminal does: the broker gets Ctrl-C, too.
-        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+        # As a terminal does: the broker gets Ctrl-C and the terminal's end, too.
+        (os.kill if number == signal.SIGTERM else os.killpg)(process.pid, number)
         process.communicate(timeout=30)
     assert process.returncode == code
+    until_gone(family)
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_the_broker_starts_is_no_failure(tmp_path):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with start(repository(tmp_path / "repo", [[]]), tmp_path / "out", temporary) as process:
+        until_told(process, "start …")
+        family = children(process.pid, 1)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (130, "")
     until_gone(family)
     assert list(temporary.iterdir()) == []
 

@@ -28,7 +28,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def context(tmp_path, kind="commits") -> Context:
     return Context(
         url="",
-        kind=kind,
         topic=f"{kind}-7",
         work_dir=str(tmp_path),
         out_dir=str(tmp_path / "out"),

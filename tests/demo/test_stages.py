@@ -12,7 +12,7 @@ import pytest
 
 import sparrow.sync
 import sparrow.testing
-from sparrow.base.errors import ConnectionLost, SparrowError, TimedOut
+from sparrow.base.errors import Conflict, ConnectionLost, InvalidArgument, SparrowError, TimedOut
 from sparrow.demo import places, stages, working
 from sparrow.demo.history import find
 from sparrow.demo.message import Message
@@ -129,7 +129,7 @@ def test_lines_take_names_that_are_free_and_what_is_kept_stays(tmp_path, broker)
     assert failed(report) == [Check("it is as it should be", False)]
     assert not report.held
     (context,) = pipeline.contexts
-    assert (context.kind, context.topic) == ("lines", "lines-2")
+    assert context.topic == "lines-2"
     assert os.path.isdir(report.outputs["kept"])
     assert "lines-2" in report.outputs["topics"]
     with sparrow.sync.connect(broker.url) as client:
@@ -185,12 +185,38 @@ def test_work_that_does_not_go_on_is_given_up_with_what_the_queue_says(tmp_path,
 
 def test_outputs_of_an_earlier_run_are_replaced_and_nothing_else(tmp_path):
     out = tmp_path / "out"
-    (out / "table").mkdir(parents=True)
+    places.output_directory(str(out))
+    (out / "table" / "_spark_metadata").mkdir(parents=True)
     (out / "table" / "old.parquet").write_text("old")
+    (out / "report.json").write_text("{}")
     (out / "mine.txt").write_text("mine")
     (out / "chart.png").symlink_to(out / "mine.txt")
     assert places.output_directory(str(out)) == str(out)
     assert sorted(each.name for each in out.iterdir()) == [".gitignore", "mine.txt"]
+
+
+def test_somebody_elses_table_and_git_settings_in_the_output_directory_survive(tmp_path):
+    (tmp_path / ".gitignore").write_text("*.log\n")
+    assert places.output_directory(str(tmp_path)) == str(tmp_path)
+    assert (tmp_path / ".gitignore").read_text() == "*.log\n"
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "oak.txt").write_text("mine")
+    with pytest.raises(Conflict, match=r"table is in the way.*--out"):
+        places.output_directory(str(tmp_path))
+    assert (tmp_path / "table" / "oak.txt").read_text() == "mine"
+
+
+def test_output_directory_that_cannot_be_made_is_refused(tmp_path):
+    for path in ("/proc/none/out", ""):
+        with pytest.raises(InvalidArgument, match=r"cannot be written to: .*--out"):
+            places.output_directory(path)
+
+
+def test_failure_before_there_are_logs_keeps_no_directory(tmp_path):
+    with pytest.raises(SparrowError) as told, places.work_directory(keep=False):
+        raise ConnectionLost("nobody is there")
+    assert told.value.text == "nobody is there"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_output_directory_that_is_a_file_is_refused(tmp_path):

@@ -88,9 +88,16 @@ def test_longest_chain_is_counted_in_messages(graph):
     assert compare([], graph).longest_chain == max(map(depth, parents))
 
 
-def told(*, repeats: int = 1, again: tuple[str, ...] = ("a", "b"), lost: int = 0, **queue: int) -> set[str]:
+def told(
+    *,
+    repeats: int = 1,
+    again: tuple[str, ...] = ("a", "b"),
+    by: str = "worker-2",
+    lost: int = 0,
+    **queue: int,
+) -> set[str]:
     """The names of the checks that did not hold: two messages, and a worker that died with both, one of them handled."""
-    handled = [*lines(["a", "b"]), *(Line(each, "worker-2", 2) for each in again)]
+    handled = [*lines(["a", "b"]), *(Line(each, by, 2) for each in again)]
     found = compare(handled, [("a", ()), ("b", ("a",))])
     found.repeats = repeats
     worked = Worked(lost=lost, killed=Killed("worker-1", 1, ["a", "b"], 1, 2))
@@ -109,7 +116,8 @@ def test_repeats_beyond_those_of_the_killed_worker_and_of_ended_leases_do_not_ho
 
 
 def test_jobs_of_the_dead_that_did_not_come_again_do_not_hold():
-    assert told(again=("a",)) == {"its jobs came again, to others"}
+    name = "its jobs came again, to others"
+    assert told(again=("a",)) == told(by="worker-1") == {name}
 
 
 def test_queue_that_is_not_empty_does_not_hold():

@@ -27,7 +27,7 @@ def blocks(document: str, mark: str) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def here(broker, tmp_path, monkeypatch):
-    """An empty folder, and a broker with some orders."""
+    """An empty folder, and a broker with some orders and numbers."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPARROW_URL", broker.url)
     with sparrow.sync.connect(broker.url) as client, client.producer() as producer:
@@ -35,6 +35,7 @@ def here(broker, tmp_path, monkeypatch):
             producer.send(
                 "orders", b'{"id": %d, "amount": %d.5}' % (number, number), key=b"k%d" % (number % 7)
             )
+            producer.send("numbers", b"%d" % number)
     return broker
 
 

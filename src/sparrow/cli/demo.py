@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from sparrow.cli.exits import FAILED, OK, TERMINATED
+from sparrow.cli.exits import FAILED, OK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ def demo(
     from sparrow.demo.plan import Plan
 
     plan = Plan(repo=repo, file=file, workers=workers, keep=keep, broker=broker, out_dir=out)
-    with _sigterm_raises():
+    with _signals_raise():
         report = run(plan)
     if as_json:
         print(json.dumps(report.as_dict(), ensure_ascii=False))
@@ -74,17 +74,21 @@ def _printable(line: str) -> str:
 
 
 @contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """SIGTERM ends the demonstration as Ctrl-C does: with its processes, and without its files."""
+def _signals_raise() -> Iterator[None]:
+    """SIGTERM, and the end of the terminal, end the demonstration as Ctrl-C does: with its processes, and without its files."""
 
-    def end(*_: object) -> NoReturn:
-        raise SystemExit(TERMINATED)
+    def end(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -12,6 +12,7 @@ The codes follow sysexits.h where it has one:
      73  the data directory cannot be used: in use, unreadable, of a newer format
      77  not authenticated or not allowed
      78  the configuration is wrong
+    129  the terminal went away (SIGHUP)
     130  stopped by Ctrl-C
     141  whoever read the output went away (SIGPIPE)
     143  stopped by SIGTERM

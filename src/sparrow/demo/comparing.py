@@ -17,6 +17,8 @@ Key = tuple[Any, ...]
 Sums = dict[Key, list[int]]
 _SHOWN: Final = 3
 _PULLED: Final = 10_000
+_PULL_WAIT_S: Final = 5.0
+"""A busy machine must not look like the end of a topic."""
 _EMPTY_PULLS: Final = 3
 """So many pulls without a message are the end of a topic whose last offsets no reader gets."""
 
@@ -75,7 +77,7 @@ def read_sums(url: str, topic: str, subject: Subject) -> Sums:
         with client.subscribe(topic, start="beginning", mode="pull", isolation="read_committed") as messages:
             # The last offset is that of the end of a transaction.
             while last < end.offset - 2 and empty < _EMPTY_PULLS:
-                pulled = messages.pull(_PULLED)
+                pulled = messages.pull(_PULLED, wait_s=_PULL_WAIT_S)
                 empty = 0 if pulled else empty + 1
                 for message in pulled:
                     last = message.offset

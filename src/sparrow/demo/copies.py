@@ -127,5 +127,7 @@ def clear(table: str) -> None:
         or not os.path.isdir(table)
         or (os.listdir(table) and not os.path.isdir(f"{table}/{LIST}"))
     ):
-        raise Conflict(f"{table} is in the way, and no table of a demonstration; move it away")
+        raise Conflict(
+            f"{table} is in the way, and no table of a demonstration; move it away, or say another place by --out"
+        )
     shutil.rmtree(table)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import sparrow.sync
 import sparrow.testing
 from sparrow.base.errors import InvalidArgument, SparrowError
+from sparrow.demo.copies import clear
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from sparrow.demo.plan import Plan
 
-OUTPUTS = ("table", "chart.png", "report.json")
+TABLE, FILES = "table", ("chart.png", "report.json")
 """What is made in the directory of the outputs, and replaced when it is made again. Nothing else there is touched."""
+
+_SAY_WHERE = "say by --out where the table and the chart shall go"
 
 CONNECT_TIMEOUT_S = 2.0
 """Somebody waits at the terminal."""
@@ -28,27 +31,30 @@ def output_directory(path: str) -> str:
     """The directory, made, without what an earlier demonstration left there; its absolute path.
 
     Raises:
-        InvalidArgument: there is a file of that name.
-        OSError: it cannot be written to.
+        InvalidArgument: it is none, or cannot be written to.
+        Conflict: in it there is a "table" that is somebody else's.
     """
     if os.path.lexists(path) and not os.path.isdir(path):
+        raise InvalidArgument(f"{path} is not a directory; {_SAY_WHERE}")
+    try:
+        os.makedirs(path, exist_ok=True)
+        if not os.listdir(path):
+            _hide_from_git(path)
+        clear(os.path.join(path, TABLE))
+        for name in FILES:
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(path, name))
+    except OSError as error:
         raise InvalidArgument(
-            f"{path} is not a directory; say by --out where the table and the chart shall go"
-        )
-    os.makedirs(path, exist_ok=True)
-    for name in OUTPUTS:
-        _remove(os.path.join(path, name))
-    # So that it does not show up among the changes of the repository that it is made in.
-    with open(os.path.join(path, ".gitignore"), "w", encoding="ascii") as file:
-        file.write("*\n")
+            f"{path!r} cannot be written to: {error.strerror or error}; {_SAY_WHERE}"
+        ) from error
     return os.path.abspath(path)
 
 
-def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    elif os.path.lexists(path):
-        os.unlink(path)
+def _hide_from_git(path: str) -> None:
+    """So that it does not show up among the changes of the repository that it is made in."""
+    with open(os.path.join(path, ".gitignore"), "w", encoding="ascii") as file:
+        file.write("*\n")
 
 
 @contextmanager
@@ -58,6 +64,9 @@ def work_directory(*, keep: bool) -> Iterator[str]:
     try:
         yield path
     except SparrowError as error:
+        if not os.listdir(path):
+            os.rmdir(path)
+            raise
         raise type(error)(f"{error.text}; logs and data of the attempt are kept in {path}") from error
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)

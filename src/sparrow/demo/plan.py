@@ -42,8 +42,6 @@ class Context:
 
     url: str
     """Of the broker; it may hold a secret: do not print it, nor show it in a process's arguments."""
-    kind: str
-    """ "commits" or "lines": which pipeline file, which chart."""
     topic: str
     """The topic with the input, and the queue of that name; "commits", or with a suffix where that existed."""
     work_dir: str

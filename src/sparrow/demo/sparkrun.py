@@ -137,7 +137,7 @@ class PipelineRun:
             for pid in left:
                 _kill(pid)
             time.sleep(POLL_S)
-        return len(members)
+        return max(len(members), int(is_running))
 
     def _reason(self) -> str:
         """Why it failed: what it says itself, else the last that it wrote."""

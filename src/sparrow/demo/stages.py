@@ -166,7 +166,6 @@ class _Demonstration:
         with self._bars.stage("pipeline") as bar:
             context = Context(
                 url=self._url,
-                kind=self._source.kind,
                 topic=self._topic,
                 work_dir=self._work_dir,
                 out_dir=self._out_dir,

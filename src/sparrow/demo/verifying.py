@@ -15,6 +15,7 @@ import msgspec
 import sparrow.sync
 from sparrow.base.errors import TimedOut
 from sparrow.demo.report import Check
+from sparrow.demo.working import Killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -62,8 +63,8 @@ class Findings:
     repeats: int = 0
     """Lines beyond the first of a message."""
     by_worker: Counter[str] = field(default_factory=Counter)
-    again: set[str] = field(default_factory=set)
-    """Messages that were handled in a second or later delivery."""
+    again: dict[str, set[str]] = field(default_factory=dict)
+    """Messages that were handled in a second or later delivery, and by whom."""
     missing: Cases = field(default_factory=Cases)
     unknown: Cases = field(default_factory=Cases)
     too_early: Cases = field(default_factory=Cases)
@@ -77,7 +78,7 @@ def compare(handled: Iterable[Line], truth: Iterable[tuple[str, Sequence[str]]])
     for at, line in enumerate(handled):
         found.by_worker[line.worker] += 1
         if line.attempt > 1:
-            found.again.add(line.hash)
+            found.again.setdefault(line.hash, set()).add(line.worker)
         if first_at.setdefault(line.hash, at) != at:
             found.repeats += 1
     chain: dict[str, int] = {}
@@ -120,56 +121,49 @@ def read_lines(url: str, topic: str, progress: Callable[[int, int], None]) -> It
 
 def checks(found: Findings, worked: Worked, queue: QueueStatistics, noun: str) -> list[Check]:
     """What must be so. `noun`: "commit" or "line"."""
-    killed = worked.killed
-    holds = set(killed.holds) if killed else set()
-    again = holds & found.again
-    least, most = (killed.handled if killed else 0), (killed.handled if killed else 0) + worked.lost
-    made = [
-        Check(
-            f"every {noun} was handled",
-            not found.missing.count,
-            _bad("not handled", found.missing) or f"{found.messages:,}",
-        ),
-        Check(
-            "nothing was handled that was not published",
-            not found.unknown.count,
-            _bad("unknown", found.unknown),
-        ),
-    ]
-    if found.links:
-        made.append(
-            Check(
-                f"no {noun} was handled before its parents",
-                not found.too_early.count,
-                _bad("too early", found.too_early) or f"{found.links:,} links",
-            )
-        )
+    unfinished = (
+        f"{queue.unfinished:,} unfinished, {queue.dead:,} dead, {queue.dead_lettered:,} dead letters in all"
+    )
+    is_empty = queue.unfinished == queue.dead == queue.dead_lettered == 0
     return [
-        *made,
-        Check(
-            "a worker was killed (-9) while it held jobs",
-            killed is not None and killed.leased == len(killed.holds) > 0,
-            f"{killed.name} held {len(killed.holds)}, the broker says {killed.leased}"
-            if killed
-            else "none was killed",
-        ),
-        Check(
-            "its jobs came again, to others",
-            bool(holds) and again == holds,
-            f"{len(again)} of {len(holds)}",
-        ),
-        Check(
-            "nothing else was handled twice",
-            least <= found.repeats <= most,
-            f"{found.repeats} twice; it had handled {least} that it could not acknowledge"
-            + (f", and {worked.lost} leases ended before their acknowledgement" if worked.lost else ""),
-        ),
-        Check(
-            "the queue is empty, and has no dead letters",
-            queue.unfinished == queue.dead == queue.dead_lettered == 0,
-            f"{queue.unfinished:,} unfinished, {queue.dead:,} dead" if queue.unfinished or queue.dead else "",
-        ),
+        *_handled_checks(found, noun),
+        *_kill_checks(found, worked),
+        Check("the queue is empty, and has no dead letters", is_empty, "" if is_empty else unfinished),
     ]
+
+
+def _handled_checks(found: Findings, noun: str) -> Iterator[Check]:
+    """All of it, only it, and in its order."""
+    missing, unknown, too_early = found.missing, found.unknown, found.too_early
+    handled = _bad("not handled", missing) or f"{found.messages:,}"
+    yield Check(f"every {noun} was handled", not missing.count, handled)
+    yield Check("nothing was handled that was not published", not unknown.count, _bad("unknown", unknown))
+    if found.links:
+        order = _bad("too early", too_early) or f"{found.links:,} links"
+        yield Check(f"no {noun} was handled before its parents", not too_early.count, order)
+
+
+def _kill_checks(found: Findings, worked: Worked) -> Iterator[Check]:
+    """A worker died with jobs, these came again, and nothing else did."""
+    killed = worked.killed or Killed("none", 0, [], 0, 0)
+    holds = set(killed.holds)
+    yield Check(
+        "a worker was killed (-9) while it held jobs",
+        killed.leased == len(killed.holds) > 0,
+        f"{killed.name} held {len(killed.holds)}, the broker says {killed.leased}"
+        if worked.killed
+        else "none was killed",
+    )
+    again = {id_ for id_ in holds if found.again.get(id_, set()) - {killed.name}}
+    yield Check(
+        "its jobs came again, to others", bool(holds) and again == holds, f"{len(again)} of {len(holds)}"
+    )
+    yield Check(
+        "nothing else was handled twice",
+        killed.handled <= found.repeats <= killed.handled + worked.lost,
+        f"{found.repeats} twice; it had handled {killed.handled} that it could not acknowledge"
+        + (f", and {worked.lost} leases ended before their acknowledgement" if worked.lost else ""),
+    )
 
 
 def _bad(what: str, cases: Cases) -> str:

@@ -54,7 +54,12 @@ class ProcessHost:
                 cwd=self._work_dir,
                 env={k: v for k, v in os.environ.items() if not k.startswith(ENVIRONMENT_PREFIX)},
             )
-        return self._wait_until_ready(self._process)
+        try:
+            return self._wait_until_ready(self._process)
+        except BaseException:
+            # Ctrl-C at a terminal reaches the broker, too, and it may be on its way out: no goodbye then.
+            self.kill()
+            raise
 
     def _write_config(self, given: Mapping[str, object]) -> None:
         keys = {each.name: each.key for each in options_of(ServerConfig)}

@@ -1,4 +1,4 @@
-"""`make demo`'s script holds what it says."""
+"""The example that kills its broker holds what it says."""
 
 from __future__ import annotations
 
