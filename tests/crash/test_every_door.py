@@ -21,7 +21,7 @@ from tests.crash.loads import Load
 from tests.crash.loads.failing import FailingJobs
 from tests.crash.loads.groups import KafkaGroup
 from tests.crash.loads.http import HttpPublisher, HttpWorkers
-from tests.crash.loads.kafka import KafkaProducer, KafkaTransactions
+from tests.crash.loads.kafka import KafkaCopies, KafkaProducer, KafkaTransactions
 from tests.crash.loads.native import NativeGroup, NativeProducer
 from tests.crash.loads.pushed import Webhook
 from tests.crash.loads.queues import AllOfWorkers, ParentedWorkers, QueueWorkers
@@ -57,6 +57,7 @@ def every_load(seed: int) -> Sequence[Load]:
         NativeGroup(),
         KafkaProducer(),
         KafkaTransactions(seed),
+        KafkaCopies(seed),
         KafkaGroup("classic"),
         KafkaGroup("consumer"),
         ShareGroup(),

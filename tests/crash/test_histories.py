@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.crash.histories import Event, Found, History, Kind, kept
+from tests.crash.histories.copies import miscopied
 from tests.crash.histories.groups import disordered, forgotten
 from tests.crash.histories.logs import doubled, gaps, invented, lost, misread, reordered, reread, unread
 from tests.crash.histories.queues import (
@@ -313,6 +314,26 @@ def test_what_is_less_urgent_does_not_come_first(*, lost_answer: bool) -> None:
 )
 def test_transactions_are_seen_whole_or_not_at_all(visible: list[int], breaches: list[str]) -> None:
     assert broken(visible, committed={1}, aborted={2}, size=2) == breaches
+
+
+@pytest.mark.parametrize(
+    ("copies", "committed", "confirmed", "breaches"),
+    [
+        ([0, 1], 2, 2, []),
+        ([0, 1], 2, 1, []),  # a commit that nobody heard of
+        ([], 0, 0, []),
+        ([0], 2, 1, ["message 1 is before the committed offset and was copied 0 times"]),
+        ([0, 0, 1], 2, 2, ["message 0 is before the committed offset and was copied 2 times"]),
+        ([0, 1, 2], 2, 2, ["message 2 is not before the committed offset and was copied 1 times"]),
+        ([0, 1, 7], 2, 2, ["message 7 was copied and never sent"]),
+        ([0], 1, 2, ["partition 0 is committed to 1; 2 was confirmed"]),
+    ],
+)
+def test_offsets_and_output_are_of_the_same_transactions(
+    copies: list[int], committed: int, confirmed: int, breaches: list[str]
+) -> None:
+    inputs = [Found(number, 0, number) for number in range(3)]
+    assert miscopied(inputs, copies, committed={0: committed}, confirmed={0: confirmed}) == breaches
 
 
 def test_breaches_are_told_with_their_number() -> None:

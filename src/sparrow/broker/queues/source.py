@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from sparrow.storage.store import Chunk
 
 _LEAST_READ_BYTES: Final = 16 << 10
+_KEPT: Final = 0.8
+"""How much of what was known of the sizes one more record leaves."""
 
 
 class Source:
@@ -73,9 +75,9 @@ class Source:
         return without_aborted(self.partition, stable(self.partition, chunk, offset), offset)
 
     def measured(self, size_bytes: int, records: int) -> None:
-        """Records were seen: their size is remembered."""
+        """Records were seen: their size is remembered. Many at once count as much as the same ones after each other."""
         if records > 0:
-            self.mean_bytes += (max(size_bytes / records, 1.0) - self.mean_bytes) * 0.2
+            self.mean_bytes += (max(size_bytes / records, 1.0) - self.mean_bytes) * (1 - _KEPT**records)
 
     def timestamp_at(self, offset: int) -> int:
         """The time (ms) of the batch that holds a record; -1 if the disk would have to be read for it."""
