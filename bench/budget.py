@@ -16,14 +16,17 @@ _QUICK = {
     "throughput-varied": 0.25,
     "throughput-1KB": 0.25,
     "latency": 0.25,
+    "topic-publish": 0.05,
+    "topic-consume": 0.05,
     "recovery": 0.04,
     "queue-parented": 0.05,
     "http-sockets": 0.2,
     "seeds": 0.2,
     "spark-batch": 0.05,
-    "spark-stream": 0.05,
 }
 _FULL_ONLY = {
+    "spark-stream": "a stream's rate is that of many batches",
+    "spark-latency": "percentiles need some hundred batches",
     "spark-memory": "a worker's memory is told by reading 10 GB",
 }
 """Workload → why it cannot be short."""

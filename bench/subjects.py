@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,7 @@ QUEUE = "bench"
 WINDOW = 5_000
 """Messages that are not acknowledged yet while it is filled."""
 PIPELINE = 1_000
+_TABLE_WRITTEN_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ def _end_in_redis(port: int) -> int:
 
 def _make_quorum(port: int) -> None:
     client("amqp").make(port, QUEUE, "quorum")
+    # Its table of queues is written to the disk some seconds later: a kill -9 before that takes the queue with all that is in it.
+    time.sleep(_TABLE_WRITTEN_S)
 
 
 def _fill_quorum(port: int, count: int) -> Role:

@@ -20,7 +20,7 @@ from bench.together import together
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-PATIENCE_S = 120.0
+PATIENCE_S = 60.0
 LOOK_S = 0.005
 ACCEPTS = "serve: start to first connection"
 ANSWERS = "start to first answer"
@@ -62,12 +62,13 @@ def _started(subject: Subject, rows: list[Measurement]) -> None:
 
 
 def recovery(runs: int, scale: float) -> list[Measurement]:
-    """A log of 1 GB, and the peers with half of it, killed with kill -9: seconds until the right end is answered."""
+    """A log of 1 GB, and the peers with half of it, killed with kill -9: seconds until the right end is answered. A short run has Sparrow alone: some peers take half a minute."""
     count = round(500_000 * scale)
     rows = {subject.broker: [_row(SERVES, "s", subject)] for subject in SUBJECTS}
-    for (row,) in rows.values():
-        row.note = _size(count)
-    _rounds(SUBJECTS, rows, runs, partial(_recovered, count))
+    asked = [subject for subject in SUBJECTS if scale >= 1 or subject.broker == OURS]
+    for broker, (row,) in rows.items():
+        row.note = _size(count) if broker in {subject.broker for subject in asked} else "full run only"
+    _rounds(asked, rows, runs, partial(_recovered, count))
     return [_of_a_gigabyte(runs, scale), *(row for (row,) in rows.values())]
 
 
