@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from sparrow.testing.running import RunningBroker
 
-KILLS = int(os.environ.get("SPARROW_SPARK_KILLS", "9"))
+KILLS = int(os.environ.get("SPARROW_SPARK_KILLS", "21"))
 PARTITIONS = 2
 DEATHS = ("after", "before", "now", "after", "now")
 """How drivers die: at a commit after or before its effect, or at any moment."""
