@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 WORKERS ?= 3
-ROUNDS ?= 100
+ROUNDS ?= 200
 FUZZ_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
@@ -49,7 +49,7 @@ bench-spark: setup  ## the Spark part alone; beside Spark's own Kafka connector 
 	@$(BENCH_PACKAGES)
 	@$(BIN)/python -m bench --only spark --json bench/results/spark.json
 
-crash: setup  ## kill -9 under load, many rounds (ROUNDS=100)
+crash: setup  ## kill -9 under load, hundreds of rounds (ROUNDS=200)
 	SPARROW_CRASH_ROUNDS=$(ROUNDS) SPARROW_SPARK_KILLS=$(ROUNDS) $(BIN)/pytest tests/crash tests/spark/exactly_once -q -p no:randomly -o timeout=3600
 
 fuzz: setup  ## raw bytes into the Kafka door, coverage-guided (FUZZ_SECONDS=60; Linux on x86-64)

@@ -168,21 +168,22 @@ async def test_a_flood_of_channels_is_one_consumer_each_and_ends_with_the_connec
 
 
 async def test_deliveries_over_a_quota_come_later(broker: Broker, door: Door) -> None:
+    """A quota of 10 KB/s is used up by 110 records of 1 KB, as it counts over eleven seconds."""
     change = QuotaChange((("client-id", "reader"),), (("consumer_byte_rate", 10_000.0),))
     assert await broker.quotas.alter([change]) == [None]
     await made(broker)
-    for _ in range(12):
+    for _ in range(11):
         await filled(broker, *[b"x" * 1000] * 10)
     await until_scanned(broker)
     reader = await door.client(client_name="reader")
     await opened(reader, credit=1000)
-    assert len(await pushed(reader, 100)) < 120
+    assert len(await pushed(reader, 110)) == 110
+    await filled(broker, *[b"x" * 1000] * 10)
     assert await reader.nothing_comes()
     raised = QuotaChange((("client-id", "reader"),), (("consumer_byte_rate", 1e9),))
     assert await broker.quotas.alter([raised]) == [None]
-    got = statistics(broker).leased
-    if got < 120:
-        await pushed(reader, 120 - got)
+    if statistics(broker).leased < 120:
+        await pushed(reader, 10)
     assert statistics(broker).leased == 120
 
 
