@@ -5,9 +5,10 @@ BIN := .venv/bin
 WORKERS ?= 3
 ROUNDS ?= 200
 FUZZ_SECONDS ?= 60
+FUZZ_BATCHES ?= 100000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports pytest bench bench-quick bench-spark crash fuzz compat clean
+.PHONY: help setup demo test lint types imports pytest test-pythons bench bench-quick bench-spark crash fuzz compat audit clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -52,13 +53,20 @@ bench-spark: setup  ## the Spark part alone; beside Spark's own Kafka connector 
 crash: setup  ## kill -9 under load, hundreds of rounds (ROUNDS=200)
 	SPARROW_CRASH_ROUNDS=$(ROUNDS) SPARROW_SPARK_KILLS=$(ROUNDS) $(BIN)/pytest tests/crash tests/spark/exactly_once -q -p no:randomly -o timeout=3600
 
-fuzz: setup  ## raw bytes into the Kafka door, coverage-guided (FUZZ_SECONDS=60; Linux on x86-64)
+fuzz: setup  ## changed batches through three decoders (FUZZ_BATCHES=100000); raw bytes into the Kafka frontend, coverage-guided (FUZZ_SECONDS=60; Linux on x86-64)
+	SPARROW_FUZZ_BATCHES=$(FUZZ_BATCHES) $(BIN)/pytest tests/kafka_frontend/test_kafka_mutants.py -q -p no:randomly -o timeout=3600
 	$(BIN)/uv pip install --quiet --python $(BIN)/python 'atheris>=3.0'
 	$(BIN)/python -m fuzz.kafka_requests -max_total_time=$(FUZZ_SECONDS) -timeout=20 -rss_limit_mb=2048 -artifact_prefix=fuzz/found-
+
+test-pythons:  ## all tests on each supported Python that this machine has (3.11 to 3.14)
+	@scripts/test_pythons.sh
 
 compat: setup  ## Kafka's Java clients and tools, clients in Go, KafkaJS; needs Java, Go, Node and the networks of their packages
 	@$(BIN)/python -m tests.compat
 
+audit: setup  ## advisories and licences of what the lock file ships, and its bill of materials (asks PyPI)
+	@$(BIN)/python scripts/audit.py
+
 clean:  ## remove what the targets made
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf .venv .venv-3.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist src/sparrow/records/_walker.abi3.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

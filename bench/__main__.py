@@ -75,7 +75,8 @@ def _measured(
     began, now, is_over = time.monotonic(), report, False
     if report.machine.get("file_system") in IN_MEMORY:
         print(
-            f"bench: temporary files are kept in memory here ({report.machine['file_system']}), so that nothing is "
+            f"bench: temporary files are kept in memory here ({report.machine['file_system']}), so "
+            "that nothing is "
             "synced; name a directory on a disk: TMPDIR=/path make bench",
             file=sys.stderr,
         )

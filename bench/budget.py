@@ -1,8 +1,9 @@
 """How much of each workload a run does.
 
-A quick run has to end within three minutes on two cores, with everything in it: one round of each, fewer messages, and what starts slowly (RabbitMQ, Kafka, Spark's JVM)
-is shared by the workloads of a family (the word before the dash) instead of being fresh in each. Its figures show that everything works, and their size; figures to quote come from
-a full run.
+A quick run has to end within three minutes on two cores, with everything in it: one round of each,
+fewer messages, and what starts slowly (RabbitMQ, Kafka, Spark's JVM) is shared by the workloads of
+a family (the word before the dash) instead of being fresh in each. Its figures show that everything
+works, and their size; figures to quote come from a full run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The chart of `docs/benchmarks.md`: one SVG of small charts, Sparrow beside its peers. The same results give the same bytes; text stays text.
+"""The chart of `docs/benchmarks.md`: one SVG of small charts, Sparrow beside its peers. The same
+results give the same bytes; text stays text.
 
-What was synced before it was acknowledged is filled, what was acknowledged before it was synced is hatched: only bars of one kind may be compared. Thin lines go from the
-lowest run to the highest.
+What was synced before it was acknowledged is filled, what was acknowledged before it was synced is
+hatched: only bars of one kind may be compared. Thin lines go from the lowest run to the highest.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ def _rows(panel: Panel, measurements: Sequence[Measurement]) -> list[list[Measur
 
 
 def _of_figure(beginning: str, measurements: Sequence[Measurement]) -> dict[tuple[str, str], Measurement]:
-    """Contender → its row, of the figure whose name begins so: up to the end or a comma, as p99 is not p99.9."""
+    """Contender → its row, of the figure whose name begins so: up to the end or a comma, as p99 is
+    not p99.9.
+    """
     return {
         (each.broker, each.client): each
         for each in measurements

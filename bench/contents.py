@@ -1,4 +1,6 @@
-"""What `docs/benchmarks.md` shows where: its sections with their workloads, and the panels of its chart. Every workload stands in one section."""
+"""What `docs/benchmarks.md` shows where: its sections with their workloads, and the panels of its
+chart. Every workload stands in one section.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""`python -m bench.document RESULTS`: put results into `docs/benchmarks.md`, between its markers, with the chart and the JSON beside it.
+"""`python -m bench.document RESULTS`: put results into `docs/benchmarks.md`, between its markers,
+with the chart and the JSON beside it.
 
-`<!-- figures: begin NAME -->` … `<!-- figures: end -->`: NAME is `machine`, `targets` or a section of `bench.contents`. What stands outside the markers is written by people.
+`<!-- figures: begin NAME -->` … `<!-- figures: end -->`: NAME is `machine`, `targets` or a section
+of `bench.contents`. What stands outside the markers is written by people.
 """
 
 from __future__ import annotations
@@ -79,7 +81,9 @@ def _of_workload(rows: Sequence[Measurement]) -> str:
 
 
 def _side_by_side(rows: Sequence[Measurement]) -> str:
-    """A line for each contender, a column for each figure; how Sparrow's compare stands behind them."""
+    """A line for each contender, a column for each figure; how Sparrow's compare stands behind
+    them.
+    """
     ratios = {(each.figure, each.client): each for each in rows if each.unit == RATIO}
     rows = [each for each in rows if each.unit != RATIO]
     if not rows:
@@ -100,7 +104,9 @@ def _side_by_side(rows: Sequence[Measurement]) -> str:
 
 
 def _shortened(figures: Sequence[str]) -> tuple[str, list[str]]:
-    """What the figures' names have in common at their beginning, in whole words ("": nothing), and what each has after it."""
+    """What the figures' names have in common at their beginning, in whole words ("": nothing), and
+    what each has after it.
+    """
     if len(figures) == 1:
         return figures[0], [""]
     names = [figure.split() for figure in figures]
@@ -163,7 +169,10 @@ def _machine(report: Report) -> str:
         ["system", machine["system"]],
         [
             "disk",
-            f"{machine['file_system']} on {machine['disk']}; one fdatasync: {machine['fdatasync_p50_ms']:g} ms",
+            (
+                f"{machine['file_system']} on {machine['disk']}; one fdatasync: "
+                f"{machine['fdatasync_p50_ms']:g} ms"
+            ),
         ],
         *([name, version] for name, version in report.versions.items()),
         *([f"settings of {peer}", text] for peer, text in report.settings.items()),

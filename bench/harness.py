@@ -25,7 +25,8 @@ class Unknown(Exception):
 
 
 def chosen(names: Sequence[str], only: str) -> list[str]:
-    """Those that `only` (words with commas between) asks for: the workload of that very name, or all that have the word in theirs; all without words.
+    """Those that `only` (words with commas between) asks for: the workload of that very name, or
+    all that have the word in theirs; all without words.
 
     Raises:
         Unknown: a word asks for none.
@@ -46,7 +47,9 @@ def measure(
     budget: Budget,
     begins: Callable[[str], None] = lambda _: None,
 ) -> Iterator[tuple[str, float, list[Measurement]]]:
-    """Name, seconds and rows of each, as soon as they are there; `begins` is told the name before."""
+    """Name, seconds and rows of each, as soon as they are there; `begins` is told the name
+    before.
+    """
     for _, family in groupby(names, lambda name: name.partition("-")[0]):
         with ExitStack() as shared:
             if budget.is_quick:

@@ -1,6 +1,8 @@
-"""What takes long to start (a peer, a JVM) may be kept from one workload to the next, where a run has to be short.
+"""What takes long to start (a peer, a JVM) may be kept from one workload to the next, where a run
+has to be short.
 
-Nobody is handed it through the workloads: they ask for it by name, and get a fresh one unless `keeping` is on.
+Nobody is handed it through the workloads: they ask for it by name, and get a fresh one unless
+`keeping` is on.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ def keeping() -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept(name: str, start: Callable[[], AbstractContextManager[Any]]) -> Iterator[Any]:
-    """What `start` starts; or the one of that name which is there. One in whose block something failed is ended: it may be broken."""
+    """What `start` starts; or the one of that name which is there. One in whose block something
+    failed is ended: it may be broken.
+    """
     things = _kept.get()
     if things is None:
         with start() as thing:

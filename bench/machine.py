@@ -17,7 +17,9 @@ SYNCS = 200
 
 
 def machine() -> dict[str, Any]:
-    """Processor, memory, system, and the disk under the brokers' data: all of them keep it where temporary files go."""
+    """Processor, memory, system, and the disk under the brokers' data: all of them keep it where
+    temporary files go.
+    """
     directory = tempfile.gettempdir()
     device, file_system = _mounted(directory)
     return {
@@ -32,7 +34,9 @@ def machine() -> dict[str, Any]:
 
 
 def bare_fdatasync_ms(count: int) -> list[float]:
-    """Milliseconds of append + fdatasync of 200 bytes to a file in the directory that the brokers use."""
+    """Milliseconds of append + fdatasync of 200 bytes to a file in the directory that the brokers
+    use.
+    """
     times = []
     with tempfile.TemporaryFile(prefix="sparrow-bench-") as file:
         for _ in range(count):

@@ -1,4 +1,6 @@
-"""Sending at a fixed rate, and lateness by the time at which each message was due: what waits behind a slow one counts as late (no coordinated omission)."""
+"""Sending at a fixed rate, and lateness by the time at which each message was due: what waits
+behind a slow one counts as late (no coordinated omission).
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def quantiles(times_s: list[float]) -> Quantiles:
 
 
 def settled(times_s: list[float]) -> list[float]:
-    """Latencies in the order in which the messages came, without the first fifth: client and broker warm up in it."""
+    """Latencies in the order in which the messages came, without the first fifth: client and broker
+    warm up in it.
+    """
     return times_s[len(times_s) // 5 :]
 
 
@@ -69,5 +73,7 @@ async def due_times_async(began: float, rate: int, count: int) -> AsyncIterator[
 
 
 def precise_loop() -> asyncio.AbstractEventLoop:
-    """A loop whose timers are exact to some 0.1 ms: `select` takes microseconds, where epoll and uvloop take whole milliseconds."""
+    """A loop whose timers are exact to some 0.1 ms: `select` takes microseconds, where epoll and
+    uvloop take whole milliseconds.
+    """
     return asyncio.SelectorEventLoop(selectors.SelectSelector())

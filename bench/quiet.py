@@ -1,4 +1,6 @@
-"""A server that has just started is measured when it has come to rest: what it loads in the background is not the work that is asked for."""
+"""A server that has just started is measured when it has come to rest: what it loads in the
+background is not the work that is asked for.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Several brokers do the same work in turn, round after round (A B C A B C …), each as a process with its data on the same disk.
+"""Several brokers do the same work in turn, round after round (A B C A B C …), each as a process
+with its data on the same disk.
 
-What is not installed is left out; its row says how to get it. A contender that fails is a row that says so, and the others go on.
+What is not installed is left out; its row says how to get it. A contender that fails is a row that
+says so, and the others go on.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from bench.together import Role, Span, seconds, together
 
 NATS_SYNCED = "NATS (sync_interval always)"
 KEEPS_UP = 0.8
-"""Who reaches less than this share of a rate, from the first message sent to the last one read, falls behind."""
+"""Who reaches less than this share of a rate, from the first message sent to the last one read,
+falls behind.
+"""
 _queue_numbers = numbers()
 """A broker may be kept from one workload to the next: no two queues have the same name."""
 
@@ -120,7 +124,9 @@ class Results:
         )
 
     def behind(self, rate: int) -> str:
-        """What to know of latencies that grew as long as messages came at this rate; "" of who keeps up."""
+        """What to know of latencies that grew as long as messages came at this rate; "" of who
+        keeps up.
+        """
         if not self.rounds:
             return ""
         reached = statistics.median(each.rate for each in self.rounds)
@@ -145,12 +151,15 @@ def client(name: str) -> Any:
         return import_module(f"bench.clients.{name}")
     except ImportError as error:
         raise NotInstalled(
-            f"{error.name} is not installed (make bench installs it: uv sync --inexact --extra server --group bench)"
+            f"{error.name} is not installed (make bench installs it: uv sync --inexact --extra "
+            "server --group bench)"
         ) from None
 
 
 def race(contenders: Sequence[Contender], runs: int, count: int) -> dict[Contender, Results]:
-    """Let each do the work with `count` messages (or its share) in each round; those of one broker follow each other in the list."""
+    """Let each do the work with `count` messages (or its share) in each round; those of one broker
+    follow each other in the list.
+    """
     results = {contender: Results() for contender in contenders}
     for _ in range(runs):
         for broker, group in groupby(contenders, lambda each: each.broker):
@@ -196,7 +205,9 @@ def _one(contender: Contender, address: Any, count: int) -> Round:
 def against_best(
     name: str, ours: Measurement, rows: Mapping[Contender, Measurement], *, more_is_better: bool
 ) -> Measurement:
-    """One figure of Sparrow's as a multiple of the best peer's of the same round and the same strength: 1 or more (or less, where less is better) is ahead of each of them."""
+    """One figure of Sparrow's as a multiple of the best peer's of the same round and the same
+    strength: 1 or more (or less, where less is better) is ahead of each of them.
+    """
     equals = [row for row in rows.values() if row.broker != OURS and row.strength == ours.strength]
     theirs = [row.runs for row in equals if row.runs]
     best = max if more_is_better else min

@@ -1,7 +1,9 @@
-"""The file of results: machine, versions, settings and every run. It is written after each workload, so that what was measured is kept whatever comes.
+"""The file of results: machine, versions, settings and every run. It is written after each
+workload, so that what was measured is kept whatever comes.
 
-Schema 1: `{"schema", "quick", "date", "machine", "versions", "settings", "elapsed_s", "measurements"}`; a measurement's fields are those of
-`bench.results.Measurement`. A change that old readers misread raises the number.
+Schema 1: `{"schema", "quick", "date", "machine", "versions", "settings", "elapsed_s",
+"measurements"}`; a measurement's fields are those of `bench.results.Measurement`. A change that old
+readers misread raises the number.
 """
 
 from __future__ import annotations
@@ -87,7 +89,8 @@ def check_mergeable(old: Report, new: Report) -> None:
 
 
 def merged(old: Report, new: Report, order: Sequence[str]) -> Report:
-    """The old results with the workloads measured now in place of what they measured before, in the order of `order`.
+    """The old results with the workloads measured now in place of what they measured before, in the
+    order of `order`.
 
     A workload that failed as a whole measured nothing: what it had stays.
     """

@@ -1,4 +1,6 @@
-"""What a measurement is: a figure measured several times, of whom, with what on stable storage, and what it should reach."""
+"""What a measurement is: a figure measured several times, of whom, with what on stable storage, and
+what it should reach.
+"""
 
 from __future__ import annotations
 

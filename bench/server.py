@@ -85,7 +85,7 @@ class Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Without settings of whoever runs the bench."""
+        """Without settings of the user who runs the bench."""
         return {k: v for k, v in os.environ.items() if not k.startswith(("SPARROW_", "PYTHONDONTWRITE"))}
 
     def start(self) -> float:
@@ -100,7 +100,9 @@ class Server:
         return spent
 
     def _wait_for(self, port: int, *, touch: bool = True) -> None:
-        """Until the port is listened on; without `touch` no connection comes in (the HTTP door loads its libraries at the first)."""
+        """Until the port is listened on; without `touch` no connection comes in (the HTTP listener
+        loads its libraries at the first).
+        """
         assert self.process is not None
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (_accepts(port) if touch else _is_taken(port)):
@@ -113,7 +115,7 @@ class Server:
             time.sleep(0.002)
 
     def until_listening(self, port: int) -> None:
-        """Doors that open after the native one are waited for by those who measure them."""
+        """Listeners that open after the native one are waited for by those who measure them."""
         self._wait_for(port, touch=False)
 
     def rss_bytes(self) -> int:

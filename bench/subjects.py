@@ -1,4 +1,6 @@
-"""Brokers as what is started, filled and killed: how each is asked whether it serves, and how much it has."""
+"""Brokers as what is started, filled and killed: how each is asked whether it serves, and how much
+it has.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +114,8 @@ def _end_in_redis(port: int) -> int:
 
 def _make_quorum(port: int) -> None:
     client("amqp").make(port, QUEUE, "quorum")
-    # Its table of queues is written to the disk some seconds later: a kill -9 before that takes the queue with all that is in it.
+    # Its table of queues is written to the disk some seconds later: a kill -9 before that takes the
+    # queue with all that is in it.
     time.sleep(_TABLE_WRITTEN_S)
 
 

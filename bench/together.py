@@ -1,6 +1,8 @@
-"""Clients as processes of their own that begin at the same moment, as programs that use a broker are.
+"""Clients as processes of their own that begin at the same moment, as programs that use a broker
+are.
 
-They are forked from a small process that has loaded the clients' libraries once: a run starts hundreds of them.
+They are forked from a small process that has loaded the clients' libraries once: a run starts
+hundreds of them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 Start = Callable[[], float]
-"""Called by a client when it is connected: waits for the others, and returns the time at which all begin (monotonic seconds, the same clock in all processes)."""
+"""Called by a client when it is connected: waits for the others, and returns the time at which all
+begin (monotonic seconds, the same clock in all processes).
+"""
 Role = Callable[[Start], Any]
 """What one process does; importable, as `functools.partial` of a function of a module."""
 
@@ -24,7 +28,9 @@ _context.set_forkserver_preload([f"bench.clients.{name}" for name in _CLIENTS])
 
 
 class Span(NamedTuple):
-    """When a client began and ended, in monotonic seconds, and what processor time it took between."""
+    """When a client began and ended, in monotonic seconds, and what processor time it took
+    between.
+    """
 
     began: float
     ended: float

@@ -42,7 +42,9 @@ def today() -> str:
 
 
 def commit() -> str:
-    """Of the source: git's short hash, with `+` when files differ from it; "" outside a repository."""
+    """Of the source: git's short hash, with `+` when files differ from it; "" outside a
+    repository.
+    """
     found = _said("git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD")
     changed = found and _said(
         "git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no", "src", "bench"

@@ -1,7 +1,9 @@
-"""A demonstration: kill -9 a broker again and again while messages are published, and count what is there afterwards.
+"""A demonstration: kill -9 a broker again and again while messages are published, and count the
+messages afterwards.
 
-A real `sparrow serve` process, a publisher with acks=all, and kill -9 at random moments while it publishes. The publisher's connection is lost each time; it
-reconnects and goes on. At the end every message that was acknowledged must be in the topic once, in order.
+It runs a real `sparrow serve` process, a publisher with acks=all, and kill -9 at random moments.
+The publisher's connection is lost each time; it reconnects and continues. At the end every
+acknowledged message must be in the topic once, in order.
 
     python examples/kill_and_recover.py
     python examples/kill_and_recover.py --rounds 20 --seed 7
@@ -25,7 +27,9 @@ PARTITIONS = 4
 
 
 async def publish_until(stop: asyncio.Event, url: str, acknowledged: dict[int, tuple[int, int]]) -> int:
-    """Publish numbered messages; remember where each acknowledged one is: number → (partition, offset)."""
+    """Publish numbered messages; remember the position of each acknowledged one: number →
+    (partition, offset).
+    """
     sent = 0
 
     async def remember(number: int, delivery: sparrow.Delivery) -> None:
@@ -44,7 +48,7 @@ async def publish_until(stop: asyncio.Event, url: str, acknowledged: dict[int, t
 
 
 async def consume_all(url: str, count: int) -> list[sparrow.Message]:
-    """The topic from its beginning to its end."""
+    """Return the topic from its beginning to its end."""
     found: list[sparrow.Message] = []
     async with sparrow.connect(url) as client, client.subscribe(TOPIC, start="beginning") as subscription:
         async for batch in subscription.batches():
@@ -54,15 +58,15 @@ async def consume_all(url: str, count: int) -> list[sparrow.Message]:
     return found
 
 
-async def demonstrate(broker: sparrow.testing.running.RunningBroker, rounds: int, seed: int) -> bool:
-    """Publish, kill and restart; then compare. True if all is well."""
+async def demonstrate(broker: sparrow.testing.running_broker.RunningBroker, rounds: int, seed: int) -> bool:
+    """Publish, kill and restart; then compare. Return True if nothing is wrong."""
     dice = random.Random(seed)  # noqa: S311 - moments that can be repeated, no secret
     acknowledged: dict[int, tuple[int, int]] = {}
     stop = asyncio.Event()
     publisher = asyncio.create_task(publish_until(stop, broker.url, acknowledged))
     before = 0
     for number in range(1, rounds + 1):
-        while len(acknowledged) == before:  # noqa: ASYNC110 - nobody is there to set an event
+        while len(acknowledged) == before:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.01)
         await asyncio.sleep(dice.uniform(0.2, 0.6))
         before, pid = len(acknowledged), broker.pid
@@ -71,7 +75,8 @@ async def demonstrate(broker: sparrow.testing.running.RunningBroker, rounds: int
         await asyncio.to_thread(broker.restart)
         took_ms = (time.perf_counter() - began) * 1000
         print(
-            f"  round {number:2}: kill -9 of pid {pid} after {before:6} acknowledged; back after {took_ms:4.0f} ms"
+            f"  round {number:2}: kill -9 of pid {pid} after {before:6} acknowledged; back after "
+            f"{took_ms:4.0f} ms"
         )
     stop.set()
     sent = await publisher
@@ -80,13 +85,13 @@ async def demonstrate(broker: sparrow.testing.running.RunningBroker, rounds: int
 
 
 async def end_offsets(url: str) -> list[int]:
-    """The end offset of each partition."""
+    """Return the end offset of each partition."""
     async with sparrow.connect(url) as client:
         return [each.offset for each in await client.admin.offsets(TOPIC, "end")]
 
 
 def report(sent: int, acknowledged: dict[int, tuple[int, int]], found: list[sparrow.Message]) -> bool:
-    """Compare what was acknowledged with what is there, and say it."""
+    """Compare the acknowledged messages with the topic, and print the result."""
     copies = Counter(message.value for message in found)
     places = {message.value: (message.partition, message.offset) for message in found}
     lost = [number for number in acknowledged if b"message %d" % number not in copies]
@@ -95,7 +100,8 @@ def report(sent: int, acknowledged: dict[int, tuple[int, int]], found: list[spar
     unordered = sum(numbers != sorted(numbers) for numbers in _by_partition(found))
     print(f"  published {sent}, acknowledged {len(acknowledged)}, found {len(found)}")
     print(
-        f"  lost {len(lost)}, twice {len(twice)}, at another offset {len(moved)}, partitions out of order {unordered}"
+        f"  lost {len(lost)}, twice {len(twice)}, at another offset {len(moved)}, partitions out "
+        f"of order {unordered}"
     )
     return not (lost or moved or twice or unordered) and len(acknowledged) == sent
 
@@ -113,11 +119,16 @@ def main() -> int:
     flags.add_argument("--rounds", type=int, default=8, help="how often the broker is killed")
     flags.add_argument("--seed", type=int, default=1, help="of the moments at which it is killed")
     chosen = flags.parse_args()
-    logging.getLogger("sparrow.client").setLevel(logging.ERROR)  # that connections are lost is the point
+    # lost connections are expected here
+    logging.getLogger("sparrow.client").setLevel(logging.ERROR)
     print(f"Publish to a broker that is killed {chosen.rounds} times:")
     with sparrow.testing.broker(process=True) as broker:
         well = asyncio.run(demonstrate(broker, chosen.rounds, chosen.seed))
-    print("Every acknowledged message is there, once and in order." if well else "THIS IS NOT AS PROMISED.")
+    print(
+        "Every acknowledged message is there, once and in order."
+        if well
+        else "MESSAGES ARE LOST, DOUBLED OR OUT OF ORDER."
+    )
     return 0 if well else 1
 
 

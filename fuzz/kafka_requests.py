@@ -1,8 +1,10 @@
-"""Raw bytes into the Kafka door: `python -m fuzz.kafka_requests [libFuzzer's arguments]`.
+"""Raw bytes into the Kafka frontend: `python -m fuzz.kafka_requests [libFuzzer's arguments]`.
 
-The door, the broker behind it and its stores are real, the transport and the disk are in memory. The fuzzer's bytes are what a client sends: the
-first one says how the rest is cut into reads, then come frames, damaged or not. Whatever it sends, the door must answer or hang up:
-an exception inside a handler is logged as an error, and that is what is looked for, beside hangs and memory.
+The frontend, the broker behind it and its stores are real, the transport and the disk are in
+memory. The fuzzer's bytes are those of a client: the first one decides how the rest is cut into
+reads, then come frames, damaged or not. The frontend must respond or close the connection in any
+case: an exception inside a handler is logged as an error, and that is what the fuzzer searches,
+beside hangs and memory.
 """
 
 from __future__ import annotations
@@ -28,12 +30,12 @@ with atheris.instrument_imports(include=["sparrow"]):
     from sparrow.storage.options import StorageOptions
 
 LIMIT_BYTES = 1 << 20
-TURNS = 40
-"""Of the event loop, for one input."""
+LOOP_ITERATIONS = 40
+"""Iterations of the event loop for one input."""
 
 
 class Transport:
-    """Takes what is sent and forgets it."""
+    """A transport that discards what is sent."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -58,7 +60,7 @@ class Transport:
 
 
 class Bugs(logging.Handler):
-    """Errors of the door are bugs; warnings are its word on bad bytes."""
+    """Collects the frontend's errors, which are bugs; it reports bad bytes by warnings."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info:
@@ -67,14 +69,14 @@ class Bugs(logging.Handler):
 
 
 class Target:
-    """One door for the whole run."""
+    """One frontend for the whole run."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
         logging.getLogger("sparrow").addHandler(Bugs(logging.ERROR))
         logging.getLogger("sparrow").propagate = False
-        self.door = self.loop.run_until_complete(self._open())
+        self.frontend = self.loop.run_until_complete(self._open())
 
     async def _open(self) -> KafkaFrontend:
         options = StorageOptions(flush_threads=0, worker_threads=0, flush_interval_ms=0, reserve_bytes=0)
@@ -86,18 +88,18 @@ class Target:
         return KafkaFrontend(broker)
 
     def feed(self, data: bytes) -> None:
-        """One client's whole life."""
+        """Play one client from connecting to closing."""
         self.loop.run_until_complete(self._feed(data))
 
     async def _feed(self, data: bytes) -> None:
-        connection = Connection(self.door, Listener("fuzz", "localhost", 0, "localhost", 9092), 1)
+        connection = Connection(self.frontend, Listener("fuzz", "localhost", 0, "localhost", 9092), 1)
         transport = Transport()
         connection.connection_made(transport)  # type: ignore[arg-type]
         step = max(1, data[0]) * 8 if data else 1
         for start in range(1, len(data), step):
             _read(connection, data[start : start + step])
             await asyncio.sleep(0)
-        for _ in range(TURNS):
+        for _ in range(LOOP_ITERATIONS):
             await asyncio.sleep(0)
         transport.close()
         connection.connection_lost(None)
@@ -114,7 +116,9 @@ def _read(connection: Connection, data: bytes) -> None:
 
 
 def _mutate(data: bytes, size: int, seed: int) -> bytes:
-    """Now and then give the first frame a true length and a key and version that are served: most bytes fail there otherwise."""
+    """Now and then give the first frame a true length and a served key and version: most bytes fail
+    there otherwise.
+    """
     mutated = bytearray(atheris.Mutate(data, size))
     if len(mutated) > 14 and seed % 4:
         keys = sorted(APIS)

@@ -1,4 +1,6 @@
-"""Writes the made-up history that `sparrow demo` falls back to: src/sparrow/demo/sample.ndjson.gz. The same bytes (unpacked) every time."""
+"""Writes the made-up history that `sparrow demo` falls back to: src/sparrow/demo/sample.ndjson.gz.
+The same bytes (unpacked) every time.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ REASONS = (
 
 
 def commits() -> Iterator[dict[str, object]]:
-    """Two roots, branches that live for a while, merges of two, three and four parents; every commit is an ancestor of the last."""
+    """Two roots, branches that live for a while, merges of two, three and four parents; every
+    commit is an ancestor of the last.
+    """
     dice = random.Random(7)  # noqa: S311 - no secret
     heads: list[str] = []
     for number in range(COMMITS):

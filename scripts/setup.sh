@@ -4,13 +4,16 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-VENV=.venv
+VENV=${VENV:-.venv}
 STAMP=$VENV/.made-for
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
 
-wanted() { cat uv.lock pyproject.toml scripts/setup.sh | cksum; }
+WALKER=src/sparrow/records/_walker
+
+# A compiler that was installed since is a reason to build again.
+wanted() { { cat uv.lock pyproject.toml scripts/setup.sh hatch_build.py $WALKER.c; command -v cc gcc || true; } | cksum; }
 
 # A Python of at least 3.11: $PYTHON if given, else the first found.
 find_python() {
@@ -53,8 +56,24 @@ install_packages() {
     # The system's certificates know a company's own authority, too; uv's built-in ones do not.
     [ ! -s /etc/ssl/certs/ca-certificates.crt ] || export UV_SYSTEM_CERTS=true
     VIRTUAL_ENV=$PWD/$VENV UV_PROJECT_ENVIRONMENT=$VENV \
-        $VENV/bin/uv sync --quiet --frozen --inexact --compile-bytecode --extra server --python $VENV/bin/python ||
+        $VENV/bin/uv sync --quiet --frozen --inexact --compile-bytecode --extra server --python $VENV/bin/python \
+        --reinstall-package sparrow-broker ||
         fail "the packages could not be installed; see the error above, and run it again"
+}
+
+# Records are checked by a small piece of C where a compiler is at hand, by Python code where none is. Nothing needs it, so it never fails the set-up;
+# a compiler that is there but lacks Python's headers gets them.
+find_headers() {
+    command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || return 0
+    header=$($VENV/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h
+    [ -e "$header" ] && return
+    package=$($VENV/bin/python -c 'import sys; print("python%d.%d-dev" % sys.version_info[:2])')
+    apt_install "$package" libc6-dev || true
+}
+
+say_if_not_compiled() {
+    [ -e $WALKER.abi3.so ] ||
+        say "records are checked by Python code, which is slower: for the compiled one install gcc and python3-dev, then: make setup"
 }
 
 # Spark needs Java. Nothing else does, so its absence never fails the set-up.
@@ -64,7 +83,7 @@ find_java() {
 }
 
 # One test drives the broker with kcat, a Kafka client from Debian, another makes certificates with openssl as the documents say, and
-# the documents of the HTTP door use curl. Without them those tests say that they were skipped.
+# the documents of the HTTP frontend use curl. Without them those tests say that they were skipped.
 find_tools() {
     for tool in kcat openssl curl; do
         command -v $tool >/dev/null 2>&1 || apt_install $tool ||
@@ -76,7 +95,9 @@ if [ -f $STAMP ] && [ "$(cat $STAMP)" = "$(wanted)" ]; then
     exit 0
 fi
 make_venv
+find_headers
 install_packages
+say_if_not_compiled
 find_java
 find_tools
 wanted >$STAMP

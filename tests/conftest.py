@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import pkgutil
+import signal
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,15 +21,24 @@ if TYPE_CHECKING:
 
     from tests.schedule import LongestFirst
 
-# Brokers that tests start as commands take a free port for Kafka clients, so that they may run side by side.
+# Whatever ran pytest (nohup, a job of a shell or of a CI) may have it ignore these, and every
+# process that a test starts inherits that.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
+
+# Brokers that tests start as commands take a free port for Kafka clients, so that they may run side
+# by side.
 os.environ.setdefault("SPARROW_KAFKA_PORT", "0")
 os.environ.setdefault("SPARROW_HTTP_PORT", "0")
-# kio's types load hypothesis where it is installed, which computes a table of characters for seconds unless it finds the one it kept;
-# brokers in processes of their own run elsewhere and are to find it, too.
+# kio's types load hypothesis where it is installed, which computes a table of characters for
+# seconds unless it finds the one it kept; brokers in processes of their own run elsewhere and are
+# to find it, too.
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(Path(__file__).parents[1] / ".hypothesis"))
 
-# Brokers that tests run in a thread load some doors when the first client comes. pytest parses such modules to rewrite their asserts, and
-# CPython 3.11 counts the depth of trees for all threads together: two at it at once raise SystemError. So they are loaded here, by one.
+# Brokers that tests run in a thread load some frontends when the first client comes. pytest parses
+# such modules to rewrite their asserts, and CPython 3.11 counts the depth of trees for all threads
+# together: two at it at once raise SystemError. So they are loaded here, by one.
 for found in pkgutil.walk_packages(sparrow.frontends.__path__, "sparrow.frontends."):
     importlib.import_module(found.name)
 
@@ -42,7 +52,9 @@ hypothesis.settings.load_profile("tests")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Thousands of tests are collected and live to the end: Python's garbage collection would look at them again and again, now and in the middle of what is timed."""
+    """Thousands of tests are collected and live to the end: Python's garbage collection would look
+    at them again and again, now and in the middle of what is timed.
+    """
     gc.disable()
     try:
         return (yield)

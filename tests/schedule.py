@@ -1,9 +1,11 @@
 """Which process runs which tests, where pytest has several (`-n`).
 
-The tests of a file stay together, so that what they share is set up once; all files that use the Spark session stay together, so that one JVM serves them. What takes long begins first,
-then what has many tests, so that the processes end at about the same time.
+The tests of a file stay together, so that what they share is set up once; all files that use the
+Spark session stay together, so that one JVM serves them. What takes long begins first, then what
+has many tests, so that the processes end at about the same time.
 
-pytest-xdist has groups of its own (`--dist=loadgroup`), but asks for them by a suffix of the test's name, which pytest 9.2 no longer lets it add. So the path decides here.
+pytest-xdist has groups of its own (`--dist=loadgroup`), but asks for them by a suffix of the test's
+name, which pytest 9.2 no longer lets it add. So the path decides here.
 """
 
 from __future__ import annotations
@@ -20,14 +22,18 @@ SESSION = "the Spark session"
 
 NO_SPARK = ("tests/spark/wire/",)
 PROGRAMS = ("tests/spark/exactly_once/", "tests/spark/programs/")
-"""Programs with a JVM of their own, one after the other: Spark gives up on a Python process that is not there after ten seconds, and several starts at a time take longer on two cores."""
+"""Programs with a JVM of their own, one after the other: Spark gives up on a Python process that is
+not there after ten seconds, and several starts at a time take longer on two cores.
+"""
 
 LONG = (SESSION, PROGRAMS[0], "tests/crash/")
 """What begins first, in this order."""
 
 
 class LongestFirst(LoadScopeScheduling):
-    """The units of work are files; those that use the Spark session are one, those of programs another."""
+    """The units of work are files; those that use the Spark session are one, those of programs
+    another.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.split("::", 1)[0]

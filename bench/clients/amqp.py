@@ -1,7 +1,9 @@
-"""AMQP 0-9-1 by hand: a client that only moves bytes, as the most that Python can get out of RabbitMQ.
+"""AMQP 0-9-1 by hand: a client that only moves bytes, as the most that Python can get out of
+RabbitMQ.
 
-Every frame that it sends is made beforehand; what it gets is not decoded but counted: deliveries of equal messages are of equal size. Only what a publisher's
-confirmations and a consumer's acknowledgements need is read.
+Every frame that it sends is made beforehand; what it gets is not decoded but counted: deliveries of
+equal messages are of equal size. Only what a publisher's confirmations and a consumer's
+acknowledgements need is read.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ class Link:
         self._call(_CHANNEL, (20, 10), b"\0", (20, 11))
 
     def declare(self, queue: str, kind: str) -> int:
-        """A durable queue: "quorum", "stream", or "classic" (version 2); returns how many messages are ready in it."""
+        """A durable queue: "quorum", "stream", or "classic" (version 2); returns how many messages
+        are ready in it.
+        """
         arguments = _short("x-queue-type") + b"S" + _long(kind.encode())
         if kind == "classic":
             arguments += _short("x-queue-version") + b"I" + struct.pack(">i", 2)
@@ -96,7 +100,9 @@ class Link:
         self._call(_CHANNEL, (60, 20), consumer, (60, 21))
 
     def settle(self, prefetch: int) -> None:
-        """Set the prefetch; when it returns, what was sent before has been handled by the channel."""
+        """Set the prefetch; when it returns, what was sent before has been handled by the
+        channel.
+        """
         self._call(_CHANNEL, (60, 10), struct.pack(">IHB", 0, prefetch, 0), (60, 11))
 
     def receive(self) -> None:
@@ -181,7 +187,9 @@ def make(port: int, queue: str, kind: str) -> None:
 
 
 def ready(port: int, queue: str, kind: str) -> int:
-    """How many messages the queue has that nobody has taken; the first declaration after a start waits for the queue to be there."""
+    """How many messages the queue has that nobody has taken; the first declaration after a start
+    waits for the queue to be there.
+    """
     link = Link(port)
     try:
         return link.declare(queue, kind)
@@ -281,7 +289,9 @@ def publish_at_rate(port: int, queue: str, rate: int, count: int, start: Start) 
 
 
 def work_late(port: int, queue: str, count: int, start: Start, *, is_stream: bool = False) -> Span:
-    """Looks how late each message is, and acknowledges it by itself; found: the latencies in seconds."""
+    """Looks how late each message is, and acknowledges it by itself; found: the latencies in
+    seconds.
+    """
     link = Link(port)
     link.consume(queue, 100, is_stream=is_stream)
     _next_delivery(link)

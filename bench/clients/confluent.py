@@ -1,4 +1,6 @@
-"""confluent-kafka (librdkafka), the fastest of Kafka's Python clients: for Kafka itself, and for Sparrow's Kafka door."""
+"""confluent-kafka (librdkafka), the fastest of Kafka's Python clients: for Kafka itself, and for
+Sparrow's Kafka frontend.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,8 @@ def _flush(producer: Producer, failures: Failures) -> None:
 def read(bootstrap: str, topic: str, count: int, start: Start) -> Span:
     """Each message a Python object; found: how many were counted.
 
-    Counted from the first messages on: before it librdkafka waits half a second of its own accord (its timer for offset queries), whatever the broker.
+    Counted from the first messages on: before it librdkafka waits half a second of its own accord
+    (its timer for offset queries), whatever the broker.
     """
     settings = {
         "queued.min.messages": 1_000_000,

@@ -1,4 +1,6 @@
-"""A webhook endpoint that only counts: reads requests, answers 204 to each. What is measured is the broker."""
+"""A webhook endpoint that only counts: reads requests, answers 204 to each. What is measured is the
+broker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An HTTP client that does as little as one can: whole requests made beforehand, answers counted by their head. What is measured is the broker."""
+"""An HTTP client that does as little as one can: whole requests made beforehand, answers counted by
+their head. What is measured is the broker.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,8 @@ async def _repeat(port: int, request: bytes, connections: int, each: int, start:
 
 
 def repeat(port: int, request: bytes, connections: int, each: int, start: Start) -> Span:
-    """Send a request so many times over each of so many keep-alive connections, one after the other.
+    """Send a request so many times over each of so many keep-alive connections, one after the
+    other.
 
     Raises:
         RuntimeError: an answer that is not 2xx.

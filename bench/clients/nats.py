@@ -1,4 +1,6 @@
-"""NATS JetStream: nats-py (asyncio), and the same commands as bytes that were made beforehand: a client that counts what it gets instead of decoding it."""
+"""NATS JetStream: nats-py (asyncio), and the same commands as bytes that were made beforehand: a
+client that counts what it gets instead of decoding it.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,9 @@ def make(port: int, stream: str) -> None:
 def make_queue(port: int, stream: str, acks: str, prefetch: int, *, is_pushed: bool = False) -> None:
     """A stream and its durable consumer, which is sent messages (`is_pushed`) or asks for them.
 
-    With `acks` "explicit" what is acknowledged goes from the stream. "all" is for acknowledgements of all up to a message; such a stream keeps
-    what it has, for a work queue of NATS takes explicit ones only.
+    With `acks` "explicit" what is acknowledged goes from the stream. "all" is for acknowledgements
+    of all up to a message; such a stream keeps what it has, for a work queue of NATS takes explicit
+    ones only.
     """
     retention = RetentionPolicy.WORK_QUEUE if acks == "explicit" else RetentionPolicy.LIMITS
     uvloop.run(_make(port, stream, retention))
@@ -150,7 +153,9 @@ async def _read(port: int, stream: str, count: int, start: Start) -> Span:
 
 
 def consume_singly(port: int, stream: str, count: int, workers: int, start: Start) -> Span:
-    """So many tasks take one message each and acknowledge it before they take the next; the last acknowledgement is waited for."""
+    """So many tasks take one message each and acknowledge it before they take the next; the last
+    acknowledgement is waited for.
+    """
     return uvloop.run(_consume_singly(port, stream, count, workers, start))
 
 
@@ -213,7 +218,9 @@ def read_late(port: int, stream: str, count: int, start: Start) -> Span:
 
 
 def work_late(port: int, stream: str, count: int, start: Start) -> Span:
-    """Looks how late each message is, and acknowledges it by itself; found: the latencies in seconds."""
+    """Looks how late each message is, and acknowledges it by itself; found: the latencies in
+    seconds.
+    """
     return uvloop.run(_late(port, stream, count, start, is_queue=True))
 
 
@@ -352,7 +359,9 @@ def publish_bytes(port: int, stream: str, value: bytes, count: int, window: int,
 
 
 class Pull:
-    """A consumer from which messages are asked for in pieces, two of them under way; equal messages, counted by how each ends."""
+    """A consumer from which messages are asked for in pieces, two of them under way; equal
+    messages, counted by how each ends.
+    """
 
     def __init__(self, link: Link, stream: str, consumer: str, ending: bytes, piece: int) -> None:
         self._link = link
@@ -384,7 +393,9 @@ def _make_reader(link: Link, stream: str) -> None:
 
 
 def read_bytes(port: int, stream: str, ending: bytes, count: int, start: Start) -> Span:
-    """A pull consumer without acknowledgements, from the beginning; found: how many messages were counted."""
+    """A pull consumer without acknowledgements, from the beginning; found: how many messages were
+    counted.
+    """
     link = Link(port)
     _make_reader(link, stream)
     pull = Pull(link, stream, _READER, ending, PREFETCH)
@@ -399,7 +410,9 @@ def read_bytes(port: int, stream: str, ending: bytes, count: int, start: Start) 
 
 
 def consume_bytes(port: int, stream: str, ending: bytes, count: int, ack_every: int, start: Start) -> Span:
-    """All up to a message are acknowledged at once, so many at a time; the last acknowledgement is waited for."""
+    """All up to a message are acknowledged at once, so many at a time; the last acknowledgement is
+    waited for.
+    """
     link = Link(port)
     pull = Pull(link, stream, _WORKER, ending, PREFETCH // 2)
     seen = b""
@@ -419,7 +432,9 @@ def consume_bytes(port: int, stream: str, ending: bytes, count: int, ack_every: 
 
 
 def _acknowledge(link: Link, seen: bytes, ending: bytes, *, is_last: bool) -> None:
-    """Acknowledge up to the last message that is whole in what was seen; of the last one of all, wait until it is confirmed."""
+    """Acknowledge up to the last message that is whole in what was seen; of the last one of all,
+    wait until it is confirmed.
+    """
     whole = seen.rfind(ending + b"\r\n")
     begin = seen.rfind(b"$JS.ACK.", 0, whole)
     subject = seen[begin : seen.index(b" ", begin)].decode()
@@ -456,7 +471,9 @@ def read_bytes_late(port: int, stream: str, count: int, start: Start) -> Span:
 
 
 def work_bytes_late(port: int, stream: str, count: int, start: Start) -> Span:
-    """Looks how late each message is, and acknowledges it by itself; found: the latencies in seconds."""
+    """Looks how late each message is, and acknowledges it by itself; found: the latencies in
+    seconds.
+    """
     return _bytes_late(Link(port), stream, _WORKER, count, start)
 
 

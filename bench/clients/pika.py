@@ -17,7 +17,9 @@ def _parameters(port: int) -> pika.ConnectionParameters:
 
 
 class Publisher:
-    """Publishes without waiting, at most `window` unconfirmed (the blocking connection of pika waits for each)."""
+    """Publishes without waiting, at most `window` unconfirmed (the blocking connection of pika
+    waits for each).
+    """
 
     def __init__(self, queue: str, value: bytes, count: int, window: int, start: Start) -> None:
         self._queue, self._value, self._window, self._start = queue, value, window, start
@@ -108,7 +110,9 @@ def consume(port: int, queue: str, count: int, prefetch: int, ack_every: int, st
 
 
 def work_late(port: int, queue: str, count: int, start: Start) -> Span:
-    """Looks how late each message is, and acknowledges it by itself; found: the latencies in seconds."""
+    """Looks how late each message is, and acknowledges it by itself; found: the latencies in
+    seconds.
+    """
     connection = pika.BlockingConnection(_parameters(port))
     channel = connection.channel()
     channel.basic_qos(prefetch_count=100)

@@ -1,4 +1,6 @@
-"""Redis Streams with a consumer group: redis-py, and the same commands as bytes that were made beforehand (hiredis reads the answers)."""
+"""Redis Streams with a consumer group: redis-py, and the same commands as bytes that were made
+beforehand (hiredis reads the answers).
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ def read(port: int, stream: str, count: int, size: int, start: Start) -> Span:
 
 
 def consume_singly(port: int, stream: str, count: int, workers: int, prefetch: int, start: Start) -> Span:
-    """So many tasks with a connection each; each reads its share of `prefetch`, and waits for the XACK of one message before the next."""
+    """So many tasks with a connection each; each reads its share of `prefetch`, and waits for the
+    XACK of one message before the next.
+    """
     return uvloop.run(_consume_singly(port, stream, count, workers, prefetch, start))
 
 
@@ -265,7 +269,9 @@ def publish_at_rate(port: int, stream: str, rate: int, count: int, start: Start)
 
 
 def work_late(port: int, stream: str, count: int, start: Start) -> Span:
-    """Looks how late each message is; its XACK goes out with the next read; found: the latencies in seconds."""
+    """Looks how late each message is; its XACK goes out with the next read; found: the latencies in
+    seconds.
+    """
     client = redis.Redis(port=port)
     times: list[float] = []
     watch: Stopwatch | None = None

@@ -1,4 +1,6 @@
-"""Publishers of the seed systems, as their documents describe them: plain blocking sockets, a message at a time. And a server that only reads and drops."""
+"""Publishers of the seed systems, as their documents describe them: plain blocking sockets, a
+message at a time. And a server that only reads and drops.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ FIRST = {"messagebroker": struct.pack(">H", 3)}
 
 
 def publish(name: str, port: int, count: int, start: Start) -> Span:
-    """So many messages over one connection, each made and sent by itself; until the last is taken by the system."""
+    """So many messages over one connection, each made and sent by itself; until the last is taken
+    by the system.
+    """
     make = MAKERS[name]
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as Go's connections are
@@ -74,7 +78,9 @@ def publish(name: str, port: int, count: int, start: Start) -> Span:
 
 
 def publish_by_connections(name: str, port: int, count: int, start: Start) -> Span:
-    """So many messages, each over a connection of its own, as the producer of mbus does: connect, write, close."""
+    """So many messages, each over a connection of its own, as the producer of mbus does: connect,
+    write, close.
+    """
     make = MAKERS[name]
     watch = Stopwatch(start)
     for _ in range(count):

@@ -1,6 +1,8 @@
-"""A Spark driver as a process of its own: takes one piece of work after the other on stdin (JSON lines) and answers on stdout.
+"""A Spark driver as a process of its own: takes one piece of work after the other on stdin (JSON
+lines) and answers on stdout.
 
-One JVM serves all contenders, so that they share its warmth, and the work of each is the same but for `format` and its options.
+One JVM serves all contenders, so that they share its warmth, and the work of each is the same but
+for `format` and its options.
 """
 
 from __future__ import annotations

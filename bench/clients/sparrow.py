@@ -26,7 +26,9 @@ def _exactly(work: Coroutine[Any, Any, Span]) -> Span:
 def publish(
     url: str, queue: str, value: bytes, count: int, start: Start, *, acks: Literal["all", 1] = "all"
 ) -> Span:
-    """Pipelined, each counted when it is acknowledged: on stable storage, or (1) in the page cache."""
+    """Pipelined, each counted when it is acknowledged: on stable storage, or (1) in the page
+    cache.
+    """
     return uvloop.run(_publish(url, queue, value, count, start, acks))
 
 
@@ -45,7 +47,9 @@ async def _publish(
 
 
 def publish_varied(url: str, queue: str, count: int, start: Start) -> Span:
-    """Messages of 60 to 140 bytes with keys: no two neighbours alike, so that no short cut of the codecs applies."""
+    """Messages of 60 to 140 bytes with keys: no two neighbours alike, so that no short cut of the
+    codecs applies.
+    """
     return uvloop.run(_publish_varied(url, queue, count, start))
 
 
@@ -88,7 +92,9 @@ async def _consume_batches(url: str, name: str, count: int, size: int, start: St
 
 
 def consume_singly(url: str, queue: str, count: int, workers: int, prefetch: int, start: Start) -> Span:
-    """So many tasks take one job each, and wait until its acknowledgement is kept before they take the next."""
+    """So many tasks take one job each, and wait until its acknowledgement is kept before they take
+    the next.
+    """
     return uvloop.run(_consume_singly(url, queue, count, workers, prefetch, start))
 
 
@@ -113,7 +119,9 @@ async def _consume_singly(url: str, name: str, count: int, workers: int, prefetc
 
 
 def work(url: str, queue: str, count: int, workers: int, prefetch: int, start: Start) -> Span:
-    """A worker (`client.worker`) of so many calls: each job is acknowledged by itself when its call returns; ends when all acknowledgements are kept."""
+    """A worker (`client.worker`) of so many calls: each job is acknowledged by itself when its call
+    returns; ends when all acknowledgements are kept.
+    """
     return uvloop.run(_work(url, queue, count, workers, prefetch, start))
 
 
@@ -160,7 +168,9 @@ async def _publish_at_rate(
 
 
 def work_late(url: str, queue: str, count: int, start: Start) -> Span:
-    """A worker (`client.worker`) of 8 calls that only looks how late each message is; found: the latencies in seconds."""
+    """A worker (`client.worker`) of 8 calls that only looks how late each message is; found: the
+    latencies in seconds.
+    """
     return uvloop.run(_work_late(url, queue, count, start))
 
 
@@ -223,7 +233,9 @@ def end(url: str, topic: str) -> int:
 
 
 def read(url: str, topic: str, count: int, start: Start) -> Span:
-    """In batches, each message a Python object; found: how many were counted, which is all after the first batch."""
+    """In batches, each message a Python object; found: how many were counted, which is all after
+    the first batch.
+    """
     return uvloop.run(_read(url, topic, count, start))
 
 

@@ -1,1 +1,3 @@
-"""Other brokers, measured beside Sparrow in the same run: found if they are installed, started for one measurement, and ended by their process."""
+"""Other brokers, measured beside Sparrow in the same run: found if they are installed, started for
+one measurement, and ended by their process.
+"""

@@ -1,4 +1,6 @@
-"""A server process of another project: started on a free port with its own data directory, ended when the measurement is over."""
+"""A server process of another project: started on a free port with its own data directory, ended
+when the measurement is over.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def found(names: Sequence[str], how: str) -> str:
 
 @contextlib.contextmanager
 def directory() -> Iterator[Path]:
-    """Where a peer's data goes: beside the data of the brokers that `bench.server` starts, so on the same disk."""
+    """Where a peer's data goes: beside the data of the brokers that `bench.server` starts, so on
+    the same disk.
+    """
     root = Path(tempfile.mkdtemp(prefix="sparrow-bench-peer-"))
     try:
         yield root
@@ -51,7 +55,8 @@ def directory() -> Iterator[Path]:
 class Daemon:
     """One server process, which may be killed and started again on its data.
 
-    The process leads a group of its own, which is killed at the end if SIGTERM does not do: some servers are wrapped in a script.
+    The process leads a group of its own, which is killed at the end if SIGTERM does not do: some
+    servers are wrapped in a script.
     """
 
     def __init__(

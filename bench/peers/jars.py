@@ -1,4 +1,6 @@
-"""Jars from Maven Central, kept in a cache directory: Kafka's own broker and tools, and Spark's connector for it."""
+"""Jars from Maven Central, kept in a cache directory: Kafka's own broker and tools, and Spark's
+connector for it.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ CONNECTOR = (
 
 
 _out_of_reach: dict[str, NotInstalled] = {}
-"""Where it is fetched from → why it was not had: whoever could not reach it once is not to wait again in this run."""
+"""Where it is fetched from → why it could not be fetched: a machine that could not reach it once
+does not wait again in this run.
+"""
 
 
 def cache() -> Path:

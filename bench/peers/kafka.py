@@ -1,7 +1,9 @@
-"""Kafka: one node (KRaft, broker and controller in one process) from the jars of Maven Central, with the JVM's options that Kafka's own start script has.
+"""Kafka: one node (KRaft, broker and controller in one process) from the jars of Maven Central,
+with the JVM's options that Kafka's own start script has.
 
-A produce request with acks=all is answered by default when its batch is in the page cache: Kafka leaves the syncing to the operating system and relies on replicas.
-`flush.messages=1`, a topic's configuration, has every batch synced before the answer. Both are measured.
+A produce request with acks=all is answered by default when its batch is in the page cache: Kafka
+leaves the syncing to the operating system and relies on replicas. `flush.messages=1`, a topic's
+configuration, has every batch synced before the answer. Both are measured.
 """
 
 from __future__ import annotations
@@ -19,7 +21,11 @@ from bench.server import free_port
 
 SYNCED = "acks=all, flush.messages=1: each batch acknowledged after its fsync"
 UNSYNCED = "acks=all: acknowledged from the page cache; synced by the operating system"
-SETTINGS = "one KRaft node, -Xmx1G -Xms1G and G1 as in kafka-server-start.sh; topics of one partition, flush.messages=1 where the row says so; warmed up by 300,000 messages, but not where its start is measured"
+SETTINGS = (
+    "one KRaft node, -Xmx1G -Xms1G and G1 as in kafka-server-start.sh; topics of one partition, "
+    "flush.messages=1 where the row says so; warmed up by 300,000 messages, but not where its start is "
+    "measured"
+)
 WARM_UP = 300_000
 """Messages."""
 FORMAT_TIMEOUT_S = 90
@@ -68,7 +74,9 @@ def java() -> str:
 
 @contextlib.contextmanager
 def prepared(root: Path) -> Iterator[Peer]:
-    """A node with a formatted data directory below `root`, not started; its address is a `KafkaNode`."""
+    """A node with a formatted data directory below `root`, not started; its address is a
+    `KafkaNode`.
+    """
     node = KafkaNode(free_port(), root / "logs")
     properties = root / "server.properties"
     properties.write_text(_properties(node, free_port()))
@@ -87,7 +95,9 @@ def running() -> Iterator[KafkaNode]:
 
 @contextlib.contextmanager
 def node(root: Path) -> Iterator[KafkaNode]:
-    """A node that has ended, and closed its segments, when the block ends; its data is below `root`."""
+    """A node that has ended, and closed its segments, when the block ends; its data is below
+    `root`.
+    """
     with prepared(root) as peer, running_daemon(peer.daemon) as daemon:
         yield replace(peer.address, pid=daemon.pid)
 

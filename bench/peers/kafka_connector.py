@@ -1,4 +1,6 @@
-"""Spark's own Kafka connector, from Maven Central: the peer of the Spark part. It reads and writes the same broker, through the Kafka door."""
+"""Spark's own Kafka connector, from Maven Central: the peer of the Spark part. It reads and writes
+the same broker, through the Kafka frontend.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
 """NATS with JetStream: one `nats-server` with file storage.
 
-What it says of a publish depends on its version. Up to 2.9 (Debian 12 has 2.9.10) the acknowledgement comes when the message is written to the
-file, so from the page cache, and files are synced every two minutes; there is no setting for it. From 2.10 on that is the default still, and
-`sync_interval: always` syncs each message before its acknowledgement. Both are measured where they can be had. An acknowledgement of a consumer
-is kept in memory and written to a file soon after; it is confirmed to the consumer only if it asks (`ack_sync`).
+What it says of a publish depends on its version. Up to 2.9 (Debian 12 has 2.9.10) the
+acknowledgement comes when the message is written to the file, so from the page cache, and files are
+synced every two minutes; there is no setting for it. From 2.10 on that is the default still, and
+`sync_interval: always` syncs each message before its acknowledgement. Both are measured where they
+can be had. An acknowledgement of a consumer is kept in memory and written to a file soon after; it
+is confirmed to the consumer only if it asks (`ack_sync`).
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from bench.server import free_port
 
 UNSYNCED = "publish acknowledged from the page cache; fsync every 2 min; acks written later"
 SYNCED = "sync_interval always: publish acknowledged after fsync; acks written later"
-SETTINGS = "JetStream, file storage, one replica; sync_interval: 2 min (its default), or always where the row says so"
+SETTINGS = (
+    "JetStream, file storage, one replica; sync_interval: 2 min (its default), or always where the row "
+    "says so"
+)
 PROGRAM_VARIABLE = "SPARROW_BENCH_NATS_SERVER"
 """The environment variable that names another nats-server than the one in the path."""
 _INSTALL = "nats-server is not installed (Debian: apt-get install nats-server)"
@@ -55,7 +60,8 @@ def prepared(root: Path, *, is_synced: bool = False) -> Iterator[Peer]:
     command = program()
     if is_synced and not can_sync(version()):
         raise NotInstalled(
-            f"nats-server {version()} cannot sync before it acknowledges; 2.10 and later can (name one in {PROGRAM_VARIABLE})"
+            f"nats-server {version()} cannot sync before it acknowledges; 2.10 and later can (name "
+            f"one in {PROGRAM_VARIABLE})"
         )
     port = free_port()
     (root / "nats.conf").write_text(_settings(root, port, is_synced=is_synced))

@@ -1,7 +1,9 @@
-"""RabbitMQ: one node of its own (own cookie, own epmd), with quorum queues and durable classic queues.
+"""RabbitMQ: one node of its own (own cookie, own epmd), with quorum queues and durable classic
+queues.
 
-A publish is confirmed when the queue has it on the disk: a quorum queue after the fsync of its write-ahead log, a durable classic queue when its
-message store or its index was synced. An acknowledgement of a consumer is not confirmed to it; a quorum queue logs it, too.
+A publish is confirmed when the queue has it on the disk: a quorum queue after the fsync of its
+write-ahead log, a durable classic queue when its message store or its index was synced. An
+acknowledgement of a consumer is not confirmed to it; a quorum queue logs it, too.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ def programs() -> tuple[str, str]:
 
 
 def version() -> str:
-    """By the name of the directory that it is installed in: asking it takes seconds. Raises NotInstalled."""
+    """By the name of the directory that it is installed in: asking it takes seconds. Raises
+    NotInstalled.
+    """
     server = Path(programs()[0]).resolve()
     homes = (each.name for above in server.parents for each in above.glob("lib/rabbitmq_server-*"))
     own = (each.name for each in server.parents)

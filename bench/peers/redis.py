@@ -1,4 +1,6 @@
-"""Redis: `redis-server` with the append-only file and nothing else on the disk; synced before every answer (`appendfsync always`), or each second (`everysec`)."""
+"""Redis: `redis-server` with the append-only file and nothing else on the disk; synced before every
+answer (`appendfsync always`), or each second (`everysec`).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from bench.server import free_port
 
 DURABILITY = "appendfsync always: publish and XACK after fsync"
 UNSYNCED = "appendfsync everysec: publish answered from the page cache; fsync each second"
-SETTINGS = "appendonly yes, appendfsync always (rows that say everysec: everysec), no snapshots, no rewriting of the file"
+SETTINGS = (
+    "appendonly yes, appendfsync always (rows that say everysec: everysec), no snapshots, no rewriting of "
+    "the file"
+)
 _INSTALL = "redis-server is not installed (Debian: apt-get install redis-server)"
 
 

@@ -1,4 +1,6 @@
-"""The HTTP door: publishing in batches and one by one, streams of Server-Sent Events to many clients, many idle WebSockets."""
+"""The HTTP frontend: publishing in batches and one by one, streams of Server-Sent Events to many
+clients, many idle WebSockets.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ end
 
 
 def _warm(broker: Server) -> None:
-    """Let the door load its libraries, and make the topic."""
+    """Let the frontend load its libraries, and make the topic."""
     request = http.post(PATH, b"m", "application/octet-stream")
     together(partial(http.repeat, broker.http_port, request, 1, 1))
 
@@ -66,7 +68,9 @@ def batches(runs: int, scale: float) -> list[Measurement]:
 
 
 def singly(runs: int, scale: float) -> list[Measurement]:
-    """One message per request, 32 keep-alive connections; by wrk where that is installed, else by a client of our own."""
+    """One message per request, 32 keep-alive connections; by wrk where that is installed, else by a
+    client of our own.
+    """
     wrk = shutil.which("wrk")
     rate = Measurement(
         "HTTP publish, one 100 B message per request, 32 connections", "msg/s", Target(4_000), KEPT
@@ -209,7 +213,9 @@ class _Idle(asyncio.Protocol):
 
 
 def _allow_files() -> int:
-    """How many sockets may be open, at this end and at the broker's, as far as the limit of open files can be raised."""
+    """How many sockets may be open, at this end and at the broker's, as far as the limit of open
+    files can be raised.
+    """
     wanted = SOCKETS + 10_000
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= wanted:

@@ -1,7 +1,9 @@
-"""The Kafka door under librdkafka (confluent-kafka), beside librdkafka's own in-memory mock cluster in the same run.
+"""The Kafka frontend under librdkafka (confluent-kafka), beside librdkafka's own in-memory mock
+cluster in the same run.
 
-The mock keeps the last 5 MB of each partition in memory and writes nothing: it is the client's ceiling, not a peer. Runs are
-interleaved, mock and broker in turn. `plain write` is what the disk takes from one process that writes the same bytes in 1 MiB pieces.
+The mock keeps the last 5 MB of each partition in memory and writes nothing: it is the client's
+ceiling, not a peer. Runs are interleaved, mock and broker in turn. `plain write` is what the disk
+takes from one process that writes the same bytes in 1 MiB pieces.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ BROKERS: dict[str, Callable[[], Any]] = {"mock": mock_cluster, "sparrow": sparro
 
 
 def produce(bootstrap: str, topic: str, value: bytes, count: int, acks: str, **settings: Any) -> float:
-    """Seconds from the first message to the last acknowledgement; every message into partition 0."""
+    """Seconds from the first message to the last acknowledgement; every message into partition
+    0.
+    """
     failures: list[Any] = []
 
     def delivered(error: Any, _: Any) -> None:
@@ -104,8 +108,8 @@ def fill(bootstrap: str, value: bytes, topics: int) -> dict[tuple[str, int], int
 def consume(bootstrap: str, filled: dict[tuple[str, int], int]) -> float:
     """Messages per second, each message a Python object.
 
-    Counted from the first messages on: before it librdkafka waits half a second of its own accord (its timer for offset queries), whatever
-    the broker.
+    Counted from the first messages on: before it librdkafka waits half a second of its own accord
+    (its timer for offset queries), whatever the broker.
     """
     consumer = Consumer(
         {
@@ -228,7 +232,9 @@ def plain_write(size: int) -> float:
 
 
 def latency(runs: int, scale: float) -> list[Measurement]:
-    """From produce to consumed at a fixed rate; the time that a message should have been sent counts, not when it was."""
+    """From produce to consumed at a fixed rate; the time that a message should have been sent
+    counts, not when it was.
+    """
     row = Measurement(
         "kafka: end to end p99, 5,000 msg/s of 1 KB, acks=all, linger 0",
         "ms",

@@ -1,4 +1,6 @@
-"""The kernels of the Spark part alone: batches in memory to Arrow and back, on one core, CRCs checked and made."""
+"""The kernels of the Spark part alone: batches in memory to Arrow and back, on one core, CRCs
+checked and made.
+"""
 
 from __future__ import annotations
 

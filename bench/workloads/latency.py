@@ -1,4 +1,6 @@
-"""One message at a time, awaited, on stable storage; beside it one bare fdatasync of the same disk."""
+"""One message at a time, awaited, on stable storage; beside it one bare fdatasync of the same
+disk.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Parented queues: how fast a long chain and a wide graph drain, published so that children come before their parents, and what a waiting message costs.
+"""Parented queues: how fast a long chain and a wide graph drain, published so that children come
+before their parents, and what a waiting message costs.
 
-A chain allows for one message at a time: each is leased, kept, acknowledged and kept before the next may go. What the wire and the disk take is in that; the
-state machine alone is the row beside it.
+A chain allows for one message at a time: each is leased, kept, acknowledged and kept before the
+next may go. What the wire and the disk take is in that; the state machine alone is the row beside
+it.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ import sparrow
 from bench.results import Measurement, Target
 from bench.server import Server, server
 from bench.workloads.queue_sizes import MAX_RUNS, until, warmed
-from sparrow.broker.queues.facts import PIECE_RECORDS, Facts
-from sparrow.broker.queues.policy import QueuePolicy
-from sparrow.broker.queues.state import ONE_OF, QueueState
+from sparrow.broker.queues.rules.delivery_info import DeliveryInfo
+from sparrow.broker.queues.rules.policy import QueuePolicy
+from sparrow.broker.queues.rules.state import ONE_OF, QueueState
+from sparrow.broker.queues.scan.record_headers import PIECE_RECORDS
 
 if TYPE_CHECKING:
     from sparrow.client.client import Client
@@ -151,12 +154,12 @@ async def _drain_graph(queue: Queue, messages: Sequence[Message]) -> None:
 def _in_state(messages: Sequence[Message]) -> float:
     """Seconds that the state machine takes to lease and finish all."""
     state = _filled(messages)
-    lane = state.lanes[ONE_OF]
+    subscriber = state.subscribers[ONE_OF]
     began = time.perf_counter()
-    while lane.unfinished:
-        for grant in lane.grant("c", LEASE, now_ms=0, wall_ms=0, lease_ms=30_000):
-            runs = lane.leased_runs("c", grant.source, grant.first, grant.end)
-            lane.acknowledge(grant.source, runs)
+    while subscriber.unfinished:
+        for grant in subscriber.grant("c", LEASE, now_ms=0, wall_ms=0, lease_ms=30_000):
+            runs = subscriber.leased_runs("c", grant.source, grant.first, grant.end)
+            subscriber.ack(grant.source, runs)
         state.settled()
     return time.perf_counter() - began
 
@@ -168,7 +171,7 @@ def _kept_bytes(messages: Sequence[Message]) -> int:
         before = tracemalloc.get_traced_memory()[0]
         state = _filled(messages)
         kept = tracemalloc.get_traced_memory()[0] - before
-        assert state.lanes[ONE_OF].unfinished == len(messages)
+        assert state.subscribers[ONE_OF].unfinished == len(messages)
         return kept
     finally:
         tracemalloc.stop()
@@ -179,9 +182,9 @@ def _filled(messages: Sequence[Message]) -> QueueState:
     state = QueueState("q", QueuePolicy(order="parented"), has_dead_letters=False)
     source = state.add_source(0, {ONE_OF: 0})
     for first in range(0, len(messages), PIECE_RECORDS):
-        facts = [
-            Facts(first + n, 0, message_id=number + 1, parents=tuple(each + 1 for each in parents))
+        infos = [
+            DeliveryInfo(first + n, 0, message_id=number + 1, parents=tuple(each + 1 for each in parents))
             for n, (number, parents) in enumerate(messages[first : first + PIECE_RECORDS])
         ]
-        state.found(source, first, first + len(facts), facts, now_ms=0, wall_ms=0)
+        state.found(source, first, first + len(infos), infos, now_ms=0, wall_ms=0)
     return state

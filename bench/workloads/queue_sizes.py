@@ -1,6 +1,8 @@
-"""What many messages in a queue cost: the broker's memory while a million are ready, leased or delayed, what is left of them, and how late delayed ones come.
+"""What many messages in a queue cost: the broker's memory while a million are ready, leased or
+delayed, what is left of them, and how late delayed ones come.
 
-Memory is the broker's RSS less what it was after the same broker had handled some messages, so that what every broker needs at work does not count.
+Memory is the broker's RSS less what it was after the same broker had handled some messages, so that
+what every broker needs at work does not count.
 """
 
 from __future__ import annotations
@@ -70,8 +72,8 @@ async def warmed(client: Client, queue: Queue) -> None:
     await drain(queue, WARMING)
 
 
-def facts_of(running: Server) -> int:
-    """How many facts the meta store has of states of records; the broker is stopped for it."""
+def entries_of(running: Server) -> int:
+    """How many entries the meta store has of states of records; the broker is stopped for it."""
     running.stop()
     (path,) = running.directory.glob("**/meta.db")
     with tempfile.TemporaryDirectory(prefix="sparrow-bench-") as scratch:
@@ -93,8 +95,8 @@ def million(runs: int, scale: float) -> list[Measurement]:
         Measurement(f"{what}, half of them acknowledged, at random", "MB", note="the worst pattern"),
         Measurement(f"{what}, all acknowledged", "MB", limit, note="no residue"),
         Measurement(
-            "queue: facts of messages in the meta store, all acknowledged",
-            "facts",
+            "queue: entries of messages in the meta store, all acknowledged",
+            "entries",
             Target(1, at_least=False),
             note="the page that is written next",
         ),
@@ -102,7 +104,7 @@ def million(runs: int, scale: float) -> list[Measurement]:
     for _ in range(min(runs, MAX_RUNS)):
         with server("--default-partitions", "1") as running:
             figures = uvloop.run(_million(running, count))
-            for row, figure in zip(rows, [*figures, facts_of(running)], strict=True):
+            for row, figure in zip(rows, [*figures, entries_of(running)], strict=True):
                 row.runs.append(figure)
     return rows
 

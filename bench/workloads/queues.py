@@ -1,7 +1,8 @@
-"""Queues at work: publisher and consumer in processes of their own, at once; beside RabbitMQ, Redis Streams and NATS JetStream in the same run.
+"""Queues at work: publisher and consumer in processes of their own, at once; beside RabbitMQ, Redis
+Streams and NATS JetStream in the same run.
 
-Each client is the best that Python has for its broker. `bytes only` are clients written here that make nothing of what they get: the most that can be had
-from those brokers.
+Each client is the best that Python has for its broker. `bytes only` are clients written here that
+make nothing of what they get: the most that can be had from those brokers.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ ACK_EVERY = 500
 PIPELINE = 1_000
 WORKERS, PREFETCH = 8, 100
 BACKLOG = 1_000
-"""How far the publishers run ahead of what is confirmed, beside workers that take one message at a time."""
+"""How far the publishers run ahead of what is confirmed, beside workers that take one message at a
+time.
+"""
 RATE = 2_000
 
 
@@ -199,7 +202,9 @@ _SINGLES = (
 
 
 def singly(runs: int, scale: float) -> list[Measurement]:
-    """Eight workers, a prefetch of 100, and each message acknowledged by itself; published at the same time."""
+    """Eight workers, a prefetch of 100, and each message acknowledged by itself; published at the
+    same time.
+    """
     name = "queue: 100 B, 8 workers, prefetch 100, each acknowledged by itself"
     return _rates(name, _SINGLES, runs, round(100_000 * scale), Target(20_000))
 
@@ -269,7 +274,9 @@ _WORKERS = (
 
 
 def latency(runs: int, scale: float) -> list[Measurement]:
-    """From the time at which a message was due to be published to the worker's function; each is acknowledged."""
+    """From the time at which a message was due to be published to the worker's function; each is
+    acknowledged.
+    """
     results = race(_WORKERS, runs, round(RATE * max(1.5, 10 * scale)))
     quantiles_of = {
         contender: [_quantiles(each) for each in found.rounds] for contender, found in results.items()

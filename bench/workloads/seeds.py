@@ -1,4 +1,6 @@
-"""Publishing by the clients of the seed systems, beside the same client against a server that only reads and drops."""
+"""Publishing by the clients of the seed systems, beside the same client against a server that only
+reads and drops.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ def publishing(runs: int, scale: float) -> list[Measurement]:
 
 
 def syncbrok(runs: int, scale: float) -> list[Measurement]:
-    """Messages by Syncbrok's HTTP, each answered with its id when it is on stable storage; a server that drops could not answer."""
+    """Messages by Syncbrok's HTTP, each answered with its id when it is on stable storage; a server
+    that drops could not answer.
+    """
     row = Measurement(
         "syncbrok: POST /msg, 100 B, 32 connections", "msg/s", None, "each answer after its fdatasync"
     )

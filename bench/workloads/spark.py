@@ -1,6 +1,8 @@
-"""The Spark part: broker, Spark's `local[2]` and all on one machine; side by side with Spark's own Kafka connector where it can be had.
+"""The Spark part: broker, Spark's `local[2]` and all on one machine; side by side with Spark's own
+Kafka connector where it can be had.
 
-Both read the same topics of the same broker, in turn, in one JVM: ours over the native protocol, the connector over Kafka's.
+Both read the same topics of the same broker, in turn, in one JVM: ours over the native protocol,
+the connector over Kafka's.
 """
 
 from __future__ import annotations
@@ -82,7 +84,9 @@ def _field(rows: int, value_bytes: int = VALUE_BYTES, *, has_peer: bool = True) 
 
 @cache
 def _connector() -> tuple[list[str], str]:
-    """The connector's jars, or why there are none. They are on the class path of every driver, so that one driver does for all workloads."""
+    """The connector's jars, or why there are none. They are on the class path of every driver, so
+    that one driver does for all workloads.
+    """
     try:
         return kafka_connector.jars(), ""
     except NotInstalled as error:
@@ -90,7 +94,9 @@ def _connector() -> tuple[list[str], str]:
 
 
 async def _fill(directory: Path, rows: int, value_bytes: int) -> None:
-    """Put rows into the topic's partitions evenly, in batches of about 1 MB, through the broker's own verb."""
+    """Put rows into the topic's partitions evenly, in batches of about 1 MB, through the broker's
+    own verb.
+    """
     per_batch = max(1, _PER_BATCH * VALUE_BYTES // value_bytes)
     values = [b"%08d" % n + b"v" * (value_bytes - 8) for n in range(per_batch)]
     keys = [b"key-%06d" % n for n in range(per_batch)]
@@ -210,7 +216,9 @@ def micro_batches(runs: int, scale: float) -> list[Measurement]:
 
 
 def _begin(driver: SparkDriver, client: sparrow.sync.Client, query: str) -> None:
-    """A stream begins at the end that it finds, some time after its start: publish until it takes one."""
+    """A stream begins at the end that it finds, some time after its start: publish until it takes
+    one.
+    """
     deadline = time.monotonic() + 60
     while not driver.ask("batches", name=query)["batches"]:
         if time.monotonic() > deadline:
@@ -228,7 +236,9 @@ def _until(driver: SparkDriver, query: str, batches: int) -> None:
 
 
 def latency(runs: int, scale: float) -> list[Measurement]:
-    """From when a record was due to when a reader of committed records has its copy; 4,000 records/s."""
+    """From when a record was due to when a reader of committed records has its copy; 4,000
+    records/s.
+    """
     p50 = Measurement(
         "spark stream: record → commit in a topic, p50",
         "ms",
@@ -251,7 +261,9 @@ def latency(runs: int, scale: float) -> list[Measurement]:
 
 
 def _late(url: str, seconds: float, rate: int = 4000) -> list[float]:
-    """How late copies are, in the second half of the time: a query's first batches are slow, and what waits behind them."""
+    """How late copies are, in the second half of the time: a query's first batches are slow, and
+    what waits behind them.
+    """
     count = round(seconds * rate)
     times: list[float] = []
 

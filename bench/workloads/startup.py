@@ -1,7 +1,10 @@
-"""Start-up time, idle memory, and how soon a killed broker serves again: of Sparrow, and of the peers in the same run.
+"""Start-up time, idle memory, and how soon a killed broker serves again: of Sparrow, and of the
+peers in the same run.
 
-A broker has started when it answers its client's first request, not when its port accepts. What it takes in memory is the resident size of its process and of those that
-it has started, when it has come to rest. After kill -9 it serves again when it says that everything is there which it had acknowledged.
+A broker has started when it answers its client's first request, not when its port accepts. What it
+takes in memory is the resident size of its process and of those that it has started, when it has
+come to rest. After kill -9 it serves again when it says that everything is there which it had
+acknowledged.
 """
 
 from __future__ import annotations
@@ -62,7 +65,9 @@ def _started(subject: Subject, rows: list[Measurement]) -> None:
 
 
 def recovery(runs: int, scale: float) -> list[Measurement]:
-    """A log of 1 GB, and the peers with half of it, killed with kill -9: seconds until the right end is answered. A short run has Sparrow alone: some peers take half a minute."""
+    """A log of 1 GB, and the peers with half of it, killed with kill -9: seconds until the right
+    end is answered. A short run has Sparrow alone: some peers take half a minute.
+    """
     count = round(500_000 * scale)
     rows = {subject.broker: [_row(SERVES, "s", subject)] for subject in SUBJECTS}
     asked = [subject for subject in SUBJECTS if scale >= 1 or subject.broker == OURS]
@@ -145,7 +150,9 @@ def _rounds(
     runs: int,
     measure: Callable[[Subject, list[Measurement]], None],
 ) -> None:
-    """One after the other, round after round; who fails or is missing takes part no longer, and its rows say why."""
+    """One after the other, round after round; who fails or is missing takes part no longer, and its
+    rows say why.
+    """
     left = list(subjects)
     for _ in range(runs):
         for subject in list(left):

@@ -1,4 +1,6 @@
-"""Publish and subscribe through one connection of the native client: messages and bytes per second."""
+"""Publish and subscribe through one connection of the native client: messages and bytes per
+second.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ SYNCED = "acks=all: each counted after its fdatasync (group commit)"
 
 
 async def publish(url: str, topic: str, value: bytes, count: int) -> float:
-    """Publish `count` equal messages, each handed over singly; seconds until all are acknowledged."""
+    """Publish `count` equal messages, each handed over singly; seconds until all are
+    acknowledged.
+    """
     async with sparrow.connect(url) as client, client.producer(acks="all") as producer:
         send = producer.send
         last = None
@@ -29,7 +33,9 @@ async def publish(url: str, topic: str, value: bytes, count: int) -> float:
 
 
 async def publish_varied(url: str, topic: str, count: int) -> float:
-    """Publish `count` messages of 60 to 140 bytes under 10,000 keys; seconds until all are acknowledged."""
+    """Publish `count` messages of 60 to 140 bytes under 10,000 keys; seconds until all are
+    acknowledged.
+    """
     dice = random.Random(1)
     values = [b"m" * dice.randint(60, 140) for _ in range(1000)]
     keys = [b"key-%d" % dice.randrange(10_000) for _ in range(997)]
@@ -84,7 +90,9 @@ def small(runs: int, scale: float) -> list[Measurement]:
 
 
 def varied(runs: int, scale: float) -> list[Measurement]:
-    """Messages of 60 to 140 bytes with keys: no two neighbours alike, so no short cut of the codecs applies."""
+    """Messages of 60 to 140 bytes with keys: no two neighbours alike, so no short cut of the codecs
+    applies.
+    """
     rows = [
         Measurement("publish 60-140 B with keys, pipelined, one connection", "msg/s", None, SYNCED),
         Measurement("subscribe 60-140 B with keys, in batches", "msg/s"),

@@ -1,8 +1,11 @@
-"""Topics beside the logs and streams of the peers: publishing, reading what is there, and the way from publisher to consumer at a fixed rate.
+"""Topics beside the logs and streams of the peers: publishing, reading what is there, and the way
+from publisher to consumer at a fixed rate.
 
-Each client is the best that Python has for its broker, as far as those tried go. `bytes only` are clients written here that make nothing of what they get: the most that can be had
-from those brokers. Every topic has one partition, one publisher and one consumer, each a process of its own.
-Only rows of the same strength are compared: synced before the acknowledgement, or acknowledged from the page cache.
+Each client is the best that Python has for its broker, as far as those tried go. `bytes only` are
+clients written here that make nothing of what they get: the most that can be had from those
+brokers. Every topic has one partition, one publisher and one consumer, each a process of its own.
+Only rows of the same strength are compared: synced before the acknowledgement, or acknowledged from
+the page cache.
 """
 
 from __future__ import annotations
@@ -76,7 +79,7 @@ def _our_publisher(acks: str | int, value: bytes, broker: Server, topic: str, co
     return [partial(client("sparrow").publish, broker.url, topic, value, count, acks=acks)]
 
 
-def _door_publisher(acks: str, value: bytes, broker: Server, topic: str, count: int) -> list[Role]:
+def _frontend_publisher(acks: str, value: bytes, broker: Server, topic: str, count: int) -> list[Role]:
     return [partial(client("confluent").publish, broker.kafka, topic, value, count, acks)]
 
 
@@ -102,15 +105,15 @@ def _rabbitmq_publisher(value: bytes, port: int, topic: str, count: int) -> list
 
 def _publishers(value: bytes) -> tuple[Contender, ...]:
     native, lazy_native = (partial(_our_publisher, acks, value) for acks in ("all", 1))
-    door, lazy_door = (partial(_door_publisher, acks, value) for acks in ("all", "1"))
+    frontend, lazy_frontend = (partial(_frontend_publisher, acks, value) for acks in ("all", "1"))
     theirs, library = partial(_kafka_publisher, value), partial(_nats_publisher, value)
     pushed, piped = partial(_nats_bytes_publisher, value), partial(_redis_publisher, "_bytes", value)
     pipelines, confirmed = partial(_redis_publisher, "", value), partial(_rabbitmq_publisher, value)
     return (
         Contender(OURS, "acks=all", OUR_SYNCED, _our_topic, native),
         Contender(OURS, "acks=1", OUR_UNSYNCED, _our_topic, lazy_native, 1.0, UNSYNCED),
-        Contender(OURS, f"{CONFLUENT}, acks=all", OUR_SYNCED, _our_topic, door),
-        Contender(OURS, f"{CONFLUENT}, acks=1", OUR_UNSYNCED, _our_topic, lazy_door, 1.0, UNSYNCED),
+        Contender(OURS, f"{CONFLUENT}, acks=all", OUR_SYNCED, _our_topic, frontend),
+        Contender(OURS, f"{CONFLUENT}, acks=1", OUR_UNSYNCED, _our_topic, lazy_frontend, 1.0, UNSYNCED),
         Contender("Kafka", f"{CONFLUENT}, flush.messages=1", kafka.SYNCED, _synced_kafka_topic, theirs, 0.2),
         Contender("Kafka", CONFLUENT, kafka.UNSYNCED, _kafka_topic, theirs, 1.0, UNSYNCED),
         Contender("NATS", "nats-py", nats.UNSYNCED, _nats_stream, library, 0.03, UNSYNCED),
@@ -147,7 +150,7 @@ def _our_reader(value: bytes, broker: Server, topic: str, count: int) -> list[Ro
 
 
 def _door_reader(value: bytes, broker: Server, topic: str, count: int) -> list[Role]:
-    filling = _door_publisher("1", value, broker, topic, count)
+    filling = _frontend_publisher("1", value, broker, topic, count)
     return _filled(filling, partial(client("confluent").read, broker.kafka, topic, count))
 
 
@@ -209,7 +212,9 @@ def _rate(each: Round) -> float:
 
 
 def _rate_of_counted(each: Round) -> float:
-    """Of those that came after the clock was started: clients begin with what they were sent at once."""
+    """Of those that came after the clock was started: clients begin with what they were sent at
+    once.
+    """
     return float(each.spans[-1].found) / seconds(each.spans)
 
 
@@ -274,19 +279,19 @@ def _rabbitmq_pace(port: int, topic: str, count: int) -> list[Role]:
 
 
 _native, _lazy_native = partial(_our_pace, "all"), partial(_our_pace, 1)
-_door, _lazy_door = partial(_confluent_pace, "all"), partial(_confluent_pace, "1")
+_frontend, _lazy_frontend = partial(_confluent_pace, "all"), partial(_confluent_pace, "1")
 _gathered = partial(_confluent_pace, "all", linger_ms=5)
 """Kafka that syncs each batch does not keep up with batches of one message."""
 _pushed = partial(_nats_pace, "_bytes")
 _PACED = (
     Contender(OURS, "acks=all", OUR_SYNCED, _our_topic, _native),
     Contender(OURS, "acks=1", OUR_UNSYNCED, _our_topic, _lazy_native, 1.0, UNSYNCED),
-    Contender(OURS, f"{CONFLUENT}, acks=all", OUR_SYNCED, _our_topic, _door),
-    Contender(OURS, f"{CONFLUENT}, acks=1", OUR_UNSYNCED, _our_topic, _lazy_door, 1.0, UNSYNCED),
+    Contender(OURS, f"{CONFLUENT}, acks=all", OUR_SYNCED, _our_topic, _frontend),
+    Contender(OURS, f"{CONFLUENT}, acks=1", OUR_UNSYNCED, _our_topic, _lazy_frontend, 1.0, UNSYNCED),
     Contender(
         "Kafka", f"{CONFLUENT}, flush.messages=1, linger 5 ms", kafka.SYNCED, _synced_kafka_topic, _gathered
     ),
-    Contender("Kafka", CONFLUENT, kafka.UNSYNCED, _kafka_topic, _door, 1.0, UNSYNCED),
+    Contender("Kafka", CONFLUENT, kafka.UNSYNCED, _kafka_topic, _frontend, 1.0, UNSYNCED),
     Contender("NATS", "nats-py", nats.UNSYNCED, _nats_stream, partial(_nats_pace, ""), 1.0, UNSYNCED),
     Contender("NATS", "bytes only", nats.UNSYNCED, _nats_stream, _pushed, 1.0, UNSYNCED),
     Contender(NATS_SYNCED, "bytes only", nats.SYNCED, _nats_stream, _pushed, 0.3),
@@ -305,7 +310,9 @@ def latency(runs: int, scale: float) -> list[Measurement]:
 
 
 def _latencies(word: str, results: dict[Contender, Results]) -> list[Measurement]:
-    """One quantile: a row for each, then how Sparrow's compare with the best peer's of their strength."""
+    """One quantile: a row for each, then how Sparrow's compare with the best peer's of their
+    strength.
+    """
     shown = word.replace("p999", "p99.9")
     figure = f"topic: publish to consumer at {RATE:,} msg/s, {shown}"
 

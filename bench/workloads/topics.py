@@ -13,7 +13,9 @@ from bench.server import server
 
 
 async def create_and_list(url: str, count: int) -> tuple[float, float, float]:
-    """(ratio of the time per topic of the last tenth to the first, topics created per second, seconds to list all)."""
+    """(ratio of the time per topic of the last tenth to the first, topics created per second,
+    seconds to list all).
+    """
     tenths: list[float] = []
     async with sparrow.connect(url) as client:
         for tenth in range(10):

@@ -25,7 +25,9 @@ CONCURRENCY = 32
 
 
 def _subscribe(http_port: int, port: int, form: str, start: Start) -> float:
-    """Name the endpoint once it listens: what waits is delivered from then on. When that was, monotonic seconds."""
+    """Name the endpoint once it listens: what waits is delivered from then on. When that was,
+    monotonic seconds.
+    """
     start()
     time.sleep(0.2)
     body = {"url": f"http://127.0.0.1:{port}/hook", "concurrency": CONCURRENCY, "format": form}

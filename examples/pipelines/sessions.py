@@ -1,4 +1,4 @@
-"""The step of events.yml: any function from a DataFrame to a DataFrame will do."""
+"""The step of events.yml: any function from a DataFrame to a DataFrame works."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def with_area(visits: DataFrame) -> DataFrame:
-    """The first part of a page's path is its area."""
+    """Add the area of a page: the first part of its path."""
     from pyspark.sql import functions
 
     first = functions.split_part(visits["page"], functions.lit("/"), functions.lit(2))

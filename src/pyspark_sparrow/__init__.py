@@ -1,6 +1,8 @@
-"""By this package PySpark finds `format("sparrow")` without an import: it looks for packages named `pyspark_*` and takes their `DefaultSource`.
+"""The package by which PySpark finds `format("sparrow")` without an import: it looks for packages
+named `pyspark_*` and takes their `DefaultSource`.
 
-One package that cannot be loaded would hide all data sources from PySpark, so where the extra is not installed this one stays silent about its class and says why.
+One package that cannot be loaded would hide all data sources from PySpark, so where the extra is
+not installed this one has no class and says why.
 """
 
 import logging

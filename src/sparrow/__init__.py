@@ -3,12 +3,14 @@
     async with sparrow.connect("sparrow://127.0.0.1:9094") as client:
         await client.publish("orders", b"one")
 
-Names are loaded when they are first used, so that `import sparrow` costs nothing and the thin install needs the client's libraries alone.
+Names are loaded at their first use, so that `import sparrow` is cheap and the thin install needs
+only the client's libraries.
 """
 
 from __future__ import annotations
 
-# Not from typing, which would cost more than everything else here; type checkers know the name.
+# Not imported from typing, which would cost more than everything else here; type checkers know the
+# name.
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
         ConnectionLost,
         DiskFull,
         InvalidArgument,
+        InvalidConfig,
         LeasedByAnother,
         LeaseExpired,
         NotAuthenticated,
@@ -42,12 +45,14 @@ if TYPE_CHECKING:
         UnknownQueue,
         UnknownTopic,
         UnknownWebhook,
+        UsedAfterFork,
     )
     from sparrow.broker.broker import Broker
+    from sparrow.client.batch import Delivery, RecordMetadata
     from sparrow.client.client import Client, connect
-    from sparrow.client.delivery import Delivery, RecordMetadata
     from sparrow.client.job import Job
     from sparrow.client.job_batch import JobBatch
+    from sparrow.client.policy import Policy
     from sparrow.client.producer import Producer
     from sparrow.client.queue import Queue
     from sparrow.client.subscription import Subscription
@@ -63,6 +68,7 @@ __all__ = [
     "Delivery",
     "DiskFull",
     "InvalidArgument",
+    "InvalidConfig",
     "Job",
     "JobBatch",
     "LeaseExpired",
@@ -73,6 +79,7 @@ __all__ = [
     "NotFound",
     "NotLeased",
     "Overloaded",
+    "Policy",
     "Producer",
     "ProducerFenced",
     "Queue",
@@ -93,21 +100,23 @@ __all__ = [
     "UnknownQueue",
     "UnknownTopic",
     "UnknownWebhook",
+    "UsedAfterFork",
     "connect",
     "sync",
 ]
 
 _ERRORS = "sparrow.base.errors"
-_PLACES = {
+_LOCATIONS = {
     "Broker": ("sparrow.broker.broker", "Broker"),
     "Client": ("sparrow.client.client", "Client"),
-    "Delivery": ("sparrow.client.delivery", "Delivery"),
+    "Delivery": ("sparrow.client.batch", "Delivery"),
     "Job": ("sparrow.client.job", "Job"),
     "JobBatch": ("sparrow.client.job_batch", "JobBatch"),
     "Message": ("sparrow.records.record", "Record"),
+    "Policy": ("sparrow.client.policy", "Policy"),
     "Producer": ("sparrow.client.producer", "Producer"),
     "Queue": ("sparrow.client.queue", "Queue"),
-    "RecordMetadata": ("sparrow.client.delivery", "RecordMetadata"),
+    "RecordMetadata": ("sparrow.client.batch", "RecordMetadata"),
     "Reject": ("sparrow.client.worker", "Reject"),
     "Retry": ("sparrow.client.worker", "Retry"),
     "Subscription": ("sparrow.client.subscription", "Subscription"),
@@ -124,14 +133,15 @@ def __getattr__(name: str) -> Any:
         return import_module("sparrow.sync")
     if name not in __all__:
         raise AttributeError(f"module 'sparrow' has no attribute {name!r}")
-    module, attribute = _PLACES.get(name, (_ERRORS, name))
+    module, attribute = _LOCATIONS.get(name, (_ERRORS, name))
     try:
         found = getattr(import_module(module), attribute)
     except ModuleNotFoundError as error:
         if name != "Broker" or (error.name or "").startswith("sparrow"):
             raise
         raise ImportError(
-            f"sparrow.Broker needs the server's libraries ({error.name} is missing): pip install sparrow-broker[server]",
+            f"sparrow.Broker needs the server's libraries ({error.name} is missing): pip install "
+            "sparrow-broker[server]",
             name=error.name,
         ) from error
     globals()[name] = found

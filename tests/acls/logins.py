@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.kafka_door.raw import RawClient, request
+from tests.kafka_frontend.raw import RawClient, request
 
 TOKENS = {
     "root": "r-token",
@@ -40,7 +40,7 @@ def kafka_python(bootstrap: str, user: str) -> dict[str, Any]:
 
 
 def logged_in(bootstrap: str, user: str) -> RawClient:
-    """A raw connection of a user."""
+    """Return a raw connection of a user."""
     client = RawClient(bootstrap)
     assert client.call(request(17, 1, mechanism="PLAIN")).error_code == 0
     token = f"\0{user}\0{TOKENS[user]}".encode()

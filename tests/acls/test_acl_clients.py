@@ -1,9 +1,12 @@
-"""What users of the Python clients see when something is denied, and when a rule lets them in."""
+"""Errors that users of the Python clients get for denied operations, and rules that allow them."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,8 +19,10 @@ from kafka import errors as kp
 
 import sparrow.sync
 import sparrow.testing
+from sparrow.base.errors import NotAuthorized
+from sparrow.cli import main
 from sparrow.client.results import AccessRule
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.acls.logins import TOKENS, confluent, kafka_python
 
 WAIT_S = 30
@@ -121,12 +126,16 @@ def test_librdkafka_is_refused_or_served(
 
 
 @pytest.mark.slow
-def test_who_may_not_write_anywhere_is_no_idempotent_producer(broker: RunningBroker) -> None:
+@pytest.mark.parametrize("user", ["nobody", "alice"])
+def test_the_error_of_a_refused_idempotent_producer_names_the_topic(broker: RunningBroker, user: str) -> None:
+    """The error names the topic for which the right is missing, not IdempotentWrite on the
+    cluster.
+    """
     from confluent_kafka import KafkaException, Producer
 
     told: list[KafkaError] = []
     settings = {"enable.idempotence": True, "error_cb": told.append, "message.timeout.ms": 20_000}
-    producer = Producer(confluent(broker.kafka, "alice", **settings))
+    producer = Producer(confluent(broker.kafka, user, **settings))
     failed: list[Any] = []
     try:
         producer.produce("orders", b"x", on_delivery=lambda error, _: failed.append(error))
@@ -135,7 +144,54 @@ def test_who_may_not_write_anywhere_is_no_idempotent_producer(broker: RunningBro
     except KafkaException as fatal:
         failed.append(fatal.args[0])
     assert failed[0] is not None
-    assert {each.code() for each in (*told, failed[0])} & {
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    }
+    codes = {each.code() for each in (*told, failed[0])}
+    assert KafkaError.TOPIC_AUTHORIZATION_FAILED in codes
+    assert KafkaError.CLUSTER_AUTHORIZATION_FAILED not in codes
+
+
+@pytest.mark.parametrize("user", ["nobody", "alice"])
+def test_the_error_of_kafka_python_with_idempotence_names_the_topic(broker: RunningBroker, user: str) -> None:
+    producer = KafkaProducer(**kafka_python(broker.kafka, user), enable_idempotence=True)
+    with pytest.raises(kp.TopicAuthorizationFailedError, match="orders"):
+        producer.send("orders", b"fifth").get(WAIT_S)
+    producer.close()
+
+
+def missing_write(user: str) -> str:
+    return f"User:{user} is not allowed to Write Topic 'orders'"
+
+
+@pytest.mark.parametrize("user", ["nobody", "alice"])
+def test_the_error_of_native_clients_names_the_topic(broker: RunningBroker, user: str) -> None:
+    with sparrow.sync.connect(broker.url, token=TOKENS[user]) as client:
+        with pytest.raises(NotAuthorized) as caught:
+            client.publish("orders", b"x")
+        assert missing_write(user) in caught.value.text
+        with client.producer() as producer:
+            with pytest.raises(NotAuthorized) as refused:
+                producer.send("orders", b"x").result(WAIT_S)
+            assert missing_write(user) in refused.value.text
+
+
+@pytest.mark.parametrize("user", ["nobody", "alice"])
+def test_the_error_of_the_command_line_names_the_topic(
+    broker: RunningBroker, user: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["publish", "orders", "x", "y", "--url", broker.url, "--token", TOKENS[user]])
+    said = capsys.readouterr().err
+    assert code == 77
+    assert missing_write(user) in said
+    assert "IdempotentWrite" not in said
+
+
+@pytest.mark.parametrize("user", ["nobody", "alice"])
+def test_the_error_of_http_names_the_topic(broker: RunningBroker, user: str) -> None:
+    request = urllib.request.Request(
+        f"{broker.http}/v1/topics/orders/messages",
+        data=b'{"messages": [{"value": "x"}]}',
+        headers={"Authorization": f"Bearer {TOKENS[user]}", "Content-Type": "application/json"},
+    )
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request)
+    assert caught.value.code == 403
+    assert missing_write(user) in json.loads(caught.value.read())["detail"]

@@ -10,7 +10,7 @@ import sparrow
 import sparrow.sync
 import sparrow.testing
 from sparrow.cli import main
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 TOKENS = {"root": "r-token", "alice": "a-token"}
 Run = Callable[..., str]
@@ -95,7 +95,7 @@ def test_nothing_is_removed_unless_somebody_says_yes(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["add", "alice", "fly", "--topic", "orders"], "there is no operation 'fly'"),
         (["add", "alice", "read"], "name what it is about"),
@@ -105,11 +105,11 @@ def test_nothing_is_removed_unless_somebody_says_yes(run: Run) -> None:
         (["add", "*", "read", "--topic", "a", "--deny", "--host", "example.org"], "takes one address"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_what_would(run: Run, arguments: list[str], told: str) -> None:
-    assert told in " ".join(run(*arguments, code=2).split())
+def test_what_makes_no_sense_is_refused_with_what_would(run: Run, arguments: list[str], message: str) -> None:
+    assert message in " ".join(run(*arguments, code=2).split())
 
 
-def test_a_rule_that_the_broker_refuses_is_told_and_none_is_made(run: Run) -> None:
+def test_a_rule_that_the_broker_refuses_is_reported_and_none_is_made(run: Run) -> None:
     assert "the name is empty" in run("add", "alice", "read,write", "--topic", "", code=2)
     assert listed(run("list")) == []
 
@@ -123,7 +123,7 @@ def test_who_may_not_alter_the_broker_may_not_change_rules(run: Run) -> None:
     assert "not allowed to Describe Cluster" in run("list", *as_alice, code=NOT_ALLOWED)
 
 
-def test_rules_are_told_and_changed_from_python(broker: RunningBroker) -> None:
+def test_rules_are_listed_and_changed_from_python(broker: RunningBroker) -> None:
     from sparrow.client.results import AccessRule
 
     rule = AccessRule("Topic", "orders", "User:alice", "Read")

@@ -1,6 +1,8 @@
-"""Every API of the Kafka door, asked by somebody who may do nothing: each refuses with Kafka's code, or shows nothing.
+"""Every API of Kafka's protocol, called by a user without rights: each refuses with Kafka's code,
+or shows nothing.
 
-The table has a row for each key that is served, in all its versions. Who stands above the rules gets past with the same requests.
+The table has a row for each key that is served, in all its versions. A super user succeeds with the
+same requests.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from sparrow.client.results import AccessRule
 from sparrow.frontends.kafka.apis import APIS
 from sparrow.frontends.kafka.codec.schema import wire_fields
 from sparrow.records.builder import build_batch
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.acls.logins import TOKENS, logged_in
 from tests.broker.batches import batch
 
@@ -34,7 +36,7 @@ TRANSACTION_DENIED = ErrorCode.transactional_id_authorization_failed
 DENIALS = {TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TRANSACTION_DENIED}
 
 SECRET, GROUP, TRANSACTION = "secret-topic", "secret-group", "secret-transaction"
-"""What nobody may see."""
+"""Resources that the user may not see."""
 SECOND = timedelta(seconds=1)
 ALLOWED = {
     "alice": (("Group", "All"), ("TransactionalId", "All")),
@@ -43,7 +45,7 @@ ALLOWED = {
     "seer": (("Topic", "Describe"), ("Group", "Describe")),
 }
 ID = object()
-"""Stands for the id of the topic."""
+"""A placeholder for the id of the topic."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,14 @@ class Row:
     fields: dict[str, Any] = field(default_factory=dict)
     what: str = ""
     user: str = "nobody"
-    """Or "alice", who may do everything with groups and transactional ids, and nothing else; "writer", the same with topics; "mover", with topics and
-    transactional ids; "seer", who may describe topics and groups."""
+    """Or "alice", who may do everything with groups and transactional ids, and nothing else;
+    "writer", the same with topics; "mover", with topics and transactional ids; "seer", who may
+    describe topics and groups.
+    """
     first: int = 0
     last: int = 99
     also_by_root: bool = True
-    """Whether who may do everything tries, too; not where that would change what other rows find."""
+    """True if a super user tries, too; not where that would change the results of other rows."""
 
     def __str__(self) -> str:
         return f"{APIS[self.key].name}{' ' + self.what if self.what else ''} by {self.user}"
@@ -93,6 +97,13 @@ PRODUCED_IN_TRANSACTION = {
     "acks": -1,
     "timeout": SECOND,
     "topic_data": [{**NAMED, "partition_data": [{"index": 0, "records": IN_BATCH}]}],
+}
+MARKER = {
+    "producer_id": 1,
+    "producer_epoch": 0,
+    "transaction_result": False,
+    "topics": [{"name": SECRET, "partition_indexes": [0]}],
+    "coordinator_epoch": 0,
 }
 MEMBER = {"group_id": GROUP, "member_id": "m", "generation_id": 1}
 JOINING = {
@@ -299,7 +310,7 @@ ROWS = [
     ),
     Row(
         22,
-        CLUSTER_DENIED,
+        None,
         {**STARTED, "transactional_id": None},
     ),
     Row(
@@ -399,6 +410,7 @@ ROWS = [
     # The codec of the tests cannot read the answer that root gets: no transaction, begun at -1.
     Row(65, TRANSACTION_DENIED, {"transactional_ids": [TRANSACTION]}, also_by_root=False),
     Row(66, None, {"duration_filter": -1}),
+    Row(27, CLUSTER_DENIED, {"markers": [MARKER]}, also_by_root=True),
     Row(68, GROUP_DENIED, {**HEARTBEAT, "group_id": GROUP}, also_by_root=False),
     Row(68, TOPIC_DENIED, HEARTBEAT, "with a topic", "alice", also_by_root=False),
     Row(69, GROUP_DENIED, {"group_ids": [GROUP]}),
@@ -430,7 +442,7 @@ ROWS = [
 
 
 def again(key: int, what: str = "") -> dict[str, Any]:
-    """The fields of nobody's row."""
+    """Return the fields of the row of the user without rights."""
     return next(row.fields for row in ROWS if (row.key, row.what, row.user) == (key, what, "nobody"))
 
 
@@ -455,11 +467,13 @@ ROWS += [
     Row(92, GROUP_DENIED, again(92), user="seer", also_by_root=False),
 ]
 WITHOUT_A_LOGIN = {17, 18, 36}
-"""Asked before anybody is known."""
+"""Requests before the login."""
 
 
 def message(kind: Any, fields: dict[str, Any], topic_id: uuid.UUID) -> Any:
-    """A message of a class of kio's; fields that the class lacks are left out, those not given have their defaults."""
+    """Return a message of a class of kio's; fields that the class lacks are left out, those not
+    given have their defaults.
+    """
     values = {}
     for each in wire_fields(kind):
         value = fields.get(each.name, each.default)
@@ -473,26 +487,26 @@ def message(kind: Any, fields: dict[str, Any], topic_id: uuid.UUID) -> Any:
     return kind(**values)
 
 
-def codes(answer: Any) -> set[ErrorCode]:
+def codes(response: Any) -> set[ErrorCode]:
     """All errors in an answer, however deep."""
-    if isinstance(answer, ErrorCode):
-        return {answer} - {ErrorCode.none}
-    if dataclasses.is_dataclass(answer):
-        return set().union(*(codes(getattr(answer, each.name)) for each in dataclasses.fields(answer)))
-    if isinstance(answer, tuple):
-        return set().union(*(codes(each) for each in answer))
+    if isinstance(response, ErrorCode):
+        return {response} - {ErrorCode.none}
+    if dataclasses.is_dataclass(response):
+        return set().union(*(codes(getattr(response, each.name)) for each in dataclasses.fields(response)))
+    if isinstance(response, tuple):
+        return set().union(*(codes(each) for each in response))
     return set()
 
 
 @dataclass
-class Place:
+class Site:
     """A broker that allows nothing, with something to hide."""
 
     broker: RunningBroker
     topic_id: uuid.UUID
 
     def asks(self, user: str, row: Row) -> Iterator[tuple[int, Any]]:
-        """(version, answer) for each version of a row."""
+        """Return (version, response) for each version of a row."""
         with logged_in(self.broker.kafka, user) as client:
             for version in row.versions():
                 asked = message(load_request_schema(row.key, version), row.fields, self.topic_id)
@@ -500,7 +514,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Place]:
+def site() -> Iterator[Site]:
     options: Any = {"tokens": TOKENS, "super_users": "root", "acl_default": "deny", "default_partitions": 1}
     with sparrow.testing.broker(**options) as broker:
         with sparrow.sync.connect(broker.url, token=TOKENS["root"]) as root:
@@ -512,10 +526,10 @@ def place() -> Iterator[Place]:
                 for user, allowed in ALLOWED.items()
                 for kind, operation in allowed
             )
-        place = Place(broker, uuid.UUID(made.id))
-        list(place.asks("root", Row(22, None, {**STARTED, "transactional_id": TRANSACTION}, first=5)))
-        list(place.asks("root", Row(91, None, SHARE_STARTS)))
-        yield place
+        site = Site(broker, uuid.UUID(made.id))
+        list(site.asks("root", Row(22, None, {**STARTED, "transactional_id": TRANSACTION}, first=5)))
+        list(site.asks("root", Row(91, None, SHARE_STARTS)))
+        yield site
 
 
 def test_the_table_has_every_key_that_is_served() -> None:
@@ -523,69 +537,69 @@ def test_the_table_has_every_key_that_is_served() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
-def test_who_may_do_nothing_gets_kafkas_refusal_in_every_version(place: Place, row: Row) -> None:
-    answers = list(place.asks(row.user, row))
-    assert answers
-    for version, answer in answers:
+def test_who_may_do_nothing_gets_kafkas_refusal_in_every_version(site: Site, row: Row) -> None:
+    responses = list(site.asks(row.user, row))
+    assert responses
+    for version, response in responses:
         expected = {row.refused} if row.refused else set()
-        assert codes(answer) == expected, (version, answer)
+        assert codes(response) == expected, (version, response)
         if row.refused is None:
-            assert "secret" not in str(answer).replace(GROUP if row.user == "alice" else "-", ""), version
+            assert "secret" not in str(response).replace(GROUP if row.user == "alice" else "-", ""), version
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.also_by_root], ids=str)
-def test_who_stands_above_the_rules_is_not_refused(place: Place, row: Row) -> None:
-    for version, answer in place.asks("root", row):
-        assert not codes(answer) & DENIALS, (version, answer)
+def test_a_super_user_is_not_refused(site: Site, row: Row) -> None:
+    for version, response in site.asks("root", row):
+        assert not codes(response) & DENIALS, (version, response)
 
 
-def test_a_group_whose_members_read_what_one_may_not_see_is_not_described(place: Place) -> None:
+def test_a_group_whose_members_read_what_one_may_not_see_is_not_described(site: Site) -> None:
     joining = Row(68, None, {**HEARTBEAT, "group_id": "watchers"})
-    assert all(not codes(answer) for _, answer in place.asks("root", joining))
+    assert all(not codes(response) for _, response in site.asks("root", joining))
     described = Row(69, TOPIC_DENIED, {"group_ids": ["watchers"]}, user="alice")
-    for version, answer in place.asks("alice", described):
-        assert codes(answer) == {TOPIC_DENIED}, (version, answer)
-        assert SECRET not in str(answer)
+    for version, response in site.asks("alice", described):
+        assert codes(response) == {TOPIC_DENIED}, (version, response)
+        assert SECRET not in str(response)
 
 
-def test_share_group_whose_members_have_what_one_may_not_see_is_not_described(place: Place) -> None:
+def test_share_group_whose_members_have_what_one_may_not_see_is_not_described(site: Site) -> None:
     joining = Row(76, None, {**SHARE_HEARTBEAT, "group_id": "share-watchers"})
-    assert all(not codes(answer) for _, answer in place.asks("root", joining))
+    assert all(not codes(response) for _, response in site.asks("root", joining))
     described = Row(77, TOPIC_DENIED, {"group_ids": ["share-watchers"]}, user="alice")
-    for version, answer in place.asks("alice", described):
-        assert codes(answer) == {TOPIC_DENIED}, (version, answer)
-        assert SECRET not in str(answer)
+    for version, response in site.asks("alice", described):
+        assert codes(response) == {TOPIC_DENIED}, (version, response)
+        assert SECRET not in str(response)
 
 
-def test_who_has_only_the_id_of_a_topic_does_not_learn_its_name(place: Place) -> None:
+def test_who_has_only_the_id_of_a_topic_does_not_learn_its_name(site: Site) -> None:
     for fields in (PRODUCED, PRODUCED_IN_TRANSACTION):
-        for _, answer in place.asks("alice", Row(0, TOPIC_DENIED, fields, first=13)):
-            assert codes(answer) == {TOPIC_DENIED}
-            assert SECRET not in str(answer)
+        for _, response in site.asks("alice", Row(0, TOPIC_DENIED, fields, first=13)):
+            assert codes(response) == {TOPIC_DENIED}
+            assert SECRET not in str(response)
 
 
-def test_a_fetch_session_is_that_of_who_began_it(place: Place) -> None:
+def test_a_fetch_session_is_that_of_who_began_it(site: Site) -> None:
     def fetch(session_id: int, epoch: int, topics: list[dict[str, Any]]) -> Row:
         fields = {"max_wait": SECOND, "min_bytes": 0, "session_id": session_id, "session_epoch": epoch}
         return Row(1, None, {**fields, "topics": topics}, first=12, last=12)
 
     wanted = [{"topic": SECRET, "partitions": [PARTITION]}]
-    ((_, begun),) = place.asks("root", fetch(0, 0, wanted))
+    ((_, begun),) = site.asks("root", fetch(0, 0, wanted))
     for epoch in (1, -1):
-        for _, answer in place.asks("nobody", fetch(begun.session_id, epoch, [])):
-            assert SECRET not in str(answer)
-            assert answer.session_id == 0
-    for _, answer in place.asks("root", fetch(begun.session_id, 1, [])):
-        assert not codes(answer)
-        assert answer.session_id == begun.session_id
+        for _, response in site.asks("nobody", fetch(begun.session_id, epoch, [])):
+            assert SECRET not in str(response)
+            assert response.session_id == 0
+    for _, response in site.asks("root", fetch(begun.session_id, 1, [])):
+        assert not codes(response)
+        assert response.session_id == begun.session_id
 
 
 @pytest.mark.parametrize("wrong", [{"replication_factor": 7}, {"num_partitions": 20_000}])
-def test_who_may_not_make_a_topic_is_told_that_first(place: Place, wrong: dict[str, int]) -> None:
+def test_a_missing_right_to_create_a_topic_is_the_first_error(site: Site, wrong: dict[str, int]) -> None:
     topic = {"name": "new", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
     row = Row(19, TOPIC_DENIED, {"topics": [{**topic, **wrong}], "timeout": SECOND, "validate_only": False})
-    for version, answer in place.asks("nobody", row):
-        assert codes(answer) == {TOPIC_DENIED}, version
+    for version, response in site.asks("nobody", row):
+        assert codes(response) == {TOPIC_DENIED}, version
 
 
 @pytest.mark.slow

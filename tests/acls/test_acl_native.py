@@ -1,4 +1,4 @@
-"""Every call and every frame of the native door, sent by somebody who may do nothing."""
+"""Every call and every frame of the native protocol, sent by a user without rights."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sparrow.broker.access.acls import AclBinding, PatternType, Permission
 from sparrow.broker.access.authz import SYSTEM, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.frontends.native.calls import VERBS
+from sparrow.frontends.native.requests import HANDLERS
 from sparrow.protocol.native import messages as m
 from tests.broker.batches import batch
-from tests.native_door.raw import Door, OpenDoor, RawClient
+from tests.native_frontend.raw import Listener, OpenListener, RawClient
 
 RULE = {"resource_type": "Topic", "name": "secret", "principal": "User:nobody", "operation": "Read"}
 SALTED = ["SCRAM-SHA-256", 4096, b"salt", b"x" * 32]
@@ -32,6 +32,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "topic.ensure": {"name": "new"},
     "topic.offsets": {"name": "secret"},
     "topic.delete_records": {"name": "secret", "offsets": {0: 0}},
+    "topic.skip_batch": {"name": "secret", "partition": 0, "offset": 0},
     "group.list": {},
     "group.describe": {"group": "secret-group"},
     "group.commit": {"group": "secret-group", "offsets": [["secret", 0, 1]]},
@@ -39,6 +40,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "group.reset": {"group": "secret-group", "topic": "secret", "at": "end"},
     "group.delete": {"group": "secret-group"},
     "queue.create": {"name": "new-queue"},
+    "queue.ensure": {"name": "new-queue"},
     "queue.configure": {"name": "secret-queue", "set": {"lease_ms": 1000}},
     "queue.delete": {"name": "secret-queue"},
     "queue.describe": {"name": "secret-queue"},
@@ -47,6 +49,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "queue.resume": {"name": "secret-queue"},
     "queue.purge": {"name": "secret-queue"},
     "queue.peek": {"name": "secret-queue"},
+    "queue.dead_letters": {"name": "secret-queue"},
     "queue.redrive": {"name": "secret-queue"},
     "queue.redrive_progress": {"name": "secret-queue"},
     "queue.redrive_stop": {"name": "secret-queue"},
@@ -71,6 +74,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "pipeline.list": {},
     "group.introduce": {"reader": "r", "group": "secret-group"},
     "group.introduced": {"reader": "r"},
+    "broker.reload": {},
     "user.list": {},
     "user.create": {"name": "new", "credentials": [SALTED]},
     "user.password": {"name": "somebody", "credentials": [SALTED]},
@@ -115,34 +119,34 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 @pytest_asyncio.fixture
-async def door(broker: Broker) -> AsyncIterator[Door]:
-    opener = OpenDoor()
+async def listener(broker: Broker) -> AsyncIterator[Listener]:
+    opener = OpenListener()
     yield await opener(broker, ByName())
     await opener.close()
 
 
 @pytest_asyncio.fixture
-async def nobody(door: Door) -> RawClient:
-    return await door.client(credentials={"name": "nobody"})
+async def nobody(listener: Listener) -> RawClient:
+    return await listener.client(credentials={"name": "nobody"})
 
 
 def test_the_table_has_every_call_that_is_served() -> None:
-    assert set(CALLS) == set(VERBS)
+    assert set(CALLS) == set(HANDLERS)
 
 
 async def test_every_call_refuses_or_shows_nothing(nobody: RawClient, broker: Broker) -> None:
-    for verb, arguments in CALLS.items():
-        if verb in SHOWN:
-            assert await nobody.call(verb, **arguments) == SHOWN[verb]
+    for operation, arguments in CALLS.items():
+        if operation in SHOWN:
+            assert await nobody.call(operation, **arguments) == SHOWN[operation]
         else:
             with pytest.raises(NotAuthorized, match="User:nobody"):
-                await nobody.call(verb, **arguments)
+                await nobody.call(operation, **arguments)
     assert [topic.name for topic in broker.topics] == ["secret"]
     assert broker.topics.get("secret").info().partitions[0].end_offset == 1
 
 
-async def test_offsets_of_topics_that_may_not_be_described_are_not_shown(door: Door) -> None:
-    root = await door.client(credentials={"name": "root"})
+async def test_offsets_of_topics_that_may_not_be_described_are_not_shown(listener: Listener) -> None:
+    root = await listener.client(credentials={"name": "root"})
     await root.call("topic.create", name="open")
     await root.call("group.commit", group="secret-group", offsets=[["open", 0, 0]])
     rules = [
@@ -150,7 +154,7 @@ async def test_offsets_of_topics_that_may_not_be_described_are_not_shown(door: D
         {"resource_type": "Topic", "name": "open", "principal": "User:alice", "operation": "Describe"},
     ]
     await root.call("acl.create", rules=rules)
-    alice = await door.client(credentials={"name": "alice"})
+    alice = await listener.client(credentials={"name": "alice"})
     assert (await alice.call("group.offsets", group="secret-group"))["offsets"] == [["open", 0, 0, ""]]
     described = await alice.call("group.describe", group="secret-group")
     assert [each["topic"] for each in described["offsets"]] == ["open"]
@@ -158,8 +162,8 @@ async def test_offsets_of_topics_that_may_not_be_described_are_not_shown(door: D
         await alice.call("group.offsets", group="secret-group", topics=["secret"])
 
 
-async def test_topics_of_members_that_may_not_be_described_are_not_shown(door: Door) -> None:
-    root = await door.client(credentials={"name": "root"})
+async def test_topics_of_members_that_may_not_be_described_are_not_shown(listener: Listener) -> None:
+    root = await listener.client(credentials={"name": "root"})
     await root.call("topic.create", name="open")
     rules = [
         {"resource_type": "Group", "name": "*", "principal": "User:alice", "operation": "Describe"},
@@ -170,15 +174,15 @@ async def test_topics_of_members_that_may_not_be_described_are_not_shown(door: D
     root.send(m.Subscribe(selectors, group="watchers"), channel=1)
     await root.expect(m.Subscribed, channel=1)
     await root.expect(m.Assigned, channel=1)
-    alice = await door.client(credentials={"name": "alice"})
+    alice = await listener.client(credentials={"name": "alice"})
     (member,) = (await alice.call("group.describe", group="watchers"))["members"]
     assert member["topics"] == ["open"]
     assert {topic for topic, _ in member["partitions"]} == {"open"}
 
 
-async def test_configuration_is_shown_to_who_may_describe_it(door: Door) -> None:
-    root = await door.client(credentials={"name": "root"})
-    alice = await door.client(credentials={"name": "alice"})
+async def test_configuration_is_shown_to_who_may_describe_it(listener: Listener) -> None:
+    root = await listener.client(credentials={"name": "root"})
+    alice = await listener.client(credentials={"name": "alice"})
     rule = {**RULE, "principal": "User:alice"}
     await root.call("acl.create", rules=[{**rule, "operation": "Describe"}])
     described = await alice.call("topic.describe", name="secret")
@@ -196,10 +200,17 @@ async def test_nothing_is_published(nobody: RawClient) -> None:
         assert confirmation.failure.code == "NOT_AUTHORIZED"
 
 
-async def test_no_idempotent_producer_is_opened_or_taken_over(nobody: RawClient) -> None:
-    for head in (m.OpenProducer(True), m.OpenProducer(True, 0, 0)):
-        nobody.send(head, 1)
-        assert (await nobody.expect(m.Error, 1)).code == "NOT_AUTHORIZED"
+async def test_an_idempotent_producer_is_refused_by_the_name_of_the_topic(nobody: RawClient) -> None:
+    await nobody.open_producer(1, idempotent=True)
+    confirmation = await nobody.publish("secret", b"x", channel=1)
+    assert confirmation.failure is not None
+    assert confirmation.failure.code == "NOT_AUTHORIZED"
+    assert "is not allowed to Write Topic 'secret'" in confirmation.failure.text
+
+
+async def test_no_idempotent_producer_is_taken_over(nobody: RawClient) -> None:
+    nobody.send(m.OpenProducer(True, 0, 0), 1)
+    assert (await nobody.expect(m.Error, 1)).code == "UNKNOWN_PRODUCER"
 
 
 @pytest.mark.parametrize("group", ["", "secret-group", "new"])
@@ -222,7 +233,7 @@ async def test_a_pattern_brings_nothing_and_is_not_widened(nobody: RawClient) ->
     assert await nobody.nothing_comes()
 
 
-async def test_a_running_subscription_ends_when_its_rule_goes(door: Door, broker: Broker) -> None:
+async def test_a_running_subscription_ends_when_its_rule_goes(listener: Listener, broker: Broker) -> None:
     rule = AclBinding(
         ResourceType.TOPIC,
         "secret",
@@ -233,11 +244,11 @@ async def test_a_running_subscription_ends_when_its_rule_goes(door: Door, broker
         Permission.ALLOW,
     )
     await broker.acls.create([rule], principal=SYSTEM)
-    alice = await door.client(credentials={"name": "alice"})
+    alice = await listener.client(credentials={"name": "alice"})
     await alice.subscribe("secret", credit_bytes=1 << 20)
     await alice.expect(m.Assigned, 2)
     assert await alice.deliveries(1) == [b"secret"]
-    root = await door.client(credentials={"name": "root"})
+    root = await listener.client(credentials={"name": "root"})
     assert await root.call("acl.delete", name="secret") == {
         "rules": [
             {
@@ -255,10 +266,10 @@ async def test_a_running_subscription_ends_when_its_rule_goes(door: Door, broker
 
 
 async def test_a_rule_for_an_address_looks_at_where_the_connection_comes_from(
-    door: Door, broker: Broker
+    listener: Listener, broker: Broker
 ) -> None:
-    alice = await door.client(credentials={"name": "alice"})
-    root = await door.client(credentials={"name": "root"})
+    alice = await listener.client(credentials={"name": "alice"})
+    root = await listener.client(credentials={"name": "root"})
     rule = {**RULE, "principal": "User:alice", "operation": "Describe"}
     await root.call("acl.create", rules=[{**rule, "host": "10.9.9.9"}])
     with pytest.raises(NotAuthorized):

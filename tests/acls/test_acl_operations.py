@@ -1,4 +1,4 @@
-"""What clients are told that they may do (KIP-430)."""
+"""The operations that responses show as allowed (KIP-430)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import sparrow.testing
 from sparrow.broker.access.acls import PatternType, Permission
 from sparrow.broker.access.authz import OPERATIONS_OF, Operation, ResourceType
 from sparrow.client.results import AccessRule
-from sparrow.frontends.kafka.acl_codes import CODES, bits
-from sparrow.testing.running import RunningBroker
+from sparrow.frontends.kafka.wire_codes import ACL_CODES, operation_bits
+from sparrow.testing.running_broker import RunningBroker
 from tests.acls.logins import TOKENS, confluent, logged_in
-from tests.kafka_door.raw import part, request
+from tests.kafka_frontend.raw import part, request
 
 WAIT_S = 30
-NOT_ASKED = -(1 << 31)
+NOT_REQUESTED = -(1 << 31)
 
 
 @pytest.fixture(scope="module")
@@ -42,16 +42,16 @@ def broker() -> Iterator[RunningBroker]:
 
 
 def test_the_numbers_are_those_of_kafka() -> None:
-    assert [CODES[each] for each in (Operation.ANY, Operation.ALL, Operation.READ)] == [1, 2, 3]
-    assert CODES[Operation.TWO_PHASE_COMMIT] == 15
-    assert [CODES[each] for each in ResourceType] == [1, 2, 3, 4, 5, 6, 7]
-    assert [CODES[each] for each in PatternType] == [1, 2, 3, 4]
-    assert [CODES[each] for each in Permission] == [1, 2, 3]
-    assert bits(OPERATIONS_OF[ResourceType.TOPIC]) == 0b110111111000
-    assert bits([]) == 0
+    assert [ACL_CODES[each] for each in (Operation.ANY, Operation.ALL, Operation.READ)] == [1, 2, 3]
+    assert ACL_CODES[Operation.TWO_PHASE_COMMIT] == 15
+    assert [ACL_CODES[each] for each in ResourceType] == [1, 2, 3, 4, 5, 6, 7]
+    assert [ACL_CODES[each] for each in PatternType] == [1, 2, 3, 4]
+    assert [ACL_CODES[each] for each in Permission] == [1, 2, 3]
+    assert operation_bits(OPERATIONS_OF[ResourceType.TOPIC]) == 0b110111111000
+    assert operation_bits([]) == 0
 
 
-def test_librdkafka_is_told_what_it_may_do(broker: RunningBroker) -> None:
+def test_librdkafka_gets_its_allowed_operations(broker: RunningBroker) -> None:
     admin = AdminClient(confluent(broker.kafka, "alice"))
     topics = admin.describe_topics(TopicCollection(["orders"]), include_authorized_operations=True)
     assert set(topics["orders"].result(WAIT_S).authorized_operations) == {
@@ -70,15 +70,17 @@ def test_librdkafka_is_told_what_it_may_do(broker: RunningBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    ("user", "cluster"), [("root", bits(OPERATIONS_OF[ResourceType.CLUSTER])), ("nobody", 0)]
+    ("user", "cluster"), [("root", operation_bits(OPERATIONS_OF[ResourceType.CLUSTER])), ("nobody", 0)]
 )
-def test_metadata_tells_only_who_asks(broker: RunningBroker, user: str, cluster: int) -> None:
-    topic = bits(OPERATIONS_OF[ResourceType.TOPIC])
+def test_metadata_has_allowed_operations_only_on_request(
+    broker: RunningBroker, user: str, cluster: int
+) -> None:
+    topic = operation_bits(OPERATIONS_OF[ResourceType.TOPIC])
     kind = part(type(request(3, 9, topics=())), "topics")
     with logged_in(broker.kafka, user) as client:
         for asked in (True, False):
             for version in range(8, 14):
-                answer = client.call(
+                response = client.call(
                     request(
                         3,
                         version,
@@ -88,9 +90,9 @@ def test_metadata_tells_only_who_asks(broker: RunningBroker, user: str, cluster:
                     )
                 )
                 if version <= 10:
-                    assert answer.cluster_authorized_operations == (cluster if asked else NOT_ASKED)
-                for each in answer.topics:
+                    assert response.cluster_authorized_operations == (cluster if asked else NOT_REQUESTED)
+                for each in response.topics:
                     if user == "root":
-                        assert each.topic_authorized_operations == (topic if asked else NOT_ASKED)
-            cluster_answer = client.call(request(60, 0, include_cluster_authorized_operations=asked))
-            assert cluster_answer.cluster_authorized_operations == (cluster if asked else NOT_ASKED)
+                        assert each.topic_authorized_operations == (topic if asked else NOT_REQUESTED)
+            cluster_response = client.call(request(60, 0, include_cluster_authorized_operations=asked))
+            assert cluster_response.cluster_authorized_operations == (cluster if asked else NOT_REQUESTED)

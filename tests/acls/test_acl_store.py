@@ -1,4 +1,4 @@
-"""Stored rules: durable when made, in force at once, changed only by who may."""
+"""Stored rules: durable when created, in force at once, changed only with the right to do so."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from sparrow.base.errors import DirectoryUnreadable, DiskFull, InvalidArgument, NewerFormat, NotAuthorized
+from sparrow.base.errors import (
+    DirectoryUnreadable,
+    DiskFull,
+    InvalidArgument,
+    NewerFormat,
+    NotAuthorized,
+    UnknownProducer,
+)
 from sparrow.broker.access.acl_store import KIND, Acls, StoredAuthorizer, encode_key
 from sparrow.broker.access.acls import AclBinding, AclFilter, PatternType, Permission
 from sparrow.broker.access.authz import CLUSTER_NAME, SYSTEM, Operation, Principal, ResourceType
@@ -145,41 +152,41 @@ async def test_rules_survive_the_broker(tmp_path: Path) -> None:
             broker.publish("orders", 0, batch(b"a"), principal=BOB)
 
 
-async def test_whoever_may_write_some_topic_may_be_an_idempotent_producer(tmp_path: Path) -> None:
+async def test_anybody_has_an_identity_and_nobody_that_of_another(tmp_path: Path) -> None:
     async with Broker(tmp_path / "d", config=STRICT) as broker:
-        with pytest.raises(NotAuthorized):
-            await broker.open_producer(principal=ALICE)
-        await broker.acls.create([rule(Operation.WRITE, "or", pattern=PatternType.PREFIXED)], principal=ROOT)
         identity = await broker.open_producer(principal=ALICE)
-        assert broker.resume_producer(identity.producer_id, identity.epoch, principal=ALICE) == identity
-        with pytest.raises(NotAuthorized):
-            broker.resume_producer(identity.producer_id, identity.epoch, principal=BOB)
+        assert (
+            broker.record_service.resume_producer(identity.producer_id, identity.epoch, principal=ALICE)
+            == identity
+        )
+        with pytest.raises(UnknownProducer):
+            broker.record_service.resume_producer(identity.producer_id, identity.epoch, principal=BOB)
 
 
 class Heard:
-    """A subscription's listener that notes what it is told."""
+    """A subscription's listener that records its calls."""
 
     def __init__(self) -> None:
         self.reads: set[str] = set()
         self.error: Exception | None = None
-        self.told = asyncio.Event()
+        self.called = asyncio.Event()
 
     def assigned(self, epoch: int, added: list[tuple[str, int, int]]) -> None:
         self.reads |= {topic for topic, _, _ in added}
-        self.told.set()
+        self.called.set()
 
     def revoked(self, epoch: int, partitions: list[tuple[str, int]], reason: str) -> None:
         self.reads -= {topic for topic, _ in partitions}
-        self.told.set()
+        self.called.set()
 
     def ended(self, error: Exception) -> None:
         self.error = error
-        self.told.set()
+        self.called.set()
 
     async def next(self) -> None:
         async with asyncio.timeout(10):
-            await self.told.wait()
-        self.told.clear()
+            await self.called.wait()
+        self.called.clear()
 
 
 @pytest.mark.parametrize("group", ["", "billing"])
@@ -198,7 +205,7 @@ async def test_a_subscription_ends_when_reading_is_forbidden(tmp_path: Path, gro
         assert await subscription.read(1 << 20, max_wait_ms=0) == []
         await asyncio.sleep(0)
         if group:
-            assert not broker.describe_group(group).members
+            assert not broker.group_admin.describe(group).members
         await subscription.close()
 
 
@@ -256,7 +263,8 @@ async def test_a_denial_that_comes_while_a_topic_is_added_counts(tmp_path: Path)
 async def test_a_pattern_does_not_match_what_may_not_be_read_any_more_and_matches_again(
     tmp_path: Path,
 ) -> None:
-    async with Broker(tmp_path / "d") as broker:
+    config = BrokerConfig(super_users=frozenset({"User:ANONYMOUS"}))
+    async with Broker(tmp_path / "d", config=config) as broker:
         await broker.create_topic("o.open", 1)
         await broker.create_topic("o.secret", 1)
         heard = Heard()

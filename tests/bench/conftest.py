@@ -38,7 +38,9 @@ def beside(figure, unit, *, group, scale=1.0):
 
 
 def some_measurements():
-    """Of each kind one: beside peers, several figures of the same contenders, alone, a ratio, not measured, failed."""
+    """Of each kind one: beside peers, several figures of the same contenders, alone, a ratio, not
+    measured, failed.
+    """
     late = "topic: publish to consumer at 5,000 msg/s, "
     publish = beside("topic: publish 100 B", "msg/s", group="topic-publish", scale=123_456)
     publish[0].target = Target(100_000)

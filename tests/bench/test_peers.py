@@ -1,4 +1,6 @@
-"""The peers: started and ended by the bench, and what their clients say of them. What is not installed is not tested."""
+"""The peers: started and ended by the bench, and what their clients say of them. What is not
+installed is not tested.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +175,8 @@ def test_jars_that_cannot_be_fetched_are_not_installed_and_leave_nothing(
     monkeypatch.setattr(jars, "CENTRAL", f"http://127.0.0.1:{free_port()}/maven2")
     with pytest.raises(NotInstalled, match=r"lz4-java-1\.10\.1\.jar cannot be fetched from Maven Central"):
         jars.fetched(["at.yawk.lz4:lz4-java:1.10.1"])
-    with pytest.raises(NotInstalled, match="lz4-java"):  # not asked for again: it may be a minute's wait
+    # not asked for again: it may be a minute's wait
+    with pytest.raises(NotInstalled, match="lz4-java"):
         jars.fetched(["org.yaml:snakeyaml:2.5"])
     assert not jars.is_kept(["at.yawk.lz4:lz4-java:1.10.1"])
     assert not list(tmp_path.rglob("*.*"))

@@ -17,7 +17,9 @@ from bench.together import Span
 
 @pytest.fixture
 def events(monkeypatch):
-    """What happens, in its order; brokers that only say so, and clients that take as many seconds as there are messages."""
+    """What happens, in its order; brokers that only say so, and clients that take as many seconds
+    as there are messages.
+    """
     happened = []
 
     @contextmanager

@@ -1,4 +1,6 @@
-"""Starting, filling and killing brokers in turn: what becomes of one that is missing, fails or has lost something."""
+"""Starting, filling and killing brokers in turn: what becomes of one that is missing, fails or has
+lost something.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`sparrow config`: what it finds beyond single values, what it shows, and that it touches nothing."""
+"""`sparrow config`: what it finds beyond single values, what it shows, and that it touches
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,12 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_good_file_is_told_in_short(write: Write, command: Command):
     write(
-        "native: {host: 0.0.0.0}\nkafka: {port: off}\ntokens: {shop: hunter2}\nusers: {ann: pencil}\n"
+        "native: {host: 0.0.0.0}\ninsecure_clear_passwords: passwords in clear\nkafka: {port: "
+        "off}\ntokens: {shop: hunter2}\nusers: {ann: pencil-2B}\n"
         "topics: {orders: {partitions: 3, config: {retention.ms: 1d}}}\n"
         "queues: {jobs: {topics: [orders], policy: {lease: 1m}, subscribers: {a: 'https://a.example.org'}}}\n"
-        "acls: [{principal: ann, operations: [read, write], topic: orders}]\npipelines: {p: {file: sparrow.yml}}\n"
+        "acls: [{principal: ann, operations: [read, write], topic: orders}]\npipelines: {p: {file: "
+        "sparrow.yml}}\n"
     )
     ended = command("config", "check")
     assert (ended.code, ended.err) == (OK, "")
@@ -62,10 +66,15 @@ MANY_WEBHOOKS = "{" + ", ".join(f"h{number}: 'http://a/'" for number in range(10
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "message"),
+    ("text", "location", "message"),
     [
         ("\nnative: {host: 0.0.0.0}", 2, "other machines could connect"),
         ("seeds: {all: true, host: 0.0.0.0}", 1, "seeds.host is '0.0.0.0': other machines"),
+        (
+            "users: {ann: pencil-2B}\nhttp: {host: 0.0.0.0}",
+            2,
+            "http.host is '0.0.0.0': passwords and tokens would cross",
+        ),
         ("\n\ntokens_file: none", 3, "none cannot be read"),
         ("users_file: sparrow.yml # itself", 1, "sparrow.yml:1: a user and a password are expected"),
         ("tls:\n  certificate: a.pem", 2, "tls.certificate is set and tls.key is not"),
@@ -74,7 +83,7 @@ MANY_WEBHOOKS = "{" + ", ".join(f"h{number}: 'http://a/'" for number in range(10
         ("webhooks:\n  ca: none.pem", 2, "webhooks.ca none.pem cannot be used"),
         ("webhooks:\n  ca: sparrow.yml", 2, "webhooks.ca sparrow.yml cannot be used"),
         (
-            "\nhttp: {host: 0.0.0.0, port: 9094}\ntokens: {a: b}",
+            "\nhttp: {host: 127.0.0.1, port: 9094}\ntokens: {a: b}",
             2,
             "http.port and native.port would listen on one port",
         ),
@@ -102,12 +111,12 @@ MANY_WEBHOOKS = "{" + ", ".join(f"h{number}: 'http://a/'" for number in range(10
     ],
 )
 def test_what_concerns_several_values_or_the_machine_is_found_with_its_place(
-    write: Write, command: Command, text: str, place: int, message: str
+    write: Write, command: Command, text: str, location: int, message: str
 ):
     write(text)
     ended = command("config", "check")
     assert ended.code == BAD_CONFIG
-    assert ended.err.startswith(f"sparrow: sparrow.yml:{place}: ")
+    assert ended.err.startswith(f"sparrow: sparrow.yml:{location}: ")
     assert message in ended.err
     assert ended.out == ""
 
@@ -118,7 +127,8 @@ def test_what_is_allowed_elsewhere_in_the_file_is_good(write: Write, command: Co
     write(
         f"tls: {{certificate: {certificate.certificate}, key: {certificate.key}}}\n"
         "webhooks: {allow: [10.0.0.0/8, hooks.example.org]}\n"
-        "queues: {a: {webhooks: {b: http://10.0.0.1/x, c: {url: 'http://127.0.0.1', trusted: true, secret_file: hook.secret}}}}\n"
+        "queues: {a: {webhooks: {b: http://10.0.0.1/x, c: {url: 'http://127.0.0.1', trusted: true, "
+        "secret_file: hook.secret}}}}\n"
         "max_partitions: 4\n"
     )
     ended = command("config", "check", "--json")
@@ -141,7 +151,7 @@ def test_a_file_that_can_be_read_once_only_is_judged_as_well(directory: Path, co
 
 
 def test_the_name_of_a_user_is_text(command: Command, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SPARROW_USERS", "a\udcff=pencil")
+    monkeypatch.setenv("SPARROW_USERS", "a\udcff=pencil-2B")
     ended = command("config", "check", "--json")
     assert ended.code == BAD_CONFIG
     assert "SPARROW_USERS" in ended.out
@@ -175,8 +185,10 @@ def test_the_file_is_the_one_that_serve_would_read(write: Write, command: Comman
 
 def test_show_has_every_option_with_its_source_and_no_secret(write: Write, command: Command, monkeypatch):
     write(
-        f"native: {{port: 7000}}\ntokens: {{shop: hunter2}}\nusers: {{ann: pencil}}\nseeds: {{all: true, mbus: {{port: off}}}}\n"
-        f"queues: {{a: {{webhooks: {{b: {{url: 'http://b', secret: {SECRET}, headers: {{Authorization: bearer}}}}}}}}}}\n"
+        "native: {port: 7000}\ntokens: {shop: hunter2}\nusers: {ann: pencil-2B}\nseeds: "
+        "{all: true, mbus: {port: off}}\n"
+        f"queues: {{a: {{webhooks: {{b: {{url: 'http://b', secret: {SECRET}, headers: "
+        "{Authorization: bearer}}}}}\n"
     )
     monkeypatch.setenv("SPARROW_LOG_LEVEL", "debug")
     ended = command("config", "show")
@@ -190,7 +202,7 @@ def test_show_has_every_option_with_its_source_and_no_secret(write: Write, comma
     assert rows["seeds.msbq.port"][0] == "5671"
     as_json = command("config", "show", "--json").out
     assert json.loads(as_json)["native.port"] == {"value": 7000, "source": "sparrow.yml:1"}
-    for secret in ("hunter2", "pencil", SECRET, "bearer"):
+    for secret in ("hunter2", "pencil-2B", SECRET, "bearer"):
         assert secret not in ended.out + as_json
 
 

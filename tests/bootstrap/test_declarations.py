@@ -25,7 +25,8 @@ OTHER = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDC2FVsBQIhrscChlQ"
 
 def test_a_mapping_and_a_list_mean_the_same(read):
     as_mapping = read(
-        "topics: {audit: , orders: {partitions: 8}}\nqueues: {emails: , jobs: {subscribers: {a: , b: 'http://c'}}}"
+        "topics: {audit: , orders: {partitions: 8}}\nqueues: {emails: , jobs: {subscribers: {a: , "
+        "b: 'http://c'}}}"
     )
     as_list = read(
         "topics: [audit, {name: orders, partitions: 8}]\n"
@@ -61,6 +62,7 @@ def test_a_policy_takes_the_words_of_the_command_line_and_units(read):
         "start": "2026-05-01T12:00:00Z",
         "parent_wait": "2m",
         "parent_failed": "release",
+        "on_corrupt": "fail",
     }
     assert list(texts) == [each.flag.removeprefix("--").replace("-", "_") for each in OPTIONS]
     by_words = read(policy_of(texts))
@@ -82,6 +84,7 @@ def test_a_policy_takes_the_words_of_the_command_line_and_units(read):
         "start": "timestamp:1777636800000",
         "parent_wait_ms": 120_000,
         "parent_failed": "release",
+        "on_corrupt": "fail",
     }
     assert read("queues: {q: {policy: {dead_letter_topic: }}}").queues[0].policy == {
         "dead_letter_topic": None
@@ -131,7 +134,7 @@ def test_a_wrong_webhook_is_refused(read, write, text, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{q: {subscribers: [a, a]}}", "a subscriber of the name 'a' stands twice"),
+        ("{q: {subscribers: [a, a]}}", "a subscriber of the name 'a' occurs twice"),
         ("{q: {subscribers: {a: {timeout: 5s}}}}", "a subscriber that has no url has no settings"),
         ("{q: {subscribers: {a/b: }}}", "a subscriber cannot have the name 'a/b'"),
         (
@@ -163,7 +166,8 @@ def test_access_rules_are_those_of_the_command_line(read):
     config = read(
         "acls:\n"
         "  - {principal: ann, operations: [read, describe_configs], topic: orders}\n"
-        "  - {principal: 'User:*', operations: 'read, DescribeConfigs', queue: tmp-, prefix: true, deny: true, host: 10.0.0.1}\n"
+        "  - {principal: 'User:*', operations: 'read, DescribeConfigs', queue: tmp-, prefix: true, "
+        "deny: true, host: 10.0.0.1}\n"
         "  - {principal: 'CN=a,OU=urn:b', operations: all, cluster: true}\n"
     )
 
@@ -243,6 +247,8 @@ def test_every_other_name_of_a_setting_is_told():
 def test_the_files_of_the_document_are_good(write, command, monkeypatch):
     for name, value in (("SPARROW_TLS_CERTIFICATE", ""), ("SPARROW_TLS_KEY", "")):
         monkeypatch.setenv(name, value)
+    # as there is no TLS here
+    monkeypatch.setenv("SPARROW_INSECURE_CLEAR_PASSWORDS", "passwords in clear")
     write(SECRET, "secrets/audit")
     write("ann hunter2", "tokens")
     write("steps: []", "pipelines/archive.yml")

@@ -1,4 +1,6 @@
-"""kill -9 of a real broker while it brings about what its file declares; the start after that completes it."""
+"""kill -9 of a real broker while it brings about what its file declares; the start after that
+completes it.
+"""
 
 from __future__ import annotations
 

@@ -53,13 +53,28 @@ acls:
         "sparrow.yml:2: there is no option 'nativ.port'; did you mean 'native.port'?",
         "sparrow.yml:4: kafka.port cannot be 'high'; it takes a whole number from 0 to 65535, or off",
         "sparrow.yml:8: kafka.listeners[0].host cannot be ['a']; it takes a text",
-        "sparrow.yml:12: queues.emails.policy.lese_ms: a policy has no setting 'lese_ms'; did you mean 'lease_ms'?",
-        "sparrow.yml:13: queues.emails.policy.lease: lease_ms is 1; it is a whole number from 100 to 43200000 milliseconds",
-        "sparrow.yml:16: queues.emails.subscribers.billing.url: url begins with 'ftp'; it must be http:// or https://",
-        "sparrow.yml:18: queues.emails.subscribers.billing.concurrency: concurrency is 'none'; it is a whole number from 1 to 256",
+        (
+            "sparrow.yml:12: queues.emails.policy.lese_ms: a policy has no setting 'lese_ms'; did you "
+            "mean 'lease_ms'?"
+        ),
+        (
+            "sparrow.yml:13: queues.emails.policy.lease: lease is 1; it is a duration from 100ms to "
+            '12h, such as "90s" or "1h30m" (a bare number is milliseconds)'
+        ),
+        (
+            "sparrow.yml:16: queues.emails.subscribers.billing.url: url begins with 'ftp'; it must be "
+            "http:// or https://"
+        ),
+        (
+            "sparrow.yml:18: queues.emails.subscribers.billing.concurrency: concurrency is 'none'; it "
+            "is a whole number from 1 to 256"
+        ),
         "sparrow.yml:22: topics[1].partitions cannot be 'many'; it takes a whole number from 1 to 10000",
-        "sparrow.yml:24: topics[1].config.retention.mss: there is no topic configuration 'retention.mss'; did you mean 'retention.ms'?",
-        "sparrow.yml:25: topics[2]: a topic of the name 'audit' stands twice",
+        (
+            "sparrow.yml:24: topics[1].config.retention.mss: there is no topic configuration "
+            "'retention.mss'; did you mean 'retention.ms'?"
+        ),
+        "sparrow.yml:25: topics[2]: a topic of the name 'audit' occurs twice",
         "sparrow.yml:28: acls[0].operations[1]: there is no operation 'raed'; did you mean 'read'?",
     ]
 
@@ -70,13 +85,14 @@ def test_a_key_that_stands_twice_is_named_beside_all_other_errors(write):
     )
     found = errors_of(path)
     assert [line.partition(" ")[0] for line in found] == [f"sparrow.yml:{n}:" for n in (3, 4, 6, 7)]
-    assert "'a' stands twice" in found[0]
-    assert found[2].endswith("'native.port' stands twice; the first is on line 5")
+    assert "'a' occurs twice" in found[0]
+    assert found[2].endswith("'native.port' occurs twice; the first is on line 5")
 
 
 def test_no_secret_is_shown_however_wrong_it_is(write):
     path = write(
-        "tokens: {ann: [hunter2]}\nusers: [hunter2]\nqueues: {a: {webhooks: {b: {url: 'http://c', secret: hunter2},"
+        "tokens: {ann: [hunter2]}\nusers: [hunter2]\nqueues: {a: {webhooks: {b: {url: 'http://c', "
+        "secret: hunter2},"
         " d: {url: 'http://e', secrets: {hunter2: 1}}, f: {url: 'http://g:hunter2@h'}}}}\n"
     )
     found = errors_of(path)
@@ -86,7 +102,8 @@ def test_no_secret_is_shown_however_wrong_it_is(write):
 
 def test_a_line_is_that_of_the_part_also_through_anchors_and_merges(write):
     path = write(
-        "queues:\n  first:\n    policy: &mine\n      lease: 1m\n      order: sideways\n  second:\n    policy:\n      <<: *mine\n      start: never\n"
+        "queues:\n  first:\n    policy: &mine\n      lease: 1m\n      order: sideways\n  second:\n "
+        "   policy:\n      <<: *mine\n      start: never\n"
     )
     assert [line.partition(" ")[0] for line in errors_of(path)] == [
         "sparrow.yml:5:",
@@ -98,7 +115,8 @@ def test_a_line_is_that_of_the_part_also_through_anchors_and_merges(write):
 @pytest.mark.parametrize("others", ["", "data_dir: x\n"])
 def test_what_is_merged_may_be_given_otherwise(write, others):
     write(
-        f"{others}queues:\n  a: {{policy: &a {{lease: 30s, delivery_limit: 2}}}}\n  b: {{policy: &b {{<<: *a, lease: 20s}}}}\n"
+        f"{others}queues:\n  a: {{policy: &a {{lease: 30s, delivery_limit: 2}}}}\n  b: {{policy: "
+        "&b {<<: *a, lease: 20s}}\n"
         "  c: {policy: *b}\n  d: {policy: {<<: [*b, *a], order: key}}\n"
     )
     config, _ = load({"config": "sparrow.yml"}, {})
@@ -109,7 +127,8 @@ def test_what_is_merged_may_be_given_otherwise(write, others):
 
 def test_what_one_option_merged_is_no_repetition_in_another(write):
     write(
-        "topics: {a: {config: &a {retention.ms: 1d}}, b: {config: &b {<<: *a, retention.ms: 2d}}}\ndefault_topic_config: *b\n"
+        "topics: {a: {config: &a {retention.ms: 1d}}, b: {config: &b {<<: *a, retention.ms: "
+        "2d}}}\ndefault_topic_config: *b\n"
     )
     config, _ = load({"config": "sparrow.yml"}, {})
     assert config.topic_defaults["retention.ms"] == "172800000"
@@ -117,7 +136,7 @@ def test_what_one_option_merged_is_no_repetition_in_another(write):
 
 def test_options_themselves_are_not_merged(write):
     path = write("native: &a {port: 1}\nkafka: {<<: *a, host: b}\n")
-    assert errors_of(path) == ["sparrow.yml:2: options cannot be merged by '<<', only what stands inside one"]
+    assert errors_of(path) == ["sparrow.yml:2: options cannot be merged by '<<', only the contents of one"]
 
 
 @pytest.mark.slow

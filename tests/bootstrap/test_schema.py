@@ -1,4 +1,6 @@
-"""The JSON Schema of the file allows whatever the broker takes, and knows every key; files that are changed at random are read or refused, never more."""
+"""The JSON Schema of the file allows whatever the broker takes, and knows every key; files that are
+changed at random are read or refused, never more.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ RICH: dict[str, Any] = {
     "webhooks": {"allow": ["10.0.0.0/8", "private"], "max_connections": 5},
     "seeds": {"all": False, "msbq": {"port": 5671}, "messagebroker": {"ack_timeout": "1s"}},
     "tokens": {"ann": "a", "bob": 5},
-    "users": ["carl=pencil"],
+    "users": ["carl=pencil-2B"],
     "super_users": ["ann"],
     "acl": {"default": "deny"},
     "default_topic_config": {"retention.ms": "1d", "preallocate": True},
@@ -79,9 +81,11 @@ RICH: dict[str, Any] = {
     "groups": {"migration": "upgrade"},
     "log": {"level": "info"},
     "insecure_public_listen": "",
+    "insecure_clear_passwords": "passwords in clear",
 }
 ODD: list[Any] = [
-    None, True, False, 0, -1, 7, 2**70, 0.5, "", "x", "off", "5s", "8", "http://h", "a=b", [], [1], ["x"], [["x", "y"]], {}, {"x": 1},
+    None, True, False, 0, -1, 7, 2**70, 0.5, "", "x", "off", "5s", "8", "http://h", "a=b",
+    [], [1], ["x"], [["x", "y"]], {}, {"x": 1},
     {"name": "x"}, {"x": None}, {"url": "http://h"}, [None], [{"name": "x"}], {"x": {"y": 1}},
 ]  # fmt: skip
 NAMES = sorted(
@@ -124,7 +128,7 @@ def mutate(document: Any, dice: random.Random) -> None:
 
 
 def is_taken(path: Path, text: str) -> bool:
-    """Whether the broker takes a file; if not, every line of the refusal has its place."""
+    """Whether the broker takes a file; if not, every line of the refusal has its location."""
     path.write_text(text)
     try:
         load({"config": str(path)}, {})

@@ -1,4 +1,6 @@
-"""Syncbrok's own file: taken as it is, told in Sparrow's words, and refused with a line where it is neither."""
+"""Syncbrok's own file: taken as it is, told in Sparrow's words, and refused with a line where it is
+neither.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,7 @@ def test_flags_and_variables_are_added_to_it(write):
         ("Queues:\n  a:\n    urls: [1, 'ftp://x']", [(3, "url must be text"), (3, "url begins with 'ftp'")]),
         ("Queues: {a: 5}", [(1, "a queue is a mapping with urls, not 5")]),
         ("Queues: 5", [(1, "Queues is a mapping of names, each with urls, not 5")]),
-        ("Queues: {a: , A: }", [(1, "'a' stands twice: names are read in lower case")]),
+        ("Queues: {a: , A: }", [(1, "'a' occurs twice: names are read in lower case")]),
         ("Queues: {'': }", [(1, "a queue needs a name")]),
         ("Queues:\nqueues:", [(1, "there is no option 'Queues'; did you mean 'queues'?")]),
         (
@@ -121,7 +123,7 @@ def test_flags_and_variables_are_added_to_it(write):
         ("Queues:\nHandlers: []", [(2, "first version had Handlers; write the urls")]),
         ("Queue: {a: }\nStorage:", [(1, "'Queue' is nothing that Syncbrok knows; did you mean 'queues'?")]),
         ("Queues:\n  a:\nkafka:\n  port: 1", [(3, "Its file has Storage and Queues only; to set more")]),
-        ("Queues: {a: , a: }", [(1, "'a' stands twice")]),
+        ("Queues: {a: , a: }", [(1, "'a' occurs twice")]),
     ],
 )
 def test_what_is_wrong_or_mixed_is_refused_with_its_line(write, text, faults):
@@ -195,7 +197,8 @@ def serve(directory: Path, ready: Path) -> subprocess.Popen[str]:
 def test_a_client_of_syncbrok_works_with_the_file_alone(write, directory, endpoint):
     write("left by Syncbrok", "temp/orders")
     write(
-        f"Storage:\n  path: temp/\nQueues:\n  orders:\n    urls: ['http://127.0.0.1:{endpoint.server_port}/']\n",
+        "Storage:\n  path: temp/\nQueues:\n  orders:\n    urls: "
+        f"['http://127.0.0.1:{endpoint.server_port}/']\n",
         "config.yml",
     )
     ready = directory / "ready"

@@ -17,7 +17,7 @@ from sparrow.broker.configs.values import (
     ONLY_FALSE,
     STRING,
     THROTTLED_REPLICAS,
-    Kind,
+    ValueKind,
     integer,
     items,
 )
@@ -29,7 +29,7 @@ values = st.lists(st.sampled_from("abcd"), max_size=3).map(",".join)
 maps = st.dictionaries(names, values)
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> ValueKind:
     if name not in DEFAULTS:
         raise InvalidConfig(name)
     return LIST if name in LISTS else STRING

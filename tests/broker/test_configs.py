@@ -107,7 +107,7 @@ async def test_a_stored_configuration_that_cannot_be_read_stops_the_start(
 # ── names and numbers of topics ───────────────────────────────────────────────────────────────────
 
 
-async def test_names_that_metrics_cannot_tell_apart_are_refused_until_one_is_free(tmp_path: Path) -> None:
+async def test_names_that_are_the_same_in_metrics_are_refused_until_one_is_free(tmp_path: Path) -> None:
     async with Broker(tmp_path / "d") as broker:
         await broker.create_topic("a.b_c")
     async with Broker(tmp_path / "d") as broker:
@@ -115,7 +115,7 @@ async def test_names_that_metrics_cannot_tell_apart_are_refused_until_one_is_fre
             with pytest.raises(InvalidTopicName, match=r"a\.b_c"):
                 await broker.create_topic(name)
             with pytest.raises(InvalidTopicName):
-                await broker.ensure_topic(name)
+                await broker.topic_service.ensure(name)
         results = await asyncio.gather(
             *(broker.create_topic(name) for name in ("x.y", "x_y")), return_exceptions=True
         )

@@ -1,4 +1,4 @@
-"""A broker whose process is killed: what it knew beside the records."""
+"""A broker whose process is killed: its state besides the records."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Machine:
         self.fs = FaultyFileSystem(0)
         self.meta = MemoryMetaStore()
         self.clock = ManualClock()
+        self.producer_id = -1
 
     async def start(self) -> Broker:
         self.meta._closed = False  # opened again
@@ -40,12 +41,20 @@ class Machine:
         return broker
 
     async def kill(self, broker: Broker) -> None:
-        await broker._housekeeping.stop()
+        await broker._maintenance.stop()
         self.fs.kill()
+
+    async def open_producer(self, broker: Broker) -> None:
+        """Get the id of `numbered`."""
+        self.producer_id = (await broker.open_producer()).producer_id
 
     def numbered(self, sequence: int) -> bytes:
         return batch(
-            b"x", timestamp_ms=self.clock.wall_ms(), producer_id=0, producer_epoch=0, base_sequence=sequence
+            b"x",
+            timestamp_ms=self.clock.wall_ms(),
+            producer_id=self.producer_id,
+            producer_epoch=0,
+            base_sequence=sequence,
         )
 
 
@@ -54,7 +63,7 @@ async def test_producers_are_known_after_a_crash_though_their_records_are_delete
     machine = Machine()
     broker = await machine.start()
     await broker.create_topic("orders", 1, {"retention.ms": str(HOUR_MS), "segment.ms": "60000"})
-    await broker.open_producer()
+    await machine.open_producer(broker)
     for sequence in range(5):
         await broker.publish("orders", 0, machine.numbered(sequence))
     if by == "delete_records":
@@ -62,7 +71,7 @@ async def test_producers_are_known_after_a_crash_though_their_records_are_delete
     else:
         machine.clock.advance(2 * 3600)
         await broker.publish("orders", 0, batch(b"new", timestamp_ms=machine.clock.wall_ms()))
-        await broker._housekeeping.walk()
+        await broker._maintenance.walk()
     assert broker.describe_topic("orders").partitions[0].start_offset == 5
     await machine.kill(broker)
 
@@ -79,10 +88,11 @@ async def test_what_was_acknowledged_is_there_after_power_is_lost() -> None:
     machine = Machine()
     broker = await machine.start()
     await broker.create_topic("orders", 1)
+    await machine.open_producer(broker)
     for sequence in range(5):
         await broker.publish("orders", 0, machine.numbered(sequence), acks=-1)
     broker.publish("orders", 0, machine.numbered(5), acks=1)
-    await broker._housekeeping.stop()
+    await broker._maintenance.stop()
     machine.fs.crash()
     broker = await machine.start()
     assert broker.describe_topic("orders").partitions[0].end_offset >= 5
@@ -94,6 +104,7 @@ async def test_logs_that_the_meta_store_does_not_know_are_kept() -> None:
     machine = Machine()
     broker = await machine.start()
     await broker.create_topic("orders", 1)
+    await machine.open_producer(broker)
     await broker.publish("orders", 0, machine.numbered(0))
     await broker.close()
     kept, machine.meta = machine.meta, MemoryMetaStore()
@@ -110,6 +121,7 @@ async def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start()
     machine = Machine()
     broker = await machine.start()
     await broker.create_topic("orders", 1)
+    await machine.open_producer(broker)
     await broker.publish("orders", 0, machine.numbered(0))
     (log_id,) = broker._logs.ids()
     await machine.kill(broker)

@@ -93,11 +93,11 @@ async def test_offsets_are_found_by_timestamp_and_minus_one_when_nothing_is_that
     await broker.create_topic("orders")
     for ms in (1000, 3000, 2000):
         await broker.publish("orders", 0, batch(b"a", b"b", timestamp_ms=ms))
-    assert await broker.offsets("orders", "timestamp", 1500) == [(0, 2, 3000)]
-    assert await broker.offsets("orders", "timestamp", 1000) == [(0, 0, 1000)]
-    assert await broker.offsets("orders", "timestamp", 3001) == [(0, -1, -1)]
-    assert await broker.offsets("orders", "beginning") == [(0, 0, -1)]
-    assert await broker.offsets("orders", "end") == [(0, 6, -1)]
+    assert await broker.record_service.offsets("orders", "timestamp", 1500) == [(0, 2, 3000)]
+    assert await broker.record_service.offsets("orders", "timestamp", 1000) == [(0, 0, 1000)]
+    assert await broker.record_service.offsets("orders", "timestamp", 3001) == [(0, -1, -1)]
+    assert await broker.record_service.offsets("orders", "beginning") == [(0, 0, -1)]
+    assert await broker.record_service.offsets("orders", "end") == [(0, 6, -1)]
 
 
 async def test_deleting_records_moves_the_log_start(broker: Broker) -> None:
@@ -115,7 +115,7 @@ async def test_deleting_records_moves_the_log_start(broker: Broker) -> None:
         await broker.delete_records("orders", {0: 7})
 
 
-async def test_a_topic_deleted_while_the_disk_is_read_is_an_answer_too(
+async def test_a_topic_deleted_while_the_disk_is_read_is_a_result_too(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create_topic("orders")

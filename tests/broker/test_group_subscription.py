@@ -1,4 +1,4 @@
-"""Subscriptions as members of groups: sharing, handing over, committing, coming back."""
+"""Subscriptions as members of groups: sharing, handing over, committing, returning."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 
 from sparrow.base.errors import GroupNotEmpty, InvalidArgument, StaleMember, UnknownGroup, UnknownTopic
 from sparrow.broker.broker import Broker
-from sparrow.broker.positions import Start
+from sparrow.broker.positions import StartPosition
 from sparrow.broker.subscription import Selector, Subscription
 from tests.broker.batches import batch
 from tests.broker.test_subscription import Listener, publish, take
 
-FROM_BEGINNING = (Selector("orders", start=Start("beginning")),)
+FROM_BEGINNING = (Selector("orders", start=StartPosition("beginning")),)
 
 
 class Member(Listener):
-    """A listener that gives back what it must at once, unless told to hold on to it."""
+    """A listener that gives partitions back at once, unless a test makes it wait."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ async def test_a_partition_moves_only_when_its_holder_gave_it_back(broker: Broke
     await until(lambda: len(two.reads) == 1)
 
 
-async def test_a_group_goes_on_at_its_committed_offsets(tmp_path: Path) -> None:
+async def test_a_group_continues_at_its_committed_offsets(tmp_path: Path) -> None:
     async with Broker(tmp_path / "d") as broker:
         await broker.create_topic("orders", 1)
         await publish(broker, "orders", b"0", b"1", b"2")
@@ -90,7 +90,7 @@ async def test_a_group_goes_on_at_its_committed_offsets(tmp_path: Path) -> None:
         await one.subscription.commit({("orders", 0): (2, "note")})
         await one.subscription.close()
     async with Broker(tmp_path / "d") as broker:
-        (committed,) = broker.fetch_offsets("g")
+        (committed,) = broker.group_admin.fetch_offsets("g")
         assert (committed.offset, committed.metadata) == (2, "note")
         two = await join(broker)
         assert two.subscription is not None
@@ -139,7 +139,7 @@ async def test_a_subscription_without_a_group_cannot_commit(broker: Broker) -> N
     await subscription.close()
 
 
-async def test_a_topic_deleted_under_a_group_is_reported_and_the_group_goes_on(broker: Broker) -> None:
+async def test_a_topic_deleted_under_a_group_is_reported_and_the_group_continues(broker: Broker) -> None:
     await broker.create_topic("orders", 2)
     await broker.create_topic("payments", 1)
     member = Member()
@@ -150,9 +150,9 @@ async def test_a_topic_deleted_under_a_group_is_reported_and_the_group_goes_on(b
     await broker.commit_offsets("other", {("orders", 0): (0, "")})
     await broker.delete_topic("orders")
     assert (UnknownTopic.code, [("orders", 0), ("orders", 1)]) in [
-        (a, sorted(b)) for a, b in member.told if a == UnknownTopic.code
+        (a, sorted(b)) for a, b in member.calls if a == UnknownTopic.code
     ]  # type: ignore[call-overload]
-    assert broker.fetch_offsets("other") == []
+    assert broker.group_admin.fetch_offsets("other") == []
     await publish(broker, "payments", b"x")
     assert await take(member.subscription, 1) == [b"x"]
 
@@ -165,22 +165,25 @@ async def test_groups_are_listed_described_reset_and_deleted(broker: Broker) -> 
     await until(lambda: len(member.reads) == 2)
     assert member.subscription is not None
     await member.subscription.commit({("orders", 0): (1, "half")})
-    described = broker.describe_group("g")
-    assert [(g.group, g.members) for g in broker.list_groups()] == [("g", 1)]
+    described = broker.group_admin.describe("g")
+    assert [(g.group, g.members) for g in broker.group_service.list_groups()] == [("g", 1)]
     assert described.members[0].partitions == (("orders", 0), ("orders", 1))
     ((lag),) = described.offsets
     assert (lag.offset, lag.end_offset, lag.lag, lag.metadata) == (1, 3, 2, "half")
     for refused in (
-        broker.reset_group("g", "orders", "beginning"),
-        broker.delete_group("g"),
+        broker.group_admin.reset("g", "orders", "beginning"),
+        broker.group_admin.delete("g"),
         broker.commit_offsets("g", {("orders", 0): (0, "")}),
     ):
         with pytest.raises(GroupNotEmpty):
             await refused
     await member.subscription.close()
-    assert await broker.reset_group("g", "orders", "timestamp", 2000) == [("orders", 0, 1), ("orders", 1, 0)]
-    assert await broker.reset_group("g", "orders", "offset", 99, [0]) == [("orders", 0, 3)]
-    await broker.delete_group("g")
-    assert broker.list_groups() == []
+    assert await broker.group_admin.reset("g", "orders", "timestamp", 2000) == [
+        ("orders", 0, 1),
+        ("orders", 1, 0),
+    ]
+    assert await broker.group_admin.reset("g", "orders", "offset", 99, [0]) == [("orders", 0, 3)]
+    await broker.group_admin.delete("g")
+    assert broker.group_service.list_groups() == []
     with pytest.raises(UnknownGroup):
-        broker.describe_group("g")
+        broker.group_admin.describe("g")

@@ -1,4 +1,4 @@
-"""Idempotent producers: what is next, what is a duplicate, what is refused."""
+"""Idempotent producers: the next sequence, duplicates, refusals."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def accept(states: ProducerStates, batch: BatchHeader, offset: int) -> None:
     states.accept(batch, Appended(offset, offset + batch.last_offset_delta), 0)
 
 
-def test_a_batch_sent_again_is_answered_with_the_first_answer() -> None:
+def test_a_batch_sent_again_gets_the_first_result() -> None:
     states = ProducerStates()
     accept(states, header(0, 3), 100)
     accept(states, header(3, 2), 103)
     known = states.check(header(0, 3))
     assert known is not None
-    assert known.answer == Appended(100, 102)
+    assert known.appended == Appended(100, 102)
 
 
 def test_a_gap_is_refused_and_names_what_is_next() -> None:
@@ -52,7 +52,7 @@ def test_a_new_epoch_begins_at_sequence_zero() -> None:
     assert states.check(header(0, epoch=1)) is None
 
 
-def test_a_batch_whose_answer_is_forgotten_is_a_duplicate_without_offset() -> None:
+def test_a_batch_whose_result_is_forgotten_is_a_duplicate_without_offset() -> None:
     states = ProducerStates()
     for sequence in range(REMEMBERED_BATCHES + 1):
         accept(states, header(sequence), sequence)
@@ -67,7 +67,7 @@ def test_sequences_wrap_after_the_largest_int32() -> None:
     accept(states, header(0, 1), 2)
     known = states.check(header(0x7FFFFFFE, 2))
     assert known is not None
-    assert known.answer == Appended(0, 1)
+    assert known.appended == Appended(0, 1)
 
 
 def test_silent_producers_are_forgotten() -> None:

@@ -1,4 +1,4 @@
-"""Publishing: what is accepted, what is refused, what an answer means."""
+"""Publishing: accepted and refused batches, and the meaning of a result."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_a_record_from_the_far_future_is_refused(broker: Broker) -> None:
         broker.publish("orders", 0, batch(b"x", timestamp_ms=now_ms - 60_000))
 
 
-async def test_log_append_time_is_stamped_and_told(broker: Broker) -> None:
+async def test_log_append_time_is_stamped_and_returned(broker: Broker) -> None:
     await broker.create_topic("orders", 1, {"message.timestamp.type": "LogAppendTime"})
     published = await broker.publish("orders", 0, batch(b"a", b"b", timestamp_ms=1))
     (result,) = await broker.fetch([FetchRequest("orders", 0, 0)])
@@ -146,7 +146,7 @@ async def test_a_compacted_topic_refuses_records_without_a_key(broker: Broker) -
     await broker.publish("orders", 0, batch(b"a", key=b"k"))
 
 
-async def test_a_batch_sent_again_is_answered_as_the_first_time(broker: Broker) -> None:
+async def test_a_batch_sent_again_gets_the_first_result(broker: Broker) -> None:
     await broker.create_topic("orders")
     identity = await broker.open_producer()
     fields = {"producer_id": identity.producer_id, "producer_epoch": identity.epoch}
@@ -166,7 +166,7 @@ async def test_a_batch_sent_again_is_recognised_after_a_restart(tmp_path: Path) 
         one = batch(b"a", producer_id=identity.producer_id, producer_epoch=0, base_sequence=0)
         first = await broker.publish("orders", 0, one)
     async with Broker(tmp_path / "d") as broker:
-        assert broker.resume_producer(identity.producer_id, identity.epoch) == identity
+        assert broker.record_service.resume_producer(identity.producer_id, identity.epoch) == identity
         assert await broker.publish("orders", 0, one) == first
         assert await everything(broker) == [b"a"]
 
@@ -190,18 +190,18 @@ async def test_producer_ids_never_repeat_and_unknown_ones_are_refused(tmp_path: 
         async with Broker(tmp_path / "d") as broker:
             seen |= {(await broker.open_producer()).producer_id for _ in range(3)}
             with pytest.raises(UnknownProducer):
-                broker.resume_producer(10**9, 0)
+                broker.record_service.resume_producer(10**9, 0)
     assert len(seen) == 9
 
 
 class OnlyReaders:
-    """Lets everybody describe and read, and nobody else do anything."""
+    """Authorizer that allows only describing and reading."""
 
     def allows(self, principal: Principal, operation: Operation, kind: ResourceType, resource: str) -> bool:
         return principal == Principal("root") or operation in (Operation.DESCRIBE, Operation.READ)
 
 
-async def test_the_authorizer_is_asked_by_every_verb(tmp_path: Path) -> None:
+async def test_the_authorizer_is_asked_by_every_operation(tmp_path: Path) -> None:
     root = Principal("root")
     async with Broker(tmp_path / "d", authorizer=OnlyReaders()) as broker:
         await broker.create_topic("orders", principal=root)
@@ -211,7 +211,7 @@ async def test_the_authorizer_is_asked_by_every_verb(tmp_path: Path) -> None:
         with pytest.raises(NotAuthorized):
             await broker.create_topic("other")
         with pytest.raises(NotAuthorized):
-            await broker.ensure_topic("other")
+            await broker.topic_service.ensure("other")
         with pytest.raises(NotAuthorized):
             await broker.delete_topic("orders")
         with pytest.raises(NotAuthorized):
@@ -250,6 +250,6 @@ async def test_a_batch_of_old_records_sent_again_after_a_crash_is_recognised_aft
         first = await broker.publish("orders", 0, old)
         shutil.copytree(tmp_path / "d", tmp_path / "crashed")
     async with Broker(tmp_path / "crashed", config=config) as broker:
-        await broker._housekeeping.walk()
+        await broker._maintenance.walk()
         assert await broker.publish("orders", 0, old) == first
         assert await everything(broker) == [b"a"]

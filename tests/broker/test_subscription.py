@@ -1,4 +1,4 @@
-"""Subscriptions outside groups: where they begin, what joins and leaves them, fairness, waking up."""
+"""Subscriptions outside groups: first offsets, topics that come and go, fairness, waking up."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ import pytest
 from sparrow.base.errors import InvalidArgument, InvalidTopicName, NotAuthorized, SparrowError
 from sparrow.broker.access.authz import CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
-from sparrow.broker.positions import Start
+from sparrow.broker.positions import StartPosition
 from sparrow.broker.subscription import Selector, Subscription
 from sparrow.storage.store import Chunk
 from tests.broker.batches import batch, values
 
-BEGINNING = Start("beginning")
+BEGINNING = StartPosition("beginning")
 
 
 class Listener:
-    """Remembers what it was told."""
+    """Listener that records its calls."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, object]] = []
+        self.calls: list[tuple[str, object]] = []
         self.reads: dict[tuple[str, int], int] = {}
 
     def assigned(self, epoch: int, added: list[tuple[str, int, int]]) -> None:
-        self.told.append(("assigned", added))
+        self.calls.append(("assigned", added))
         self.reads.update({(t, p): o for t, p, o in added})
 
     def revoked(self, epoch: int, partitions: list[tuple[str, int]], reason: str) -> None:
-        self.told.append((reason, partitions))
+        self.calls.append((reason, partitions))
         for key in partitions:
             self.reads.pop(key, None)
 
     def ended(self, error: SparrowError) -> None:
-        self.told.append(("ended", error))
+        self.calls.append(("ended", error))
 
 
 @asynccontextmanager
@@ -69,15 +69,15 @@ async def publish(broker: Broker, topic: str, *items: bytes, partition: int = 0)
 @pytest.mark.parametrize(
     ("start", "expected"),
     [
-        (Start("beginning"), [b"0", b"1", b"2", b"new"]),
-        (Start("end"), [b"new"]),
-        (Start("offset", 1), [b"1", b"2", b"new"]),
-        (Start("timestamp", 2000), [b"2", b"new"]),
-        (Start("timestamp", 1 << 50), [b"new"]),
+        (StartPosition("beginning"), [b"0", b"1", b"2", b"new"]),
+        (StartPosition("end"), [b"new"]),
+        (StartPosition("offset", 1), [b"1", b"2", b"new"]),
+        (StartPosition("timestamp", 2000), [b"2", b"new"]),
+        (StartPosition("timestamp", 1 << 50), [b"new"]),
     ],
 )
-async def test_a_subscription_starts_where_it_is_told(
-    broker: Broker, start: Start, expected: Sequence[bytes]
+async def test_a_subscription_starts_at_its_start_position(
+    broker: Broker, start: StartPosition, expected: Sequence[bytes]
 ) -> None:
     await broker.create_topic("orders")
     for i in range(3):
@@ -154,29 +154,29 @@ async def test_a_deleted_topic_is_reported_and_the_others_go_on(broker: Broker) 
         while len(listener.reads) < 2:
             await asyncio.sleep(0)
         await broker.delete_topic("a")
-        assert listener.told[-1] == ("UNKNOWN_TOPIC", [("a", 0)])
+        assert listener.calls[-1] == ("UNKNOWN_TOPIC", [("a", 0)])
         await publish(broker, "b", b"x")
         assert await take(subscription, 1) == [b"x"]
 
 
-async def test_a_position_that_retention_passed_is_reported_before_reading_goes_on(broker: Broker) -> None:
+async def test_a_position_that_retention_passed_is_reported_before_reading_continues(broker: Broker) -> None:
     await broker.create_topic("orders")
     await publish(broker, "orders", b"0", b"1", b"2")
     await broker.delete_records("orders", {0: 2})
     async with subscribed(broker, Selector("orders", offsets={0: 0})) as (subscription, listener):
         assert await take(subscription, 1) == [b"2"]
-        assert listener.told[-2:] == [
+        assert listener.calls[-2:] == [
             ("OFFSET_OUT_OF_RANGE", [("orders", 0)]),
             ("assigned", [("orders", 0, 2)]),
         ]
 
 
-async def test_a_position_behind_the_end_is_reported_and_goes_on_at_the_end(broker: Broker) -> None:
+async def test_a_position_behind_the_end_is_reported_and_continues_at_the_end(broker: Broker) -> None:
     await broker.create_topic("orders")
     await publish(broker, "orders", b"0")
     async with subscribed(broker, Selector("orders", offsets={0: 50})) as (subscription, listener):
         assert await subscription.read(1000, max_wait_ms=20) == []
-        assert listener.told[-1] == ("assigned", [("orders", 0, 1)])
+        assert listener.calls[-1] == ("assigned", [("orders", 0, 1)])
 
 
 async def test_one_full_partition_does_not_starve_another(broker: Broker) -> None:
@@ -210,8 +210,8 @@ async def test_bad_selectors_are_refused(broker: Broker) -> None:
     for selector, error in (
         (Selector("../x"), InvalidTopicName),
         (Selector("[a]*", is_pattern=True), InvalidTopicName),
-        (Selector("orders", start=Start("middle")), InvalidArgument),
-        (Selector("orders", start=Start("offset", -5)), InvalidArgument),
+        (Selector("orders", start=StartPosition("middle")), InvalidArgument),
+        (Selector("orders", start=StartPosition("offset", -5)), InvalidArgument),
     ):
         with pytest.raises(error):
             await broker.subscribe([selector], listener=Listener())
@@ -247,7 +247,7 @@ async def test_subscribing_creates_a_topic_only_for_who_may_create_it(tmp_path: 
         assert broker.topics.find("new") is None
 
 
-async def test_a_topic_that_was_dropped_and_selected_again_begins_where_it_is_told_anew(
+async def test_a_topic_that_was_dropped_and_selected_again_begins_at_its_new_start_position(
     broker: Broker,
 ) -> None:
     await broker.create_topic("orders", 1)

@@ -1,4 +1,4 @@
-"""Changes of topics that somebody disturbs: callers that go away, names that are used again, watchers that fail."""
+"""Disturbed changes of topics: cancelled callers, names that are used again, watchers that fail."""
 
 from __future__ import annotations
 
@@ -74,25 +74,27 @@ async def test_a_name_is_free_when_the_deleted_topic_is_gone_with_all_that_it_ha
     deleting = asyncio.ensure_future(broker.delete_topic("orders"))
     while broker.topics.find("orders") is not None:
         await asyncio.sleep(0)
-    created, ensured = await asyncio.gather(broker.create_topic("orders", 4), broker.ensure_topic("orders"))
+    created, ensured = await asyncio.gather(
+        broker.create_topic("orders", 4), broker.topic_service.ensure("orders")
+    )
     assert deleting.done()
     assert created.id == ensured.id != first.id
     assert [p.end_offset for p in created.partitions] == [0, 0, 0, 0]
-    assert broker.fetch_offsets("billing") == []
+    assert broker.group_admin.fetch_offsets("billing") == []
 
 
 async def test_a_watcher_that_fails_fails_no_change_and_silences_nobody(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[str] = []
+    created: list[str] = []
 
     def fail(topic: Topic) -> None:
         raise RuntimeError(topic.name)
 
     broker.topics.watch(fail)
-    broker.topics.watch(lambda topic: told.append(topic.name))
+    broker.topics.watch(lambda topic: created.append(topic.name))
     await broker.create_topic("orders")
-    assert told == ["orders"]
+    assert created == ["orders"]
     assert "a watcher of topic 'orders' failed" in caplog.text
 
 

@@ -61,14 +61,14 @@ async def test_who_hears_that_a_topic_exists_finds_it_even_while_another_makes_i
 
 
 async def test_many_that_ensure_the_same_topic_at_once_all_get_it(broker: Broker) -> None:
-    results = await asyncio.gather(*(broker.ensure_topic("orders") for _ in range(20)))
+    results = await asyncio.gather(*(broker.topic_service.ensure("orders") for _ in range(20)))
     assert len({r.id for r in results}) == 1
 
 
 async def test_a_broker_that_does_not_create_topics_refuses_to(tmp_path: Path) -> None:
     async with Broker(tmp_path / "d", config=BrokerConfig(auto_create_topics=False)) as broker:
         with pytest.raises(UnknownTopic, match="sparrow topic create orders"):
-            await broker.ensure_topic("orders")
+            await broker.topic_service.ensure("orders")
 
 
 @pytest.mark.parametrize("partitions", [0, -2, 10_001])
@@ -78,11 +78,11 @@ async def test_a_wrong_number_of_partitions_is_refused(broker: Broker, partition
 
 
 @pytest.mark.parametrize("name", ["../etc", "x" * 300, ""])
-async def test_a_bad_name_is_refused_by_every_verb(broker: Broker, name: str) -> None:
+async def test_a_bad_name_is_refused_by_every_operation(broker: Broker, name: str) -> None:
     with pytest.raises(InvalidTopicName):
         await broker.create_topic(name)
     with pytest.raises(InvalidTopicName):
-        await broker.ensure_topic(name)
+        await broker.topic_service.ensure(name)
     with pytest.raises(InvalidTopicName):
         broker.publish(name, 0, batch(b"x"))
     with pytest.raises(InvalidTopicName):

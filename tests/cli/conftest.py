@@ -52,7 +52,9 @@ async def _fill(path: Path) -> None:
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """A cleanly closed data directory: topic orders, one partition, three batches of ten messages."""
+    """A cleanly closed data directory: topic orders, one partition, three batches of ten
+    messages.
+    """
     path = tmp_path / "data"
     asyncio.run(_fill(path))
     return path

@@ -155,8 +155,8 @@ def test_unknown_partition_fails_its_message_and_no_other(run, topic, tmp_path):
     found = run("publish", topic, "x", "--partition", 7)
     assert (found.code, found.out.split(" in ")[0]) == (1, "0 messages acknowledged")
     assert (
-        found.err
-        == f"sparrow: message 1 was not published: topic '{topic}' has no partition 7; it has 1, counted from 0\n"
+        found.err == f"sparrow: message 1 was not published: topic '{topic}' has no partition 7; it has 1, "
+        "counted from 0\n"
     )
     path = tmp_path / "lines"
     path.write_text('{"value": "a", "partition": 7}\n{"value": "b"}\n')
@@ -325,7 +325,7 @@ def test_traceback_comes_only_when_asked_for(run, monkeypatch):
 
 
 def test_token_is_needed_where_tokens_are_set(run, topic, monkeypatch):
-    with sparrow.testing.broker(tokens={"alice": "s3cret"}) as guarded:
+    with sparrow.testing.broker(tokens={"alice": "s3cret"}, acl_default="allow") as guarded:
         monkeypatch.setenv("SPARROW_URL", guarded.url)
         refused = run("publish", topic, "x")
         assert refused.code == 77

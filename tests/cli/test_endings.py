@@ -1,4 +1,6 @@
-"""How commands end: signals, streams that are closed, readers that go away, packages that are missing."""
+"""How commands end: signals, streams that are closed, readers that go away, packages that are
+missing.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,8 @@ def test_second_ctrl_c_ends_a_command_that_cannot_finish(run, topic):
     for _ in range(2):
         run("publish", topic, *["x" * 100_000] * 10)
     process = start("consume", topic, "--follow", "--from", "beginning")
-    assert process.stdout.read(1) == "x"  # from here on nobody reads: the writing thread stands still
+    # from here on nobody reads: the writing thread stands still
+    assert process.stdout.read(1) == "x"
     process.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.5)

@@ -80,7 +80,8 @@ def test_who_stops_early_leaves_other_files_alone():
 
     os.write(writer, b"one\n")
     assert asyncio.run(stop_early()) == [b"one"]
-    # The number of the closed descriptor is given out again; what is written there must not be taken by the old reader.
+    # The number of the closed descriptor is given out again; what is written there must not be
+    # taken by the old reader.
     again = [lines_of([b"two\n"]) for _ in range(20)]
     os.close(writer)
     assert again == [[b"two"]] * 20

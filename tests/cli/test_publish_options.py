@@ -37,7 +37,8 @@ def headers(run, topic):
 
 def test_options_become_headers(run, topic):
     found = run(
-        "publish", topic, "-H", "own=1", "--deliver-at", "2026-05-01T12:00:00Z", "--expires-at", 1_777_636_800_001,
+        "publish", topic, "-H", "own=1",
+        "--deliver-at", "2026-05-01T12:00:00Z", "--expires-at", 1_777_636_800_001,
         "--priority", 7, "--message-id", "c", "--parent", "a", "--parent", "b", "hello",
     )  # fmt: skip
     assert (found.code, found.err) == (0, "")

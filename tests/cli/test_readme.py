@@ -70,6 +70,8 @@ def test_shell_blocks_run_in_the_order_of_the_document(tmp_path):
             assert (found.returncode, SETTLED.sub("", found.stderr)) == (0, ""), text
             assert found.stdout.strip(), text
             assert "urn:sparrow:error" not in found.stdout, text
+            if "consume numbers --max 5" in text:
+                assert "\n1\n2\n3\n4\n5\n" in found.stdout
     if without_curl:
         pytest.skip("the blocks with curl did not run: make setup installs it where apt-get may be used")
 

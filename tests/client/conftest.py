@@ -1,4 +1,4 @@
-"""A broker with a native door for each test, and proxies in front of it."""
+"""A broker with a native frontend for each test, and proxies in front of it."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import pytest_asyncio
 from sparrow.broker.config import BrokerConfig
 from sparrow.client.client import Client
 from sparrow.frontends.native.limits import NativeLimits
-from tests.client.doors import Door, Proxy, client_of
+from tests.client.frontends import Frontend, Proxy, client_of
 
 OpenProxy = Callable[..., Awaitable[Proxy]]
 
 
 @pytest_asyncio.fixture
-async def door(tmp_path: Path) -> AsyncIterator[Door]:
-    opened = Door(tmp_path / "data", BrokerConfig(default_partitions=4), NativeLimits())
+async def frontend(tmp_path: Path) -> AsyncIterator[Frontend]:
+    opened = Frontend(tmp_path / "data", BrokerConfig(default_partitions=4), NativeLimits())
     await opened.start()
     yield opened
     await opened.stop()
 
 
 @pytest_asyncio.fixture
-async def client(door: Door) -> AsyncIterator[Client]:
-    async with client_of(door.url) as connected:
+async def client(frontend: Frontend) -> AsyncIterator[Client]:
+    async with client_of(frontend.url) as connected:
         yield connected
 
 
 @pytest_asyncio.fixture
-async def open_proxy(door: Door) -> AsyncIterator[OpenProxy]:
+async def open_proxy(frontend: Frontend) -> AsyncIterator[OpenProxy]:
     proxies: list[Proxy] = []
 
     async def opener(**options: int) -> Proxy:
-        proxy = Proxy(door.port, **options)
+        proxy = Proxy(frontend.port, **options)
         await proxy.start()
         proxies.append(proxy)
         return proxy

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.client.channel import Channel
 from sparrow.client.client import Client
-from tests.client.doors import Door, client_of
+from sparrow.client.msbq_channel import Channel
+from tests.client.frontends import Frontend, client_of
 
 
 async def take(channel: Channel, queue: str, count: int) -> list[bytes | None]:
@@ -31,7 +31,7 @@ async def test_messages_wait_while_nobody_consumes(client: Client) -> None:
     assert await take(channel, "emails", 2) == [b"one", b"two"]
 
 
-async def test_each_message_of_a_p2p_queue_goes_to_one_consumer(client: Client, door: Door) -> None:
+async def test_each_message_of_a_p2p_queue_goes_to_one_consumer(client: Client, frontend: Frontend) -> None:
     got: list[list[bytes | None]] = [[], []]
 
     async def consume(number: int, channel: Channel) -> None:
@@ -39,7 +39,7 @@ async def test_each_message_of_a_p2p_queue_goes_to_one_consumer(client: Client, 
         async for message in channel.consume("q"):
             got[number].append(message.value)
 
-    async with client_of(door.url) as other:
+    async with client_of(frontend.url) as other:
         workers = [
             asyncio.ensure_future(consume(0, await client.channel())),
             asyncio.ensure_future(consume(1, await other.channel())),
@@ -56,7 +56,7 @@ async def test_each_message_of_a_p2p_queue_goes_to_one_consumer(client: Client, 
 
 
 async def test_each_channel_of_a_pubsub_queue_gets_every_message_since_it_asserted(
-    client: Client, door: Door
+    client: Client, frontend: Frontend
 ) -> None:
     first, second = await client.channel(), await client.channel()
     await first.assert_queue("news", type="PUBSUB")

@@ -1,4 +1,4 @@
-"""What `import sparrow` gives, and what it costs."""
+"""The names that `import sparrow` provides, and its cost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def test_importing_sparrow_loads_nothing_else() -> None:
         "warnings",
     } | set(
         run(
-            "import sys; before = set(sys.modules); import importlib, typing; print(' '.join(set(sys.modules) - before))"
+            "import sys; before = set(sys.modules); import importlib, typing; print(' "
+            "'.join(set(sys.modules) - before))"
         ).split()
     )
 

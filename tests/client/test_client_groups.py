@@ -11,7 +11,7 @@ from sparrow.base.errors import InvalidArgument, StaleMember
 from sparrow.client.client import Client
 from sparrow.client.subscription import Subscription
 from tests.client.conftest import OpenProxy
-from tests.client.doors import Door, client_of
+from tests.client.frontends import Frontend, client_of
 
 
 async def fill(client: Client, count: int, *, first: int = 0, partitions: int = 4) -> None:
@@ -21,7 +21,7 @@ async def fill(client: Client, count: int, *, first: int = 0, partitions: int = 
 
 
 async def take(sub: Subscription, count: int) -> list[int]:
-    """The next messages, one by one."""
+    """Return the next messages, one by one."""
     found: list[int] = []
     async with asyncio.timeout(5):
         async for message in sub:
@@ -141,7 +141,7 @@ async def test_two_members_share_the_partitions_and_each_message_goes_to_one(cli
 
 
 async def all_in_hand(sub: Subscription, count: int) -> list[Any]:
-    """All messages, of every partition, taken in one step."""
+    """Take all messages of every partition in one step."""
     await until(lambda: len(sub.assignment) == 2)
     await asyncio.sleep(0.02)
     taken = await sub.pull(count + 1, wait_s=5)
@@ -219,8 +219,8 @@ async def test_a_revoked_partition_cannot_be_committed(client: Client) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("commit", ["manual", "auto"])
-async def test_a_member_comes_back_over_a_lost_link_and_goes_on_where_it_was(
-    door: Door, client: Client, open_proxy: OpenProxy, commit: str
+async def test_a_member_comes_back_over_a_lost_connection_and_goes_on_where_it_was(
+    frontend: Frontend, client: Client, open_proxy: OpenProxy, commit: str
 ) -> None:
     await client.admin.create_topic("t", partitions=2)
     await fill(client, 20, partitions=2)
@@ -244,10 +244,12 @@ async def test_a_member_comes_back_over_a_lost_link_and_goes_on_where_it_was(
     assert await committed(client) == {0: 11, 1: 11}
 
 
-async def test_a_member_that_reads_from_the_end_misses_nothing_over_a_lost_link(
-    door: Door, client: Client, open_proxy: OpenProxy
+async def test_a_member_that_reads_from_the_end_misses_nothing_over_a_lost_connection(
+    frontend: Frontend, client: Client, open_proxy: OpenProxy
 ) -> None:
-    """Nothing was committed, so "end" would be found anew: what came while there was no link must come all the same."""
+    """Nothing was committed, so "end" would be looked up again: messages published while there was
+    no connection must be delivered all the same.
+    """
     await client.admin.create_topic("t", partitions=1)
     proxy = await open_proxy()
     for topics in (["t"], ["t*"]):
@@ -263,8 +265,8 @@ async def test_a_member_that_reads_from_the_end_misses_nothing_over_a_lost_link(
             assert await take(sub, 3) == [0, 1, 2]
 
 
-async def test_a_commit_during_a_lost_link_is_made_on_the_next(
-    door: Door, client: Client, open_proxy: OpenProxy
+async def test_a_commit_during_a_lost_connection_is_made_on_the_next(
+    frontend: Frontend, client: Client, open_proxy: OpenProxy
 ) -> None:
     await client.admin.create_topic("t", partitions=1)
     await fill(client, 5, partitions=1)
@@ -281,13 +283,15 @@ async def test_a_commit_during_a_lost_link_is_made_on_the_next(
 
 
 async def test_a_member_that_was_put_out_joins_again_as_a_new_one(
-    door: Door, client: Client, open_proxy: OpenProxy, caplog: pytest.LogCaptureFixture
+    frontend: Frontend, client: Client, open_proxy: OpenProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another connection takes the membership over; the first joins again, as a new member, and both share."""
+    """Another connection takes the membership over; the first joins again as a new member, and both
+    share.
+    """
     await client.admin.create_topic("t", partitions=2)
     revoked: list[Any] = []
     sub = client.subscribe("t", group="g", on_revoked=lambda p, reason: revoked.append((p, reason)))
-    async with sub, client_of(door.url) as thief:
+    async with sub, client_of(frontend.url) as thief:
         await until(lambda: len(sub.assignment) == 2)
         stolen = thief.subscribe("t", group="g")
         stolen._member_id = sub.member_id

@@ -1,4 +1,6 @@
-"""What a mistake gets: an error at once, in words, where there would else be a wait for ever or a riddle."""
+"""Mistakes raise an error at once, in plain words, where there would otherwise be an endless wait
+or a puzzle.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import sparrow.sync
 from sparrow.base.errors import InvalidArgument
 from sparrow.client.client import Client
 from sparrow.client.options import ProducerOptions
-from tests.client.doors import Door
+from tests.client.frontends import Frontend
 
 LIMIT_S = 5.0
 
@@ -70,9 +72,9 @@ def test_a_client_that_is_not_connected_yet_says_how_to_connect() -> None:
     ],
 )
 async def test_a_client_is_refused_on_another_loop(
-    door: Door, use: Callable[[Client], Awaitable[Any]]
+    frontend: Frontend, use: Callable[[Client], Awaitable[Any]]
 ) -> None:
-    async with sparrow.connect(door.url) as client:
+    async with sparrow.connect(frontend.url) as client:
 
         async def elsewhere() -> None:
             with pytest.raises(InvalidArgument, match="belongs to the event loop"):
@@ -132,7 +134,7 @@ def test_the_defaults_of_a_producer_are_those_of_its_options(make: Callable[...,
         assert defaults[name] == getattr(options, name), name
 
 
-async def test_an_offset_beyond_the_end_is_told_and_reading_goes_on_at_the_end(
+async def test_an_offset_beyond_the_end_is_reported_and_reading_continues_at_the_end(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     await client.admin.create_topic("t", partitions=1)

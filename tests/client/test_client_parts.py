@@ -1,4 +1,4 @@
-"""The parts that need no broker: URLs, options, backoff, selection."""
+"""Parts that need no broker: URLs, options, backoff, selection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparrow.base.errors import InvalidArgument, UnsupportedCompression
 from sparrow.client.message import checked_parts
 from sparrow.client.options import ClientOptions, producer_options
 from sparrow.client.retry import Backoff
-from sparrow.client.selection import Selection, matches
+from sparrow.client.selection import TopicSelection, matches
 from sparrow.client.url import Address, parse_url
 from sparrow.protocol.native.messages import Selector, Start
 
@@ -142,8 +142,8 @@ def test_patterns_match_as_the_broker_matches_them(pattern: str, topic: str) -> 
     assert matches(pattern, topic) == model(pattern, topic)
 
 
-def test_a_new_link_is_told_positions_and_topics_that_came_meanwhile() -> None:
-    selection = Selection(["a", "b", "o.*"], END)
+def test_a_new_connection_gets_positions_and_topics_that_came_meanwhile() -> None:
+    selection = TopicSelection(["a", "b", "o.*"], END)
     assert selection.first() == [
         Selector("a", False, END),
         Selector("b", False, END),
@@ -162,7 +162,7 @@ def test_a_new_link_is_told_positions_and_topics_that_came_meanwhile() -> None:
 
 
 def test_a_member_is_given_positions_only_where_nothing_was_committed() -> None:
-    selection = Selection(["a", "o.*"], END)
+    selection = TopicSelection(["a", "o.*"], END)
     again = selection.again_in_group({("a", 1): 7, ("o.x", 0): 3, ("o.gone", 0): 1}, ["o.x", "o.new"])
     assert again == [
         Selector("a", False, END, {1: 7}),
@@ -172,7 +172,7 @@ def test_a_member_is_given_positions_only_where_nothing_was_committed() -> None:
 
 
 def test_what_is_dropped_takes_along_what_stood_for_it_alone() -> None:
-    selection = Selection(["o.*", "*.x"], END)
+    selection = TopicSelection(["o.*", "*.x"], END)
     selection.again({("o.x", 0): 1, ("o.y", 0): 1}, ["o.x", "o.y"])
     assert selection.drop(["o.*"]) == ["o.*", "o.y"]
     assert selection.drop(["*.x"]) == ["*.x", "o.x"]

@@ -1,4 +1,4 @@
-"""Publishing: one message, streams of them, and everything that may become of one."""
+"""Publishing: single messages, streams, and every outcome of a message."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ from sparrow.broker.config import BrokerConfig
 from sparrow.client.client import Client
 from sparrow.client.options import ProducerOptions
 from sparrow.client.producer import Producer
+from sparrow.client.refusals import Refusals
+from sparrow.client.url import Address
 from sparrow.frontends.native.limits import NativeLimits
 from sparrow.records.batch import parse_header
 from sparrow.records.partitioner import partition_for_key
 from sparrow.records.record import Record
 from tests.client.conftest import OpenProxy
-from tests.client.doors import Door, client_of, everything, open_connection
+from tests.client.frontends import Frontend, client_of, everything, open_session
 
 
 async def test_publish_returns_where_the_message_went(client: Client) -> None:
@@ -122,9 +124,9 @@ async def test_an_invalid_topic_name_is_refused_by_the_broker(client: Client) ->
 
 
 async def test_a_missing_topic_fails_where_topics_are_not_created_by_themselves(tmp_path: Path) -> None:
-    door = Door(tmp_path / "strict", BrokerConfig(auto_create_topics=False), NativeLimits())
-    await door.start()
-    async with client_of(door.url) as client:
+    frontend = Frontend(tmp_path / "strict", BrokerConfig(auto_create_topics=False), NativeLimits())
+    await frontend.start()
+    async with client_of(frontend.url) as client:
         with pytest.raises(UnknownTopic):
             await client.publish("t", b"")
         async with client.producer() as producer:
@@ -133,13 +135,13 @@ async def test_a_missing_topic_fails_where_topics_are_not_created_by_themselves(
                 await delivery
             await client.admin.create_topic("t")
             assert (await (await producer.send("t", b"", partition=0))).offset == 0
-    await door.stop()
+    await frontend.stop()
 
 
-async def test_tasks_that_publish_at_the_same_time_share_a_batch(client: Client, door: Door) -> None:
+async def test_tasks_that_publish_at_the_same_time_share_a_batch(client: Client, frontend: Frontend) -> None:
     await client.publish("t", b"first", partition=0)
     await asyncio.gather(*(client.publish("t", b"%d" % i, partition=0) for i in range(100)))
-    batches = door.broker.topics.get("t").partition(0).log.headers(1)
+    batches = frontend.broker.topics.get("t").partition(0).log.headers(1)
     assert [header.record_count for header in batches] == [100]
 
 
@@ -197,11 +199,11 @@ async def test_flush_does_not_wait_for_the_linger(client: Client) -> None:
         assert delivery.result().offset == 0
 
 
-async def test_messages_without_a_time_get_that_of_the_clock(door: Door) -> None:
-    connection = await open_connection(door.url)
-    client = Client(connection)
+async def test_messages_without_a_time_get_that_of_the_clock(frontend: Frontend) -> None:
+    session = await open_session(frontend.url)
+    client = Client(session)
     clock = ManualClock()
-    async with Producer(connection, ProducerOptions(), clock=clock) as producer:
+    async with Producer(session, ProducerOptions(), clock=clock) as producer:
         placed = await (await producer.send("t", b"x"))
         clock.advance(2)
         later = await (await producer.send("t", b"x"))
@@ -321,11 +323,13 @@ async def test_topics_deleted_and_made_again_are_published_to(client: Client) ->
         assert (await (await producer.send("t", b"x", partition=0))).offset == 0
 
 
-async def test_new_partitions_are_used_when_the_metadata_is_refreshed(door: Door, client: Client) -> None:
+async def test_new_partitions_are_used_when_the_metadata_is_refreshed(
+    frontend: Frontend, client: Client
+) -> None:
     await client.admin.create_topic("t", partitions=1)
-    connection = await open_connection(door.url)
+    session = await open_session(frontend.url)
     options = ProducerOptions(delivery_timeout_s=1.0, metadata_refresh_s=0.05, linger_ms=0)
-    async with Producer(connection, options) as producer:
+    async with Producer(session, options) as producer:
         await producer.send("t", b"x")
         await client.admin.add_partitions("t", 2)
         async with asyncio.timeout(5):
@@ -336,15 +340,15 @@ async def test_new_partitions_are_used_when_the_metadata_is_refreshed(door: Door
                     await asyncio.sleep(0.01)
                 else:
                     break
-    await connection.close()
+    await session.close()
     assert placed.partition == 1
 
 
-# ── a broker that cannot ──────────────────────────────────────────────────────────────────────────
+# ── a broker that refuses for now ─────────────────────────────────────────────────────────────────
 
 
 async def test_send_waits_for_room_while_the_broker_is_silent_and_memory_is_bounded(
-    door: Door, open_proxy: OpenProxy
+    frontend: Frontend, open_proxy: OpenProxy
 ) -> None:
     proxy = await open_proxy()
     async with (
@@ -378,7 +382,7 @@ async def test_send_waits_for_room_while_the_broker_is_silent_and_memory_is_boun
 
 
 async def test_who_is_cancelled_in_the_turn_in_which_there_is_room_is_cancelled(
-    door: Door, open_proxy: OpenProxy
+    frontend: Frontend, open_proxy: OpenProxy
 ) -> None:
     proxy = await open_proxy()
     async with client_of(proxy.url) as client, client.producer(max_pending_bytes=1000) as producer:
@@ -401,7 +405,7 @@ async def test_who_is_cancelled_in_the_turn_in_which_there_is_room_is_cancelled(
 
 
 async def test_a_message_that_is_not_confirmed_in_time_times_out_and_those_after_it_arrive(
-    door: Door, open_proxy: OpenProxy
+    frontend: Frontend, open_proxy: OpenProxy
 ) -> None:
     proxy = await open_proxy()
     async with client_of(proxy.url) as client, client.producer(delivery_timeout_s=0.2) as producer:
@@ -424,7 +428,7 @@ async def test_a_message_that_is_not_confirmed_in_time_times_out_and_those_after
 
 
 async def test_messages_for_an_unreachable_broker_time_out_unwritten(
-    door: Door, open_proxy: OpenProxy
+    frontend: Frontend, open_proxy: OpenProxy
 ) -> None:
     proxy = await open_proxy()
     async with (
@@ -441,7 +445,9 @@ async def test_messages_for_an_unreachable_broker_time_out_unwritten(
 
 
 @pytest.mark.slow
-async def test_waiting_for_room_ends_with_the_delivery_timeout(door: Door, open_proxy: OpenProxy) -> None:
+async def test_waiting_for_room_ends_with_the_delivery_timeout(
+    frontend: Frontend, open_proxy: OpenProxy
+) -> None:
     proxy = await open_proxy()
     async with (
         client_of(proxy.url, close_timeout_s=0.1) as client,
@@ -461,13 +467,15 @@ async def test_waiting_for_room_ends_with_the_delivery_timeout(door: Door, open_
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_refusals_before_and_after_the_write_lose_and_double_nothing(
-    door: Door, client: Client, open_proxy: OpenProxy, seed: int, monkeypatch: pytest.MonkeyPatch
+    frontend: Frontend, client: Client, open_proxy: OpenProxy, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that refuses at random, or writes and then says that it could not, over a connection that is cut now and then."""
+    """The broker refuses at random, or writes and then reports a failure, over a connection that is
+    cut at times.
+    """
     await client.admin.create_topic("t", partitions=2, config={"max.message.bytes": "900"})
     dice = random.Random(seed)
     written: set[tuple[int, int, int]] = set()
-    publish = door.broker.publish
+    publish = frontend.broker.publish
 
     def sometimes(topic: str, partition: int, data: Any, **options: Any) -> Any:
         throw = dice.random()
@@ -485,7 +493,7 @@ async def test_refusals_before_and_after_the_write_lose_and_double_nothing(
             return failed
         return future
 
-    monkeypatch.setattr(door.broker, "publish", sometimes)
+    monkeypatch.setattr(frontend.broker, "publish", sometimes)
     proxy = await open_proxy(seed=seed, min_bytes=5_000, max_bytes=60_000)
     count = 1500
     async with client_of(proxy.url, connect_timeout_s=10) as shaken:
@@ -506,20 +514,98 @@ async def test_refusals_before_and_after_the_write_lose_and_double_nothing(
         assert values == sorted(values)  # type: ignore[type-var]
 
 
-async def test_who_gives_up_at_a_full_disk_is_told_so_and_that_nothing_was_written(
-    door: Door, client: Client, monkeypatch: pytest.MonkeyPatch
+async def test_giving_up_at_a_full_disk_says_so_and_that_nothing_was_written(
+    frontend: Frontend, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any, **__: Any) -> Any:
         raise DiskFull("the device has 3 MiB left")
 
-    async with client.producer(delivery_timeout_s=0.3) as producer:
+    async with client.producer(delivery_timeout_s=2) as producer:
         await (await producer.send("t", b"first"))
-        monkeypatch.setattr(door.broker, "publish", full)
+        monkeypatch.setattr(frontend.broker, "publish", full)
         delivery = await producer.send("t", b"second")
         with pytest.raises(
             TimedOut, match=r"were not written; the broker says: the device has 3 MiB left \(DISK_FULL\)"
         ):
             await delivery
+
+
+async def test_a_full_disk_is_reported_at_once_and_once_and_again_after_it_passed(
+    frontend: Frontend, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, is_full, reported = frontend.broker.publish, True, []
+
+    def full_or_not(*args: Any, **options: Any) -> Any:
+        if is_full:
+            raise DiskFull("the device has 3 MiB left")
+        return publish(*args, **options)
+
+    monkeypatch.setattr(frontend.broker, "publish", full_or_not)
+    async with client.producer(delivery_timeout_s=60, on_refused=reported.append) as producer:
+        for _ in range(2):
+            reported.clear()
+            is_full = True
+            deliveries = [await producer.send("t", b"x", partition=0) for _ in range(3)]
+            async with asyncio.timeout(20):
+                while not reported:
+                    await asyncio.sleep(0.01)
+            assert [(type(each), each.text) for each in reported] == [(DiskFull, "the device has 3 MiB left")]
+            is_full = False
+            await asyncio.gather(*deliveries)
+            assert len(reported) == 1
+
+
+async def test_a_full_disk_without_a_callback_is_logged_and_so_is_its_end(
+    frontend: Frontend, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish, is_full = frontend.broker.publish, True
+
+    def full_or_not(*args: Any, **options: Any) -> Any:
+        if is_full:
+            raise DiskFull("the device has 3 MiB left")
+        return publish(*args, **options)
+
+    monkeypatch.setattr(frontend.broker, "publish", full_or_not)
+    async with client.producer(delivery_timeout_s=60) as producer:
+        delivery = await producer.send("t", b"x")
+        async with asyncio.timeout(20):
+            while not caplog.messages:
+                await asyncio.sleep(0.01)
+        address = client.address
+        said = (
+            f"the broker at {address} takes no messages for now: "
+            "the device has 3 MiB left (DISK_FULL); trying for 60 s"
+        )
+        assert caplog.messages == [said]
+        is_full = False
+        await delivery
+    assert caplog.messages == [said, f"the broker at {address} takes messages again"]
+
+
+def test_passing_refusals_are_reported_when_they_last_and_a_failing_callback_does_no_harm(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reported: list[str] = []
+
+    def report(error: SparrowError) -> None:
+        reported.append(error.code)
+        raise RuntimeError("the callback's own fault")
+
+    refusals = Refusals(Address("h", 1, has_tls=False), ProducerOptions(on_refused=report))
+    refusals.refused(Overloaded("busy"), 100.0)
+    refusals.refused(Overloaded("busy"), 104.9)
+    assert reported == []
+    refusals.refused(Overloaded("busy"), 105.0)
+    refusals.refused(Overloaded("busy"), 106.0)
+    assert reported == ["OVERLOADED"]
+    assert refusals.last is not None
+    refusals.ended()
+    assert refusals.last is None
+    refusals.refused(Overloaded("busy"), 107.0)
+    assert reported == ["OVERLOADED"]
+    refusals.refused(DiskFull("full"), 107.1)
+    assert reported == ["OVERLOADED", "DISK_FULL"]
+    assert "on_refused of a producer failed" in caplog.text
 
 
 async def test_a_batch_that_the_next_message_does_not_fit_in_does_not_linger(client: Client) -> None:
@@ -533,10 +619,10 @@ async def test_a_batch_that_the_next_message_does_not_fit_in_does_not_linger(cli
 
 async def test_a_batch_that_no_frame_takes_is_split_here(tmp_path: Path) -> None:
     limits = NativeLimits(max_frame_bytes=70_000)
-    door = Door(tmp_path / "narrow", BrokerConfig(default_partitions=1), limits)
-    await door.start()
+    frontend = Frontend(tmp_path / "narrow", BrokerConfig(default_partitions=1), limits)
+    await frontend.start()
     async with (
-        client_of(door.url) as client,
+        client_of(frontend.url) as client,
         client.producer(batch_bytes=1 << 20, linger_ms=60_000) as producer,
     ):
         deliveries = [producer.send_nowait("t", b"%d" % i * 1000) for i in range(200)]
@@ -544,17 +630,17 @@ async def test_a_batch_that_no_frame_takes_is_split_here(tmp_path: Path) -> None
             await producer.send("t", bytes(69_000))
         await producer.flush()
         assert [(await d).offset for d in deliveries] == list(range(200))
-    await door.stop()
+    await frontend.stop()
 
 
 async def test_a_broker_that_lost_its_directory_is_gone_on_with_under_a_new_identity(tmp_path: Path) -> None:
-    door = Door(tmp_path / "first", BrokerConfig(default_partitions=1), NativeLimits())
-    await door.start()
-    async with client_of(door.url) as client, client.producer(linger_ms=0) as producer:
+    frontend = Frontend(tmp_path / "first", BrokerConfig(default_partitions=1), NativeLimits())
+    await frontend.start()
+    async with client_of(frontend.url) as client, client.producer(linger_ms=0) as producer:
         await asyncio.gather(*[await producer.send("t", b"%d" % i) for i in range(3)])
-        await door.stop()
-        other = Door(tmp_path / "second", BrokerConfig(default_partitions=1), NativeLimits())
-        other.port = door.port
+        await frontend.stop()
+        other = Frontend(tmp_path / "second", BrokerConfig(default_partitions=1), NativeLimits())
+        other.port = frontend.port
         await other.start()
         await client.admin.create_topic("t")
         deliveries = [await producer.send("t", b"%d" % i) for i in range(3)]
@@ -563,14 +649,14 @@ async def test_a_broker_that_lost_its_directory_is_gone_on_with_under_a_new_iden
 
 
 async def test_a_producer_that_was_fenced_says_so_from_then_on(
-    client: Client, door: Door, monkeypatch: pytest.MonkeyPatch
+    client: Client, frontend: Frontend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await client.admin.create_topic("t")
 
     def fence(*_: Any, **__: Any) -> Any:
         raise ProducerFenced("another one has this identity now")
 
-    monkeypatch.setattr(door.broker, "publish", fence)
+    monkeypatch.setattr(frontend.broker, "publish", fence)
     producer = await client.producer().start()
     first = await producer.send("t", b"x")
     with pytest.raises(ProducerFenced):
@@ -580,8 +666,8 @@ async def test_a_producer_that_was_fenced_says_so_from_then_on(
     await producer.close()
 
 
-async def test_the_shared_producer_is_opened_anew_after_it_failed(
-    client: Client, door: Door, monkeypatch: pytest.MonkeyPatch
+async def test_the_shared_producer_is_opened_again_after_it_failed(
+    client: Client, frontend: Frontend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await client.admin.create_topic("t")
 
@@ -589,7 +675,7 @@ async def test_the_shared_producer_is_opened_anew_after_it_failed(
         raise ProducerFenced("another one has this identity now")
 
     with monkeypatch.context() as patch:
-        patch.setattr(door.broker, "publish", fence)
+        patch.setattr(frontend.broker, "publish", fence)
         with pytest.raises(ProducerFenced):
             await client.publish("t", b"x")
     assert (await client.publish("t", b"x", partition=0)).offset == 0

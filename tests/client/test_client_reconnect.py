@@ -1,4 +1,4 @@
-"""Lost links: nothing lost, nothing twice, and going on where it was."""
+"""Lost connections: no message is lost or doubled, and reading continues where it was."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from sparrow.client.client import Client
 from sparrow.records.record import Record
 from tests.client.conftest import OpenProxy
-from tests.client.doors import Door, client_of, everything
+from tests.client.frontends import Frontend, client_of, everything
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 async def test_an_idempotent_producer_loses_and_doubles_nothing_over_a_connection_cut_at_random_bytes(
-    door: Door, open_proxy: OpenProxy, client: Client, seed: int
+    frontend: Frontend, open_proxy: OpenProxy, client: Client, seed: int
 ) -> None:
     await client.admin.create_topic("t", partitions=3)
     proxy = await open_proxy(seed=seed, min_bytes=200, max_bytes=12_000)
@@ -41,7 +41,7 @@ async def test_an_idempotent_producer_loses_and_doubles_nothing_over_a_connectio
 @pytest.mark.parametrize("mode", ["push", "pull"])
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_subscription_hands_out_each_message_once_over_a_connection_cut_at_random_bytes(
-    door: Door, open_proxy: OpenProxy, client: Client, seed: int, mode: str
+    frontend: Frontend, open_proxy: OpenProxy, client: Client, seed: int, mode: str
 ) -> None:
     await client.admin.create_topic("t", partitions=3)
     count = 3000

@@ -1,4 +1,4 @@
-"""Reading: starts, patterns, ways of taking messages, changes of what is read."""
+"""Subscriptions: start positions, patterns, ways of reading, changes of the selection."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sparrow.client.client import Client
 from sparrow.records.batch import parse_header
 from sparrow.records.record import Record
 from tests.client.conftest import OpenProxy
-from tests.client.doors import Door, client_of
+from tests.client.frontends import Frontend, client_of
 
 
 async def fill(client: Client, topic: str, count: int, *, first: int = 0, batch_bytes: int = 500) -> None:
-    """Messages 0, 1, 2 … into partition 0."""
+    """Publish messages 0, 1, 2 … to partition 0."""
     async with client.producer(batch_bytes=batch_bytes) as producer:
         for i in range(first, first + count):
             await producer.send(topic, b"%d" % i, partition=0, timestamp_ms=1_700_000_000_000 + i * 1000)
@@ -43,7 +43,9 @@ async def read(client: Client, topic: str, count: int, **options: Any) -> list[i
     ids=["beginning", "offset", "time"],
 )
 @pytest.mark.parametrize("mode", ["push", "pull"])
-async def test_reading_starts_where_it_was_told_to(client: Client, start: Any, first: int, mode: str) -> None:
+async def test_reading_starts_at_the_given_position(
+    client: Client, start: Any, first: int, mode: str
+) -> None:
     await fill(client, "t", 20)
     assert await read(client, "t", 20 - first, start=start, mode=mode) == list(range(first, 20))
 
@@ -88,7 +90,7 @@ async def test_a_pull_keeps_what_is_beyond_its_number_for_the_next(client: Clien
 
 
 @pytest.mark.parametrize("mode", ["push", "pull"])
-async def test_an_empty_pull_is_an_answer_after_its_wait(client: Client, mode: str) -> None:
+async def test_a_pull_returns_nothing_after_its_wait(client: Client, mode: str) -> None:
     await fill(client, "t", 1)
     loop = asyncio.get_running_loop()
     async with client.subscribe("t", mode=mode) as sub:
@@ -195,23 +197,23 @@ async def test_what_the_broker_refuses_to_add_changes_nothing(client: Client) ->
 
 
 async def test_callbacks_tell_what_is_assigned_and_revoked(client: Client) -> None:
-    told: list[Any] = []
+    reported: list[Any] = []
     await client.admin.create_topic("t", partitions=2)
     await fill(client, "t", 3)
 
     async def revoked(partitions: list[Any], reason: str) -> None:
-        told.append(("revoked", sorted(partitions), reason))
+        reported.append(("revoked", sorted(partitions), reason))
 
     async with (
-        client.subscribe("t", on_assigned=lambda p: told.append(sorted(p)), on_revoked=revoked),
+        client.subscribe("t", on_assigned=lambda p: reported.append(sorted(p)), on_revoked=revoked),
         asyncio.timeout(5),
     ):
-        while not told:
+        while not reported:
             await asyncio.sleep(0.001)
         await client.admin.delete_topic("t")
-        while len(told) < 2:
+        while len(reported) < 2:
             await asyncio.sleep(0.001)
-    assert told == [[("t", 0, 3), ("t", 1, 0)], ("revoked", [("t", 0), ("t", 1)], "UNKNOWN_TOPIC")]
+    assert reported == [[("t", 0, 3), ("t", 1, 0)], ("revoked", [("t", 0), ("t", 1)], "UNKNOWN_TOPIC")]
 
 
 async def test_a_callback_that_fails_is_logged_and_reading_goes_on(
@@ -226,20 +228,20 @@ async def test_a_callback_that_fails_is_logged_and_reading_goes_on(
     assert "callback" in caplog.text
 
 
-async def test_a_gap_that_retention_made_is_told_and_reading_goes_on_behind_it(
+async def test_a_gap_that_retention_made_is_reported_and_reading_continues_behind_it(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     await fill(client, "t", 10)
     await client.admin.delete_records("t", {0: 6})
-    told: list[str] = []
-    options: dict[str, Any] = {"start": 2, "on_revoked": lambda _, reason: told.append(reason)}
+    reported: list[str] = []
+    options: dict[str, Any] = {"start": 2, "on_revoked": lambda _, reason: reported.append(reason)}
     assert await read(client, "t", 4, **options) == [6, 7, 8, 9]
-    assert "OFFSET_OUT_OF_RANGE" in told
+    assert "OFFSET_OUT_OF_RANGE" in reported
     assert "OFFSET_OUT_OF_RANGE" in caplog.text
 
 
 async def test_no_more_than_the_prefetch_waits_and_it_is_asked_for_again_when_taken(
-    client: Client, door: Door
+    client: Client, frontend: Frontend
 ) -> None:
     await client.admin.create_topic("t", partitions=1)
     async with client.producer(batch_bytes=1000) as producer:
@@ -247,11 +249,11 @@ async def test_no_more_than_the_prefetch_waits_and_it_is_asked_for_again_when_ta
             await producer.send("t", b"%0100d" % i)
     async with client.subscribe("t", start="beginning", prefetch_bytes=10_000) as sub, asyncio.timeout(5):
         await asyncio.sleep(0.05)
-        assert 5_000 <= sub.intake.queued_bytes <= 20_000
+        assert 5_000 <= sub.buffer.queued_bytes <= 20_000
         taken = 0
         async for batch in sub.batches():
             taken += len(batch)
-            assert sub.intake.queued_bytes <= 20_000
+            assert sub.buffer.queued_bytes <= 20_000
             if taken == 1000:
                 break
 
@@ -299,7 +301,7 @@ async def test_a_batch_that_is_corrupt_is_an_error_and_not_a_gap(
 ) -> None:
     await fill(client, "t", 3, batch_bytes=100_000)
     sub = client.subscribe("t", start="beginning")
-    deliver = sub.intake.deliver
+    deliver = sub.buffer.deliver
 
     def damaged(key: Any, offset: int, next_offset: int, batches: memoryview) -> None:
         data = bytearray(batches)
@@ -307,7 +309,7 @@ async def test_a_batch_that_is_corrupt_is_an_error_and_not_a_gap(
         assert parse_header(data).record_count == 3
         deliver(key, offset, next_offset, memoryview(bytes(data)))
 
-    monkeypatch.setattr(sub.intake, "deliver", damaged)
+    monkeypatch.setattr(sub.buffer, "deliver", damaged)
     async with sub, asyncio.timeout(5):
         for _ in range(2):
             with pytest.raises(CorruptBatch):
@@ -325,11 +327,11 @@ async def test_a_message_is_the_record_that_was_written(client: Client) -> None:
     )
 
 
-# ── lost links ────────────────────────────────────────────────────────────────────────────────────
+# ── lost connections ──────────────────────────────────────────────────────────────────────────────
 
 
-async def test_topics_and_partitions_made_while_there_was_no_link_are_read_from_their_beginning(
-    door: Door, open_proxy: OpenProxy, client: Client
+async def test_topics_and_partitions_made_while_there_was_no_connection_are_read_from_their_beginning(
+    frontend: Frontend, open_proxy: OpenProxy, client: Client
 ) -> None:
     proxy = await open_proxy()
     await client.admin.create_topic("o.a", partitions=1)
@@ -349,8 +351,8 @@ async def test_topics_and_partitions_made_while_there_was_no_link_are_read_from_
             await asyncio.sleep(0.001)
 
 
-async def test_changes_made_without_a_link_hold_on_the_next(
-    door: Door, open_proxy: OpenProxy, client: Client
+async def test_changes_made_without_a_connection_hold_on_the_next(
+    frontend: Frontend, open_proxy: OpenProxy, client: Client
 ) -> None:
     proxy = await open_proxy()
     await fill(client, "b", 2)

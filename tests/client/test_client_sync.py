@@ -26,9 +26,9 @@ from sparrow.broker.config import BrokerConfig
 from sparrow.frontends.native.limits import NativeLimits
 from sparrow.sync.background import Background
 from sparrow.sync.client import Client
-from tests.client.doors import Door, Proxy
+from tests.client.frontends import Frontend, Proxy
 
-# These tests block; the broker runs on a thread of its own.
+# These tests block, so the broker runs on its own thread.
 
 
 @pytest.fixture
@@ -39,16 +39,16 @@ def broker_thread() -> Iterator[Background]:
 
 
 @pytest.fixture
-def door(broker_thread: Background, tmp_path: Path) -> Iterator[Door]:
-    opened = Door(tmp_path / "data", BrokerConfig(default_partitions=2), NativeLimits())
+def frontend(broker_thread: Background, tmp_path: Path) -> Iterator[Frontend]:
+    opened = Frontend(tmp_path / "data", BrokerConfig(default_partitions=2), NativeLimits())
     broker_thread.run(opened.start())
     yield opened
     broker_thread.run(opened.stop())
 
 
 @pytest.fixture
-def client(door: Door) -> Iterator[Client]:
-    with sparrow.sync.connect(door.url, close_timeout_s=5) as connected:
+def client(frontend: Frontend) -> Iterator[Client]:
+    with sparrow.sync.connect(frontend.url, close_timeout_s=5) as connected:
         yield connected
 
 
@@ -126,8 +126,8 @@ def test_a_producer_is_started_and_not_used_after_its_end(client: Client) -> Non
 
 
 @pytest.mark.slow
-def test_sending_waits_for_room_and_memory_is_bounded(door: Door, broker_thread: Background) -> None:
-    proxy = Proxy(door.port)
+def test_sending_waits_for_room_and_memory_is_bounded(frontend: Frontend, broker_thread: Background) -> None:
+    proxy = Proxy(frontend.port)
     broker_thread.run(proxy.start())
     sent = 0
 
@@ -211,9 +211,9 @@ def test_a_blocking_call_in_a_callback_is_refused_and_does_not_hang(client: Clie
         assert refused.wait(5)
 
 
-def test_a_closed_client_says_so_and_closes_twice(door: Door) -> None:
+def test_a_closed_client_says_so_and_closes_twice(frontend: Frontend) -> None:
     before = threading.active_count()
-    client = sparrow.sync.connect(door.url)
+    client = sparrow.sync.connect(frontend.url)
     client.close()
     client.close()
     with pytest.raises(ConnectionLost, match="closed"):
@@ -221,9 +221,9 @@ def test_a_closed_client_says_so_and_closes_twice(door: Door) -> None:
     assert threading.active_count() == before
 
 
-def test_an_error_in_the_block_is_the_one_that_is_seen(door: Door) -> None:
+def test_an_error_in_the_block_is_the_one_that_is_seen(frontend: Frontend) -> None:
     def fail() -> None:
-        with sparrow.sync.connect(door.url) as client, client.producer() as producer:
+        with sparrow.sync.connect(frontend.url) as client, client.producer() as producer:
             producer.send("t", b"x")
             raise ZeroDivisionError
 
@@ -231,7 +231,7 @@ def test_an_error_in_the_block_is_the_one_that_is_seen(door: Door) -> None:
         fail()
 
 
-def test_an_unreachable_broker_leaves_no_thread(door: Door) -> None:
+def test_an_unreachable_broker_leaves_no_thread(frontend: Frontend) -> None:
     before = threading.active_count()
     with pytest.raises(ConnectionLost):
         sparrow.sync.connect("sparrow://127.0.0.1:1", connect_timeout_s=0.05)
@@ -254,6 +254,7 @@ def test_administration_has_the_same_names(client: Client) -> None:
     assert {n for n in dir(Client) if not n.startswith("_")} >= ours - {
         "abandon",
         "queue_with",
+        "shutdown",  # signals go to the thread that waits
         "subscription",
     }
     client.admin.create_topic("t", partitions=1, config={"retention.ms": "1000"})

@@ -1,4 +1,4 @@
-"""What a publisher says of when, how urgently and after whom a message is delivered arrives in the headers that queues read."""
+"""The delivery options of a publisher arrive in the headers that queues read."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 import sparrow.sync
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import InvalidArgument
-from sparrow.broker.queues.facts import Facts, hash_of, look
+from sparrow.broker.queues.rules.delivery_info import DeliveryInfo
+from sparrow.broker.queues.scan.record_headers import hash_of, look
 from sparrow.client.client import Client
 from sparrow.client.options import ProducerOptions
 from sparrow.client.producer import Producer
 from sparrow.client.schedule import Schedule, anchored, with_schedule
 from sparrow.records.builder import build_batch
 from sparrow.records.wellknown import MAX_TIME_MS
-from tests.client.doors import Door, everything, open_connection
+from tests.client.frontends import Frontend, everything, open_session
 
 NOW_MS = 1_777_636_800_000
 NOON = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -104,7 +105,7 @@ def test_all_options_go_together_behind_the_headers_given() -> None:
 def test_what_makes_no_sense_is_refused_with_the_reason(schedule: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         headers_of(**schedule)
-    # A blocking producer fixes the times when it is called; the mistakes stay.
+    # A blocking producer fixes the times when it is called; the mistakes remain.
     with pytest.raises(InvalidArgument, match=text):
         with_schedule((), anchored(Schedule(**schedule), NOW_MS), NOW_MS)
 
@@ -140,7 +141,7 @@ def test_an_option_that_does_not_exist_is_an_error_of_the_program() -> None:
 def test_a_queue_reads_what_was_said(said: dict[str, Any]) -> None:
     headers = with_schedule((), Schedule(**said), NOW_MS)
     batch = build_batch([b""], headers=[headers], timestamps=NOW_MS)
-    expected = Facts(
+    expected = DeliveryInfo(
         0,
         NOW_MS,
         deliver_at_ms=NOW_MS + said["delay_ms"] if "delay_ms" in said else 0,
@@ -149,8 +150,8 @@ def test_a_queue_reads_what_was_said(said: dict[str, Any]) -> None:
         message_id=hash_of(said["message_id"].encode()) if "message_id" in said else 0,
         parents=tuple(hash_of(parent.encode()) for parent in said.get("parents", ())),
     )
-    told = [facts for _, _, found in look(batch, 0, 1) for facts in found or [Facts(0, NOW_MS)]]
-    assert told == [expected]
+    found = [facts for _, _, found in look(batch, 0, 1) for facts in found or [DeliveryInfo(0, NOW_MS)]]
+    assert found == [expected]
 
 
 # ── publishing ────────────────────────────────────────────────────────────────────────────────────
@@ -170,16 +171,16 @@ async def test_publish_takes_the_options(client: Client) -> None:
     )
 
 
-async def test_delays_of_a_producer_count_from_the_call(door: Door) -> None:
-    connection = await open_connection(door.url)
+async def test_delays_of_a_producer_count_from_the_call(frontend: Frontend) -> None:
+    session = await open_session(frontend.url)
     clock = ManualClock(wall_ms=NOW_MS)
     try:
-        async with Producer(connection, ProducerOptions(), clock=clock) as producer:
+        async with Producer(session, ProducerOptions(), clock=clock) as producer:
             sent = await (await producer.send("t", b"1", delay_ms=100))
             nowait = await producer.send_nowait("t", b"2", ttl_ms=100, partition=sent.partition)
     finally:
-        await connection.close()
-    async with sparrow.connect(door.url) as client:
+        await session.close()
+    async with sparrow.connect(frontend.url) as client:
         first, second = await everything(client, "t", 2)
     assert first.headers == (("deliver-at", b"%d" % (NOW_MS + 100)),)
     assert second.headers == (("expires-at", b"%d" % (NOW_MS + 100)),)
@@ -205,9 +206,9 @@ async def test_headers_of_options_count_for_the_size(client: Client) -> None:
         assert producer.pending_bytes - before >= 1000
 
 
-async def test_threads_may_give_the_options_too(door: Door) -> None:
+async def test_threads_may_give_the_options_too(frontend: Frontend) -> None:
     def publish() -> None:
-        with sparrow.sync.connect(door.url) as client:
+        with sparrow.sync.connect(frontend.url) as client:
             client.publish("t", b"1", partition=0, priority=1)
             with client.producer() as producer:
                 producer.send("t", b"2", partition=0, deliver_at=NOON)
@@ -220,7 +221,7 @@ async def test_threads_may_give_the_options_too(door: Door) -> None:
                 producer.send("t", b"5", partition=0, message_id="m").result()
 
     await asyncio.to_thread(publish)
-    async with sparrow.connect(door.url) as client:
+    async with sparrow.connect(frontend.url) as client:
         messages = await everything(client, "t", 3)
     assert [message.headers for message in messages] == [
         (("priority", b"1"),),

@@ -1,7 +1,8 @@
 """`make compat`: clients and tools that cannot come from PyPI, against a real broker.
 
-It needs Java 17 and Maven Central (Kafka's own jars), Go and its module proxy (franz-go, Sarama, kafka-go), Node and npm (KafkaJS); that is why it is no
-part of `make test`. What cannot run says so in one line and counts as skipped.
+It needs Java 17 and Maven Central (Kafka's own jars), Go and its module proxy (franz-go, Sarama,
+kafka-go), Node and npm (KafkaJS); that is why it is no part of `make test`. What cannot run says so
+in one line and counts as skipped.
 
 Exit codes: 0, all that could run passed; 1, something failed; 3, nothing could run.
 """
@@ -50,7 +51,7 @@ def _run(*command: str, directory: Path = HERE) -> str:
 def java(work: Path) -> str:
     """Kafka's Java clients, and then its dump tool on the segments that they made Sparrow write."""
     executable, compiler, jars = _tool("java"), _tool("javac"), _classpath()
-    programs = ("Compat", "ShareCompat")
+    programs = ("Compat", "ShareCompat", "TransactionCompat")
     sources = [str(HERE / "java" / f"{each}.java") for each in programs]
     _run(compiler, "-cp", jars, "-d", str(work), *sources)
     data = work / "data"

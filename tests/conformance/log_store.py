@@ -1,4 +1,6 @@
-"""What every `LogStore` promises. Subclass it, and give `open_store`, which opens the same store again and again."""
+"""The conformance suite of `LogStore`. Subclass it, and give `open_store`, which opens the same
+store again and again.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparrow.base.errors import OffsetOutOfRange
+from sparrow.base.errors import LogDamaged, OffsetOutOfRange
 from sparrow.records.batch import split
 from sparrow.records.control import ControlType, build_marker
 from sparrow.storage.store import LogConfig, LogId, LogStore, PartitionLog
-from tests.storage.batches import NOW_MS, append, batch, numbered, offsets_of, payload, read_batches
+from tests.storage.batches import NOW_MS, append, batch, kept, numbered, offsets_of, payload, read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sparrow.storage.store import Appended
     from tests.storage.batches import Batch
 
 TOPIC_ID = uuid.UUID("018bcfe5-6800-7000-8000-000000000001")
@@ -32,12 +35,27 @@ def fill(log: PartitionLog, count: int = 40) -> list[Batch]:
     return batches
 
 
+async def filled(log: PartitionLog, count: int = 40) -> list[Batch]:
+    """Fill as `fill`, over any store."""
+    batches = [numbered(number, 1 + number % 3) for number in range(count)]
+    for each in batches:
+        await kept(log, each)
+    return batches
+
+
 class LogStoreConformance:
     """The suite."""
 
     @pytest.fixture
     def open_store(self) -> Callable[[], LogStore]:
         raise NotImplementedError
+
+    @pytest.fixture
+    def lose_end(self) -> Callable[[LogId], None] | None:
+        """Make the closed store's medium lose a part of what a log had on stable storage; None: the
+        test has no access to it.
+        """
+        return None
 
     @pytest.fixture
     async def store(self, open_store: Callable[[], LogStore]) -> LogStore:
@@ -55,8 +73,8 @@ class LogStoreConformance:
 
     async def test_appends_get_contiguous_offsets(self, store: LogStore) -> None:
         log = store.open(ORDERS, LogConfig())
-        first = append(log, numbered(0, 3))
-        second = append(log, numbered(1, 2), numbered(2, 1))
+        first = await kept(log, numbered(0, 3))
+        second = await kept(log, numbered(1, 2), numbered(2, 1))
         assert (first.base_offset, first.last_offset) == (0, 2)
         assert (second.base_offset, second.last_offset) == (3, 5)
         assert log.end_offset == 6
@@ -65,7 +83,7 @@ class LogStoreConformance:
     async def test_batches_are_kept_as_they_are_but_for_the_stamp(self, store: LogStore) -> None:
         log = store.open(ORDERS, LogConfig())
         sent = [numbered(0, 3), numbered(1)]
-        log.append(sent, leader_epoch=7)
+        await log.append(sent, leader_epoch=7)
         found = await read_batches(log)
         assert [payload(each) for each in found] == [payload(bytes(data)) for _, data in sent]
         assert [int.from_bytes(each[12:16], "big") for each in found] == [7, 7]
@@ -75,16 +93,46 @@ class LogStoreConformance:
         log = store.open(ORDERS, LogConfig())
         header, data = numbered(0)
         buffer = bytearray(data)
-        log.append([(header, memoryview(buffer))])
+        promised = log.append([(header, memoryview(buffer))])
         buffer[:] = bytes(len(buffer))
+        await promised
         assert [payload(each) for each in await read_batches(log)] == [payload(bytes(data))]
         await store.close()
 
     async def test_an_append_of_nothing_promises_nothing(self, store: LogStore) -> None:
         log = store.open(ORDERS, LogConfig())
-        append(log, numbered(0, 2))
-        assert append(log).base_offset == log.end_offset == 2
+        await kept(log, numbered(0, 2))
+        assert (await kept(log)).base_offset == log.end_offset == 2
         await store.close()
+
+    async def test_appends_are_kept_in_the_order_in_which_they_were_asked_for(self, store: LogStore) -> None:
+        log = store.open(ORDERS, SMALL_SEGMENTS)
+        seen: list[tuple[int, bool]] = []
+
+        def note(promised: asyncio.Future[Appended]) -> None:
+            seen.append((promised.result().base_offset, log.end_offset > promised.result().last_offset))
+
+        promises = [log.append([numbered(number, 2)]) for number in range(30)]
+        for promised in promises:
+            promised.add_done_callback(note)
+        await asyncio.gather(*promises)
+        await asyncio.sleep(0)
+        assert seen == [(2 * number, True) for number in range(30)]
+        assert log.end_offset == 60
+        assert [payload(each) for each in await read_batches(log)] == [
+            payload(bytes(numbered(number, 2)[1])) for number in range(30)
+        ]
+        await store.close()
+
+    async def test_closing_settles_what_is_pending(self, open_store: Callable[[], LogStore]) -> None:
+        store = open_store()
+        promises = [store.open(ORDERS, LogConfig()).append([numbered(0)])]
+        await store.close()
+        again = open_store()
+        assert all(promised.done() for promised in promises)
+        held = sum(1 for promised in promises if promised.exception() is None)
+        assert again.open(ORDERS, LogConfig()).end_offset == held
+        await again.close()
 
     # ── reading ──
 
@@ -93,21 +141,23 @@ class LogStoreConformance:
     ) -> None:
         log = store.open(ORDERS, LogConfig())
         for number in range(20):
-            append(log, numbered(number))
+            await kept(log, numbered(number))
             end = log.end_offset
             reading = asyncio.create_task(log.read(end, 1000))
             await asyncio.sleep(0)
-            append(log, numbered(number))
+            await kept(log, numbered(number))
             chunk = await reading
             assert chunk.data or chunk.next_offset == end
         await store.close()
 
-    async def test_the_whole_log_is_weighed_exactly_and_parts_of_it_about(self, store: LogStore) -> None:
+    async def test_the_size_of_the_whole_log_is_exact_and_that_of_parts_an_estimate(
+        self, store: LogStore
+    ) -> None:
         log = store.open(ORDERS, SMALL_SEGMENTS)
-        fill(log)
+        await filled(log)
         end = log.end_offset
-        assert await log.weigh(0, end) == await log.weigh(0, end + 100) == log.size_bytes
-        assert await log.weigh(end, end) == await log.weigh(5, 3) == 0
+        assert await log.estimate_size(0, end) == await log.estimate_size(0, end + 100) == log.size_bytes
+        assert await log.estimate_size(end, end) == await log.estimate_size(5, 3) == 0
         step_bytes = SMALL_SEGMENTS.index_interval_bytes + 2 * max(map(len, await read_batches(log)))
         for start in range(0, end, 7):
             for stop in range(start, end, 11):
@@ -117,49 +167,51 @@ class LogStoreConformance:
                     for base, last in [_range(each)]
                     if start <= base and last < stop
                 )
-                assert abs(await log.weigh(start, stop) - exact) <= 2 * step_bytes
+                assert abs(await log.estimate_size(start, stop) - exact) <= 2 * step_bytes
         await store.close()
 
-    async def test_a_log_that_was_opened_again_weighs_the_same(
-        self, open_store: Callable[[], LogStore]
-    ) -> None:
+    async def test_a_reopened_log_gives_the_same_estimates(self, open_store: Callable[[], LogStore]) -> None:
         store = open_store()
         log = store.open(ORDERS, SMALL_SEGMENTS)
-        fill(log)
-        places = [(start, start + 20) for start in range(0, log.end_offset, 9)]
-        before = [await log.weigh(*place) for place in places]
-        reached = [await log.reach(start, 700) for start, _ in places]
+        await filled(log)
+        ranges = [(start, start + 20) for start in range(0, log.end_offset, 9)]
+        before = [await log.estimate_size(*place) for place in ranges]
+        offsets = [await log.estimate_offset(start, 700) for start, _ in ranges]
         await store.close()
         again = open_store()
         log = again.open(ORDERS, SMALL_SEGMENTS)
-        assert [await log.weigh(*place) for place in places] == before
-        assert [await log.reach(start, 700) for start, _ in places] == reached
+        assert [await log.estimate_size(*place) for place in ranges] == before
+        assert [await log.estimate_offset(start, 700) for start, _ in ranges] == offsets
         await again.close()
 
-    async def test_a_reach_ends_where_a_batch_does_and_every_reach_gets_further(
+    async def test_an_estimated_offset_is_the_end_of_a_batch_and_always_further(
         self, store: LogStore
     ) -> None:
         log = store.open(ORDERS, SMALL_SEGMENTS)
-        fill(log)
+        await filled(log)
         ends = {last + 1 for each in await read_batches(log) for _, last in [_range(each)]}
         for max_bytes in (1, 300, 900, 2500, 1 << 30):
-            reached = 0
-            while reached < log.end_offset:
-                further = await log.reach(reached, max_bytes)
-                assert further > reached
+            offset = 0
+            while offset < log.end_offset:
+                further = await log.estimate_offset(offset, max_bytes)
+                assert further > offset
                 assert further in ends
-                reached = further
-        assert await log.reach(0, 1 << 30) == await log.reach(log.end_offset, 1) == log.end_offset
+                offset = further
+        assert (
+            await log.estimate_offset(0, 1 << 30)
+            == await log.estimate_offset(log.end_offset, 1)
+            == log.end_offset
+        )
         with pytest.raises(OffsetOutOfRange):
-            await log.reach(log.end_offset + 1, 1)
+            await log.estimate_offset(log.end_offset + 1, 1)
         await log.delete_records(20)
-        assert 20 < await log.reach(0, 1) < log.end_offset
-        assert await log.weigh(0, 20) == 0
+        assert 20 < await log.estimate_offset(0, 1) < log.end_offset
+        assert await log.estimate_size(0, 20) == 0
         await store.close()
 
     async def test_every_offset_is_read_with_the_batch_that_holds_it(self, store: LogStore) -> None:
         log = store.open(ORDERS, SMALL_SEGMENTS)
-        fill(log)
+        await filled(log)
         ranges = [(base, last) for each in await read_batches(log) for base, last in [_range(each)]]
         for base, last in ranges:
             for offset in range(base, last + 1):
@@ -168,7 +220,7 @@ class LogStoreConformance:
 
     async def test_a_read_gives_whole_batches_within_the_limit(self, store: LogStore) -> None:
         log = store.open(ORDERS, LogConfig())
-        sizes = [header.size_bytes for header, _ in fill(log, 10)]
+        sizes = [header.size_bytes for header, _ in await filled(log, 10)]
         for limit in range(sum(sizes[:3]) - 2, sum(sizes[:3]) + 3):
             chunk = await log.read(0, limit)
             assert len(chunk.data) == (sum(sizes[:3]) if limit >= sum(sizes[:3]) else sum(sizes[:2]))
@@ -178,15 +230,15 @@ class LogStoreConformance:
 
     async def test_a_first_batch_over_the_limit_is_read_whole(self, store: LogStore) -> None:
         log = store.open(ORDERS, LogConfig())
-        append(log, batch(bytes(100_000)))
-        append(log, numbered(1))
+        await kept(log, batch(bytes(100_000)))
+        await kept(log, numbered(1))
         chunk = await log.read(0, 10)
         assert offsets_of(chunk) == [(0, 0)]
         await store.close()
 
     async def test_reading_at_the_end_is_empty_and_beyond_is_refused(self, store: LogStore) -> None:
         log = store.open(ORDERS, LogConfig())
-        append(log, numbered(0, 3))
+        await kept(log, numbered(0, 3))
         chunk = await log.read(3, 1000)
         assert (len(chunk.data), chunk.base_offset, chunk.next_offset, chunk.records) == (0, 3, 3, 0)
         for offset in (-1, 4):
@@ -198,7 +250,7 @@ class LogStoreConformance:
 
     async def test_headers_come_from_the_batch_that_holds_the_offset(self, store: LogStore) -> None:
         log = store.open(ORDERS, SMALL_SEGMENTS)
-        fill(log)
+        await filled(log)
         everything = list(log.headers(0))
         assert [header.base_offset for header in everything] == [
             _range(each)[0] for each in await read_batches(log)
@@ -210,11 +262,11 @@ class LogStoreConformance:
 
     async def test_control_batches_come_with_the_headers(self, store: LogStore) -> None:
         log = store.open(ORDERS, SMALL_SEGMENTS)
-        fill(log)
+        await filled(log)
         first = log.end_offset
         marker = build_marker(ControlType.ABORT, 7, 0, 1)
-        log.append(list(split(marker)))
-        fill(log)
+        await log.append(list(split(marker)))
+        await filled(log)
         found = list(log.headers_and_markers(0))
         assert [header for header, _ in found] == list(log.headers(0))
         ((header, data),) = [(header, data) for header, data in found if data]
@@ -227,7 +279,7 @@ class LogStoreConformance:
         log = store.open(ORDERS, SMALL_SEGMENTS)
         times = [[NOW_MS + 10 * number, NOW_MS + 10 * number - 25, NOW_MS] for number in range(30)]
         for each in times:
-            append(log, batch(b"a" * 30, b"b", b"c", timestamps=each))
+            await kept(log, batch(b"a" * 30, b"b", b"c", timestamps=each))
         flat = [time for each in times for time in each]
         assert log.max_timestamp == max(flat)
         for wanted in range(NOW_MS - 30, max(flat) + 2, 5):
@@ -239,7 +291,7 @@ class LogStoreConformance:
 
     async def test_durable_waits_for_everything_before_the_offset(self, store: LogStore) -> None:
         log = store.open(ORDERS, SMALL_SEGMENTS)
-        fill(log)
+        await filled(log)
         half, end = log.durable(log.end_offset // 2), log.durable(log.end_offset)
         await asyncio.gather(half, end)
         assert log.durable_offset == log.end_offset
@@ -251,7 +303,7 @@ class LogStoreConformance:
     async def test_a_clean_restart_finds_everything(self, open_store: Callable[[], LogStore]) -> None:
         store = open_store()
         log = store.open(ORDERS, SMALL_SEGMENTS)
-        sent = fill(log)
+        sent = await filled(log)
         end = log.end_offset
         await store.close()
         again = open_store()
@@ -263,7 +315,7 @@ class LogStoreConformance:
         assert [payload(each) for each in await read_batches(log)] == [
             payload(bytes(data)) for _, data in sent
         ]
-        append(log, numbered(99))
+        await kept(log, numbered(99))
         assert len(await read_batches(log)) == len(sent) + 1
         await again.close()
 
@@ -281,11 +333,11 @@ class LogStoreConformance:
     async def test_the_checkpoint_gives_its_state_back(self, open_store: Callable[[], LogStore]) -> None:
         store = open_store()
         log = store.open(ORDERS, SMALL_SEGMENTS)
-        fill(log, 10)
+        await filled(log, 10)
         at = log.end_offset
         await log.checkpoint(b"fold of ten")
         assert log.uncheckpointed_bytes == 0
-        fill(log, 5)
+        await filled(log, 5)
         assert log.uncheckpointed_bytes > 0
         assert log.saved_state() == (at, b"fold of ten")
         await store.close()
@@ -302,7 +354,7 @@ class LogStoreConformance:
     ) -> None:
         store = open_store()
         log = store.open(ORDERS, SMALL_SEGMENTS)
-        fill(log)
+        await filled(log)
         ranges = [_range(each) for each in await read_batches(log)]
         for base, last in reversed(ranges[5:]):
             if base % 2:
@@ -310,19 +362,19 @@ class LogStoreConformance:
                 assert log.end_offset == base
         await log.truncate(log.end_offset)
         end = log.end_offset
-        kept = await read_batches(log)
-        append(log, numbered(77))
-        assert (await read_batches(log))[:-1] == kept
+        left = await read_batches(log)
+        await kept(log, numbered(77))
+        assert (await read_batches(log))[:-1] == left
         await store.close()
         again = open_store()
         log = again.open(ORDERS, SMALL_SEGMENTS)
-        assert (await read_batches(log))[:-1] == kept
+        assert (await read_batches(log))[:-1] == left
         assert log.end_offset == end + 1
         await again.close()
 
     async def test_a_state_from_behind_the_cut_is_forgotten(self, store: LogStore) -> None:
         log = store.open(ORDERS, SMALL_SEGMENTS)
-        fill(log)
+        await filled(log)
         await log.checkpoint(b"fold")
         await log.truncate(5)
         assert log.saved_state() == (0, b"")
@@ -331,7 +383,7 @@ class LogStoreConformance:
     async def test_delete_records_moves_the_start_for_good(self, open_store: Callable[[], LogStore]) -> None:
         store = open_store()
         log = store.open(ORDERS, SMALL_SEGMENTS)
-        fill(log)
+        await filled(log)
         assert await log.delete_records(17) == 17
         assert await log.delete_records(9) == 17
         with pytest.raises(OffsetOutOfRange):
@@ -351,7 +403,7 @@ class LogStoreConformance:
 
     async def test_retention_by_size_drops_the_oldest_segments(self, store: LogStore) -> None:
         log = store.open(ORDERS, LogConfig(segment_bytes=1000, retention_bytes=3000, retention_ms=-1))
-        fill(log, 100)
+        await filled(log, 100)
         size = log.size_bytes
         freed = await log.enforce_retention(NOW_MS)
         assert log.size_bytes == size - freed
@@ -363,7 +415,7 @@ class LogStoreConformance:
     async def test_retention_by_time_may_take_everything(self, open_store: Callable[[], LogStore]) -> None:
         store = open_store()
         log = store.open(ORDERS, LogConfig(segment_bytes=1000, retention_ms=1000))
-        fill(log)
+        await filled(log)
         assert await log.enforce_retention(NOW_MS + 1000) == 0
         assert await log.enforce_retention(NOW_MS + 1001) > 0
         assert (log.size_bytes, log.start_offset) == (0, log.end_offset)
@@ -372,12 +424,12 @@ class LogStoreConformance:
         again = open_store()
         log = again.open(ORDERS, LogConfig())
         assert (log.start_offset, log.end_offset) == (end, end)
-        assert append(log, numbered(1)).base_offset == end
+        assert (await kept(log, numbered(1))).base_offset == end
         await again.close()
 
     async def test_a_log_without_delete_keeps_what_is_old(self, store: LogStore) -> None:
         log = store.open(ORDERS, LogConfig(segment_bytes=1000, retention_ms=1000, delete=False))
-        fill(log)
+        await filled(log)
         assert await log.enforce_retention(NOW_MS + 10**9) == 0
         assert log.start_offset == 0
         await store.close()
@@ -388,7 +440,7 @@ class LogStoreConformance:
         store = open_store()
         ids = [LogId("orders", TOPIC_ID, partition) for partition in range(5)]
         for number, log_id in enumerate(ids):
-            append(store.open(log_id, LogConfig()), numbered(number))
+            await kept(store.open(log_id, LogConfig()), numbered(number))
         assert sorted(store.ids(), key=str) == ids
         await store.close()
         again = open_store()
@@ -402,13 +454,13 @@ class LogStoreConformance:
     ) -> None:
         store = open_store()
         log = store.open(ORDERS, LogConfig())
-        fill(log)
+        await filled(log)
         await store.delete(log)
         assert store.ids() == []
         other = LogId("orders", uuid.UUID(int=2), 0)
         log = store.open(other, LogConfig())
         assert log.end_offset == 0
-        append(log, numbered(1))
+        await kept(log, numbered(1))
         await store.close()
         again = open_store()
         assert again.ids() == [other]
@@ -417,7 +469,7 @@ class LogStoreConformance:
 
     async def test_purge_removes_a_log_that_is_not_open(self, open_store: Callable[[], LogStore]) -> None:
         store = open_store()
-        fill(store.open(ORDERS, LogConfig()))
+        await filled(store.open(ORDERS, LogConfig()))
         await store.close()
         again = open_store()
         await again.purge(LogId("orders", uuid.UUID(int=2), 0))
@@ -430,14 +482,38 @@ class LogStoreConformance:
         self, open_store: Callable[[], LogStore]
     ) -> None:
         store = open_store()
-        fill(store.open(ORDERS, LogConfig()))
+        await filled(store.open(ORDERS, LogConfig()))
         await store.close()
         again = open_store()
         log = again.open(LogId("orders", uuid.UUID(int=2), 0), LogConfig())
         assert log.end_offset == 0
         await again.close()
 
-    async def test_free_bytes_tells_the_room_that_is_left(self, store: LogStore) -> None:
+    async def test_a_log_that_lost_what_was_on_stable_storage_is_not_opened_and_others_are(
+        self, open_store: Callable[[], LogStore], lose_end: Callable[[LogId], None] | None
+    ) -> None:
+        if lose_end is None:
+            pytest.skip("this store wraps another, whose medium the test does not reach")
+        store = open_store()
+        other = LogId("orders", TOPIC_ID, 1)
+        logs = [store.open(each, SMALL_SEGMENTS) for each in (ORDERS, other)]
+        for log in logs:
+            for number in range(20):
+                await log.append([numbered(number)])
+        end = logs[0].end_offset
+        await store.close()
+        lose_end(ORDERS)
+        store = open_store()
+        for _ in range(2):
+            with pytest.raises(LogDamaged, match=f"{end - 1} of orders-0"):
+                store.open(ORDERS, SMALL_SEGMENTS)
+        assert [damage.log for damage in store.damages.known()] == ["orders-0"]
+        log = store.open(other, SMALL_SEGMENTS)
+        assert log.end_offset == end
+        assert (await log.append([numbered(1)])).base_offset == end
+        await store.close()
+
+    async def test_free_bytes_is_the_free_space(self, store: LogStore) -> None:
         assert 0 < store.free_bytes() <= store.total_bytes()
         assert store.location
         assert store.refusal() is None

@@ -1,4 +1,6 @@
-"""What every `MetaStore` promises. Subclass it, and give `stores`, which opens the same store again and again."""
+"""The conformance suite of `MetaStore`. Subclass it, and give `stores`, which opens the same store
+again and again.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from hypothesis import strategies as st
 
 from sparrow.base.errors import ConditionFailed, InvalidArgument, SparrowError, StorageFailed
 from sparrow.meta.checks import MAX_NAME_BYTES, MAX_VALUE_BYTES
-from sparrow.meta.store import ABSENT, ANY, Delete, Fact, MetaStore, Put, Write
+from sparrow.meta.store import ABSENT, ANY, Delete, Entry, MetaStore, Put, Write
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-Facts = dict[tuple[str, str], tuple[bytes, int]]
+Entries = dict[tuple[str, str], tuple[bytes, int]]
 
 KINDS = st.sampled_from(["topic", "offset", ""])
 KEYS = st.one_of(
@@ -30,8 +32,8 @@ WRITES = st.one_of(
 BATCHES = st.lists(st.lists(WRITES, min_size=1, max_size=5), max_size=8)
 
 
-def apply_to_model(model: Facts, batch: list[Write]) -> bool:
-    """The contract in ten lines: whether the batch was written."""
+def apply_to_model(model: Entries, batch: list[Write]) -> bool:
+    """Apply a batch by the contract, in ten lines. Return True if it was written."""
     after = dict(model)
     for write in batch:
         key = (write.kind, write.key)
@@ -46,11 +48,11 @@ def apply_to_model(model: Facts, batch: list[Write]) -> bool:
     return True
 
 
-async def everything(store: MetaStore) -> Facts:
-    facts: Facts = {}
+async def everything(store: MetaStore) -> Entries:
+    entries: Entries = {}
     for kind in ("topic", "offset", ""):
-        facts |= {(f.kind, f.key): (f.value, f.version) for f in await store.scan(kind)}
-    return facts
+        entries |= {(f.kind, f.key): (f.value, f.version) for f in await store.scan(kind)}
+    return entries
 
 
 class MetaStoreConformance:
@@ -58,12 +60,12 @@ class MetaStoreConformance:
 
     @pytest.fixture
     def open_store(self) -> Callable[[], MetaStore]:
-        """Opens the store; after `close`, opens it again with what it held."""
+        """Open the store; after `close`, open it again with its entries."""
         raise NotImplementedError
 
     @pytest.fixture
     def open_new(self) -> Callable[[], MetaStore]:
-        """Opens another, empty store at each call."""
+        """Open another, empty store at each call."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -72,24 +74,24 @@ class MetaStoreConformance:
         yield store
         await store.close()
 
-    async def test_a_fact_reads_as_written(self, store: MetaStore) -> None:
+    async def test_a_entry_reads_as_written(self, store: MetaStore) -> None:
         await store.write([Put("topic", "orders", b"\x00\xff")])
-        assert await store.get("topic", "orders") == Fact("topic", "orders", b"\x00\xff", 1)
+        assert await store.get("topic", "orders") == Entry("topic", "orders", b"\x00\xff", 1)
 
-    async def test_a_missing_fact_is_none(self, store: MetaStore) -> None:
+    async def test_a_missing_entry_is_none(self, store: MetaStore) -> None:
         assert await store.get("topic", "orders") is None
         assert await store.scan("topic") == []
 
     async def test_each_write_raises_the_version(self, store: MetaStore) -> None:
         for value in (b"1", b"2", b"3"):
             await store.write([Put("topic", "orders", value)])
-        assert await store.get("topic", "orders") == Fact("topic", "orders", b"3", 3)
+        assert await store.get("topic", "orders") == Entry("topic", "orders", b"3", 3)
 
     async def test_a_key_made_again_starts_at_version_one(self, store: MetaStore) -> None:
         await store.write([Put("topic", "orders", b"1"), Put("topic", "orders", b"2")])
         await store.write([Delete("topic", "orders")])
         await store.write([Put("topic", "orders", b"3", if_version=ABSENT)])
-        assert await store.get("topic", "orders") == Fact("topic", "orders", b"3", 1)
+        assert await store.get("topic", "orders") == Entry("topic", "orders", b"3", 1)
 
     async def test_deleting_what_is_not_there_is_no_error(self, store: MetaStore) -> None:
         await store.write([Delete("topic", "orders"), Delete("topic", "orders", if_version=ABSENT)])
@@ -97,19 +99,19 @@ class MetaStoreConformance:
 
     async def test_kinds_do_not_mix(self, store: MetaStore) -> None:
         await store.write([Put("topic", "x", b"t"), Put("user", "x", b"u")])
-        assert [fact.value for fact in await store.scan("user")] == [b"u"]
+        assert [entry.value for entry in await store.scan("user")] == [b"u"]
 
     async def test_scan_gives_keys_of_the_prefix_in_order(self, store: MetaStore) -> None:
         keys = ["b", "a/2", "a/10", "a", "a0", "a/", "ä", "𝄞", "\uffff"]
         await store.write([Put("k", key, b"") for key in keys])
-        assert [fact.key for fact in await store.scan("k", "a/")] == ["a/", "a/10", "a/2"]
-        assert [fact.key for fact in await store.scan("k")] == sorted(keys)
+        assert [entry.key for entry in await store.scan("k", "a/")] == ["a/", "a/10", "a/2"]
+        assert [entry.key for entry in await store.scan("k")] == sorted(keys)
 
     async def test_scan_takes_its_prefix_literally(self, store: MetaStore) -> None:
         await store.write([Put("k", key, b"") for key in ("100%", "1000", "a_b", "axb", "a*", "ab")])
-        assert [fact.key for fact in await store.scan("k", "100%")] == ["100%"]
-        assert [fact.key for fact in await store.scan("k", "a_")] == ["a_b"]
-        assert [fact.key for fact in await store.scan("k", "a*")] == ["a*"]
+        assert [entry.key for entry in await store.scan("k", "100%")] == ["100%"]
+        assert [entry.key for entry in await store.scan("k", "a_")] == ["a_b"]
+        assert [entry.key for entry in await store.scan("k", "a*")] == ["a*"]
 
     @pytest.mark.parametrize(
         "second",
@@ -128,17 +130,17 @@ class MetaStoreConformance:
         await store.write([Put("k", "a", b"old")])
         with pytest.raises(ConditionFailed):
             await store.write([Put("k", "b", b"new"), second, Put("k", "c", b"new")])
-        assert await store.scan("k") == [Fact("k", "a", b"old", 1)]
+        assert await store.scan("k") == [Entry("k", "a", b"old", 1)]
 
     async def test_a_failed_condition_rejects_its_own_batch_only(self, store: MetaStore) -> None:
         batches = [[Put("k", f"{n}", b""), Put("k", "one", b"%d" % n, if_version=ABSENT)] for n in range(5)]
         outcomes = await asyncio.gather(*map(store.write, batches), return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [type(None)] + [ConditionFailed] * 4
-        assert [fact.key for fact in await store.scan("k")] == ["0", "one"]
+        assert [entry.key for entry in await store.scan("k")] == ["0", "one"]
 
     async def test_conditions_see_earlier_writes_of_their_batch(self, store: MetaStore) -> None:
         await store.write([Put("k", "a", b"1", if_version=ABSENT), Put("k", "a", b"2", if_version=1)])
-        assert await store.get("k", "a") == Fact("k", "a", b"2", 2)
+        assert await store.get("k", "a") == Entry("k", "a", b"2", 2)
 
     async def test_of_many_compare_and_sets_one_wins(self, store: MetaStore) -> None:
         await store.write([Put("lease", "group", b"none")])
@@ -149,19 +151,19 @@ class MetaStoreConformance:
 
     async def test_writes_asked_for_first_happen_first(self, store: MetaStore) -> None:
         await asyncio.gather(*(store.write([Put("k", "a", b"%d" % n)]) for n in range(100)))
-        assert await store.get("k", "a") == Fact("k", "a", b"99", 100)
+        assert await store.get("k", "a") == Entry("k", "a", b"99", 100)
 
     async def test_an_empty_batch_is_done_at_once(self, store: MetaStore) -> None:
         await store.write([])
         assert await store.scan("") == []
 
-    async def test_a_cancelled_caller_disturbs_nobody(self, store: MetaStore) -> None:
+    async def test_a_cancelled_caller_disturbs_no_other(self, store: MetaStore) -> None:
         tasks = [asyncio.ensure_future(store.write([Put("k", f"{n}", b"")])) for n in range(10)]
         await asyncio.sleep(0)
         tasks[3].cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         assert [n for n, outcome in enumerate(outcomes) if outcome is not None] == [3]
-        assert {"0", "9"} <= {fact.key for fact in await store.scan("k")}
+        assert {"0", "9"} <= {entry.key for entry in await store.scan("k")}
 
     @pytest.mark.parametrize(
         "write",
@@ -186,7 +188,7 @@ class MetaStoreConformance:
         await store.write([Put("k", "a", b"3"), Delete("k", "b")])
         await store.close()
         store = open_store()
-        assert await store.scan("k") == [Fact("k", "a", b"3", 2)]
+        assert await store.scan("k") == [Entry("k", "a", b"3", 2)]
         await store.close()
 
     async def test_close_finishes_what_was_asked(self, open_store: Callable[[], MetaStore]) -> None:
@@ -221,7 +223,7 @@ class MetaStoreConformance:
 
 async def matches_model(store: MetaStore, rounds: list[list[list[Write]]]) -> None:
     """The batches of one round are written at the same time; they happen in order."""
-    model: Facts = {}
+    model: Entries = {}
     for batches in rounds:
         expected = [apply_to_model(model, batch) for batch in batches]
         outcomes = await asyncio.gather(*map(_succeeds(store), batches))

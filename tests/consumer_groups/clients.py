@@ -1,4 +1,4 @@
-"""Real consumers of librdkafka, polled in turn until something is so."""
+"""Real consumers of librdkafka, polled one after the other until a condition holds."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ class Cluster:
         return len(described.members)
 
     def reader(self, group: str, *topics: str, **config: object) -> Reader:
-        """A consumer of the new protocol."""
+        """Return a consumer of the new protocol."""
         return self._add(
             Reader(self._config(**_reading(group), **{"group.protocol": "consumer"}, **config), topics)
         )
 
     def classic_reader(self, group: str, *topics: str, **config: object) -> Reader:
-        """A consumer of the classic protocol."""
+        """Return a consumer of the classic protocol."""
         timeouts = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 100}
         return self._add(Reader(self._config(**_reading(group), **timeouts, **config), topics))
 
     def python_reader(self, group: str, topic: str) -> PythonReader:
-        """A consumer of the classic protocol that is not librdkafka's."""
+        """Return a consumer of the classic protocol that is not librdkafka's."""
         return self._add(PythonReader(self.servers, group, topic))
 
     def _add(self, reader: AnyReader) -> AnyReader:
@@ -143,7 +143,7 @@ AnyReader = TypeVar("AnyReader", Reader, PythonReader)
 
 
 def poll_until(readers: Sequence[Reader | PythonReader], is_done: Callable[[], bool]) -> None:
-    """Poll all in turn until something is so; fails after a long time."""
+    """Poll all consumers until a condition holds; fail after a long time."""
     deadline = time.monotonic() + DEADLINE_S
     while not is_done():
         assert time.monotonic() < deadline, [sorted(reader.partitions) for reader in readers]
@@ -152,7 +152,9 @@ def poll_until(readers: Sequence[Reader | PythonReader], is_done: Callable[[], b
 
 
 def shares(readers: Sequence[Reader | PythonReader]) -> list[int]:
-    """How many partitions each has, the fewest first; each partition is counted once or the list is empty."""
+    """Return the number of partitions of each, the fewest first; each partition is counted once or
+    the list is empty.
+    """
     counted = Counter(partition for reader in readers for partition in reader.partitions)
     if any(times > 1 for times in counted.values()):
         return []

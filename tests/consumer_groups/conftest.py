@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.consumer_groups.clients import Cluster
 
 
@@ -23,5 +23,5 @@ def cluster(broker: RunningBroker) -> Iterator[Cluster]:
 
 @pytest.fixture
 def name() -> str:
-    """A name that no other test has."""
+    """Return a name that no other test has."""
     return f"n{uuid.uuid4().hex[:12]}"

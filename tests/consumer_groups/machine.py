@@ -4,7 +4,7 @@ import uuid
 
 from sparrow.broker.groups.consumer.checks import check_heartbeat, is_leave
 from sparrow.broker.groups.consumer.group import ConsumerGroup
-from sparrow.broker.groups.consumer.member import NOTHING, Heartbeat, HeartbeatAnswer
+from sparrow.broker.groups.consumer.member import NOTHING, Heartbeat, HeartbeatResponse
 from sparrow.broker.groups.consumer.topics import TopicCatalog, TopicView
 from sparrow.broker.groups.topic_regexes import TopicRegexes
 
@@ -24,7 +24,7 @@ class Machine:
 
     def make_topic(self, name: str, partitions: int) -> None:
         self.catalog.put(TopicView(name, uuid.uuid4(), partitions))
-        self.regexes.topic_came(name)
+        self.regexes.topic_created(name)
         self.group.topics_changed([name])
 
     def grow_topic(self, name: str, partitions: int) -> None:
@@ -35,23 +35,23 @@ class Machine:
 
     def delete_topic(self, name: str) -> None:
         self.catalog.remove(name)
-        self.regexes.topic_went(name)
+        self.regexes.topic_deleted(name)
         self.group.topics_changed([name])
 
     def partitions(self, *names: str) -> frozenset[tuple[uuid.UUID, int]]:
         found = [self.catalog.find(name) for name in names]
         return frozenset((t.topic_id, n) for t in found if t is not None for n in range(t.partitions))
 
-    def beat(self, beat: Heartbeat) -> HeartbeatAnswer:
+    def beat(self, beat: Heartbeat) -> HeartbeatResponse:
         check_heartbeat(beat)
         if is_leave(beat.member_epoch):
             self.group.leave(beat)
-            return HeartbeatAnswer(beat.member_id, beat.member_epoch)
+            return HeartbeatResponse(beat.member_id, beat.member_epoch)
         return self.group.heartbeat(beat, self.now, SESSION_TIMEOUT_S, self.regexes.matching)
 
 
 def joining(member_id: str, *topics: str, regex: str | None = None, **more: object) -> Heartbeat:
-    """A first heartbeat."""
+    """Return a first heartbeat."""
     return Heartbeat(
         member_id,
         0,

@@ -1,4 +1,6 @@
-"""A member of a group in a process of its own, to be killed: reads a topic named as its group, and prints what it read."""
+"""A member of a group in a process of its own, to be killed: reads a topic named as its group, and
+prints what it read.
+"""
 
 import sys
 

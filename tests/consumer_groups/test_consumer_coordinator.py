@@ -1,4 +1,6 @@
-"""Consumer groups under the roof: the store, restarts, kinds of groups and their conversion, offsets."""
+"""The coordinator of consumer groups: the store, restarts, kinds of groups and their conversion,
+offsets.
+"""
 
 import asyncio
 import uuid
@@ -23,16 +25,16 @@ from sparrow.base.errors import (
     UnsupportedVersion,
 )
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.groups.assembly import assemble
-from sparrow.broker.groups.classic.protocol import JoinAnswer, Leaver, SyncRequest
-from sparrow.broker.groups.consumer.facts import GROUP_KIND
+from sparrow.broker.groups.assembly import BrokerGroups
+from sparrow.broker.groups.classic.protocol import JoinResponse, Leaver, SyncRequest
 from sparrow.broker.groups.consumer.member import Heartbeat
+from sparrow.broker.groups.consumer.persistence import GROUP_KIND
 from sparrow.broker.groups.consumer.protocol import read_assignment, write_assignment
 from sparrow.broker.groups.consumer.topics import TopicView
+from sparrow.broker.groups.coordinator import GROUPS_PER_YIELD, Committer
 from sparrow.broker.groups.description import GroupState, GroupType
-from sparrow.broker.groups.family import GROUPS_PER_TURN, Committer
-from sparrow.broker.groups.groups import Groups
 from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.registry import GroupRegistry
 from sparrow.broker.groups.retention import GRACE_MS
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Put, Write
@@ -43,22 +45,22 @@ TOPICS = {"a": TopicView("a", uuid.uuid4(), 4), "b": TopicView("b", uuid.uuid4()
 
 
 class Stand:
-    """A roof over all kinds of groups, and how to restart it."""
+    """The groups of a broker, which can be restarted."""
 
     def __init__(self, **config: object) -> None:
         self.clock = ManualClock()
         self.meta = MemoryMetaStore()
         self.config = BrokerConfig(group_initial_rebalance_delay_ms=0, **config)  # type: ignore[arg-type]
 
-    async def start(self) -> Groups:
-        self.groups = assemble(self.meta, self.clock, self.config, TOPICS.get)
+    async def start(self) -> GroupRegistry:
+        self.groups = BrokerGroups(self.meta, self.clock, self.config, TOPICS.get)
         await self.groups.load()
         self.groups.topics_changed({name: topic.partitions for name, topic in TOPICS.items()})
         return self.groups
 
-    async def restart(self) -> Groups:
+    async def restart(self) -> GroupRegistry:
         self.groups.close()
-        self.meta = MemoryMetaStore(dict(self.meta.facts))
+        self.meta = MemoryMetaStore(dict(self.meta.entries))
         return await self.start()
 
     def named(self, partitions: object) -> set[tuple[str, int]]:
@@ -71,12 +73,12 @@ def stand() -> Stand:
     return Stand()
 
 
-async def classic_member(groups: Groups, member_id: str = "", **more: object) -> JoinAnswer:
+async def classic_member(groups: GroupRegistry, member_id: str = "", **more: object) -> JoinResponse:
     return await groups.classic.join(request(member_id, **more))
 
 
-async def stable_classic(groups: Groups) -> JoinAnswer:
-    """A classic group of one member that has all of a."""
+async def stable_classic(groups: GroupRegistry) -> JoinResponse:
+    """Return a classic group of one member that has all of a."""
     joined = await classic_member(groups)
     assignment = write_assignment(0, [("a", range(4))])
     await groups.classic.sync(
@@ -205,7 +207,7 @@ async def test_empty_group_is_kept_until_it_is_deleted(stand: Stand) -> None:
     groups = await stand.restart()
     await groups.delete_group("g")
     assert (await stand.restart()).list_groups() == []
-    assert not [key for key in stand.meta.facts if key[0].startswith("consumer-group")]
+    assert not [key for key in stand.meta.entries if key[0].startswith("consumer-group")]
 
 
 async def test_empty_group_without_offsets_is_forgotten_in_time(stand: Stand) -> None:
@@ -420,13 +422,13 @@ async def test_what_an_earlier_write_could_not_keep_is_kept_before_a_later_heart
 
 async def test_a_tick_leaves_groups_alone_that_went_while_others_had_their_turn(stand: Stand) -> None:
     groups = await stand.start()
-    for number in range(GROUPS_PER_TURN + 1):
+    for number in range(GROUPS_PER_YIELD + 1):
         await groups.consumer.heartbeat(f"g{number}", joining("m"))
-    last = f"g{GROUPS_PER_TURN}"
+    last = f"g{GROUPS_PER_YIELD}"
     stand.clock.advance(3_600)
     tick = asyncio.create_task(groups.consumer.tick())
     await asyncio.sleep(0)
     await stand.meta.write(groups.consumer.drop(last))
     await tick
-    assert (GROUP_KIND, last) not in stand.meta.facts
+    assert (GROUP_KIND, last) not in stand.meta.entries
     assert not any(groups.consumer.member_count(name) for name in groups.consumer.names())

@@ -1,4 +1,4 @@
-"""Who may be in a consumer group, and what it is told of topics that it may not see."""
+"""Access to consumer groups: who may be a member, and which topics a member may see."""
 
 import uuid
 
@@ -8,9 +8,9 @@ from sparrow.base.clock import ManualClock
 from sparrow.base.errors import NotAuthorized
 from sparrow.broker.access.authz import Operation, Principal, ResourceType
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.groups.assembly import assemble
+from sparrow.broker.groups.assembly import BrokerGroups
+from sparrow.broker.groups.consumer.service import ConsumerGroupService
 from sparrow.broker.groups.consumer.topics import TopicView
-from sparrow.broker.groups.consumer.verbs import ConsumerGroupVerbs
 from sparrow.meta.memory import MemoryMetaStore
 from tests.consumer_groups.machine import joining
 
@@ -39,48 +39,48 @@ def granted() -> Granted:
 
 
 @pytest.fixture
-async def verbs(granted: Granted) -> ConsumerGroupVerbs:
-    groups = assemble(MemoryMetaStore(), ManualClock(), BrokerConfig(), TOPICS.get)
+async def service(granted: Granted) -> ConsumerGroupService:
+    groups = BrokerGroups(MemoryMetaStore(), ManualClock(), BrokerConfig(), TOPICS.get)
     await groups.load()
     groups.topics_changed({"a1": 1, "a2": 1})
-    return ConsumerGroupVerbs(groups, lambda: granted)
+    return ConsumerGroupService(groups, lambda: granted)
 
 
-async def test_member_needs_to_read_the_group(verbs: ConsumerGroupVerbs, granted: Granted) -> None:
+async def test_member_needs_to_read_the_group(service: ConsumerGroupService, granted: Granted) -> None:
     granted.allowed = {SEE_A}
     with pytest.raises(NotAuthorized) as refused:
-        await verbs.heartbeat("g", joining("m", "a1"), principal=ME)
+        await service.heartbeat("g", joining("m", "a1"), principal=ME)
     assert refused.value.resource_type == "Group"
 
 
 async def test_topic_that_may_not_be_described_fails_the_heartbeat(
-    verbs: ConsumerGroupVerbs, granted: Granted
+    service: ConsumerGroupService, granted: Granted
 ) -> None:
     granted.allowed = {READ_GROUP, SEE_A}
     with pytest.raises(NotAuthorized) as refused:
-        await verbs.heartbeat("g", joining("m", "a1", "a2"), principal=ME)
+        await service.heartbeat("g", joining("m", "a1", "a2"), principal=ME)
     assert refused.value.resource_type == "Topic"
-    await verbs.heartbeat("g", joining("m", "a1"), principal=ME)
+    await service.heartbeat("g", joining("m", "a1"), principal=ME)
 
 
 async def test_regular_expression_matches_only_topics_that_may_be_described(
-    verbs: ConsumerGroupVerbs, granted: Granted
+    service: ConsumerGroupService, granted: Granted
 ) -> None:
     granted.allowed = {READ_GROUP, SEE_A}
-    answer = await verbs.heartbeat("g", joining("m", regex="a.*"), principal=ME)
+    answer = await service.heartbeat("g", joining("m", regex="a.*"), principal=ME)
     assert answer.assignment == {(TOPICS["a1"].topic_id, 0)}
 
 
 async def test_group_is_described_only_to_those_who_may_see_all_of_its_topics(
-    verbs: ConsumerGroupVerbs, granted: Granted
+    service: ConsumerGroupService, granted: Granted
 ) -> None:
     granted.allowed = {READ_GROUP, DESCRIBE_GROUP, SEE_A}
-    await verbs.heartbeat("g", joining("m", "a1"), principal=ME)
-    assert len(verbs.describe("g", principal=ME).members) == 1
+    await service.heartbeat("g", joining("m", "a1"), principal=ME)
+    assert len(service.describe("g", principal=ME).members) == 1
     granted.allowed.remove(SEE_A)
     with pytest.raises(NotAuthorized) as refused:
-        verbs.describe("g", principal=ME)
+        service.describe("g", principal=ME)
     assert refused.value.resource_type == "Topic"
     granted.allowed.clear()
     with pytest.raises(NotAuthorized):
-        verbs.describe("g", principal=ME)
+        service.describe("g", principal=ME)

@@ -1,4 +1,6 @@
-"""Any order of heartbeats, lost answers, departures, topics that come and go, restarts: nobody shares a partition, and it ends."""
+"""Any order of heartbeats, lost responses, departures, changes of topics, restarts: no partition
+has two members, and the group becomes stable.
+"""
 
 import asyncio
 import contextlib
@@ -10,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sparrow.base.errors import FencedInstance, FencedMemberEpoch, UnknownMember, UnreleasedInstanceId
-from sparrow.broker.groups.consumer.facts import load, writes
 from sparrow.broker.groups.consumer.group import ConsumerGroup
 from sparrow.broker.groups.consumer.member import NOTHING, Assignment, Heartbeat
+from sparrow.broker.groups.consumer.persistence import load, writes
 from sparrow.broker.groups.description import GroupState
 from sparrow.meta.memory import MemoryMetaStore
-from sparrow.meta.store import Fact, Put
+from sparrow.meta.store import Entry, Put
 from tests.consumer_groups.machine import SESSION_TIMEOUT_S, Machine
 
 TOPICS = ("a", "b", "c", "ab")
@@ -86,7 +88,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
             Client("third", None, "a.*", "uniform", "i3"),
         ]
         self.last_epoch = 0
-        self.facts: dict[tuple[str, str], Fact] = {}
+        self.entries: dict[tuple[str, str], Entry] = {}
 
     # ── what happens ──────────────────────────────────────────────────────────────────────────────
 
@@ -174,9 +176,9 @@ class ConsumerGroupModel(RuleBasedStateMachine):
     def broker_restarts(self) -> None:
         self.store_changes()
         machine = self.machine
-        facts = dict(self.facts)
+        entries = dict(self.entries)
         (machine.group,) = asyncio.run(
-            load(MemoryMetaStore(facts), lambda name: ConsumerGroup(name, machine.catalog, 1000))
+            load(MemoryMetaStore(entries), lambda name: ConsumerGroup(name, machine.catalog, 1000))
         ) or (ConsumerGroup("g", machine.catalog, 1000),)
         machine.group.start_clocks(machine.now, SESSION_TIMEOUT_S)
 
@@ -210,9 +212,9 @@ class ConsumerGroupModel(RuleBasedStateMachine):
         group = self.machine.group
         for write in writes(group, group.take_changes()):
             if isinstance(write, Put):
-                self.facts[write.kind, write.key] = Fact(write.kind, write.key, write.value, 1)
+                self.entries[write.kind, write.key] = Entry(write.kind, write.key, write.value, 1)
             else:
-                self.facts.pop((write.kind, write.key), None)
+                self.entries.pop((write.kind, write.key), None)
 
     # ── what holds ────────────────────────────────────────────────────────────────────────────────
 
@@ -244,7 +246,7 @@ class ConsumerGroupModel(RuleBasedStateMachine):
                 client.work()
                 self.beat(client, full=True, lost=False)
                 client.work()
-        self.machine.now += SESSION_TIMEOUT_S - 1  # those whom nobody speaks for are put out
+        self.machine.now += SESSION_TIMEOUT_S - 1  # members without a client are removed
         for client in self.clients:
             self.beat(client, full=False, lost=False)
         self.machine.now += 2

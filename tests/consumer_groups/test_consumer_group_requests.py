@@ -1,4 +1,6 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe as they are on the wire, in both versions, and offsets with member epochs."""
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe as they are on the wire, in both versions, and
+offsets with member epochs.
+"""
 
 import uuid
 from collections.abc import Iterator
@@ -9,9 +11,9 @@ import pytest
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
-from sparrow.testing.running import RunningBroker
-from tests.kafka_door.raw import RawClient, new, part, request
-from tests.kafka_door.requests import make_topic
+from sparrow.testing.running_broker import RunningBroker
+from tests.kafka_frontend.raw import RawClient, new, part, request
+from tests.kafka_frontend.requests import make_topic
 
 ANY_TIMEOUT = timedelta(seconds=60)
 

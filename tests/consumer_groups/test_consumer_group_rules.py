@@ -1,4 +1,6 @@
-"""Single rules of consumer groups: who is admitted, who is fenced, when an assignment is told."""
+"""Single rules of consumer groups: who is admitted, who is fenced, when a response has the
+assignment.
+"""
 
 import uuid
 from dataclasses import replace
@@ -61,7 +63,7 @@ def test_first_member_gets_everything_at_once() -> None:
     assert machine.group.state is GroupState.STABLE
 
 
-def test_assignment_is_told_only_when_it_changed_or_all_was_said() -> None:
+def test_response_has_the_assignment_only_after_a_change_or_a_full_heartbeat() -> None:
     machine = Machine(t=1)
     machine.beat(joining("m", "t"))
     owned = machine.partitions("t")
@@ -237,7 +239,7 @@ def test_topics_that_come_grow_and_go_change_the_assignment() -> None:
     assert machine.beat(Heartbeat("a", 3)).assignment == machine.partitions("later")
 
 
-def test_topic_made_anew_under_its_name_is_another_topic() -> None:
+def test_topic_created_again_under_its_name_is_another_topic() -> None:
     machine = Machine(t=1)
     machine.beat(joining("a", "t"))
     before = machine.partitions("t")

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
 )
 
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.consumer_groups.clients import DEADLINE_S, Cluster, poll_until, shares, values_of
 
 pytestmark = pytest.mark.slow
@@ -97,7 +97,7 @@ def test_regular_expression_follows_topics_as_they_come(cluster: Cluster, name: 
     poll_until([reader], lambda: reader.partitions == {(f"{name}-a", 0), (f"{name}-b", 0)})
 
 
-def test_topic_that_grows_is_shared_anew(cluster: Cluster, name: str) -> None:
+def test_topic_that_grows_is_shared_again(cluster: Cluster, name: str) -> None:
     cluster.make_topic(name, 2)
     readers = [cluster.reader(name, name) for _ in range(2)]
     poll_until(readers, lambda: shares(readers) == [1, 1])
@@ -229,7 +229,8 @@ def test_members_go_on_after_the_broker_was_killed(mortal: RunningBroker, name: 
         cluster.fill(name, 4, range(100, 200))
         poll_until(readers, lambda: values_of(readers).keys() >= numbers(200))
         assert [reader.partitions for reader in readers] == held
-        # librdkafka's administrator does not find a coordinator again that it lost; another one does.
+        # librdkafka's administrator does not find a coordinator again that it lost; another one
+        # does.
         with Cluster(mortal.kafka) as later:
             after = later.admin.describe_consumer_groups([name])[name].result(DEADLINE_S)
         assert {m.member_id for m in after.members} == {m.member_id for m in before.members}
@@ -255,7 +256,7 @@ def test_records_of_killed_members_are_read_by_the_others(mortal: RunningBroker,
 
 
 def start_process(servers: str, group: str) -> subprocess.Popen[bytes]:
-    """A member that says what it read, in a process of its own."""
+    """Start a member in another process that prints what it reads."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.consumer_groups.member", servers, group], stdout=subprocess.PIPE
     )

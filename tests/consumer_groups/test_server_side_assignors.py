@@ -1,4 +1,4 @@
-"""What the server-side assignors promise, for any members and topics."""
+"""The guarantees of the server-side assignors, for any members and topics."""
 
 import uuid
 

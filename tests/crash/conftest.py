@@ -1,4 +1,6 @@
-"""Brokers that are restarted often reuse compiled modules, whatever the environment says about writing them."""
+"""Brokers that are restarted often reuse compiled modules, whatever the environment says about
+writing them.
+"""
 
 from __future__ import annotations
 

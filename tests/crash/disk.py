@@ -13,7 +13,9 @@ _STEP_BYTES = 8 << 20
 
 
 class SmallDisk:
-    """A file system of its own. `fill` takes the room with a file, as another program would that shares the disk."""
+    """A file system of its own. `fill` takes the room with a file, as another program would that
+    shares the disk.
+    """
 
     def __init__(self, where: Path) -> None:
         self.where = where

@@ -1,7 +1,9 @@
 """What happens to the broker, by a seed.
 
-Each ten rounds have a deck of faults in a seeded order, so that a short run meets all of them: kill -9 more often than anything else, also while a killed broker recovers; SIGSTOP, short and longer
-than the time-outs of sessions and leases; a stop in good order; and, where there is a disk that may be filled, that it is full, with a second fault while it is.
+Each ten rounds have a deck of faults in a seeded order, so that a short run meets all of them: kill
+-9 more often than anything else, also while a killed broker recovers; SIGSTOP, short and longer
+than the time-outs of sessions and leases; a stop in good order; and, where there is a disk that may
+be filled, that it is full, with a second fault while it is.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from sparrow.base.errors import SparrowError
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.loads import Load
 
 _PATIENCE_S = 60.0
@@ -117,9 +119,11 @@ async def _stopped(it: Endured, seconds: float) -> None:
 
 
 async def _filled(it: Endured, then: Callable[[Endured], Awaitable[object]]) -> None:
-    """Fill the disk, into the broker's reserve or to the last byte; something more; then there is room again.
+    """Fill the disk, into the broker's reserve or to the last byte; something more; then there is
+    room again.
 
-    Where others took the last byte, a broker may end with an error, and need not start: but when there is room again it does, with all that was acknowledged.
+    Where others took the last byte, a broker may end with an error, and need not start: but when
+    there is room again it does, with all that was acknowledged.
     """
     assert it.disk is not None
     left_bytes = it.dice.choice((2 << 20, 1 << 20, 0))
@@ -167,9 +171,11 @@ async def torment(
     *,
     chosen: Callable[[random.Random], Iterator[Fault]] | None = None,
 ) -> Counter[str]:
-    """Run the loads, and do something to the broker in each round when every load has got on since the last one; how often what was done.
+    """Run the loads, and do something to the broker in each round when every load has got on since
+    the last one; how often what was done.
 
-    Each round is printed, which pytest shows when a test fails. `chosen` gives other faults than the deck.
+    Each round is printed, which pytest shows when a test fails. `chosen` gives other faults than
+    the deck.
     """
     dice = random.Random(seed)
     it = Endured(broker, disk, dice)

@@ -1,4 +1,6 @@
-"""A publisher that goes on while its broker is killed and restarted, and the comparison of what it was promised with what is there."""
+"""A publisher that goes on while its broker is killed and restarted, and the comparison of what it
+was promised with what is there.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ import asyncio
 from dataclasses import dataclass, field
 
 from sparrow.client import Client, Delivery, Message, connect
-from sparrow.client.connection import Connection
 from sparrow.client.options import ClientOptions, Isolation
+from sparrow.client.session import Session
 from sparrow.client.url import parse_url
 from tests.crash.histories import Event, Found, History, Kind, kept
 from tests.crash.histories.logs import doubled, gaps, invented, lost, reordered
@@ -25,15 +27,17 @@ class Ledger:
 
 async def connect_eagerly(url: str) -> Client:
     """A client that looks for its broker five times a second, so that rounds are short."""
-    connection = Connection(parse_url(url), ClientOptions(backoff_initial_s=0.02, backoff_max_s=0.2))
-    await connection.open()
-    return Client(connection)
+    session = Session(parse_url(url), ClientOptions(backoff_initial_s=0.02, backoff_max_s=0.2))
+    await session.open()
+    return Client(session)
 
 
 async def publish_until(
     stop: asyncio.Event, client: Client, topic: str, ledger: Ledger, *, acks: str, pause_s: float = 0.001
 ) -> None:
-    """Publish numbered messages of different sizes until told to stop; returns when all is known of each."""
+    """Publish numbered messages of different sizes until told to stop; returns when all is known of
+    each.
+    """
 
     async def settle(number: int, delivery: Delivery) -> None:
         found = await delivery
@@ -68,7 +72,9 @@ def number_of(message: Message) -> int:
 
 
 def check(ledger: Ledger, found: list[Message]) -> None:
-    """Every acknowledged message is there once, at its offset; nothing is there twice; each partition is in the order of sending."""
+    """Every acknowledged message is there once, at its offset; nothing is there twice; each
+    partition is in the order of sending.
+    """
     history = History(Event(0, Kind.SENT, number) for number in range(ledger.sent))
     for number, place in ledger.acknowledged.items():
         history.note(Kind.ACKNOWLEDGED, number, place)

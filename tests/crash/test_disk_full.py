@@ -1,6 +1,8 @@
-"""A disk that is really full: what is refused, what goes on, what a kill -9 finds then, and that room brings it all back.
+"""A disk that is really full: what is refused, what goes on, what a kill -9 finds then, and that
+room brings it all back.
 
-It needs a small file system, which root may mount. Who is not root has the same promises tested on a machine whose space is a number (`test_full_machine.py`).
+It needs a small file system, which root may mount. Who is not root has the same promises tested on
+a machine whose space is a number (`test_full_machine.py`).
 """
 
 from __future__ import annotations

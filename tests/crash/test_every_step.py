@@ -1,9 +1,13 @@
-"""Power is lost at every step of a broker's life, the log's steps and the meta store's alike: what was promised until then holds.
+"""Power is lost at every step of a broker's life, the log's steps and the meta store's alike: what
+was promised until then holds.
 
-A life is filmed: before each call that changes the disk, what the disk holds and what had been promised is kept. Then each picture loses its power, by a seed (or the
-process is killed, and the power fails later); a broker starts on what is left, and the stories say whether it is what they were promised.
+A life is filmed: before each call that changes the disk, what the disk holds and what had been
+promised is kept. Then each picture loses its power, by a seed (or the process is killed, and the
+power fails later); a broker starts on what is left, and the stories say whether it is what they
+were promised.
 
-`make test` looks at some of the pictures, `make crash` (SPARROW_CRASH_ROUNDS) at all, and in every way.
+`make test` looks at some of the pictures, `make crash` (SPARROW_CRASH_ROUNDS) at all, and in every
+way.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from tests.crash.machine.disk import Disk
 from tests.crash.machine.sqlite_vfs import sqlite_on, why_unavailable
 from tests.crash.machine.stores import log_store, meta_store
 from tests.crash.stories import WALL_MS, Story
-from tests.crash.stories.facts import Facts
+from tests.crash.stories.entries import Entries
 from tests.crash.stories.jobs import Family, Jobs
 from tests.crash.stories.keys import Keys
 from tests.crash.stories.records import Records
@@ -44,7 +48,7 @@ _WAL_BYTES = 64 << 10
 """Small, so that checkpoints come often."""
 _LATER_S = 1000.0
 
-STORIES: Sequence[Callable[[], Story]] = (Records, Facts, Jobs, Family, Transactions, Sinks, Keys)
+STORIES: Sequence[Callable[[], Story]] = (Records, Entries, Jobs, Family, Transactions, Sinks, Keys)
 
 pytestmark = [
     pytest.mark.slow,
@@ -88,7 +92,9 @@ async def start(disk: Disk, vfs: str, clock: ManualClock) -> Broker:
 
 
 async def filmed(stories: Sequence[Story], kind: type[Film] = Film) -> list[Picture]:
-    """From the first start on an empty disk over a clean stop, the first act, a kill and the second act to another clean stop."""
+    """From the first start on an empty disk over a clean stop, the first act, a kill and the second
+    act to another clean stop.
+    """
     pictures: list[Picture] = []
     film, clock = kind(stories, pictures), ManualClock(WALL_MS)
     with sqlite_on(film) as vfs:
@@ -134,7 +140,9 @@ _TURNS = (
     (True, True, True),
     (False, True, False),
 )
-"""A kill instead of a power failure; whether there is a second failure, of power; whether that comes right after the start."""
+"""A kill instead of a power failure; whether there is a second failure, of power; whether that
+comes right after the start.
+"""
 
 
 async def look_at(picture: Picture, stories: Sequence[Story], turn: int) -> None:

@@ -1,6 +1,8 @@
-"""A full disk without a small file system to mount: the disk of the simulated machine, whose size is a number.
+"""A full disk without a small file system to mount: the disk of the simulated machine, whose size
+is a number.
 
-The same promises as in `test_disk_full.py`, for log and meta store on one full disk; and with a power failure while it is full, which no real disk lets a test have.
+The same promises as in `test_disk_full.py`, for log and meta store on one full disk; and with a
+power failure while it is full, which no real disk lets a test have.
 """
 
 from __future__ import annotations

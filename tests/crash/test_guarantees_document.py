@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tests.crash.faults import FAULTS
-from tests.crash.test_every_door import every_load
+from tests.crash.test_every_frontend import every_load
 
 ROOT = Path(__file__).parents[2]
 SECTION = (ROOT / "docs/guarantees.md").read_text().partition("## How it is tested")[2].partition("\n## ")[0]

@@ -1,4 +1,6 @@
-"""The judges of crash tests are judged: each accepts a history in which the promise was kept, and rejects the same one when it was doctored."""
+"""The judges of crash tests are judged: each accepts a history in which the promise was kept, and
+rejects the same one when it was doctored.
+"""
 
 from __future__ import annotations
 

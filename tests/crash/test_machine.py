@@ -1,4 +1,6 @@
-"""The simulated machine itself: SQLite works on its disk as on a real one, and a disk that lies is found out, so what passes on it means something."""
+"""The simulated machine itself: SQLite works on its disk as on a real one, and a disk that lies is
+found out, so what passes on it means something.
+"""
 
 from __future__ import annotations
 

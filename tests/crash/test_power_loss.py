@@ -1,11 +1,16 @@
-"""The machine loses its power under load, again and again, in the middle of a call that changes the disk; then the promises of docs/guarantees.md are checked.
+"""The machine loses its power under load, again and again, in the middle of a call that changes the
+disk; then the promises of docs/guarantees.md are checked.
 
-The server is the real one with its doors and sockets, its logs and its meta store lie on one simulated disk (`tests/crash/machine`), which keeps what was synced, and of the rest
-parts, in no order. Seeds say after how many changes the power goes, from the very next one to thousands later; every third start loses it, too.
+The server is the real one with its frontends and sockets, its logs and its meta store lie on one
+simulated disk (`tests/crash/machine`), which keeps what was synced, and of the rest parts, in no
+order. Seeds say after how many changes the power goes, from the very next one to thousands later;
+every third start loses it, too.
 
-Who publishes with acks=1 may lose, and who reads may have read, what was not synced: such loads are not among these.
+Who publishes with acks=1 may lose, and who reads may have read, what was not synced: such loads are
+not among these.
 
-`make crash` runs more rounds (SPARROW_CRASH_ROUNDS), each ten with the next seed (SPARROW_CRASH_SEED).
+`make crash` runs more rounds (SPARROW_CRASH_ROUNDS), each ten with the next seed
+(SPARROW_CRASH_SEED).
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ def repository(
     subject: bytes = b"Change",
     files: Sequence[bytes] = (b"a.txt",),
 ) -> Path:
-    """A repository with a commit for each entry, whose parents are given by their numbers; HEAD is at the last."""
+    """A repository with a commit for each entry, whose parents are given by their numbers; HEAD is
+    at the last.
+    """
     git(path.parent, "init", "-q", "-b", "main", str(path))
     written = []
     for number, numbers in enumerate(parents):

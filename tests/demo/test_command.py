@@ -39,16 +39,15 @@ def spark_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "told"),
     [
         (["--repo", "/nowhere"], "/nowhere: no such directory"),
-        (["--repo", ".", "--file", "a.log"], "--repo and --file are two kinds of input; give one of them"),
         (["--repo", "REPO", "--broker", "http://127.0.0.1"], "its scheme is 'http'"),
         (["--repo", "REPO", "--out", "FILE"], "is not a directory; say by --out"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_sentence(arguments, told, spark_is_there, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    places = {"REPO": str(repository(tmp_path / "repo", [[]])), "FILE": str(tmp_path / "file")}
+    paths = {"REPO": str(repository(tmp_path / "repo", [[]])), "FILE": str(tmp_path / "file")}
     (tmp_path / "file").touch()
-    code = main(["demo", *(places.get(each, each) for each in arguments)])
+    code = main(["demo", *(paths.get(each, each) for each in arguments)])
     assert (code, told in capsys.readouterr().err) == (2, True)
 
 

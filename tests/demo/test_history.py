@@ -1,4 +1,6 @@
-"""Git's history as messages: every shape of repository is read, or the sample takes its place and says why."""
+"""Git's history as messages: every shape of repository is read, or the sample takes its place and
+says why.
+"""
 
 from __future__ import annotations
 

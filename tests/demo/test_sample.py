@@ -1,4 +1,6 @@
-"""The made-up history of the package is what its script makes, and has what the demonstration needs."""
+"""The made-up history of the package is what its script makes, and has what the demonstration
+needs.
+"""
 
 from __future__ import annotations
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import sparrow.sync
 import sparrow.testing
-from sparrow.base.errors import Conflict, ConnectionLost, InvalidArgument, SparrowError, TimedOut
-from sparrow.demo import places, stages, working
+from sparrow.base.errors import Conflict, ConnectionLost, InvalidArgument, SparrowError, TimedOut, TopicExists
+from sparrow.demo import crew, stages, surroundings
+from sparrow.demo.crew import CrewJob, Worked, work_off
 from sparrow.demo.history import find
-from sparrow.demo.message import Message
-from sparrow.demo.plan import Context, Plan
-from sparrow.demo.report import Check, Report, StageResult
-from sparrow.demo.working import Job, Worked, work_off
-from sparrow.testing.running import RunningBroker
+from sparrow.demo.message import CommitMessage
+from sparrow.demo.plan import Context, DemoPlan
+from sparrow.demo.report import Check, DemoReport, StageResult
+from sparrow.testing.running_broker import RunningBroker
 from tests.demo.repositories import repository
 
 HISTORY = [
@@ -31,22 +33,22 @@ HISTORY = [
     *([n] for n in range(13, 20)),
     [10, 12, *range(20, 28)],
 ]
-"""A chain, a second root that is merged, and eight branches of which seven have two commits; all end in one merge."""
+"""A chain, a second root that is merged, and eight branches of which seven have two commits; all
+end in one merge.
+"""
 
 
-class Lines:
-    """A source without parents."""
+class Commits:
+    """A source of commits without parents."""
 
-    kind = "lines"
-    title = "the lines of a test"
+    title = "commits of a test"
     note = ""
-    is_parented = False
 
     def count(self) -> int:
         return 30
 
-    def messages(self) -> Iterator[Message]:
-        return (Message(f"line-{n}", b'{"text": "a line"}') for n in range(30))
+    def messages(self) -> Iterator[CommitMessage]:
+        return (CommitMessage(f"commit-{n}", b'{"subject": "a change"}') for n in range(30))
 
     def truth(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         return ((each.id, ()) for each in self.messages())
@@ -78,13 +80,15 @@ def broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Leases end sooner, an absent broker is not waited for, and what is kept lies where the test's files do."""
+    """Leases end sooner, an absent broker is not waited for, and what is kept lies where the test's
+    files do.
+    """
     monkeypatch.setattr(stages, "LEASE_MS", 1000)
-    monkeypatch.setattr(places, "CONNECT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(surroundings, "CONNECT_TIMEOUT_S", 0.1)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
 
-def failed(report: Report) -> list[Check]:
+def failed(report: DemoReport) -> list[Check]:
     return [each for each in report.checks if not each.held]
 
 
@@ -92,7 +96,7 @@ def failed(report: Report) -> list[Check]:
 def test_history_goes_through_the_stages_and_every_check_holds(tmp_path, capsys):
     source = find(str(repository(tmp_path / "repo", HISTORY)))
     pipeline = NoSpark()
-    report = stages.run(Plan(workers=3, out_dir=str(tmp_path / "out")), source, pipeline)
+    report = stages.run(DemoPlan(workers=3, out_dir=str(tmp_path / "out")), source, pipeline)
     assert failed(report) == []
     assert report.held
     assert len(report.checks) == 8
@@ -110,7 +114,7 @@ def test_history_goes_through_the_stages_and_every_check_holds(tmp_path, capsys)
 @pytest.mark.slow
 def test_single_commit_and_single_worker_are_enough_for_a_kill(tmp_path, broker):
     source = find(str(repository(tmp_path / "repo", [[]])))
-    plan = Plan(workers=1, out_dir=str(tmp_path / "out"), broker=broker.url)
+    plan = DemoPlan(workers=1, out_dir=str(tmp_path / "out"), broker=broker.url)
     report = stages.run(plan, source, NoSpark())
     assert failed(report) == []
     assert report.stages[1].figures["jobs"] == 1
@@ -120,20 +124,20 @@ def test_single_commit_and_single_worker_are_enough_for_a_kill(tmp_path, broker)
 
 
 @pytest.mark.slow
-def test_lines_take_names_that_are_free_and_what_is_kept_stays(tmp_path, broker):
-    with sparrow.sync.connect(broker.url) as client:
-        client.admin.create_topic("lines.levels")
+def test_a_topic_takes_a_free_name_and_what_is_kept_stays(tmp_path, broker):
+    with sparrow.sync.connect(broker.url) as client, suppress(TopicExists):
+        client.admin.create_topic("commits.weekly")
     pipeline = NoSpark(holds=False)
-    plan = Plan(workers=2, out_dir=str(tmp_path / "out"), broker=broker.url, keep=True)
-    report = stages.run(plan, Lines(), pipeline)
+    plan = DemoPlan(workers=2, out_dir=str(tmp_path / "out"), broker=broker.url, keep=True)
+    report = stages.run(plan, Commits(), pipeline)
     assert failed(report) == [Check("it is as it should be", False)]
     assert not report.held
     (context,) = pipeline.contexts
-    assert context.topic == "lines-2"
+    assert re.fullmatch("commits-[0-9]+", context.topic)
     assert os.path.isdir(report.outputs["kept"])
-    assert "lines-2" in report.outputs["topics"]
+    assert context.topic in report.outputs["topics"]
     with sparrow.sync.connect(broker.url) as client:
-        assert client.admin.describe_queue("lines-2").statistics.unfinished == 0
+        assert client.admin.describe_queue(context.topic).statistics.unfinished == 0
 
 
 @pytest.mark.slow
@@ -141,23 +145,23 @@ def test_failure_says_where_its_logs_are(tmp_path, broker):
     def fail(context: Context, source: object) -> StageResult:
         raise SparrowError("Java is tired")
 
-    plan = Plan(workers=1, out_dir=str(tmp_path / "out"), broker=broker.url)
+    plan = DemoPlan(workers=1, out_dir=str(tmp_path / "out"), broker=broker.url)
     with pytest.raises(
         SparrowError, match="Java is tired; logs and data of the attempt are kept in "
     ) as raised:
-        stages.run(plan, Lines(), fail)
+        stages.run(plan, Commits(), fail)
     assert os.path.isfile(os.path.join(raised.value.text.rpartition(" ")[2], "workers", "worker-1.log"))
 
 
 def test_broker_that_cannot_be_reached_is_named():
-    plan = Plan(broker="sparrow://127.0.0.1:1")
-    with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"), places.broker(plan, ""):
+    plan = DemoPlan(broker="sparrow://127.0.0.1:1")
+    with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"), surroundings.broker(plan, ""):
         pass
 
 
 @pytest.mark.slow
 def test_worker_that_ends_by_itself_ends_the_work_with_its_words(tmp_path, broker):
-    job = Job(
+    job = CrewJob(
         url=broker.url, queue="nowhere", handled_topic="nowhere", total=1, workers=1, log_dir=str(tmp_path)
     )
     with pytest.raises(SparrowError, match=r"worker-1 ended by itself: .*nowhere"):
@@ -170,8 +174,8 @@ def test_work_that_does_not_go_on_is_given_up_with_what_the_queue_says(tmp_path,
         client.admin.create_queue("stuck", policy={"order": "parented"})
         client.publish("stuck", b"orphan", message_id="orphan", parents=["nobody"])
         client.admin.create_topic("stuck.handled", partitions=1)
-    monkeypatch.setattr(working, "STALL_TIMEOUT_S", 0.5)
-    job = Job(
+    monkeypatch.setattr(crew, "STALL_TIMEOUT_S", 0.5)
+    job = CrewJob(
         url=broker.url,
         queue="stuck",
         handled_topic="stuck.handled",
@@ -185,35 +189,35 @@ def test_work_that_does_not_go_on_is_given_up_with_what_the_queue_says(tmp_path,
 
 def test_outputs_of_an_earlier_run_are_replaced_and_nothing_else(tmp_path):
     out = tmp_path / "out"
-    places.output_directory(str(out))
+    surroundings.output_directory(str(out))
     (out / "table" / "_spark_metadata").mkdir(parents=True)
     (out / "table" / "old.parquet").write_text("old")
     (out / "report.json").write_text("{}")
     (out / "mine.txt").write_text("mine")
     (out / "chart.png").symlink_to(out / "mine.txt")
-    assert places.output_directory(str(out)) == str(out)
+    assert surroundings.output_directory(str(out)) == str(out)
     assert sorted(each.name for each in out.iterdir()) == [".gitignore", "mine.txt"]
 
 
 def test_somebody_elses_table_and_git_settings_in_the_output_directory_survive(tmp_path):
     (tmp_path / ".gitignore").write_text("*.log\n")
-    assert places.output_directory(str(tmp_path)) == str(tmp_path)
+    assert surroundings.output_directory(str(tmp_path)) == str(tmp_path)
     assert (tmp_path / ".gitignore").read_text() == "*.log\n"
     (tmp_path / "table").mkdir()
     (tmp_path / "table" / "oak.txt").write_text("mine")
     with pytest.raises(Conflict, match=r"table is in the way.*--out"):
-        places.output_directory(str(tmp_path))
+        surroundings.output_directory(str(tmp_path))
     assert (tmp_path / "table" / "oak.txt").read_text() == "mine"
 
 
 def test_output_directory_that_cannot_be_made_is_refused(tmp_path):
     for path in ("/proc/none/out", ""):
         with pytest.raises(InvalidArgument, match=r"cannot be written to: .*--out"):
-            places.output_directory(path)
+            surroundings.output_directory(path)
 
 
 def test_failure_before_there_are_logs_keeps_no_directory(tmp_path):
-    with pytest.raises(SparrowError) as told, places.work_directory(keep=False):
+    with pytest.raises(SparrowError) as told, surroundings.work_directory(keep=False):
         raise ConnectionLost("nobody is there")
     assert told.value.text == "nobody is there"
     assert list(tmp_path.iterdir()) == []
@@ -222,7 +226,7 @@ def test_failure_before_there_are_logs_keeps_no_directory(tmp_path):
 def test_output_directory_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "out").write_text("mine")
     with pytest.raises(SparrowError, match=r"is not a directory.*--out"):
-        places.output_directory(str(tmp_path / "out"))
+        surroundings.output_directory(str(tmp_path / "out"))
 
 
 def test_percentiles_weigh_batches_by_their_jobs():
@@ -232,9 +236,9 @@ def test_percentiles_weigh_batches_by_their_jobs():
 
 
 def test_report_says_which_checks_did_not_hold(tmp_path: Path):
-    report = Report(title="a history", checks=[Check("this", True), Check("that", False, "3 times")])
+    report = DemoReport(title="a history", checks=[Check("this", True), Check("that", False, "3 times")])
     told = "\n".join(report.lines())
     assert "✓ this\n" in told
     assert "✗ that (3 times)\n" in told
     assert told.endswith("1 of 2 checks did not hold, after 0 s.")
-    assert not Report(title="nothing was checked").held
+    assert not DemoReport(title="nothing was checked").held

@@ -1,4 +1,4 @@
-"""Drives a classic group as its members do: tickets are numbers, answers are kept by ticket."""
+"""Drives a classic group as its members do: tickets are numbers, responses are kept by ticket."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import itertools
 import struct
 from typing import Any
 
-from sparrow.broker.groups.classic.group import Answer, ClassicGroup, ClassicLimits, Effect, Store
-from sparrow.broker.groups.classic.protocol import JoinAnswer, JoinRequest, Leaver, SyncAnswer, SyncRequest
+from sparrow.broker.groups.classic.group import ClassicGroup, ClassicLimits, Effect, Respond, Store
+from sparrow.broker.groups.classic.protocol import (
+    JoinRequest,
+    JoinResponse,
+    Leaver,
+    SyncRequest,
+    SyncResponse,
+)
 
 
 def subscription(*topics: str) -> bytes:
@@ -17,7 +23,7 @@ def subscription(*topics: str) -> bytes:
 
 
 def request(member_id: str = "", **changes: Any) -> JoinRequest:
-    """A JoinGroup of an ordinary consumer."""
+    """Return a JoinGroup of an ordinary consumer."""
     values: dict[str, Any] = {
         "group": "g",
         "member_id": member_id,
@@ -32,12 +38,14 @@ def request(member_id: str = "", **changes: Any) -> JoinRequest:
 
 
 class Driver:
-    """A group, a clock and all answers so far. What it asks to be stored is stored at once, unless `is_slow`."""
+    """A group, a clock and all responses so far. The group is stored at once whenever it asks for
+    it, unless `is_slow`.
+    """
 
     def __init__(self, **limits: int) -> None:
         self.group = ClassicGroup("g", ClassicLimits(**limits))
         self.now = 0.0
-        self.answers: dict[int, Any] = {}
+        self.responses: dict[int, Any] = {}
         self.stores = 0
         self.is_slow = False
         self.waiting: list[Effect] = []
@@ -74,28 +82,28 @@ class Driver:
         self.group.heartbeat(member_id, generation, instance_id, self.now)
 
     def stored(self) -> None:
-        """What waits for the store is durable now."""
+        """Make the pending writes durable."""
         waiting, self.waiting = self.waiting, []
         for effect in waiting:
             self._store(effect)
 
-    def joined(self, ticket: int) -> JoinAnswer:
-        answer = self.answers[ticket]
-        assert isinstance(answer, JoinAnswer), answer
-        return answer
+    def joined(self, ticket: int) -> JoinResponse:
+        response = self.responses[ticket]
+        assert isinstance(response, JoinResponse), response
+        return response
 
     def assigned(self, ticket: int) -> bytes:
-        answer = self.answers[ticket]
-        assert isinstance(answer, SyncAnswer), answer
-        return answer.assignment
+        response = self.responses[ticket]
+        assert isinstance(response, SyncResponse), response
+        return response.assignment
 
     def stable(self, *instances: str | None, **changes: Any) -> list[str]:
         """Make a stable group of so many members; their ids, the leader's first."""
         tickets = [self.join(instance_id=instance, **changes) for instance in instances]
         self.advance(1)
-        answers = [self.joined(ticket) for ticket in tickets]
-        ids = [answer.member_id for answer in answers]
-        self.all_sync(ids, answers[0].generation)
+        responses = [self.joined(ticket) for ticket in tickets]
+        ids = [response.member_id for response in responses]
+        self.all_sync(ids, responses[0].generation)
         return ids
 
     def all_sync(self, ids: list[str], generation: int) -> None:
@@ -107,9 +115,9 @@ class Driver:
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Answer):
-                assert effect.ticket not in self.answers, "a request was answered twice"
-                self.answers[effect.ticket] = effect.result  # type: ignore[index]
+            if isinstance(effect, Respond):
+                assert effect.ticket not in self.responses, "a request was answered twice"
+                self.responses[effect.ticket] = effect.result  # type: ignore[index]
             elif self.is_slow:
                 self.waiting.append(effect)
             else:
@@ -118,6 +126,6 @@ class Driver:
     def _store(self, effect: Effect) -> None:
         self.stores += 1
         if isinstance(effect, Store):
-            self._do(list(effect.answers))
-        elif not isinstance(effect, Answer):
+            self._do(list(effect.responses))
+        elif not isinstance(effect, Respond):
             self._do(self.group.assignment_stored(effect.generation, effect.assignments, self.now))

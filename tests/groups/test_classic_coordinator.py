@@ -1,4 +1,6 @@
-"""Classic groups on the loop, under the roof: waiting requests, the store, restarts, kinds of groups, offsets."""
+"""The coordinator of classic groups on the loop: waiting requests, the store, restarts, kinds of
+groups, offsets.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,10 @@ from sparrow.base.errors import (
     UnknownMember,
 )
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.groups.assembly import assemble
-from sparrow.broker.groups.classic.protocol import JoinAnswer, Leaver, SyncRequest
+from sparrow.broker.groups.assembly import BrokerGroups
+from sparrow.broker.groups.classic.protocol import JoinResponse, Leaver, SyncRequest
+from sparrow.broker.groups.coordinator import Committer
 from sparrow.broker.groups.description import GroupState, GroupType
-from sparrow.broker.groups.family import Committer
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.groups.retention import GRACE_MS
 from sparrow.meta.memory import MemoryMetaStore
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparrow.base.errors import SparrowError
-    from sparrow.broker.groups.groups import Groups
-    from sparrow.broker.groups.native.assignor import Partition
+    from sparrow.broker.groups.registry import GroupRegistry
+    from sparrow.records.topic_partition import TopicPartition
 
 A = ("a", 0)
 DAY_S = 86_400.0
@@ -56,9 +58,9 @@ NOBODY_LEFT = msgspec.msgpack.encode((1, "consumer", "", "", ()))
 class Silent:
     """A native member that listens to nothing."""
 
-    def on_assign(self, epoch: int, added: Sequence[Partition]) -> None: ...
+    def on_assign(self, epoch: int, added: Sequence[TopicPartition]) -> None: ...
 
-    def on_revoke(self, epoch: int, partitions: Sequence[Partition]) -> None: ...
+    def on_revoke(self, epoch: int, partitions: Sequence[TopicPartition]) -> None: ...
 
     def on_fenced(self, error: SparrowError) -> None: ...
 
@@ -74,12 +76,12 @@ def meta() -> MemoryMetaStore:
 
 
 @pytest.fixture
-async def groups(meta: MemoryMetaStore, clock: ManualClock) -> Groups:
+async def groups(meta: MemoryMetaStore, clock: ManualClock) -> GroupRegistry:
     return await started(meta, clock)
 
 
-async def started(meta: MemoryMetaStore, clock: ManualClock) -> Groups:
-    groups = assemble(
+async def started(meta: MemoryMetaStore, clock: ManualClock) -> GroupRegistry:
+    groups = BrokerGroups(
         meta, clock, BrokerConfig(group_initial_rebalance_delay_ms=0, group_min_session_timeout_ms=6_000)
     )
     await groups.load()
@@ -87,8 +89,8 @@ async def started(meta: MemoryMetaStore, clock: ManualClock) -> Groups:
     return groups
 
 
-async def stable(groups: Groups, count: int = 1, assignment: bytes = ASSIGNMENT) -> list[JoinAnswer]:
-    """A stable group of so many members."""
+async def stable(groups: GroupRegistry, count: int = 1, assignment: bytes = ASSIGNMENT) -> list[JoinResponse]:
+    """Return a stable group of `count` members."""
     first = await groups.classic.join(request())
     joining = [asyncio.ensure_future(groups.classic.join(request(client_id=str(n)))) for n in range(1, count)]
     await asyncio.sleep(0)
@@ -111,7 +113,7 @@ async def stable(groups: Groups, count: int = 1, assignment: bytes = ASSIGNMENT)
 # ── the protocol on the loop ──────────────────────────────────────────────────────────────────────
 
 
-async def test_members_share_a_group(groups: Groups) -> None:
+async def test_members_share_a_group(groups: GroupRegistry) -> None:
     answers = await stable(groups, 3)
     for answer in answers:
         groups.classic.heartbeat("g", answer.member_id, answer.generation)
@@ -121,7 +123,9 @@ async def test_members_share_a_group(groups: Groups) -> None:
     assert {m.partitions for m in description.members} == {(("a", 0), ("a", 1))}
 
 
-async def test_a_request_whose_connection_is_lost_leaves_the_member_in_the_group(groups: Groups) -> None:
+async def test_a_request_whose_connection_is_lost_leaves_the_member_in_the_group(
+    groups: GroupRegistry,
+) -> None:
     (one,) = await stable(groups)
     waiting = asyncio.ensure_future(groups.classic.join(request()))
     await asyncio.sleep(0)
@@ -131,7 +135,7 @@ async def test_a_request_whose_connection_is_lost_leaves_the_member_in_the_group
     assert len(again.members) == 2
 
 
-async def test_sessions_end_by_the_clock(groups: Groups, clock: ManualClock) -> None:
+async def test_sessions_end_by_the_clock(groups: GroupRegistry, clock: ManualClock) -> None:
     one, two = await stable(groups, 2)
     clock.advance(6)
     groups.classic.heartbeat("g", one.member_id, one.generation)
@@ -143,7 +147,9 @@ async def test_sessions_end_by_the_clock(groups: Groups, clock: ManualClock) -> 
         groups.classic.heartbeat("g", two.member_id, two.generation)
 
 
-async def test_a_rebalance_goes_on_without_those_that_do_not_join(groups: Groups, clock: ManualClock) -> None:
+async def test_a_rebalance_goes_on_without_those_that_do_not_join(
+    groups: GroupRegistry, clock: ManualClock
+) -> None:
     one, two = await stable(groups, 2)
     again = asyncio.ensure_future(groups.classic.join(request(one.member_id)))
     await asyncio.sleep(0)
@@ -156,7 +162,7 @@ async def test_a_rebalance_goes_on_without_those_that_do_not_join(groups: Groups
     assert [m.member_id for m in (await again).members] == [one.member_id]
 
 
-async def test_bad_requests_make_no_group(groups: Groups) -> None:
+async def test_bad_requests_make_no_group(groups: GroupRegistry) -> None:
     with pytest.raises(InvalidGroupId):
         await groups.classic.join(request(group=""))
     for timeout_ms in (5_999, 1_800_001):
@@ -174,7 +180,7 @@ async def test_bad_requests_make_no_group(groups: Groups) -> None:
 
 
 async def test_a_stable_group_goes_on_after_a_restart(
-    groups: Groups, meta: MemoryMetaStore, clock: ManualClock
+    groups: GroupRegistry, meta: MemoryMetaStore, clock: ManualClock
 ) -> None:
     one, two = await stable(groups, 2)
     clock.advance(3_600)
@@ -192,7 +198,7 @@ async def test_a_stable_group_goes_on_after_a_restart(
 
 
 async def test_a_group_that_was_empty_keeps_its_generation_over_a_restart(
-    groups: Groups, meta: MemoryMetaStore, clock: ManualClock
+    groups: GroupRegistry, meta: MemoryMetaStore, clock: ManualClock
 ) -> None:
     (one,) = await stable(groups)
     groups.classic.leave("g", [Leaver(one.member_id)])
@@ -201,7 +207,9 @@ async def test_a_group_that_was_empty_keeps_its_generation_over_a_restart(
     assert (await after.classic.join(request())).generation == one.generation + 2
 
 
-async def test_an_assignment_is_not_told_before_it_is_durable(groups: Groups, meta: MemoryMetaStore) -> None:
+async def test_an_assignment_is_not_sent_before_it_is_durable(
+    groups: GroupRegistry, meta: MemoryMetaStore
+) -> None:
     one = await groups.classic.join(request())
     meta.full = True
     with pytest.raises(DiskFull):
@@ -215,7 +223,7 @@ async def test_an_assignment_is_not_told_before_it_is_durable(groups: Groups, me
 
 
 async def test_a_static_member_that_replaced_itself_is_known_after_a_restart(
-    groups: Groups, meta: MemoryMetaStore, clock: ManualClock
+    groups: GroupRegistry, meta: MemoryMetaStore, clock: ManualClock
 ) -> None:
     first = await groups.classic.join(request(instance_id="i"))
     given = {first.member_id: b"x"}
@@ -232,7 +240,7 @@ async def test_a_group_that_cannot_be_read_stops_the_start(meta: MemoryMetaStore
         await started(meta, clock)
 
 
-async def test_facts_of_version_1_of_a_classic_group_are_read(
+async def test_entries_of_version_1_of_a_classic_group_are_read(
     meta: MemoryMetaStore, clock: ManualClock
 ) -> None:
     """The bytes as the first release writes them; later ones may have more fields."""
@@ -253,7 +261,7 @@ async def test_facts_of_version_1_of_a_classic_group_are_read(
 # ── kinds of groups ───────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_name_belongs_to_one_kind_while_it_has_members(groups: Groups) -> None:
+async def test_a_name_belongs_to_one_kind_while_it_has_members(groups: GroupRegistry) -> None:
     (one,) = await stable(groups)
     with pytest.raises(GroupTypeMismatch):
         groups.native.join("g", ["a"], Silent())
@@ -271,7 +279,7 @@ async def test_a_name_belongs_to_one_kind_while_it_has_members(groups: Groups) -
 
 
 async def test_a_group_that_changed_its_kind_is_of_that_kind_after_a_restart(
-    groups: Groups, meta: MemoryMetaStore, clock: ManualClock
+    groups: GroupRegistry, meta: MemoryMetaStore, clock: ManualClock
 ) -> None:
     (one,) = await stable(groups)
     await groups.commit("g", {A: OffsetAndMetadata(5)}, Committer(one.member_id, one.generation))
@@ -285,22 +293,22 @@ async def test_a_group_that_changed_its_kind_is_of_that_kind_after_a_restart(
 
 
 async def test_a_name_that_a_crash_left_with_two_kinds_belongs_to_the_one_with_members(
-    groups: Groups, meta: MemoryMetaStore, clock: ManualClock
+    groups: GroupRegistry, meta: MemoryMetaStore, clock: ManualClock
 ) -> None:
     (one,) = await stable(groups)
     groups.classic.leave("g", [Leaver(one.member_id)])
     await asyncio.sleep(0.01)
-    empty = meta.facts["classic-group", "g"]
+    empty = meta.entries["classic-group", "g"]
     assert (await groups.consumer.heartbeat("g", joining("m", "a"))).member_epoch == 1
     await asyncio.sleep(0.01)
-    assert ("classic-group", "g") not in meta.facts
-    meta.facts["classic-group", "g"] = empty
+    assert ("classic-group", "g") not in meta.entries
+    meta.entries["classic-group", "g"] = empty
     after = await started(meta, clock)
     assert after.type_of("g") is GroupType.CONSUMER
-    assert ("classic-group", "g") not in meta.facts
+    assert ("classic-group", "g") not in meta.entries
 
 
-async def test_a_group_of_which_only_offsets_are_known_is_a_classic_one(groups: Groups) -> None:
+async def test_a_group_of_which_only_offsets_are_known_is_a_classic_one(groups: GroupRegistry) -> None:
     await groups.commit("g", {A: OffsetAndMetadata(1)})
     (info,) = groups.list_groups()
     assert (info.type, info.state, info.protocol_type) == (GroupType.CLASSIC, GroupState.EMPTY, "")
@@ -312,7 +320,7 @@ async def test_a_group_of_which_only_offsets_are_known_is_a_classic_one(groups: 
 
 
 async def test_a_group_with_members_is_not_deleted_and_one_without_is_forgotten(
-    groups: Groups, meta: MemoryMetaStore
+    groups: GroupRegistry, meta: MemoryMetaStore
 ) -> None:
     (one,) = await stable(groups)
     await groups.tick()
@@ -323,10 +331,10 @@ async def test_a_group_with_members_is_not_deleted_and_one_without_is_forgotten(
     await groups.delete_group("g")
     await groups.tick()
     assert groups.list_groups() == []
-    assert meta.facts == {}
+    assert meta.entries == {}
 
 
-async def test_a_group_that_is_given_away_tells_who_waits_to_join_again(groups: Groups) -> None:
+async def test_a_group_that_is_given_away_tells_who_waits_to_join_again(groups: GroupRegistry) -> None:
     (one,) = await stable(groups)
     waiting = asyncio.ensure_future(groups.classic.join(request(client_id="new")))
     await asyncio.sleep(0)
@@ -343,7 +351,7 @@ async def test_a_group_that_is_given_away_tells_who_waits_to_join_again(groups: 
 # ── offsets ───────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_only_members_of_the_generation_commit(groups: Groups) -> None:
+async def test_only_members_of_the_generation_commit(groups: GroupRegistry) -> None:
     with pytest.raises(StaleMember):
         await groups.commit("g", {A: OffsetAndMetadata(1)}, Committer("m", 1, knows_member_epochs=False))
     with pytest.raises(UnknownGroup):
@@ -357,7 +365,7 @@ async def test_only_members_of_the_generation_commit(groups: Groups) -> None:
     assert groups.fetch_offsets("g")[A].metadata == "note"
 
 
-async def test_offsets_of_topics_that_consumers_read_are_not_deleted(groups: Groups) -> None:
+async def test_offsets_of_topics_that_consumers_read_are_not_deleted(groups: GroupRegistry) -> None:
     b = ("b", 0)
     await groups.commit("g", {A: OffsetAndMetadata(1), b: OffsetAndMetadata(1)})
     await stable(groups)
@@ -367,7 +375,9 @@ async def test_offsets_of_topics_that_consumers_read_are_not_deleted(groups: Gro
     assert groups.fetch_offsets("g").keys() == {A}
 
 
-async def test_offsets_are_not_deleted_under_members_that_do_not_say_what_they_read(groups: Groups) -> None:
+async def test_offsets_are_not_deleted_under_members_that_do_not_say_what_they_read(
+    groups: GroupRegistry,
+) -> None:
     await groups.commit("g", {A: OffsetAndMetadata(1)})
     await groups.classic.join(request(protocol_type="connect"))
     with pytest.raises(GroupNotEmpty):
@@ -375,7 +385,7 @@ async def test_offsets_are_not_deleted_under_members_that_do_not_say_what_they_r
 
 
 async def test_offsets_are_forgotten_a_week_after_the_last_member(
-    groups: Groups, meta: MemoryMetaStore, clock: ManualClock
+    groups: GroupRegistry, meta: MemoryMetaStore, clock: ManualClock
 ) -> None:
     (one,) = await stable(groups)
     await groups.commit("g", {A: OffsetAndMetadata(1)}, Committer(one.member_id, one.generation))
@@ -388,11 +398,11 @@ async def test_offsets_are_forgotten_a_week_after_the_last_member(
     clock.advance(60)
     await groups.tick()
     assert groups.list_groups() == []
-    assert meta.facts == {}
+    assert meta.entries == {}
 
 
 async def test_a_stable_group_loses_only_offsets_of_topics_that_it_does_not_read(
-    groups: Groups, clock: ManualClock
+    groups: GroupRegistry, clock: ManualClock
 ) -> None:
     b = ("b", 0)
     await groups.commit("g", {A: OffsetAndMetadata(1), b: OffsetAndMetadata(1)})
@@ -404,7 +414,9 @@ async def test_a_stable_group_loses_only_offsets_of_topics_that_it_does_not_read
     assert groups.fetch_offsets("g").keys() == {A}
 
 
-async def test_offsets_without_a_group_are_forgotten_one_by_one(groups: Groups, clock: ManualClock) -> None:
+async def test_offsets_without_a_group_are_forgotten_one_by_one(
+    groups: GroupRegistry, clock: ManualClock
+) -> None:
     await groups.commit("g", {A: OffsetAndMetadata(1)})
     clock.advance(DAY_S)
     await groups.commit("g", {("a", 1): OffsetAndMetadata(1)})
@@ -413,7 +425,7 @@ async def test_offsets_without_a_group_are_forgotten_one_by_one(groups: Groups, 
     assert groups.fetch_offsets("g").keys() == {("a", 1)}
 
 
-async def test_a_commit_may_say_how_long_it_is_kept(groups: Groups, clock: ManualClock) -> None:
+async def test_a_commit_may_say_how_long_it_is_kept(groups: GroupRegistry, clock: ManualClock) -> None:
     until = clock.wall_ms() + 2 * GRACE_MS
     await groups.commit("g", {A: OffsetAndMetadata(1, kept_until_ms=until)})
     clock.advance(2 * GRACE_MS / 1000 - 1)
@@ -425,7 +437,7 @@ async def test_a_commit_may_say_how_long_it_is_kept(groups: Groups, clock: Manua
 
 
 async def test_offsets_of_transactions_that_are_not_decided_keep_the_others(
-    groups: Groups, clock: ManualClock
+    groups: GroupRegistry, clock: ManualClock
 ) -> None:
     await groups.commit("g", {A: OffsetAndMetadata(1), ("a", 1): OffsetAndMetadata(1)})
     groups.pending = lambda _group: {A}
@@ -435,7 +447,7 @@ async def test_offsets_of_transactions_that_are_not_decided_keep_the_others(
 
 
 async def test_a_name_that_the_store_cannot_keep_is_refused_and_does_not_stop_others_from_being_kept(
-    groups: Groups, meta: MemoryMetaStore
+    groups: GroupRegistry, meta: MemoryMetaStore
 ) -> None:
     for name in ("x" * 5_000, "\0" * 1_000, "ä" * 2_000):
         with pytest.raises(InvalidGroupId):
@@ -443,9 +455,9 @@ async def test_a_name_that_the_store_cannot_keep_is_refused_and_does_not_stop_ot
     long = "x" * 3_000
     joining_ = [asyncio.create_task(groups.classic.join(request(group=name))) for name in (long, "g")]
     await asyncio.sleep(0.05)
-    assert all(isinstance(each.result(), JoinAnswer) for each in joining_)
+    assert all(isinstance(each.result(), JoinResponse) for each in joining_)
     await groups.tick()
-    assert {key for kind, key in meta.facts if kind == "group"} == {long, "g"}
+    assert {key for kind, key in meta.entries if kind == "group"} == {long, "g"}
 
 
 async def test_many_groups_that_nobody_uses_are_forgotten_in_few_writes(
@@ -459,7 +471,7 @@ async def test_many_groups_that_nobody_uses_are_forgotten_in_few_writes(
     commits = meta.commits
     await groups.tick()
     assert not groups.list_groups()
-    assert not [key for kind, key in meta.facts if kind == "classic-group"]
+    assert not [key for kind, key in meta.entries if kind == "classic-group"]
     assert meta.commits - commits < 10
 
 

@@ -33,7 +33,7 @@ def test_the_first_rebalance_waits_for_members_that_come_together(d: Driver) -> 
     d.advance(0.05)
     second = d.join()
     d.advance(0.06)
-    assert not d.answers  # the delay began anew
+    assert not d.responses  # the delay began again
     d.advance(0.1)
     one, two = d.joined(first), d.joined(second)
     assert one.generation == two.generation == 1
@@ -64,14 +64,14 @@ def test_followers_wait_for_the_leader_and_for_the_store(d: Driver) -> None:
     d.advance(1)
     leader, other = (d.joined(t).member_id for t in tickets)
     waiting = d.sync(other, 1)
-    assert waiting not in d.answers
+    assert waiting not in d.responses
     leading = d.sync(leader, 1, assignments={other: b"x"})
-    assert waiting not in d.answers
+    assert waiting not in d.responses
     d.stored()
     assert (d.assigned(waiting), d.assigned(leading)) == (b"x", b"")
 
 
-def test_an_assignment_that_cannot_be_stored_is_an_error_and_begins_anew(d: Driver) -> None:
+def test_an_assignment_that_cannot_be_stored_is_an_error_and_begins_again(d: Driver) -> None:
     d.is_slow = True
     ticket = d.join()
     d.advance(1)
@@ -83,7 +83,7 @@ def test_an_assignment_that_cannot_be_stored_is_an_error_and_begins_anew(d: Driv
 
 
 def test_a_new_member_of_a_newer_client_comes_back_with_the_id_it_was_given(d: Driver) -> None:
-    error = d.answers[d.join(requires_member_id=True)]
+    error = d.responses[d.join(requires_member_id=True)]
     assert isinstance(error, MemberIdRequired)
     assert error.member_id.startswith("client-")
     ticket = d.join(error.member_id, requires_member_id=True)
@@ -96,11 +96,11 @@ def test_a_rebalance_waits_for_members_that_were_given_an_id_until_their_session
     d.join(requires_member_id=True)
     again = d.join(one)
     d.advance(9)
-    assert again not in d.answers
+    assert again not in d.responses
     d.advance(1)
     assert d.joined(again).generation == 2
     late = d.join("client-99")
-    assert isinstance(d.answers[late], UnknownMember)
+    assert isinstance(d.responses[late], UnknownMember)
 
 
 def test_a_member_that_does_not_join_again_is_out_after_the_rebalance_timeout(d: Driver) -> None:
@@ -108,7 +108,7 @@ def test_a_member_that_does_not_join_again_is_out_after_the_rebalance_timeout(d:
     again = d.join(one)
     new = d.join()
     d.advance(59)
-    assert again not in d.answers
+    assert again not in d.responses
     d.advance(1)
     assert {m.member_id for m in d.joined(again).members} == {one, d.joined(new).member_id}
     with pytest.raises(UnknownMember):
@@ -125,12 +125,12 @@ def test_a_follower_that_asks_again_with_the_same_metadata_hears_of_the_same_gen
     one, two = d.stable(None, None)
     assert d.joined(d.join(two)).generation == 1
     assert d.group.state is GroupState.STABLE
-    again = d.join(one)  # the leader may have partitions assigned anew
-    assert again not in d.answers
+    again = d.join(one)  # the leader may assign partitions again
+    assert again not in d.responses
     assert d.group.state is GroupState.PREPARING_REBALANCE
 
 
-def test_a_lost_answer_is_given_again_while_the_assignment_is_awaited(d: Driver) -> None:
+def test_a_lost_response_is_given_again_while_the_assignment_is_awaited(d: Driver) -> None:
     tickets = [d.join(), d.join()]
     d.advance(1)
     one, two = (d.joined(t) for t in tickets)
@@ -142,8 +142,8 @@ def test_who_joins_again_elsewhere_ends_its_older_request(d: Driver) -> None:
     one, _ = d.stable(None, None)
     old = d.join(one)
     new = d.join(one)
-    assert isinstance(d.answers[old], RebalanceInProgress)
-    assert new not in d.answers
+    assert isinstance(d.responses[old], RebalanceInProgress)
+    assert new not in d.responses
 
 
 @pytest.mark.parametrize(
@@ -157,12 +157,12 @@ def test_who_joins_again_elsewhere_ends_its_older_request(d: Driver) -> None:
 )
 def test_a_member_must_share_type_and_protocol_with_all(d: Driver, changes: dict[str, object]) -> None:
     d.stable(None)
-    assert isinstance(d.answers[d.join(**changes)], InconsistentGroupProtocol)
+    assert isinstance(d.responses[d.join(**changes)], InconsistentGroupProtocol)
 
 
 @pytest.mark.parametrize("changes", [{"protocol_type": ""}, {"protocols": ()}], ids=str)
 def test_the_first_member_must_have_a_type_and_a_protocol(d: Driver, changes: dict[str, object]) -> None:
-    assert isinstance(d.answers[d.join(**changes)], InconsistentGroupProtocol)
+    assert isinstance(d.responses[d.join(**changes)], InconsistentGroupProtocol)
     assert d.group.is_unused
 
 
@@ -181,7 +181,7 @@ def test_members_vote_for_the_protocol(d: Driver) -> None:
 def test_a_group_has_a_limit_of_members() -> None:
     d = Driver(max_members=2)
     ids = d.stable(None, None)
-    assert isinstance(d.answers[d.join()], GroupFull)
+    assert isinstance(d.responses[d.join()], GroupFull)
     again = [d.join(member) for member in ids]
     assert {d.joined(t).generation for t in again} == {2}
 
@@ -191,7 +191,7 @@ def test_a_new_member_is_forgotten_if_the_rebalance_takes_too_long() -> None:
     (_,) = d.stable(None, session_timeout_ms=60_000, rebalance_timeout_ms=60_000)
     ticket = d.join()
     d.advance(21)
-    assert isinstance(d.answers[ticket], UnknownMember)
+    assert isinstance(d.responses[ticket], UnknownMember)
 
 
 # ── syncing, heartbeats, commits ──────────────────────────────────────────────────────────────────
@@ -213,24 +213,24 @@ def test_a_sync_must_be_of_this_generation(
 ) -> None:
     (one,) = d.stable(None)
     values = {"member_id": one, "generation": 1, **changes}
-    assert isinstance(d.answers[d.sync(**values)], error)  # type: ignore[arg-type]
+    assert isinstance(d.responses[d.sync(**values)], error)  # type: ignore[arg-type]
 
 
-def test_during_a_rebalance_members_are_told_to_join(d: Driver) -> None:
+def test_during_a_rebalance_members_are_asked_to_join(d: Driver) -> None:
     one, two = d.stable(None, None)
     d.join(one)
     with pytest.raises(RebalanceInProgress):
         d.heartbeat(two, 1)
-    assert isinstance(d.answers[d.sync(two, 1)], RebalanceInProgress)
+    assert isinstance(d.responses[d.sync(two, 1)], RebalanceInProgress)
     d.group.check_commit(two, 1, None, d.now)  # it may still commit what it has
 
 
-def test_who_waits_for_an_assignment_is_told_to_join_again(d: Driver) -> None:
+def test_who_waits_for_an_assignment_is_asked_to_join_again(d: Driver) -> None:
     tickets = [d.join(), d.join()]
     d.advance(1)
     waiting = d.sync(d.joined(tickets[1]).member_id, 1)
     d.join()
-    assert isinstance(d.answers[waiting], RebalanceInProgress)
+    assert isinstance(d.responses[waiting], RebalanceInProgress)
 
 
 def test_members_that_never_sync_are_removed(d: Driver) -> None:
@@ -239,7 +239,7 @@ def test_members_that_never_sync_are_removed(d: Driver) -> None:
     one, two = (d.joined(t).member_id for t in tickets)
     waiting = d.sync(two, 1)
     d.advance(60)
-    assert isinstance(d.answers[waiting], RebalanceInProgress)
+    assert isinstance(d.responses[waiting], RebalanceInProgress)
     with pytest.raises(UnknownMember):
         d.heartbeat(one, 1)
     again = d.join(two)
@@ -307,7 +307,7 @@ def test_a_group_whose_last_member_leaves_is_empty_and_stored(d: Driver) -> None
     assert d.joined(ticket).generation == 3
 
 
-def test_many_leave_at_once_each_with_its_own_answer(d: Driver) -> None:
+def test_many_leave_at_once_each_with_its_own_response(d: Driver) -> None:
     one, two = d.stable("i", "j")
     results = d.leave(Leaver("stranger"), Leaver("", "i"), Leaver("wrong", "j"), Leaver(two, "j"), Leaver(""))
     assert [type(r) for r in results] == [
@@ -322,7 +322,7 @@ def test_many_leave_at_once_each_with_its_own_answer(d: Driver) -> None:
 
 
 def test_a_pending_member_may_leave(d: Driver) -> None:
-    error = d.answers[d.join(requires_member_id=True)]
+    error = d.responses[d.join(requires_member_id=True)]
     assert d.leave(error.member_id) == [None]
     assert d.group.is_unused
 
@@ -331,13 +331,13 @@ def test_who_leaves_while_it_waits_is_answered(d: Driver) -> None:
     one, _ = d.stable(None, None)
     waiting = d.join(one)
     d.leave(one)
-    assert isinstance(d.answers[waiting], UnknownMember)
+    assert isinstance(d.responses[waiting], UnknownMember)
 
 
 # ── static members ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_static_member_that_comes_back_takes_its_place_without_a_rebalance(d: Driver) -> None:
+def test_a_static_member_that_comes_back_replaces_itself_without_a_rebalance(d: Driver) -> None:
     one, two = d.stable("i", "j")
     back = d.joined(d.join(instance_id="j"))
     assert (back.generation, d.group.state) == (1, GroupState.STABLE)
@@ -376,11 +376,11 @@ def test_a_static_member_that_comes_back_while_partitions_are_assigned_begins_a_
     d.advance(1)
     waiting = d.sync(d.joined(tickets[1]).member_id, 1, instance_id="j")
     d.join(instance_id="j")
-    assert isinstance(d.answers[waiting], FencedInstance)
+    assert isinstance(d.responses[waiting], FencedInstance)
     assert d.group.state is GroupState.PREPARING_REBALANCE
 
 
-def test_static_members_keep_their_place_in_a_rebalance_that_they_miss(d: Driver) -> None:
+def test_static_members_stay_in_a_rebalance_that_they_miss(d: Driver) -> None:
     one, two = d.stable("i", "j", session_timeout_ms=100_000)
     ticket = d.join(one, instance_id="i")
     d.advance(60)
@@ -422,7 +422,7 @@ def test_metadata_of_another_kind_says_nothing_about_topics(d: Driver) -> None:
 
 def test_a_pending_member_that_never_comes_back_does_not_disturb_a_stable_group(d: Driver) -> None:
     ids = d.stable(None, None)
-    refused = d.answers[d.join(requires_member_id=True)]
+    refused = d.responses[d.join(requires_member_id=True)]
     assert isinstance(refused, MemberIdRequired)
     for _ in range(20):
         d.advance(1)
@@ -433,7 +433,7 @@ def test_a_pending_member_that_never_comes_back_does_not_disturb_a_stable_group(
 
 def test_a_pending_member_that_leaves_does_not_disturb_a_stable_group(d: Driver) -> None:
     ids = d.stable(None, None)
-    refused = d.answers[d.join(requires_member_id=True)]
+    refused = d.responses[d.join(requires_member_id=True)]
     assert isinstance(refused, MemberIdRequired)
     assert d.leave(refused.member_id) == [None]
     d.heartbeat(ids[0], 1)
@@ -442,13 +442,13 @@ def test_a_pending_member_that_leaves_does_not_disturb_a_stable_group(d: Driver)
 def test_a_rebalance_does_not_wait_for_a_pending_member_that_the_group_has_no_room_for() -> None:
     d = Driver(max_members=2)
     (first,) = d.stable(None)
-    refused = d.answers[d.join(requires_member_id=True)]
+    refused = d.responses[d.join(requires_member_id=True)]
     assert isinstance(refused, MemberIdRequired)
     second = d.join()
     again = d.join(first)
-    assert again not in d.answers  # it waits for who has only an id
+    assert again not in d.responses  # it waits for who has only an id
     third = d.join(refused.member_id)
-    assert isinstance(d.answers[third], GroupFull)
+    assert isinstance(d.responses[third], GroupFull)
     assert d.joined(again).generation == d.joined(second).generation == 2
 
 
@@ -456,7 +456,7 @@ def test_what_all_members_know_follows_members_that_change_their_minds(d: Driver
     data = subscription("a")
     first, second = d.stable(None, None, protocols=(("x", data), ("y", data)))
     d.join(first, protocols=(("y", data),))
-    assert isinstance(d.answers[d.join(protocols=(("x", data),))], InconsistentGroupProtocol)
+    assert isinstance(d.responses[d.join(protocols=(("x", data),))], InconsistentGroupProtocol)
     late = d.join(second, protocols=(("y", data), ("z", data)))
     assert d.joined(late).protocol == "y"
     d.leave(first, second)

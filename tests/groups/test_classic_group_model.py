@@ -1,4 +1,6 @@
-"""Any number of well-behaved consumers come, go, stop and come back, in any order: nobody is forgotten, and they end up in one generation."""
+"""Any number of well-behaved consumers come, go, stop and come back, in any order: none is
+forgotten, and they end up in one generation.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sparrow.base.errors import FencedInstance, MemberIdRequired, RebalanceInProgress, SparrowError
-from sparrow.broker.groups.classic.protocol import JoinAnswer, SyncAnswer
+from sparrow.broker.groups.classic.protocol import JoinResponse, SyncResponse
 from sparrow.broker.groups.description import GroupState
 from tests.groups.classic_driver import Driver, subscription
 
@@ -19,7 +21,7 @@ SESSION_S = 10.0
 
 @dataclass
 class Consumer:
-    """A client: does what a client does with each answer. `is_up` false: its process is gone."""
+    """A client: does what a client does with each response. `is_up` false: its process is gone."""
 
     instance_id: str | None
     needs_id: bool
@@ -42,26 +44,26 @@ class Consumer:
         )
 
     def step(self, d: Driver) -> None:
-        """Look at an answer, if one has come, and go on."""
-        if self.ticket not in d.answers:
+        """Look at an response, if one has come, and go on."""
+        if self.ticket not in d.responses:
             return
-        answer = d.answers[self.ticket]
+        response = d.responses[self.ticket]
         self.ticket = None
-        if isinstance(answer, JoinAnswer):
-            self.member_id, self.generation = answer.member_id, answer.generation
-            given = {m.member_id: m.member_id.encode() for m in answer.members}
+        if isinstance(response, JoinResponse):
+            self.member_id, self.generation = response.member_id, response.generation
+            given = {m.member_id: m.member_id.encode() for m in response.members}
             self.ticket = d.sync(
                 self.member_id, self.generation, instance_id=self.instance_id, assignments=given
             )
-        elif isinstance(answer, SyncAnswer):
-            self.assignment = answer.assignment
-        elif isinstance(answer, MemberIdRequired):
-            self.member_id = answer.member_id
+        elif isinstance(response, SyncResponse):
+            self.assignment = response.assignment
+        elif isinstance(response, MemberIdRequired):
+            self.member_id = response.member_id
             self.join(d)
-        elif isinstance(answer, FencedInstance):
+        elif isinstance(response, FencedInstance):
             self.is_fenced, self.is_up = True, False
         else:
-            assert isinstance(answer, RebalanceInProgress), f"a living consumer heard {answer!r}"
+            assert isinstance(response, RebalanceInProgress), f"a living consumer heard {response!r}"
             self.join(d)
 
     def heartbeat(self, d: Driver) -> None:
@@ -141,7 +143,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         assert not group.members or group.leader in group.members
         assert bool(group.members) or group.state in (GroupState.EMPTY, GroupState.PREPARING_REBALANCE)
         waiting = {t for m in group.members.values() for t in (m.join_ticket, m.sync_ticket) if t is not None}
-        mine = {c.ticket for c in self.up if c.ticket is not None and c.ticket not in self.d.answers}
+        mine = {c.ticket for c in self.up if c.ticket is not None and c.ticket not in self.d.responses}
         assert mine <= waiting, "a request was forgotten"
 
     @invariant()
@@ -154,7 +156,9 @@ class ClassicGroupMachine(RuleBasedStateMachine):
 
     @staticmethod
     def _own(consumer: Consumer) -> Any:
-        """A static member that came back has the assignment of its former id."""
+        """Return the partitions of a static member that came back: the assignment of its former
+        id.
+        """
         return consumer.assignment if consumer.instance_id else consumer.member_id.encode()
 
     def teardown(self) -> None:

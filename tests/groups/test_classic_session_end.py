@@ -1,4 +1,6 @@
-"""When a group with nobody in a rebalance has to be looked at: at the earliest end of a session."""
+"""The time at which a group without waiting requests has to be visited: the earliest end of a
+session.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what with groups and their offsets: the rules are Kafka's."""
+"""Access to groups and their offsets by Kafka's rules."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from sparrow.base.clock import ManualClock
 from sparrow.base.errors import NotAuthorized
 from sparrow.broker.access.authz import CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.groups.assembly import assemble
+from sparrow.broker.groups.assembly import BrokerGroups
 from sparrow.broker.groups.classic.protocol import Leaver, SyncRequest
-from sparrow.broker.groups.family import NOBODY
+from sparrow.broker.groups.coordinator import NO_MEMBER
 from sparrow.broker.groups.offsets import OffsetAndMetadata
-from sparrow.broker.groups.verbs import GroupVerbs
+from sparrow.broker.groups.service import GroupService
 from sparrow.meta.memory import MemoryMetaStore
 from tests.groups.classic_driver import request
 
@@ -45,74 +45,76 @@ def granted() -> Granted:
 
 
 @pytest.fixture
-async def verbs(granted: Granted) -> GroupVerbs:
-    groups = assemble(MemoryMetaStore(), ManualClock(), BrokerConfig(group_initial_rebalance_delay_ms=0))
+async def service(granted: Granted) -> GroupService:
+    groups = BrokerGroups(MemoryMetaStore(), ManualClock(), BrokerConfig(group_initial_rebalance_delay_ms=0))
     await groups.load()
     groups.topics_changed({"a": 1, "b": 1})
     for group in ("g", "h"):
         await groups.commit(group, {A: OffsetAndMetadata(1), B: OffsetAndMetadata(2)})
-    return GroupVerbs(groups, lambda: granted)
+    return GroupService(groups, lambda: granted)
 
 
-async def test_members_need_to_read_the_group(verbs: GroupVerbs, granted: Granted) -> None:
+async def test_members_need_to_read_the_group(service: GroupService, granted: Granted) -> None:
     granted.allowed = {DESCRIBE_GROUP, DELETE_GROUP}
     for call in (
-        verbs.join(request(), principal=ME),
-        verbs.sync(SyncRequest("g", "m", 1), principal=ME),
-        verbs.commit("g", {A: OffsetAndMetadata(1)}, NOBODY, principal=ME),
+        service.join(request(), principal=ME),
+        service.sync(SyncRequest("g", "m", 1), principal=ME),
+        service.commit("g", {A: OffsetAndMetadata(1)}, NO_MEMBER, principal=ME),
     ):
         with pytest.raises(NotAuthorized) as refused:
             await call
         assert refused.value.resource_type == "Group"
     with pytest.raises(NotAuthorized):
-        verbs.heartbeat("g", "m", 1, principal=ME)
+        service.heartbeat("g", "m", 1, principal=ME)
     with pytest.raises(NotAuthorized):
-        verbs.leave("g", [Leaver("m")], principal=ME)
+        service.leave("g", [Leaver("m")], principal=ME)
     granted.allowed = {READ_GROUP}
-    assert (await verbs.join(request(), principal=ME)).generation == 1
+    assert (await service.join(request(), principal=ME)).generation == 1
 
 
-async def test_offsets_are_committed_for_topics_that_may_be_read(verbs: GroupVerbs, granted: Granted) -> None:
+async def test_offsets_are_committed_for_topics_that_may_be_read(
+    service: GroupService, granted: Granted
+) -> None:
     granted.allowed = {READ_GROUP, READ_A}
-    results = await verbs.commit("g", dict.fromkeys((A, B), OffsetAndMetadata(9)), NOBODY, principal=ME)
+    results = await service.commit("g", dict.fromkeys((A, B), OffsetAndMetadata(9)), NO_MEMBER, principal=ME)
     assert results[A] is None
     assert isinstance(results[B], NotAuthorized)
     assert results[B].resource_type == "Topic"
 
 
 async def test_offsets_are_fetched_of_topics_that_may_be_described(
-    verbs: GroupVerbs, granted: Granted
+    service: GroupService, granted: Granted
 ) -> None:
     with pytest.raises(NotAuthorized):
-        verbs.fetch("g", None, principal=ME)
+        service.fetch("g", None, principal=ME)
     granted.allowed = {DESCRIBE_GROUP, DESCRIBE_A}
-    assert verbs.fetch("g", None, principal=ME).keys() == {A}
-    found = verbs.fetch("g", [A, B], principal=ME)
+    assert service.fetch("g", None, principal=ME).keys() == {A}
+    found = service.fetch("g", [A, B], principal=ME)
     assert isinstance(found[A], OffsetAndMetadata)
     assert isinstance(found[B], NotAuthorized)
 
 
 async def test_offsets_are_deleted_by_who_may_delete_the_group_and_read_the_topic(
-    verbs: GroupVerbs, granted: Granted
+    service: GroupService, granted: Granted
 ) -> None:
     granted.allowed = {READ_GROUP, READ_A}
     with pytest.raises(NotAuthorized):
-        await verbs.delete_offsets("g", [A], principal=ME)
+        await service.delete_offsets("g", [A], principal=ME)
     granted.allowed = {DELETE_GROUP, READ_A}
-    results = await verbs.delete_offsets("g", [A, B], principal=ME)
+    results = await service.delete_offsets("g", [A, B], principal=ME)
     assert results[A] is None
     assert isinstance(results[B], NotAuthorized)
 
 
 async def test_groups_are_listed_that_may_be_described_or_all_with_the_cluster(
-    verbs: GroupVerbs, granted: Granted
+    service: GroupService, granted: Granted
 ) -> None:
-    assert verbs.list_groups(principal=ME) == []
+    assert service.list_groups(principal=ME) == []
     granted.allowed = {DESCRIBE_GROUP}
-    assert [info.group for info in verbs.list_groups(principal=ME)] == ["g"]
+    assert [info.group for info in service.list_groups(principal=ME)] == ["g"]
     granted.allowed = {(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)}
-    assert [info.group for info in verbs.list_groups(principal=ME)] == ["g", "h"]
+    assert [info.group for info in service.list_groups(principal=ME)] == ["g", "h"]
     with pytest.raises(NotAuthorized):
-        verbs.describe_classic("g", principal=ME)
+        service.describe_classic("g", principal=ME)
     with pytest.raises(NotAuthorized):
-        verbs.check_coordinator(GROUP, "g", principal=ME)
+        service.check_coordinator(GROUP, "g", principal=ME)

@@ -1,4 +1,6 @@
-"""Committed offsets: durable when acknowledged, read as committed, kept apart by group, topic and partition."""
+"""Committed offsets: durable when acknowledged, read as committed, kept apart by group, topic and
+partition.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ async def test_deleted_offsets_are_gone_for_good() -> None:
     assert (await loaded(meta)).of_group("g") == {A1: TEN, B0: TEN}
     await offsets.delete("g")
     assert "g" not in offsets.groups()
-    assert meta.facts == {}
+    assert meta.entries == {}
 
 
 async def test_a_deleted_topic_takes_its_offsets_along_in_all_groups() -> None:
@@ -93,14 +95,14 @@ async def test_a_deleted_topic_takes_its_offsets_along_in_all_groups() -> None:
 @pytest.mark.parametrize(
     ("key", "value"), [('["g"]', b"\x91\x0a"), ('["g","a",0]', b"\xc1"), ("g/a/0", b"\x91\x0a")]
 )
-async def test_a_fact_that_is_no_offset_is_reported(key: str, value: bytes) -> None:
+async def test_a_entry_that_is_no_offset_is_reported(key: str, value: bytes) -> None:
     meta = MemoryMetaStore()
     await meta.write([Put("offset", key, value)])
     with pytest.raises(DirectoryUnreadable, match="backup"):
         await loaded(meta)
 
 
-async def test_facts_of_version_1_are_read() -> None:
+async def test_entries_of_version_1_are_read() -> None:
     """The bytes as the first release writes them; later ones may have more fields."""
     meta = MemoryMetaStore()
     await meta.write([Put("offset", '["g","a",1]', b"\x94\x0a\xa4note\x03\xcd\x03\xe8")])

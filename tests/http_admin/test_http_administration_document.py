@@ -1,11 +1,11 @@
-"""What docs/http.md says of queues and administration: its tables have every route that there is."""
+"""The tables of docs/http.md about queues and administration have every route that exists."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from tests.http_door.conftest import Http
+from tests.http_frontend.conftest import Http
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
 ROUTE = re.compile(r"`((?:GET|POST|PUT|PATCH|DELETE) /[^ `?]*)[^`]*`")

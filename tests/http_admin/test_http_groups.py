@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.http_admin.calls import call, done
 from tests.http_admin.test_http_topics import filled
-from tests.http_door.conftest import Http
+from tests.http_frontend.conftest import Http
 
 
 async def test_a_group_is_committed_described_reset_and_deleted(http: Http) -> None:
@@ -56,7 +56,7 @@ async def test_offsets_that_cannot_be_are_refused(http: Http) -> None:
     await http.broker.create_topic("orders")
 
     for path, body in NO_OFFSETS:
-        answer = await call(http, "PUT" if path == "offsets" else "POST", f"/v1/groups/g/{path}", body)
+        response = await call(http, "PUT" if path == "offsets" else "POST", f"/v1/groups/g/{path}", body)
 
-        assert answer.status == 400, (body, answer)
-        assert answer.code
+        assert response.status == 400, (body, response)
+        assert response.code

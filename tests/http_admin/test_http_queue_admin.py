@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from sparrow.broker.queues import verbs
+from sparrow.broker.queues import service
 from tests.http_admin.calls import call, done
 from tests.http_admin.test_http_topics import filled
-from tests.http_door.conftest import Http
+from tests.http_frontend.conftest import Http
 
 
 async def test_a_queue_is_made_described_configured_and_deleted(http: Http) -> None:
@@ -55,6 +55,21 @@ async def test_a_queue_is_paused_resumed_and_purged(http: Http) -> None:
     assert await done(http, "POST", "/v1/queues/q/purge") == {"purged": 4}
 
 
+async def test_policies_have_the_words_and_units_of_the_configuration_file(http: Http) -> None:
+    policy = {"lease": "1m30s", "backoff_delay": "2s", "jitter": 0.5}
+    made = await done(http, "PUT", "/v1/queues/q", {"policy": policy})
+    assert (made["policy"]["lease_ms"], made["policy"]["backoff_ms"]) == (90_000, 2_000)
+    other = await call(http, "PUT", "/v1/queues/q", {"policy": {**policy, "lease": "30s"}})
+    assert other.status == 409
+    assert "lease is 1m30s, not 30s" in other.json["detail"]
+    changed = await done(http, "PATCH", "/v1/queues/q", {"set": {"expiry": "1d"}, "unset": ["lease"]})
+    assert (changed["policy"]["expiry_ms"], changed["policy"]["lease_ms"]) == (86_400_000, 30_000)
+    for body in ({"set": {"expirey": "1d"}}, {"unset": ["expirey"]}):
+        wrong = await call(http, "PATCH", "/v1/queues/q", body)
+        assert wrong.status == 400
+        assert "did you mean 'expiry'?" in wrong.json["detail"]
+
+
 NO_QUEUES = [
     {"policy": {"lease_ms": 2**63}},
     {"policy": {"lease_ms": "soon"}},
@@ -81,10 +96,10 @@ NO_QUEUES = [
 
 async def test_what_cannot_be_a_queue_is_refused(http: Http) -> None:
     for body in NO_QUEUES:
-        answer = await call(http, "PUT", "/v1/queues/q", body)
+        response = await call(http, "PUT", "/v1/queues/q", body)
 
-        assert answer.status == 400, (body, answer)
-        assert answer.code
+        assert response.status == 400, (body, response)
+        assert response.code
         assert await done(http, "GET", "/v1/queues") == {"queues": []}
 
 
@@ -158,21 +173,21 @@ async def test_what_cannot_be_a_webhook_is_refused_and_changes_nothing(http: Htt
     await done(http, "PUT", "/v1/queues/orders", {})
 
     for body in NO_WEBHOOKS:
-        answer = await call(http, "PUT", ONE, body)
+        response = await call(http, "PUT", ONE, body)
 
-        assert answer.status == 400, (body, answer)
-        assert answer.code
+        assert response.status == 400, (body, response)
+        assert response.code
         assert await done(http, "GET", "/v1/queues/orders/subscribers") == {"subscribers": []}
 
 
 async def test_a_long_list_of_queues_lets_others_have_their_turn(
     http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verbs, "LISTED_PER_TURN", 5)
+    monkeypatch.setattr(service, "LISTED_AT_ONCE", 5)
     queues = http.broker.queues
     for number in range(20):
         await queues.create(f"q{number:02}")
-    listing = asyncio.create_task(queues.listing_in_turns("q*"))
+    listing = asyncio.create_task(queues.listing_in_steps("q*"))
     await asyncio.sleep(0)
     assert not listing.done()
     assert await listing == queues.listing("q*")

@@ -1,4 +1,6 @@
-"""Every route, called by somebody who may do nothing. A route that is not in the table fails the test."""
+"""Every route, called by a principal without rights. A route that is not in the table fails the
+test.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from sparrow.broker.config import BrokerConfig
 from sparrow.frontends.http.leases import LeaseToken, token_text
 from tests.broker.batches import batch
 from tests.http_admin.calls import call
-from tests.http_door.conftest import Http, MakeHttp
-from tests.http_queues.leasing import until_waiting
+from tests.http_frontend.conftest import Http, MakeHttp
+from tests.http_queues.lease_calls import until_waiting
 
 TOKENS = {"nobody": "n-token", "somebody": "s-token", "root": "r-token"}
 LEASE = {"leases": [token_text(LeaseToken(0, "c", "", "secret", 0, 0, 1))]}
@@ -85,6 +87,7 @@ CALLS: dict[tuple[str, str], Any] = {
     ("GET", "/v1/acls"): None,
     ("POST", "/v1/acls"): {"rules": [RULE]},
     ("DELETE", "/v1/acls"): None,
+    ("POST", "/v1/broker/reload"): None,
     ("GET", "/v1/quotas"): None,
     ("PATCH", "/v1/quotas"): {"entity": {"user": "nobody"}, "values": {"producer_byte_rate": 1}},
     ("GET", "/v1/broker"): None,
@@ -92,7 +95,7 @@ CALLS: dict[tuple[str, str], Any] = {
 }
 QUERIES = {("DELETE", "/v1/acls"): "?all=true"}
 OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
-"""What anybody may ask, without a login."""
+"""Routes that need no login."""
 SHOWN = {
     ("GET", "/v1/topics"): {"topics": []},
     ("GET", "/v1/groups"): {"groups": []},
@@ -123,7 +126,7 @@ async def guarded(tmp_path: Path, make_http: MakeHttp) -> AsyncIterator[Http]:
         await broker.webhooks.put("secret-queue", "hook", {"url": "https://example.org"}, principal=SYSTEM)
         http = await make_http(broker=broker, tokens=TOKENS)
         yield http
-        await http.door.drain(1)
+        await http.frontend.drain(1)
 
 
 def path_of(template: str) -> str:
@@ -131,38 +134,42 @@ def path_of(template: str) -> str:
 
 
 async def test_the_table_has_every_route_of_the_document(guarded: Http) -> None:
-    answer = await call(guarded, "GET", "/openapi.json", token=TOKENS["nobody"])
+    response = await call(guarded, "GET", "/openapi.json", token=TOKENS["nobody"])
 
-    served = {(method.upper(), path) for path, methods in answer.json["paths"].items() for method in methods}
+    served = {
+        (method.upper(), path) for path, methods in response.json["paths"].items() for method in methods
+    }
     assert served == CALLS.keys() | OPEN
 
 
-async def test_whoever_may_do_nothing_does_nothing_and_sees_nothing(guarded: Http) -> None:
+async def test_a_principal_without_rights_does_nothing_and_sees_nothing(guarded: Http) -> None:
     before = await state_of(guarded)
     for (method, template), body in CALLS.items():
         path = path_of(template) + QUERIES.get((method, template), "")
-        answer = await call(guarded, method, path, body, TOKENS["nobody"])
+        response = await call(guarded, method, path, body, TOKENS["nobody"])
         expected = SHOWN.get((method, template))
         if expected is None:
-            assert (answer.status, answer.code) == (403, "NOT_AUTHORIZED"), (method, path, answer)
-            assert "retriable" in answer.json
+            assert (response.status, response.code) == (403, "NOT_AUTHORIZED"), (method, path, response)
+            assert "retriable" in response.json
         else:
-            assert (answer.status, answer.json) == (200, expected), (method, path, answer)
+            assert (response.status, response.json) == (200, expected), (method, path, response)
     assert await state_of(guarded) == before
 
 
-async def test_whoever_says_nothing_gets_in_nowhere(guarded: Http) -> None:
+async def test_a_request_without_credentials_gets_in_nowhere(guarded: Http) -> None:
     for (method, template), body in CALLS.items():
-        answer = await call(guarded, method, path_of(template), body)
-        assert (answer.status, answer.code) == (401, "NOT_AUTHENTICATED"), (method, template, answer)
-        assert "www-authenticate" in answer.headers
+        response = await call(guarded, method, path_of(template), body)
+        assert (response.status, response.code) == (401, "NOT_AUTHENTICATED"), (method, template, response)
+        assert "www-authenticate" in response.headers
     for path in ("/openapi.json", "/docs"):
         assert (await call(guarded, "GET", path)).status == 401, path
     for method, path in OPEN:
         assert (await call(guarded, method, path)).status == 200
 
 
-async def test_whoever_may_read_a_queue_leases_from_it_and_changes_nothing_else(guarded: Http) -> None:
+async def test_a_principal_that_may_read_a_queue_leases_from_it_and_changes_nothing_else(
+    guarded: Http,
+) -> None:
     await grant(guarded, ResourceType.GROUP, "secret-queue", Operation.READ)
     await grant(guarded, ResourceType.TOPIC, "secret", Operation.READ)
     token = TOKENS["somebody"]
@@ -250,9 +257,9 @@ async def grant(
 
 
 async def state_of(http: Http) -> Any:
-    """Everything that a call could have changed."""
+    """Return everything that a call could have changed."""
     broker = http.broker
-    offsets = await broker.report_group("secret-group", principal=SYSTEM)
+    offsets = await broker.group_admin.report("secret-group", principal=SYSTEM)
     return (
         broker.statistics(principal=SYSTEM)["topics"],
         broker.describe_topic("secret", principal=SYSTEM),

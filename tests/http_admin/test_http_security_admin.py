@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from base64 import b64encode
 
+from sparrow.broker.config import BrokerConfig
 from tests.http_admin.calls import call, done
-from tests.http_door.conftest import Http, MakeHttp
+from tests.http_frontend.conftest import Http, MakeHttp
 
 RULE = {"resource_type": "Topic", "name": "orders", "principal": "User:alice", "operation": "Read"}
+ADMINISTERED = BrokerConfig(super_users=frozenset({"User:ANONYMOUS", "User:alice"}))
 WHOLE = {**RULE, "permission": "Allow", "pattern_type": "Literal", "host": "*"}
 
 
@@ -14,50 +16,58 @@ def basic(user: str, password: str) -> dict[str, str]:
 
 
 async def test_a_user_is_made_logs_in_gets_another_password_and_is_deleted(make_http: MakeHttp) -> None:
-    http = await make_http()
-    assert await done(http, "POST", "/v1/users", {"name": "alice", "password": "first"}, 201) == {
+    http = await make_http(config=ADMINISTERED)
+    assert await done(http, "POST", "/v1/users", {"name": "alice", "password": "the first one"}, 201) == {
         "name": "alice"
     }
 
     (listed,) = (await done(http, "GET", "/v1/users"))["users"]
     assert listed["name"] == "alice"
     assert {each["mechanism"] for each in listed["credentials"]} == {"SCRAM-SHA-256", "SCRAM-SHA-512"}
-    assert (await http.get("/v1/broker", **basic("alice", "first"))).status == 200
-    await done(http, "PUT", "/v1/users/alice", {"password": "second", "mechanisms": ["SCRAM-SHA-512"]}, 204)
-    assert (await http.get("/v1/broker", **basic("alice", "first"))).code == "NOT_AUTHENTICATED"
-    assert (await http.get("/v1/broker", **basic("alice", "second"))).status == 200
-    assert (await call(http, "POST", "/v1/users", {"name": "alice", "password": "x"})).code == "USER_EXISTS"
+    assert (await http.get("/v1/broker", **basic("alice", "the first one"))).status == 200
+    await done(
+        http, "PUT", "/v1/users/alice", {"password": "the second one", "mechanisms": ["SCRAM-SHA-512"]}, 204
+    )
+    assert (await http.get("/v1/broker", **basic("alice", "the first one"))).code == "NOT_AUTHENTICATED"
+    assert (await http.get("/v1/broker", **basic("alice", "the second one"))).status == 200
+    assert (
+        await call(http, "POST", "/v1/users", {"name": "alice", "password": "long enough"})
+    ).code == "USER_EXISTS"
     await done(http, "DELETE", "/v1/users/alice", status=204)
     assert (await call(http, "DELETE", "/v1/users/alice")).code == "UNKNOWN_USER"
-    assert (await call(http, "PUT", "/v1/users/alice", {"password": "x"})).code == "UNKNOWN_USER"
+    assert (await call(http, "PUT", "/v1/users/alice", {"password": "long enough"})).code == "UNKNOWN_USER"
 
 
 NO_USERS = [
     {"name": "a", "password": ""},
+    {"name": "a", "password": "7 chars"},
+    {"name": "ANONYMOUS", "password": "long enough"},
+    {"name": "*", "password": "long enough"},
     {"name": "a"},
-    {"name": "", "password": "x"},
+    {"name": "", "password": "long enough"},
     {"name": "a", "password": 7},
     {"name": "a", "password": "x" * 5000},
     {"name": "a", "password": "\ud800"},
-    {"name": "\ud800", "password": "x"},
-    {"name": "a", "password": "x", "mechanisms": []},
-    {"name": "a", "password": "x", "mechanisms": ["PLAIN"]},
-    {"name": "a", "password": "x", "iterations": 1},
-    {"name": "a", "password": "x", "iterations": 2**40},
+    {"name": "\ud800", "password": "long enough"},
+    {"name": "a", "password": "long enough", "mechanisms": []},
+    {"name": "a", "password": "long enough", "mechanisms": ["PLAIN"]},
+    {"name": "a", "password": "long enough", "iterations": 1},
+    {"name": "a", "password": "long enough", "iterations": 2**40},
 ]
 
 
 async def test_what_cannot_be_a_user_is_refused_without_showing_the_password(http: Http) -> None:
     for body in NO_USERS:
-        answer = await call(http, "POST", "/v1/users", body)
+        response = await call(http, "POST", "/v1/users", body)
 
-        assert answer.status == 400, (body, answer)
-        assert answer.code
-        assert b"xxxx" not in answer.body
+        assert response.status == 400, (body, response)
+        assert response.code
+        assert b"xxxx" not in response.body
         assert await done(http, "GET", "/v1/users") == {"users": []}
 
 
-async def test_rules_are_made_listed_and_deleted(http: Http) -> None:
+async def test_rules_are_made_listed_and_deleted(make_http: MakeHttp) -> None:
+    http = await make_http(config=ADMINISTERED)
     denied = {**WHOLE, "permission": "Deny", "pattern_type": "Prefixed", "name": "sec"}
     made = await done(http, "POST", "/v1/acls", {"rules": [RULE, denied]}, 201)
 
@@ -69,7 +79,8 @@ async def test_rules_are_made_listed_and_deleted(http: Http) -> None:
     assert await done(http, "GET", "/v1/acls") == {"rules": [WHOLE]}
 
 
-async def test_to_delete_every_rule_has_to_be_said(http: Http) -> None:
+async def test_to_delete_every_rule_has_to_be_said(make_http: MakeHttp) -> None:
+    http = await make_http(config=ADMINISTERED)
     await done(http, "POST", "/v1/acls", {"rules": [RULE]}, 201)
 
     assert (await call(http, "DELETE", "/v1/acls")).status == 400
@@ -93,10 +104,10 @@ NO_RULES = [
 
 async def test_a_rule_that_is_wrong_makes_none(http: Http) -> None:
     for change in NO_RULES:
-        answer = await call(http, "POST", "/v1/acls", {"rules": [RULE, {**RULE, **change}]})
+        response = await call(http, "POST", "/v1/acls", {"rules": [RULE, {**RULE, **change}]})
 
-        assert answer.status == 400, (change, answer)
-        assert answer.code
+        assert response.status == 400, (change, response)
+        assert response.code
         assert await done(http, "GET", "/v1/acls") == {"rules": []}
 
 
@@ -126,10 +137,10 @@ NO_QUOTAS = [
 
 async def test_what_cannot_be_a_quota_is_refused(http: Http) -> None:
     for body in NO_QUOTAS:
-        answer = await call(http, "PATCH", "/v1/quotas", body)
+        response = await call(http, "PATCH", "/v1/quotas", body)
 
-        assert answer.status == 400, (body, answer)
-        assert answer.code
+        assert response.status == 400, (body, response)
+        assert response.code
 
 
 async def test_the_broker_tells_what_it_is(http: Http) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from sparrow.broker.broker import Broker
 from tests.broker.batches import batch
 from tests.http_admin.calls import call, done
-from tests.http_door.conftest import Http
+from tests.http_frontend.conftest import Http
 
 
 async def filled(broker: Broker, count: int, topic: str = "orders") -> None:
@@ -34,9 +34,9 @@ async def test_a_topic_that_is_only_validated_is_not_made(http: Http) -> None:
 async def test_a_topic_that_exists_is_a_conflict(http: Http) -> None:
     await http.broker.create_topic("orders")
 
-    answer = await call(http, "POST", "/v1/topics", {"name": "orders"})
+    response = await call(http, "POST", "/v1/topics", {"name": "orders"})
 
-    assert (answer.status, answer.code) == (409, "TOPIC_EXISTS")
+    assert (response.status, response.code) == (409, "TOPIC_EXISTS")
 
 
 async def test_settings_are_set_and_unset(http: Http) -> None:
@@ -83,11 +83,11 @@ async def test_a_topic_is_truncated_before_an_offset_and_as_a_whole(http: Http) 
     whole = await done(http, "POST", "/v1/topics/orders/truncate", {"before": {"0": -1, "1": -1}})
 
     assert whole == {"starts": {"0": 10, "1": 0}}
-    answer = await call(http, "POST", "/v1/topics/orders/truncate", {"before": {"0": 11}})
-    assert (answer.status, answer.code) == (400, "OFFSET_OUT_OF_RANGE")
+    response = await call(http, "POST", "/v1/topics/orders/truncate", {"before": {"0": 11}})
+    assert (response.status, response.code) == (400, "OFFSET_OUT_OF_RANGE")
 
 
-async def test_places_are_looked_up(http: Http) -> None:
+async def test_start_positions_are_looked_up(http: Http) -> None:
     await http.broker.create_topic("orders", 2)
     await filled(http.broker, 3)
 
@@ -101,7 +101,7 @@ async def test_places_are_looked_up(http: Http) -> None:
 NO_PLACES = ["5", "middle", "timestamp:", "timestamp:-1", "timestamp:" + "9" * 30, "end:1", ""]
 
 
-async def test_a_place_that_is_none_is_refused(http: Http) -> None:
+async def test_an_invalid_start_position_is_refused(http: Http) -> None:
     await http.broker.create_topic("orders")
 
     for at in NO_PLACES:
@@ -130,11 +130,11 @@ NO_TOPICS = [
 
 async def test_what_cannot_be_a_topic_is_refused(http: Http) -> None:
     for body in NO_TOPICS:
-        answer = await call(http, "POST", "/v1/topics", body)
+        response = await call(http, "POST", "/v1/topics", body)
 
-        assert answer.status == 400, (body, answer)
-        assert answer.code
-        assert len(answer.json["detail"]) < 10_000
+        assert response.status == 400, (body, response)
+        assert response.code
+        assert len(response.json["detail"]) < 10_000
         assert await done(http, "GET", "/v1/topics") == {"topics": []}
 
 
@@ -150,29 +150,29 @@ NO_JSON = [
 
 async def test_what_is_no_json_is_refused(http: Http) -> None:
     for body in NO_JSON:
-        answer = await http.ask("POST", "/v1/topics", body, {"Content-Type": "application/json"})
+        response = await http.ask("POST", "/v1/topics", body, {"Content-Type": "application/json"})
 
-        assert answer.status == 400, (body, answer)
-        assert answer.code
+        assert response.status == 400, (body, response)
+        assert response.code
 
 
 async def test_a_body_that_is_not_said_to_be_json_or_is_too_large_is_refused(http: Http) -> None:
     for kind in ("", "text/plain", "application/x-www-form-urlencoded", "x" * 500, "application/jsonx"):
-        answer = await http.ask("POST", "/v1/topics", b'{"name": "t"}', {"Content-Type": kind})
-        assert (answer.status, answer.code) == (415, "UNSUPPORTED_MEDIA_TYPE"), kind
+        response = await http.ask("POST", "/v1/topics", b'{"name": "t"}', {"Content-Type": kind})
+        assert (response.status, response.code) == (415, "UNSUPPORTED_MEDIA_TYPE"), kind
     for kind in ("application/json", "Application/JSON; charset=utf-8", "application/vnd.me+json"):
-        answer = await http.ask(
+        response = await http.ask(
             "POST", "/v1/topics", b'{"name": "t", "validate_only": true}', {"Content-Type": kind}
         )
-        assert answer.status == 200, (kind, answer)
+        assert response.status == 200, (kind, response)
     large = b'{"name": "' + b"x" * (2 << 20) + b'"}'
-    answer = await http.ask("POST", "/v1/topics", large, {"Content-Type": "application/json"})
-    assert (answer.status, answer.code) == (413, "BODY_TOO_LARGE")
+    response = await http.ask("POST", "/v1/topics", large, {"Content-Type": "application/json"})
+    assert (response.status, response.code) == (413, "BODY_TOO_LARGE")
 
 
 async def test_a_parameter_that_is_not_known_or_stands_twice_is_refused(http: Http) -> None:
     for path in ("topics?patern=a", "topics?pattern=a&pattern=b", "groups?x", "broker?=1", "queues/q?full=1"):
-        answer = await call(http, "GET", f"/v1/{path}")
-        assert (answer.status, answer.code) == (400, "INVALID_ARGUMENT"), path
+        response = await call(http, "GET", f"/v1/{path}")
+        assert (response.status, response.code) == (400, "INVALID_ARGUMENT"), path
     assert (await call(http, "POST", "/v1/topics?dry=1", {"name": "t"})).status == 400
     assert await done(http, "GET", "/v1/topics?") == {"topics": []}

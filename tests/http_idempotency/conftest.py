@@ -1,4 +1,4 @@
-"""A broker in this process whose clock the test turns."""
+"""A broker in this process whose clock the test controls."""
 
 from __future__ import annotations
 

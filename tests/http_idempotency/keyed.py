@@ -1,4 +1,6 @@
-"""A broker to which is published with idempotency keys; it can be copied as a kill -9 would leave it, and started again."""
+"""A broker to which is published with idempotency keys; it can be copied as a kill -9 would leave
+it, and started again.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,15 @@ from sparrow.broker.access.authz import ANONYMOUS, SYSTEM, Principal
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.fetch import FetchRequest
-from sparrow.broker.idempotency.kept import Key
-from sparrow.frontends.once import Answers, OncePublisher
-from sparrow.frontends.publishing import Answer, Message, Publisher, Stored
+from sparrow.broker.idempotency.stored_publish import IdempotencyKey
+from sparrow.frontends.idempotent_publisher import IdempotentPublisher, PublishResults
+from sparrow.frontends.publisher import Message, Publisher, PublishResult, Stored
 from sparrow.records.batch import split
 from sparrow.records.record import decode
 
 
-def key_of(text: str, body: Iterable[object] = (), principal: Principal = ANONYMOUS) -> Key:
-    return Key(str(principal), text, repr(list(body)).encode())
+def key_of(text: str, body: Iterable[object] = (), principal: Principal = ANONYMOUS) -> IdempotencyKey:
+    return IdempotencyKey(str(principal), text, repr(list(body)).encode())
 
 
 class Keyed:
@@ -35,7 +37,7 @@ class Keyed:
         self.broker = Broker(self.path, config=self.config, clock=self.clock)
         await self.broker.start()
         self.publisher = Publisher(self.broker)
-        self.once = OncePublisher(self.broker, self.publisher)
+        self.once = IdempotentPublisher(self.broker, self.publisher)
         async with asyncio.timeout(10):
             while until_counted and self.broker.idempotency.is_walking:
                 await asyncio.sleep(0)
@@ -48,7 +50,7 @@ class Keyed:
         await self.start()
 
     def copied(self) -> str:
-        """What a kill -9 would leave now."""
+        """Return what a kill -9 would leave now."""
         self._copies += 1
         path = f"{self.path}-{self._copies}"
         shutil.copytree(self.path, path)
@@ -62,13 +64,13 @@ class Keyed:
         *,
         principal: Principal = ANONYMOUS,
         acks: int = -1,
-    ) -> Answers:
+    ) -> PublishResults:
         return await self.once.publish(
             key_of(key, messages, principal), topic, messages, principal=principal, acks=acks
         )
 
     async def counts(self, topic: str = "t") -> Counter[bytes | None]:
-        """How often each value is in the log."""
+        """Return how often each value is in the log."""
         found: Counter[bytes | None] = Counter()
         for partition in range(len(self.broker.topics.get(topic).partitions)):
             found += Counter(await self._values(topic, partition))
@@ -85,10 +87,10 @@ class Keyed:
             offset = fetched.chunk.next_offset
 
 
-def stored(answers: Answers) -> list[Stored]:
-    return [placed(answer) for answer in answers.answers]
+def stored(answers: PublishResults) -> list[Stored]:
+    return [placed(answer) for answer in answers.results]
 
 
-def placed(answer: Answer) -> Stored:
+def placed(answer: PublishResult) -> Stored:
     assert isinstance(answer, Stored), answer
     return answer

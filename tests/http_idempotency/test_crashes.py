@@ -1,4 +1,6 @@
-"""A publish with a key that a kill -9 cuts short anywhere, and is then repeated: each message is stored once."""
+"""A publish with a key that a kill -9 cuts short anywhere, and is then repeated: each message is
+stored once.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from sparrow.broker.access.authz import ANONYMOUS
-from sparrow.broker.idempotency import kept
+from sparrow.broker.idempotency import stored_publish
 from sparrow.broker.partition import Partition
-from sparrow.frontends.publishing import Message, cut
+from sparrow.frontends.publisher import Message, make_runs
 from tests.http_idempotency.keyed import Keyed, key_of, stored
 
 SINGLE = [Message(b"only one")]
@@ -19,15 +21,15 @@ SMALL_BATCHES = {"max.message.bytes": "500"}
 
 
 def after_each_step(keyed: Keyed, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
-    """Call back whenever facts were written, or a batch was appended."""
+    """Call back whenever entries were written, or a batch was appended."""
     write, publish = keyed.broker._meta.write, Partition.publish
 
     async def written(writes: list[object]) -> None:
         await write(writes)
         then()
 
-    def appended(*arguments: object) -> object:
-        promise = publish(*arguments)
+    def appended(*arguments: object, **named: object) -> object:
+        promise = publish(*arguments, **named)
         then()
         return promise
 
@@ -64,7 +66,7 @@ async def test_a_publish_cut_short_anywhere_and_repeated_is_stored_once(
         await later.restart()
         again = await later.publish("a", messages)
         assert again.is_replay
-        assert again.answers == first.answers
+        assert again.results == first.results
         assert (await later.counts()).total() == len(messages) + 2
         await later.stop()
 
@@ -118,19 +120,19 @@ async def test_the_time_at_which_the_topic_stamped_records_is_found_again(
     first = await keyed.publish("a", [Message(b"x", timestamp_ms=5)])
     keyed.clock.advance(10)
     await keyed.restart()
-    assert (await keyed.publish("a", [Message(b"x", timestamp_ms=5)])).answers == first.answers
+    assert (await keyed.publish("a", [Message(b"x", timestamp_ms=5)])).results == first.results
     assert stored(first)[0].timestamp_ms == 1_700_000_000_000
 
 
-async def test_a_claim_whose_topic_was_made_anew_publishes_to_the_new_topic(
+async def test_a_claim_whose_topic_was_created_again_publishes_to_the_new_topic(
     keyed: Keyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await keyed.broker.create_topic("t", 2)
     key = key_of("a", SINGLE)
     topic = keyed.broker.topics.get("t")
     terms = keyed.publisher.terms("t", -1, 7, principal=ANONYMOUS)
-    runs = [(run.partition, len(run.places)) for run in cut(SINGLE, terms)]
-    planned = kept.plan(
+    runs = [(run.partition, len(run.indexes)) for run in make_runs(SINGLE, terms)]
+    planned = stored_publish.plan(
         key, topic.id, terms, runs, producer_id=7, created_ms=terms.now_ms, ends={runs[0][0]: 0}
     )
     await keyed.broker.idempotency.claim(key, planned)
@@ -138,5 +140,5 @@ async def test_a_claim_whose_topic_was_made_anew_publishes_to_the_new_topic(
     answers = await keyed.publish("a", SINGLE)
     assert not answers.is_replay
     assert len(stored(answers)) == 1
-    assert (await keyed.publish("a", SINGLE)).answers == answers.answers
+    assert (await keyed.publish("a", SINGLE)).results == answers.results
     assert await keyed.counts() == {SINGLE[0].value: 1}

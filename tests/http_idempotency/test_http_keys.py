@@ -1,4 +1,6 @@
-"""`Idempotency-Key` over HTTP: the header, and a real broker that is killed again and again while clients repeat what they heard no answer to."""
+"""`Idempotency-Key` over HTTP: the header, and a real broker that is killed again and again while
+clients repeat what they heard no answer to.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ import aiohttp
 import pytest
 
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
-from tests.http_door.conftest import Http, MakeHttp, http, make_http
+from sparrow.broker.config import BrokerConfig
+from sparrow.testing.running_broker import RunningBroker
+from tests.http_frontend.conftest import Http, MakeHttp, http, make_http
 
 __all__ = ["http", "make_http"]
 
@@ -79,7 +82,7 @@ async def test_what_is_no_key_is_refused(http: Http, key: str) -> None:
     assert http.broker.topics.find("orders") is None
 
 
-async def test_the_limit_of_keys_is_told_as_too_many_requests(make_http: MakeHttp) -> None:
+async def test_the_limit_of_keys_is_a_too_many_requests_error(make_http: MakeHttp) -> None:
     from sparrow.broker.config import BrokerConfig
 
     http = await make_http(config=BrokerConfig(default_partitions=1, idempotency_max_keys=0))
@@ -89,7 +92,8 @@ async def test_the_limit_of_keys_is_told_as_too_many_requests(make_http: MakeHtt
 
 
 async def test_keys_of_other_users_are_other_keys(make_http: MakeHttp) -> None:
-    http = await make_http(tokens={"alice": "a", "bob": "b"})
+    config = BrokerConfig(default_partitions=1, super_users=frozenset({"User:alice", "User:bob"}))
+    http = await make_http(tokens={"alice": "a", "bob": "b"}, config=config)
     for token in ("a", "b"):
         answer = await http.post(
             "/v1/topics/orders/messages", b"x", idempotency_key="one", authorization=f"Bearer {token}"
@@ -110,7 +114,9 @@ KILLS = 4
 async def publish_until_answered(
     session: aiohttp.ClientSession, url: str, number: int, dice: random.Random
 ) -> list[tuple[int, int]]:
-    """Places of the messages of one request, which is repeated until there is an answer, and now and then once more."""
+    """Places of the messages of one request, which is repeated until there is an answer, and now
+    and then once more.
+    """
     messages = [
         {"value": f"{number}-{n}", **({"key": f"k{dice.randrange(9)}"} if n % 2 else {})}
         for n in range(IN_A_REQUEST)

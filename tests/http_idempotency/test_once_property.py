@@ -1,4 +1,6 @@
-"""Publishes with keys on a machine that loses its power, or only the process, at any moment, with a meta store that is full now and then."""
+"""Publishes with keys on a machine that loses its power, or only the process, at any moment, with a
+meta store that is full now and then.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from sparrow.base.clock import ManualClock
 from sparrow.base.errors import SparrowError
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.frontends.once import OncePublisher
-from sparrow.frontends.publishing import Message, Publisher, Stored
+from sparrow.frontends.idempotent_publisher import IdempotentPublisher
+from sparrow.frontends.publisher import Message, Publisher, Stored
 from sparrow.meta.memory import MemoryMetaStore, MetaFaults
 from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.local import LocalLogStore
@@ -30,7 +32,7 @@ PUBLISHES = 4
 
 
 def messages_of(number: int) -> list[Message]:
-    """Of one publish; their values occur nowhere else."""
+    """Return the messages of one publish; their values occur nowhere else."""
     return [
         Message(b"%d-%d" % (number, n) + b"." * 40, b"k%d" % n if n % 2 else None)
         for n in range(1 + 2 * number)
@@ -49,7 +51,8 @@ class Machine(Keyed):
 
     async def start(self, *, until_counted: bool = True) -> None:
         faults = MetaFaults(self._seed, self._disk_full)
-        self.meta = MemoryMetaStore(dict(self.meta.facts))  # what the last broker still writes is lost
+        # what the last broker still writes is lost
+        self.meta = MemoryMetaStore(dict(self.meta.entries))
         logs = LocalLogStore("/data", self.fs, self.clock, ON_THE_LOOP)
         self.broker = Broker(config=QUIET, clock=self.clock, log_store=logs, meta_store=self.meta)
         await self.broker.start()
@@ -57,20 +60,20 @@ class Machine(Keyed):
             await self.broker.create_topic("t", 3, SMALL_BATCHES)
         self.meta._faults = faults
         self.publisher = Publisher(self.broker)
-        self.once = OncePublisher(self.broker, self.publisher)
+        self.once = IdempotentPublisher(self.broker, self.publisher)
 
     async def end(self, *, loses_power: bool) -> None:
-        facts = dict(self.meta.facts)
+        entries = dict(self.meta.entries)
         if loses_power:
             self.fs.crash()
         else:
             self.fs.kill()
         self.meta._failed = SparrowError("the process is dead")  # type: ignore[assignment]
-        await self.broker._housekeeping.stop()
+        await self.broker._maintenance.stop()
         for task in list(self.broker.idempotency._tasks):
             task.cancel()
         await asyncio.gather(*self.broker.idempotency._tasks, return_exceptions=True)
-        self.meta.facts = facts
+        self.meta.entries = entries
 
 
 CRASHES = st.lists(st.tuples(st.integers(0, 60), st.booleans()), min_size=1, max_size=4)
@@ -91,7 +94,7 @@ async def _live(machine: Machine, crashes: list[tuple[int, bool]]) -> None:
     async def publish(number: int) -> None:
         with suppress(SparrowError):
             answers = await machine.publish(f"{number}", messages_of(number))
-            if not any(isinstance(each, SparrowError) for each in answers.answers):
+            if not any(isinstance(each, SparrowError) for each in answers.results):
                 assert told.setdefault(number, stored(answers)) == stored(answers)
 
     for steps, loses_power in crashes:

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 from tests.http_admin.calls import call, done
-from tests.http_door.conftest import Http
-from tests.http_queues.leasing import QUEUE, leased, made, settle, statistics, values
-from tests.native_door.raw import batch_of
+from tests.http_frontend.conftest import Http
+from tests.http_queues.lease_calls import QUEUE, leased, made, settle, statistics, values
+from tests.native_frontend.raw import batch_of
 
 
 async def letters(http: Http, query: str = "") -> list[dict[str, Any]]:
@@ -152,9 +152,9 @@ NO_REDRIVES: list[Any] = [
 async def test_what_cannot_be_redriven_or_shown_is_refused(http: Http) -> None:
     await made(http.broker)
     for body in NO_REDRIVES:
-        answer = await call(http, "POST", f"{QUEUE}/redrive", body)
-        assert answer.status == 400, (body, answer)
-        assert answer.code
+        response = await call(http, "POST", f"{QUEUE}/redrive", body)
+        assert response.status == 400, (body, response)
+        assert response.code
     for query in (
         "limit=0",
         "limit=100000",
@@ -164,10 +164,10 @@ async def test_what_cannot_be_redriven_or_shown_is_refused(http: Http) -> None:
         "key=a&key_base64=YQ==",
         "q=1",
     ):
-        answer = await call(http, "GET", f"{QUEUE}/dead-letters?{query}")
-        assert answer.status == 400, (query, answer)
+        response = await call(http, "GET", f"{QUEUE}/dead-letters?{query}")
+        assert response.status == 400, (query, response)
     for place in ("-1/0", "0/-1", f"0/{2**63}", "x/y"):
-        answer = await call(http, "POST", f"{QUEUE}/dead-letters/{place}/redrive")
-        assert answer.status == 400, (place, answer)
+        response = await call(http, "POST", f"{QUEUE}/dead-letters/{place}/redrive")
+        assert response.status == 400, (place, response)
     await http.broker.queues.create("drops", policy={"dead_letter_topic": None})
     assert (await call(http, "GET", "/v1/queues/drops/dead-letters")).status == 400

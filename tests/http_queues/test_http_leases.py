@@ -12,7 +12,7 @@ from sparrow.base.clock import ManualClock
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.access.authz import ANONYMOUS, Principal
 from sparrow.broker.quotas.rules import QuotaChange
-from sparrow.frontends.http.deliveries import unpacked
+from sparrow.frontends.http.leased_messages import unpack
 from sparrow.frontends.http.leases import (
     Consumers,
     LeaseRequest,
@@ -25,9 +25,9 @@ from sparrow.frontends.http.routes import leases as routes
 from sparrow.records.compression import Compression
 from tests.broker.batches import batch
 from tests.http_admin.calls import call, done
-from tests.http_door.conftest import Http, MakeHttp
-from tests.http_door.raw import Raw, request
-from tests.http_queues.leasing import (
+from tests.http_frontend.conftest import Http, MakeHttp
+from tests.http_frontend.raw import Raw, request
+from tests.http_queues.lease_calls import (
     QUEUE,
     leased,
     made,
@@ -37,7 +37,7 @@ from tests.http_queues.leasing import (
     until_waiting,
     values,
 )
-from tests.native_door.raw import batch_of
+from tests.native_frontend.raw import batch_of
 
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -63,17 +63,15 @@ def test_a_token_is_read_back_and_needs_no_quoting(token: LeaseToken) -> None:
 
 
 @given(st.text(max_size=300) | st.binary(max_size=200).map(lambda raw: raw.hex()))
-def test_what_is_no_token_is_refused_with_a_sentence(text: str) -> None:
+def test_text_that_is_not_a_token_is_refused_with_a_sentence(text: str) -> None:
     try:
         parse_token(text)
     except InvalidArgument as error:
-        assert "no lease" in error.text  # noqa: PT017 - whatever is made up may be a token
+        assert "not a lease" in error.text  # noqa: PT017 - whatever is made up may be a token
 
 
 @given(st.text(max_size=1500), st.text(max_size=200))
-def test_whatever_a_user_is_called_the_shared_consumer_has_a_name_that_can_be(
-    name: str, subscriber: str
-) -> None:
+def test_the_shared_consumer_has_a_valid_name_for_any_user(name: str, subscriber: str) -> None:
     shared = shared_id(subscriber, Principal(name))
 
     assert 0 < len(shared) <= 200
@@ -86,10 +84,10 @@ def test_whatever_a_user_is_called_the_shared_consumer_has_a_name_that_can_be(
 
 async def test_a_message_is_published_leased_and_acknowledged(http: Http) -> None:
     await made(http.broker)
-    answer = await http.post(
+    response = await http.post(
         f"{QUEUE}/messages", b"hello", content_type="text/plain", sparrow_key="k1", sparrow_priority="7"
     )
-    assert answer.status == 200, answer
+    assert response.status == 200, response
 
     found = await done(http, "POST", f"{QUEUE}/lease?max=10")
 
@@ -111,8 +109,8 @@ async def test_many_messages_come_at_once_in_order_and_are_settled_at_once(http:
     found = await leased(http, "max=1000&max_bytes=10000000")
 
     assert values(found) == [str(n) for n in range(1000)]
-    answer = await settle(http, "ack", *[each["lease"] for each in found])
-    assert answer.json == {"leases": [{"ok": True}] * 1000}
+    response = await settle(http, "ack", *[each["lease"] for each in found])
+    assert response.json == {"leases": [{"ok": True}] * 1000}
     assert statistics(http).unfinished == 0
 
 
@@ -176,13 +174,13 @@ async def test_a_lease_that_ended_settles_nothing_even_when_the_same_consumer_go
     clock.advance(11)
     (new,) = await leased(http, "consumer=c1")
 
-    answer = await settle(http, "ack", old["lease"])
+    response = await settle(http, "ack", old["lease"])
 
-    assert (answer.status, answer.code) == (409, "LEASE_EXPIRED")
+    assert (response.status, response.code) == (409, "LEASE_EXPIRED")
     assert (await settle(http, "ack", new["lease"])).status == 200
 
 
-async def test_some_that_fail_are_told_one_by_one(http: Http) -> None:
+async def test_some_that_fail_are_reported_one_by_one(http: Http) -> None:
     await made(http.broker, b"a", b"b")
     first, second = await leased(http)
     await settle(http, "ack", first["lease"])
@@ -196,7 +194,7 @@ async def test_some_that_fail_are_told_one_by_one(http: Http) -> None:
     assert [entries[0]["error"]["status"], entries[2]["error"]["status"]] == [409, 400]
 
 
-async def test_when_all_fail_for_one_cause_the_answer_is_that_problem(http: Http) -> None:
+async def test_when_all_fail_for_one_cause_the_response_is_that_problem(http: Http) -> None:
     await made(http.broker, b"a", b"b")
     tokens = [each["lease"] for each in await leased(http)]
     await settle(http, "ack", *tokens)
@@ -214,9 +212,9 @@ async def test_a_token_settles_nothing_on_another_queue(http: Http) -> None:
     (message,) = await leased(http)
     await done(http, "POST", "/v1/queues/other/lease")
 
-    answer = await call(http, "POST", "/v1/queues/other/ack", {"leases": [message["lease"]]})
+    response = await call(http, "POST", "/v1/queues/other/ack", {"leases": [message["lease"]]})
 
-    assert (answer.status, answer.code) == (409, "NOT_LEASED")
+    assert (response.status, response.code) == (409, "NOT_LEASED")
     assert statistics(http).leased == 1
 
 
@@ -236,14 +234,14 @@ async def test_one_message_comes_raw_with_what_belongs_to_it_in_headers(http: Ht
     await made(http.broker)
     await http.post(f"{QUEUE}/messages", b"\x00\xff", content_type="image/png", sparrow_key="k")
 
-    answer = await http.post(f"{QUEUE}/lease", accept="application/octet-stream")
+    response = await http.post(f"{QUEUE}/lease", accept="application/octet-stream")
 
-    assert (answer.status, answer.body) == (200, b"\x00\xff")
-    assert answer.headers["content-type"] == "image/png"
-    assert answer.headers["sparrow-key"] == "k"
-    assert answer.headers["sparrow-delivery-count"] == "1"
+    assert (response.status, response.body) == (200, b"\x00\xff")
+    assert response.headers["content-type"] == "image/png"
+    assert response.headers["sparrow-key"] == "k"
+    assert response.headers["sparrow-delivery-count"] == "1"
     assert (await http.post(f"{QUEUE}/lease", accept="application/octet-stream")).status == 204
-    assert (await settle(http, "ack", answer.headers["sparrow-lease"])).status == 200
+    assert (await settle(http, "ack", response.headers["sparrow-lease"])).status == 200
 
 
 async def test_binary_content_is_base64(http: Http) -> None:
@@ -376,20 +374,20 @@ async def test_a_client_that_hangs_up_in_the_moment_of_the_lease_gives_it_back_u
             http.broker.publish("emails", 0, batch(b"%d" % number))
             raw.writer.transport.abort()
         (message,) = await leased(http, "wait_ms=10000")
-        # What had left already is leased until its time; here the connection was gone before.
+        # A response that was sent keeps its lease; here the connection was closed before.
         assert (message["value"], message["delivery_count"]) == (str(number), 1)
         await settle(http, "ack", message["lease"])
 
 
-async def test_a_drain_ends_what_waits_with_an_empty_answer(http: Http) -> None:
+async def test_a_drain_ends_what_waits_with_an_empty_response(http: Http) -> None:
     await made(http.broker)
     async with Raw(http.port) as raw:
         raw.send(request("POST", f"{QUEUE}/lease?wait_ms=60000", b""))
         await until_waiting(http)
 
-        await http.door.drain(2)
+        await http.frontend.drain(2)
 
-        assert (await raw.answer()).json["messages"] == []
+        assert (await raw.response()).json["messages"] == []
 
 
 async def test_a_queue_that_is_deleted_ends_what_waits(http: Http) -> None:
@@ -459,12 +457,12 @@ async def test_parameters_that_cannot_be_are_refused(http: Http) -> None:
         "mx=1",
         "max=1&max=2",
     ):
-        answer = await call(http, "POST", f"{QUEUE}/lease?{query}")
-        assert answer.status == 400, (query, answer)
-        assert answer.code
+        response = await call(http, "POST", f"{QUEUE}/lease?{query}")
+        assert response.status == 400, (query, response)
+        assert response.code
     for query in ("state=done", "state=", "limit=0", "skip=-1", "limit=100000000"):
-        answer = await call(http, "GET", f"{QUEUE}/messages?{query}")
-        assert answer.status == 400, (query, answer)
+        response = await call(http, "GET", f"{QUEUE}/messages?{query}")
+        assert response.status == 400, (query, response)
     assert statistics(http).leased == 0
 
 
@@ -491,17 +489,17 @@ BAD_SETTLEMENTS: list[tuple[str, Any]] = [
 async def test_settlements_that_cannot_be_read_are_refused(http: Http) -> None:
     await made(http.broker)
     for verb, body in BAD_SETTLEMENTS:
-        answer = await call(http, "POST", f"{QUEUE}/{verb}", body)
-        assert answer.status == 400, (verb, body, answer)
-        assert answer.code
+        response = await call(http, "POST", f"{QUEUE}/{verb}", body)
+        assert response.status == 400, (verb, body, response)
+        assert response.code
     for content in (b"{", b"\xff", b"[" * 50_000, b'{"leases": [' + b"9" * 5000 + b"]}"):
-        answer = await http.post(f"{QUEUE}/ack", content)
-        assert answer.status == 400, (content[:20], answer)
+        response = await http.post(f"{QUEUE}/ack", content)
+        assert response.status == 400, (content[:20], response)
     large = await http.post(f"{QUEUE}/ack", b'{"leases": [' + b" " * (5 << 20) + b"]}")
     assert (large.status, large.code) == (413, "BODY_TOO_LARGE")
     for query in ("", "?lease=x&delay_ms=1", "?lease=a&lease=b", "?lease="):
-        answer = await http.post(f"{QUEUE}/ack{query}")
-        assert answer.status == 400, (query, answer)
+        response = await http.post(f"{QUEUE}/ack{query}")
+        assert response.status == 400, (query, response)
 
 
 async def test_tokens_that_lie_settle_nothing(http: Http) -> None:
@@ -519,8 +517,8 @@ async def test_tokens_that_lie_settle_nothing(http: Http) -> None:
         LeaseToken(true.queue, "c1", "", "emails", 0, 0, 2),
         LeaseToken(true.queue + 1, "c1", "", "emails", 0, 0, 1),
     ):
-        answer = await settle(http, "ack", token_text(token))
-        assert answer.status in (400, 409), (token, answer)
+        response = await settle(http, "ack", token_text(token))
+        assert response.status in (400, 409), (token, response)
     many = [token_text(LeaseToken(true.queue, f"c{n}", "", "emails", 0, 0, 1)) for n in range(500)]
     assert (await settle(http, "ack", *many[2:])).status in (400, 409)
     assert statistics(http).acknowledged == 0
@@ -538,21 +536,22 @@ async def test_an_unknown_queue_is_not_found(http: Http) -> None:
         ("POST", "redrive", None),
         ("DELETE", "redrive", None),
     ):
-        answer = await call(http, method, f"/v1/queues/none/{path}", body)
-        assert (answer.status, answer.code) == (404, "UNKNOWN_QUEUE"), (method, path, answer)
+        response = await call(http, method, f"/v1/queues/none/{path}", body)
+        assert (response.status, response.code) == (404, "UNKNOWN_QUEUE"), (method, path, response)
 
 
 async def test_what_becomes_too_large_when_it_is_read_holds_up_nobody(http: Http) -> None:
     await made(http.broker)
     for values_of_batch in ([bytes(65 << 20)], [b"fine"], [bytes(40 << 20)], [bytes(40 << 20)], [b"later"]):
         bomb = batch_of(*values_of_batch, clock=http.broker.clock, compression=Compression.ZSTD)
-        await http.broker.publish("emails", 0, bomb)
+        # It may lie in a log, although no client can publish a batch that becomes so large.
+        await http.broker.publish("emails", 0, bomb, is_built_here=True)
     broker, consumers = http.broker, Consumers(http.broker)
     asked = LeaseRequest("emails", 10, 1 << 20)
 
     consumer, leased_batches = await consumers.lease(asked, wait_ms=0, principal=ANONYMOUS)
-    found = await unpacked(leased_batches)
-    await consumers.give_back(consumer, found.returned)
+    found = await unpack(leased_batches)
+    await consumers.release(consumer, found.released)
     for refused in found.refused:
         await consumers.refuse(consumer, *refused)
 
@@ -566,7 +565,7 @@ async def test_what_becomes_too_large_when_it_is_read_holds_up_nobody(http: Http
 # ── quotas and memory ─────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_client_that_hangs_up_while_a_quota_holds_it_back_has_leased_nothing(http: Http) -> None:
+async def test_a_client_that_hangs_up_while_it_is_throttled_has_leased_nothing(http: Http) -> None:
     await made(http.broker, b"x" * 1000, b"b")
     change = QuotaChange((("user", None),), (("consumer_byte_rate", 1.0),))
     assert await http.broker.quotas.alter([change]) == [None]
@@ -575,13 +574,13 @@ async def test_a_client_that_hangs_up_while_a_quota_holds_it_back_has_leased_not
         raw.send(request("POST", f"{QUEUE}/lease?max=1", b""))
         await http.get("/healthz")
     async with asyncio.timeout(10):
-        while http.door.connections:
+        while http.frontend.connections:
             await asyncio.sleep(0.001)
     await until_scanned(http)
     assert (statistics(http).ready, statistics(http).leased) == (1, 1)
 
 
-async def test_a_client_that_hangs_up_while_its_answer_is_made_has_leased_nothing(
+async def test_a_client_that_hangs_up_while_its_response_is_made_has_leased_nothing(
     http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await made(http.broker, b"a", b"b")
@@ -590,15 +589,15 @@ async def test_a_client_that_hangs_up_while_its_answer_is_made_has_leased_nothin
     async def slowly(found: Any) -> Any:
         begun.set()
         await gone.wait()
-        return await unpacked(found)
+        return await unpack(found)
 
-    monkeypatch.setattr(routes, "unpacked", slowly)
+    monkeypatch.setattr(routes, "unpack", slowly)
     async with Raw(http.port) as raw:
         raw.send(request("POST", f"{QUEUE}/lease?max=10", b""))
         async with asyncio.timeout(10):
             await begun.wait()
     async with asyncio.timeout(10):
-        while http.door.connections:
+        while http.frontend.connections:
             await asyncio.sleep(0.001)
         gone.set()
         while statistics(http).ready < 2:
@@ -606,17 +605,18 @@ async def test_a_client_that_hangs_up_while_its_answer_is_made_has_leased_nothin
     assert [each["delivery_count"] for each in await leased(http)] == [1, 1]
 
 
-async def test_answers_that_nobody_takes_make_leases_smaller_but_never_empty(make_http: MakeHttp) -> None:
-    http = await make_http(pages_bytes=4_000_000)
+async def test_unread_responses_make_leases_smaller_but_never_empty(make_http: MakeHttp) -> None:
+    http = await make_http(send_budget_bytes=20_000_000)
     for _ in range(20):
         await made_more(http, b"x" * 200_000)
-    assert len(await leased(http, "max=10&max_bytes=10000000")) == 2
-    http.door.outgoing.held_bytes += 4_000_000
-    assert len(await leased(http, "max=10&max_bytes=10000000")) == 1
-    peeked = await done(http, "GET", f"{QUEUE}/messages?limit=10&max_bytes=10000000")
-    assert len(peeked["messages"]) == 1
+    assert len(await leased(http, "max=20&max_bytes=10000000")) == 9
+    with http.frontend.send_budget.backlog(lambda: 0, lambda _: None).reservation() as others:
+        others.resize(13_900_000)
+        assert len(await leased(http, "max=20&max_bytes=10000000")) == 5
+        peeked = await done(http, "GET", f"{QUEUE}/messages?limit=10&max_bytes=10000000")
+        assert len(peeked["messages"]) == 3
     async with asyncio.timeout(10):
-        while http.door.outgoing.held_bytes > 4_000_000:
+        while http.frontend.send_budget.used_bytes():
             await asyncio.sleep(0.001)
 
 

@@ -1,4 +1,4 @@
-"""Leases over a broker that is killed and started again."""
+"""Leases of a broker that is killed and restarted."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def post(url: str, path: str, body: Any = None) -> Any:
     with urllib.request.urlopen(
         urllib.request.Request(f"{url}{path}", data, {"Content-Type": "application/json"}, method="POST"),
         timeout=10,
-    ) as answer:
-        return json.loads(answer.read())
+    ) as response:
+        return json.loads(response.read())
 
 
 @pytest.mark.slow

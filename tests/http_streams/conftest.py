@@ -1,4 +1,4 @@
-"""Doors for streams and sockets, and clients for them."""
+"""Frontends for streams and sockets, and clients for them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ import websockets
 from websockets.asyncio.client import ClientConnection
 
 from sparrow.frontends.http import app
-from tests.http_door.conftest import Http, http, make_http
-from tests.http_door.raw import Raw, request
+from tests.http_frontend.conftest import Http, http, make_http
+from tests.http_frontend.raw import Raw, request
 
-# pytest rewrites the modules of plugins, which sparrow is, as they are imported, and Python 3.11 cannot make syntax trees in two threads at once: so what the door loads
-# in a thread is imported here.
-for _name in ("app", "gate", "serving", *(f"routes.{router}" for router in app._ROUTERS)):
+# pytest rewrites the modules of plugins, which sparrow is, as they are imported, and Python 3.11
+# cannot make syntax trees in two threads at once: so everything that the frontend loads in a thread
+# is imported here.
+for _name in ("app", "gate", "connection", *(f"routes.{router}" for router in app._ROUTERS)):
     importlib.import_module(f"sparrow.frontends.http.{_name}")
 
 __all__ = ["Events", "Socket", "event_stream", "http", "make_http", "socket_to"]
@@ -30,7 +31,7 @@ DEADLINE_S = 10.0
 
 @dataclass(frozen=True)
 class Event:
-    """What a client of Server-Sent Events makes of a block of lines."""
+    """An event as clients of Server-Sent Events parse it."""
 
     kind: str
     data: str
@@ -42,7 +43,7 @@ class Event:
 
 
 class Events:
-    """The events of one stream, read as the specification of HTML says."""
+    """The events of one stream, parsed as the specification of HTML says."""
 
     def __init__(self, raw: Raw) -> None:
         self._raw = raw
@@ -52,14 +53,16 @@ class Events:
         self.last_id = ""
 
     async def next(self) -> Event:
-        """The next event with data. A block that has only an id is remembered as the last id."""
+        """Return the next event with data. The id of a block without data is kept as the last
+        id.
+        """
         while True:
             event = await self.next_block()
             if event.data:
                 return event
 
     async def next_block(self) -> Event:
-        """The next block, whether it has data or not."""
+        """Return the next block, with or without data."""
         async with asyncio.timeout(DEADLINE_S):
             while b"\n\n" not in self._rest:
                 self._rest += await self._chunk()
@@ -81,7 +84,7 @@ class Events:
         return Event(kind, "\n".join(data), last_id)
 
     async def values(self, count: int) -> list[str]:
-        """The values of the next records."""
+        """Return the values of the next records."""
         return [(await self.next()).json["value"] for _ in range(count)]
 
     async def _chunk(self) -> bytes:
@@ -96,7 +99,7 @@ class Events:
 
 @contextlib.asynccontextmanager
 async def event_stream(port: int, path: str, **headers: str) -> AsyncIterator[Events]:
-    """A stream that has begun."""
+    """Open a stream."""
     async with Raw(port) as raw:
         raw.send(request("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()}))
         async with asyncio.timeout(DEADLINE_S):
@@ -117,7 +120,7 @@ class Socket:
         await self.connection.send(json.dumps({"type": kind, **members}))
 
     async def next(self) -> dict[str, Any]:
-        """The next frame."""
+        """Return the next frame."""
         async with asyncio.timeout(DEADLINE_S):
             text = await self.connection.recv()
         assert isinstance(text, str)
@@ -125,24 +128,24 @@ class Socket:
         return found
 
     async def expect(self, kind: str) -> dict[str, Any]:
-        """The next frame, which is of this type."""
+        """Return the next frame, which must have this type."""
         frame = await self.next()
         assert frame["type"] == kind, frame
         return frame
 
-    async def ask(self, kind: str, answer: str, **members: Any) -> dict[str, Any]:
-        """Send a frame and take its answer."""
+    async def ask(self, kind: str, response: str, **members: Any) -> dict[str, Any]:
+        """Send a frame and return its reply."""
         await self.send(kind, **members)
-        return await self.expect(answer)
+        return await self.expect(response)
 
     async def refused(self, kind: str, **members: Any) -> str:
-        """Send a frame that is refused; the code of the problem."""
+        """Send a frame that is refused, and return the code of the problem."""
         frame = await self.ask(kind, "error", **members)
         code: str = frame["error"]["code"]
         return code
 
     async def records(self, count: int) -> list[dict[str, Any]]:
-        """So many records, out of as many frames as it takes."""
+        """Return this many records, from as many frames as it takes."""
         found: list[dict[str, Any]] = []
         while len(found) < count:
             found += (await self.expect("messages"))["messages"]
@@ -150,12 +153,12 @@ class Socket:
         return found
 
     async def silence(self) -> None:
-        """Nothing but the answer comes: whatever was due had come before it."""
-        for _ in range(3):  # what a push needs of turns of the loop, and some
+        """Check that only the reply comes: everything that was due has come before it."""
+        for _ in range(3):  # more iterations of the loop than a push needs
             await self.ask("ping", "pong")
 
     async def closed(self) -> int:
-        """The code with which the broker closes the connection."""
+        """Return the code with which the broker closes the connection."""
         async with asyncio.timeout(DEADLINE_S):
             await self.connection.wait_closed()
         code = self.connection.close_code
@@ -165,7 +168,7 @@ class Socket:
 
 @contextlib.asynccontextmanager
 async def socket_to(port: int, query: str = "", **headers: str) -> AsyncIterator[Socket]:
-    """An open WebSocket."""
+    """Open a WebSocket."""
     async with websockets.connect(
         f"ws://127.0.0.1:{port}/v1/ws{query}", additional_headers=headers, compression=None
     ) as connection:
@@ -183,7 +186,7 @@ async def fill(http: Http, topic: str, *values: str, partition: int = 0) -> None
 
 
 def small_socket(port: int) -> socket.socket:
-    """A connection whose kernel keeps little of what is not read."""
+    """Connect a socket whose kernel buffers little of what is not read."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
     client.connect(("127.0.0.1", port))

@@ -1,4 +1,4 @@
-"""Many sockets that do nothing: they cost little memory, no task, and nobody else's time."""
+"""Many idle sockets cost little memory, no task and no time of others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tracemalloc
 
 import pytest
 
-from tests.http_door.conftest import Http, MakeHttp
+from tests.http_frontend.conftest import Http, MakeHttp
 from tests.http_streams.conftest import DEADLINE_S, socket_to
 from tests.http_streams.test_socket_garbage import HANDSHAKE
 
@@ -20,7 +20,7 @@ MAX_BYTES_EACH = 16_000
 
 @pytest.fixture
 def open_files() -> int:
-    """How many sockets this process may open, with as many for the broker in it."""
+    """Number of sockets that this process may open, with as many for the broker in it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * SOCKETS + 500
     if soft < wanted:
@@ -52,7 +52,7 @@ async def test_a_thousand_idle_sockets_cost_little_memory_and_no_task(
 
 
 def _open(port: int, count: int) -> list[socket.socket]:
-    """Sockets that have shaken hands."""
+    """Open sockets and complete their handshakes."""
     clients = []
     for _ in range(count):
         client = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
@@ -65,5 +65,5 @@ def _open(port: int, count: int) -> list[socket.socket]:
 
 async def _until_open(http: Http, count: int) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while http.door.connections != count:
+        while http.frontend.connections != count:
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Frames of the WebSocket protocol as text: each is what it says or refused, whatever a client sends."""
+"""Frames of the WebSocket protocol as text: each is parsed as written, or refused."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import UnknownTopic
-from sparrow.frontends.http.sockets import answers
-from sparrow.frontends.http.sockets import messages as m
+from sparrow.frontends.http.sockets import client_frames as m
+from sparrow.frontends.http.sockets import server_frames
 
 JSON = st.recursive(
     st.none()
@@ -72,7 +72,7 @@ def test_any_object_is_a_frame_or_refused_with_its_id(frame: dict[str, Any]) -> 
     given_id = frame.get("id")
     if isinstance(found, m.WrongFrame):
         assert found.id is None or found.id == given_id
-        json.loads(answers.refusal(found, id=found.id, subscription=found.subscription))
+        json.loads(server_frames.refusal(found, id=found.id, subscription=found.subscription))
     else:
         assert found.id == given_id
         assert type(found).__struct_config__.tag == frame["type"]
@@ -112,17 +112,19 @@ def test_what_is_no_frame_is_refused(text: str) -> None:
 def test_a_frame_that_is_wrong_is_answered_with_its_id_and_subscription() -> None:
     wrong = read('{"type":"credit","id":"c7","subscription":"s","records":"many"}')
     assert isinstance(wrong, m.WrongFrame)
-    assert json.loads(answers.refusal(wrong, id=wrong.id, subscription=wrong.subscription))["id"] == "c7"
+    assert (
+        json.loads(server_frames.refusal(wrong, id=wrong.id, subscription=wrong.subscription))["id"] == "c7"
+    )
 
 
 def test_a_refusal_has_the_problem_of_the_error() -> None:
-    frame = json.loads(answers.refusal(UnknownTopic("There is no topic 'x'."), id=3))
+    frame = json.loads(server_frames.refusal(UnknownTopic("There is no topic 'x'."), id=3))
     assert (frame["type"], frame["id"], frame["error"]["status"]) == ("error", 3, 404)
     assert frame["error"]["code"] == "UNKNOWN_TOPIC"
 
 
 @given(st.lists(JSON, min_size=1, max_size=5), st.text(min_size=1, max_size=10))
 def test_records_are_put_into_a_frame_without_being_read(records: list[Any], name: str) -> None:
-    prefix = answers.messages_prefix(name)
-    frame = json.loads(answers.messages(prefix, [json.dumps(each).encode() for each in records]))
+    prefix = server_frames.messages_prefix(name)
+    frame = json.loads(server_frames.messages(prefix, [json.dumps(each).encode() for each in records]))
     assert frame == {"type": "messages", "subscription": name, "messages": records}

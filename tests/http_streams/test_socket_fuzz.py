@@ -1,4 +1,6 @@
-"""Any frames in any order: each is answered or has an effect, and none is a bug of the broker."""
+"""Any frames in any order: each gets a reply or has an effect, and none meets a bug of the
+broker.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparrow.broker.config import BrokerConfig
-from tests.http_door.conftest import Http, MakeHttp
+from tests.http_frontend.conftest import Http, MakeHttp
 from tests.http_streams.conftest import DEADLINE_S, fill, socket_to
 
 NAMES = st.sampled_from(["s", "t", "q", "w", "nobody's"])
@@ -73,7 +75,7 @@ SHAPES = {
 
 @st.composite
 def frames(draw: st.DrawFn) -> dict[str, Any]:
-    """A frame that is nearly right: now and then a member is missing, another one there, or of another type."""
+    """Draw a nearly correct frame: sometimes a member is missing, unknown or of another type."""
     kind = draw(st.sampled_from(sorted(SHAPES)))
     names = list(SHAPES[kind])
     if kind == "subscribe" and draw(st.booleans()):
@@ -87,7 +89,7 @@ def frames(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def door(make_http: MakeHttp) -> Http:
+async def frontend(make_http: MakeHttp) -> Http:
     http = await make_http(config=BrokerConfig(default_partitions=2, group_initial_rebalance_delay_ms=0))
     for topic in ("s", "t", "q"):
         await fill(http, topic, "a", "b", "c")
@@ -98,18 +100,18 @@ async def door(make_http: MakeHttp) -> Http:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sent=st.lists(frames(), max_size=12))
 async def test_no_frame_is_a_bug_of_the_broker(
-    door: Http, caplog: pytest.LogCaptureFixture, sent: list[dict[str, Any]]
+    frontend: Http, caplog: pytest.LogCaptureFixture, sent: list[dict[str, Any]]
 ) -> None:
     caplog.set_level(logging.ERROR)
     held = ["x"]
-    async with socket_to(door.port) as socket:
+    async with socket_to(frontend.port) as socket:
         for number, frame in enumerate(sent):
             if isinstance(frame.get("leases"), list):
                 frame["leases"] = [held[-1] if each == "HELD" else each for each in frame["leases"]]
             await socket.connection.send(json.dumps(frame))
             await socket.send("ping", id=f"behind {number}")
             async with asyncio.timeout(DEADLINE_S):
-                while (answer := await socket.next()).get("id") != f"behind {number}":
-                    held += [each["lease"] for each in answer.get("messages", ()) if "lease" in each]
-                    assert answer.get("error", {}).get("code") != "INTERNAL", answer
+                while (response := await socket.next()).get("id") != f"behind {number}":
+                    held += [each["lease"] for each in response.get("messages", ()) if "lease" in each]
+                    assert response.get("error", {}).get("code") != "INTERNAL", response
     assert not caplog.records

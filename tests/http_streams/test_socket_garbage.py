@@ -1,4 +1,6 @@
-"""WebSockets byte by byte: what is no handshake, no frame, no message, or comes too slowly or too large."""
+"""WebSockets byte by byte: invalid handshakes, frames and messages, and those that are too slow or
+too large.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from hypothesis import strategies as st
 
 from sparrow.frontends.http.sockets import protocol
 from sparrow.frontends.http.sockets.protocol import SocketProtocol
-from tests.http_door.conftest import Http, MakeHttp
-from tests.http_door.raw import Raw
+from tests.http_frontend.conftest import Http, MakeHttp
+from tests.http_frontend.raw import Raw
 from tests.http_streams.conftest import DEADLINE_S, fill, small_socket
 
 HANDSHAKE = (
@@ -30,7 +32,7 @@ PROTOCOL_ERROR, UNSUPPORTED, NOT_TEXT, POLICY, TOO_BIG = 1002, 1003, 1007, 1008,
 def frame(
     opcode: int, payload: bytes = b"", *, fin: bool = True, masked: bool = True, flags: int = 0
 ) -> bytes:
-    """A frame as a client sends it (RFC 6455, section 5.2)."""
+    """Return a frame as a client sends it (RFC 6455, section 5.2)."""
     first = opcode | (0x80 if fin else 0) | flags
     mask_bit = 0x80 if masked else 0
     size = len(payload)
@@ -47,7 +49,7 @@ def frame(
 
 
 class RawSocket:
-    """An open socket that sends the bytes that it is told to."""
+    """An open socket that sends the given bytes."""
 
     def __init__(self, raw: Raw) -> None:
         self.raw = raw
@@ -56,7 +58,7 @@ class RawSocket:
         self.raw.send(data)
 
     async def next(self) -> tuple[int, bytes]:
-        """The next frame of the broker: opcode, payload."""
+        """Return the next frame of the broker: opcode, payload."""
         async with asyncio.timeout(DEADLINE_S):
             reader = self.raw.reader
             first, size = await reader.readexactly(2)
@@ -67,8 +69,8 @@ class RawSocket:
                 [size] = struct.unpack("!Q", await reader.readexactly(8))
             return first & 0x0F, await reader.readexactly(size)
 
-    async def answer(self) -> dict[str, object]:
-        """The next frame, which is text."""
+    async def response(self) -> dict[str, object]:
+        """Return the next frame, which must be text."""
         opcode, payload = await self.next()
         assert opcode == TEXT, (opcode, payload)
         found: dict[str, object] = json.loads(payload)
@@ -76,10 +78,10 @@ class RawSocket:
 
     async def is_alive(self) -> bool:
         self.send(frame(TEXT, b'{"type":"ping","id":"alive"}'))
-        return await self.answer() == {"type": "pong", "id": "alive"}
+        return await self.response() == {"type": "pong", "id": "alive"}
 
     async def closed(self) -> int:
-        """The code of the broker's goodbye, behind whatever it says before."""
+        """Return the code of the closing frame, after any other frames."""
         while True:
             opcode, payload = await self.next()
             if opcode == CLOSE:
@@ -94,20 +96,22 @@ async def raw_socket(http: Http) -> AsyncIterator[RawSocket]:
 
 @contextlib.asynccontextmanager
 async def deaf_socket(http: Http) -> AsyncIterator[tuple[RawSocket, SocketProtocol]]:
-    """A socket that does not read, of whose answers the kernel keeps little; and the broker's side of it."""
+    """Open a socket that does not read, and of whose replies the kernel buffers little. Yield it
+    with the broker's side of it.
+    """
     raw = Raw(http.port)
     raw.reader, raw.writer = await asyncio.open_connection(sock=small_socket(http.port), limit=4096)
     socket = await opened(raw)
     raw.writer.transport.pause_reading()
-    assert http.door._serving is not None
-    [served] = http.door._serving._state.connections
+    assert http.frontend._http_server is not None
+    [served] = http.frontend._http_server._state.connections
     assert isinstance(served, SocketProtocol)
     yield socket, served
     raw.writer.transport.abort()
 
 
 async def opened(raw: Raw) -> RawSocket:
-    """The same connection after the handshake."""
+    """Return the connection after the handshake."""
     raw.send(HANDSHAKE)
     async with asyncio.timeout(DEADLINE_S):
         head = await raw.reader.readuntil(b"\r\n\r\n")
@@ -155,7 +159,7 @@ async def test_a_client_that_goes_during_the_handshake_leaves_nothing(http: Http
             raw.send(HANDSHAKE)
             raw.writer.transport.abort()
     async with asyncio.timeout(DEADLINE_S):
-        while http.door.connections:
+        while http.frontend.connections:
             await asyncio.sleep(0)
 
 
@@ -205,7 +209,7 @@ async def test_a_message_that_means_nothing_is_answered_and_the_connection_lives
             b"\xef\xbb\xbf{}",
         ):
             socket.send(frame(TEXT, text))
-            assert (await socket.answer())["type"] == "error", text
+            assert (await socket.response())["type"] == "error", text
             assert await socket.is_alive()
 
 
@@ -218,7 +222,7 @@ async def test_a_message_may_come_in_many_fragments_with_control_frames_between_
             socket.send(frame(CONTINUED, text[index : index + 1], fin=index == len(text) - 1))
         pongs = [await socket.next() for _ in range(len(text) - 1)]
         assert pongs == [(PONG, b"p")] * (len(text) - 1)
-        assert (await socket.answer())["id"] == "in pieces"
+        assert (await socket.response())["id"] == "in pieces"
 
 
 async def test_a_message_over_the_limit_is_refused_whole_and_in_fragments(make_http: MakeHttp) -> None:
@@ -254,14 +258,14 @@ async def test_large_messages_take_turns_for_the_memory_that_all_share(make_http
     whole = frame(TEXT, text)
     async with raw_socket(http) as first, raw_socket(http) as second:
         first.send(whole[:400_000])
-        await _until(lambda: http.door.budget.held_bytes == 900_000)
+        await _until(lambda: http.frontend.budget.reserved_bytes == 900_000)
         second.send(whole[:400_000])
-        await _until(lambda: http.door.budget.waiting == 1)
+        await _until(lambda: http.frontend.budget.waiting == 1)
         first.send(whole[400_000:])
-        assert (await first.answer())["type"] == "error"  # there is no member "pad"
+        assert (await first.response())["type"] == "error"  # there is no member "pad"
         second.send(whole[400_000:])
-        assert (await second.answer())["type"] == "error"
-        await _until(lambda: http.door.budget.held_bytes == 0)
+        assert (await second.response())["type"] == "error"
+        await _until(lambda: http.frontend.budget.reserved_bytes == 0)
 
 
 async def test_who_goes_in_the_middle_of_a_large_message_frees_its_memory(make_http: MakeHttp) -> None:
@@ -269,12 +273,12 @@ async def test_who_goes_in_the_middle_of_a_large_message_frees_its_memory(make_h
     whole = frame(TEXT, b"x" * 800_000)
     async with raw_socket(http) as first, raw_socket(http) as second:
         first.send(whole[:400_000])
-        await _until(lambda: http.door.budget.held_bytes == 900_000)
+        await _until(lambda: http.frontend.budget.reserved_bytes == 900_000)
         second.send(whole[:400_000])
-        await _until(lambda: http.door.budget.waiting == 1)
+        await _until(lambda: http.frontend.budget.waiting == 1)
         second.raw.writer.transport.abort()
         first.raw.writer.transport.abort()
-        await _until(lambda: http.door.budget.held_bytes == 0 and http.door.budget.waiting == 0)
+        await _until(lambda: http.frontend.budget.reserved_bytes == 0 and http.frontend.budget.waiting == 0)
 
 
 async def _until(holds: object) -> None:
@@ -290,7 +294,7 @@ async def _until(holds: object) -> None:
     [frame(PING, b"p" * 125), frame(TEXT, b'{"type":"ping","id":"%b"}' % (b"x" * 200))],
     ids=["ping", "text"],
 )
-async def test_a_client_that_asks_and_reads_no_answer_is_not_read_from(http: Http, question: bytes) -> None:
+async def test_a_client_that_reads_no_response_is_not_read_from(http: Http, question: bytes) -> None:
     flood = question * 1000
     async with deaf_socket(http) as (socket, served):
         async with asyncio.timeout(DEADLINE_S):
@@ -317,12 +321,12 @@ async def test_a_client_that_takes_nothing_is_given_up(
             "credit": 99,
         }
         socket.send(frame(TEXT, json.dumps(subscribe).encode()))
-        await _until(lambda: not http.door.connections)
+        await _until(lambda: not http.frontend.connections)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(min_size=1, max_size=60), is_framed=st.booleans())
-async def test_any_bytes_end_or_are_answered_and_the_door_lives(
+async def test_any_bytes_end_or_are_answered_and_the_frontend_lives(
     http: Http, data: bytes, is_framed: bool
 ) -> None:
     async with raw_socket(http) as socket:

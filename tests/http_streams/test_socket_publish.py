@@ -15,7 +15,7 @@ from sparrow.frontends.http.records import messages_of
 from sparrow.frontends.http.sockets import publishes, session
 from sparrow.records.batch import split
 from sparrow.records.record import Record, decode
-from tests.http_door.conftest import Http, MakeHttp
+from tests.http_frontend.conftest import Http, MakeHttp
 from tests.http_streams.conftest import DEADLINE_S, socket_to
 
 
@@ -33,8 +33,8 @@ async def test_a_message_is_published_with_key_headers_and_time(http: Http) -> N
         "priority": 9,
     }
     async with socket_to(http.port) as socket:
-        answer = await socket.ask("publish", "published", id="p", topic="t", message=message)
-    assert answer == {
+        response = await socket.ask("publish", "published", id="p", topic="t", message=message)
+    assert response == {
         "type": "published",
         "id": "p",
         "messages": [{"partition": 0, "offset": 0, "timestamp_ms": 17}],
@@ -59,20 +59,20 @@ async def test_many_messages_go_to_one_partition_or_where_their_keys_send_them(m
 async def test_acks_may_be_chosen(http: Http) -> None:
     async with socket_to(http.port) as socket:
         for offset, acks in enumerate(("all", "leader", "none")):
-            answer = await socket.ask("publish", "published", topic="t", acks=acks, message={"value": "v"})
-            assert answer["messages"][0]["offset"] == offset
+            response = await socket.ask("publish", "published", topic="t", acks=acks, message={"value": "v"})
+            assert response["messages"][0]["offset"] == offset
 
 
 async def test_frames_that_do_not_wait_for_each_other_are_stored_in_their_order(http: Http) -> None:
     async with socket_to(http.port) as socket:
         for number in range(500):
             await socket.send("publish", id=number, topic="new", message={"value": str(number)})
-        answers = [await socket.expect("published") for _ in range(500)]
-    assert sorted(answer["id"] for answer in answers) == list(range(500))
+        responses = [await socket.expect("published") for _ in range(500)]
+    assert sorted(response["id"] for response in responses) == list(range(500))
     assert [record.value for record in await stored(http, "new")] == [b"%d" % n for n in range(500)]
 
 
-async def test_a_large_frame_is_read_in_a_thread_and_keeps_its_place(
+async def test_a_large_frame_is_parsed_in_a_thread_and_stays_in_order(
     http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: dict[int, int] = {}
@@ -88,10 +88,12 @@ async def test_a_large_frame_is_read_in_a_thread_and_keeps_its_place(
         await socket.send("publish", id=0, topic="t", message={"value": "first"})
         await socket.send("publish", id=1, topic="t", messages=many)
         await socket.send("publish", id=2, topic="t", message={"value": "last"})
-        answers = {answer["id"]: answer for answer in [await socket.expect("published") for _ in range(3)]}
+        responses = {
+            response["id"]: response for response in [await socket.expect("published") for _ in range(3)]
+        }
         await socket.send("publish", id=3, topic="t", message={"value": "x" * 100_000}, messages=[])
         assert (await socket.expect("error"))["error"]["code"] == "INVALID_ARGUMENT"
-    places = [place["offset"] for number in range(3) for place in answers[number]["messages"]]
+    places = [place["offset"] for number in range(3) for place in responses[number]["messages"]]
     assert places == list(range(1002))
     assert threads.pop(max(threads)) != threading.get_ident()
     assert set(threads.values()) == {threading.get_ident()}
@@ -100,7 +102,7 @@ async def test_a_large_frame_is_read_in_a_thread_and_keeps_its_place(
 async def test_more_than_may_be_unanswered_wait_in_the_socket(
     http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "MAX_UNANSWERED", 3)
+    monkeypatch.setattr(session, "MAX_PENDING", 3)
     async with socket_to(http.port) as socket:
         for number in range(200):
             await socket.send("publish", id=number, topic="t", message={"value": "x" * 2000})
@@ -131,7 +133,7 @@ async def test_what_cannot_be_published_is_a_problem_and_the_socket_lives(http: 
             await socket.ask("publish", "published", topic="t", message={"value": "good"})
 
 
-async def test_of_several_messages_one_that_is_too_large_is_told_in_its_place(http: Http) -> None:
+async def test_of_several_messages_one_that_is_too_large_is_reported_at_its_index(http: Http) -> None:
     messages = [{"value": "a"}, {"value": "x" * 2_000_000}, {"value": "b"}]
     async with socket_to(http.port) as socket:
         found = (await socket.ask("publish", "published", topic="t", messages=messages))["messages"]

@@ -1,4 +1,6 @@
-"""Subscriptions to queues over a WebSocket: leases come with credit alone, and are settled or given back."""
+"""Subscriptions to queues over a WebSocket: leases come only with credit, and are settled or
+released.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +9,23 @@ from typing import Any
 
 import pytest
 
-from sparrow.frontends.http.sockets import leasing
+from sparrow.frontends.http.sockets import queue_channel
 from sparrow.records.builder import build_batch
 from sparrow.records.compression import Compression
-from tests.http_door.conftest import Http
+from tests.http_frontend.conftest import Http
 from tests.http_streams.conftest import DEADLINE_S, Socket, fill, socket_to
 
 QUEUE = "work"
 
 
 async def work(http: Http, *values: str, **policy: object) -> None:
-    """A queue with these records."""
+    """Create a queue with these records."""
     await fill(http, QUEUE, *values)
     await http.broker.queues.create(QUEUE, policy=policy)
 
 
 async def take(socket: Socket, **members: Any) -> dict[str, Any]:
-    """A subscription to the queue."""
+    """Subscribe to the queue."""
     return await socket.ask("subscribe", "subscribed", **{"subscription": "q", "queue": QUEUE, **members})
 
 
@@ -32,7 +34,7 @@ def counts(http: Http) -> Any:
 
 
 async def until(http: Http, **wanted: int) -> None:
-    """Until the statistics of the queue are these."""
+    """Wait until the statistics of the queue are these."""
     async with asyncio.timeout(DEADLINE_S):
         while {name: getattr(counts(http), name) for name in wanted} != wanted:
             await asyncio.sleep(0.001)
@@ -107,7 +109,7 @@ async def test_a_queue_may_be_made_by_who_takes_from_it(http: Http) -> None:
 async def test_a_record_that_cannot_be_read_ends_in_the_dead_letters_and_holds_up_nobody(
     http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparrow.frontends.http.rendering.MAX_PLAIN_BYTES", 50_000)
+    monkeypatch.setattr("sparrow.frontends.http.render_cache.MAX_PLAIN_BYTES", 50_000)
     await http.broker.create_topic(QUEUE)
     await http.broker.publish(QUEUE, 0, build_batch([bytes(100_000)], compression=Compression.ZSTD))
     await fill(http, QUEUE, "good")
@@ -129,8 +131,8 @@ async def test_what_is_acknowledged_is_done(http: Http) -> None:
     await work(http, "a", "b")
     async with socket_to(http.port) as socket:
         await take(socket, credit=2)
-        answer = await socket.ask("ack", "acked", id=5, subscription="q", leases=await leases(socket, 2))
-        assert answer == {"type": "acked", "id": 5, "subscription": "q"}
+        response = await socket.ask("ack", "acked", id=5, subscription="q", leases=await leases(socket, 2))
+        assert response == {"type": "acked", "id": 5, "subscription": "q"}
         assert (counts(http).leased, counts(http).ready) == (0, 0)
 
 
@@ -194,8 +196,8 @@ async def test_of_several_leases_those_that_do_not_hold_are_named(http: Http) ->
         await take(socket, subscription="o", queue="other", credit=1)
         [foreign] = await leases(socket, 1)
         await socket.ask("ack", "acked", subscription="q", leases=[one])
-        answer = await socket.ask("ack", "acked", subscription="q", leases=[one, "x", two, foreign])
-        codes = {each["lease"]: each["error"]["code"] for each in answer["failed"]}
+        response = await socket.ask("ack", "acked", subscription="q", leases=[one, "x", two, foreign])
+        codes = {each["lease"]: each["error"]["code"] for each in response["failed"]}
         assert codes == {one: "NOT_LEASED", "x": "INVALID_ARGUMENT", foreign: "NOT_LEASED"}
 
 
@@ -204,8 +206,8 @@ async def test_a_lease_of_another_consumer_does_not_hold_here(http: Http) -> Non
     async with socket_to(http.port) as one, socket_to(http.port) as two:
         await take(one)
         await take(two, credit=1)
-        answer = await one.ask("ack", "acked", subscription="q", leases=await leases(two, 1))
-        assert answer["failed"][0]["error"]["code"] == "LEASED_BY_ANOTHER"
+        response = await one.ask("ack", "acked", subscription="q", leases=await leases(two, 1))
+        assert response["failed"][0]["error"]["code"] == "LEASED_BY_ANOTHER"
 
 
 async def test_thousands_of_leases_are_settled_in_one_frame(http: Http) -> None:
@@ -214,8 +216,8 @@ async def test_thousands_of_leases_are_settled_in_one_frame(http: Http) -> None:
     await http.broker.queues.create(QUEUE, policy={"prefetch": 5000})
     async with socket_to(http.port) as socket:
         await take(socket, credit=3000)
-        answer = await socket.ask("ack", "acked", subscription="q", leases=await leases(socket, 3000))
-        assert "failed" not in answer
+        response = await socket.ask("ack", "acked", subscription="q", leases=await leases(socket, 3000))
+        assert "failed" not in response
         assert counts(http).leased == 0
 
 
@@ -265,7 +267,7 @@ async def test_a_lost_connection_keeps_its_leases_for_who_comes_back(http: Http,
         else:
             await socket.connection.close(code)
         async with asyncio.timeout(DEADLINE_S):
-            while http.door.connections:
+            while http.frontend.connections:
                 await asyncio.sleep(0)
     assert counts(http).leased == 1
     async with socket_to(http.port) as socket:
@@ -299,7 +301,7 @@ async def test_a_drain_keeps_leases_and_says_goodbye(http: Http) -> None:
         await socket.send("ack", subscription="q", leases=held)
         await socket.send("publish", topic=QUEUE, message={"value": "b"})
         await asyncio.sleep(0)
-        draining = asyncio.create_task(http.door.drain(DEADLINE_S))
+        draining = asyncio.create_task(http.frontend.drain(DEADLINE_S))
         assert await socket.closed() == 1001
         async with asyncio.timeout(DEADLINE_S / 2):
             await draining
@@ -309,7 +311,7 @@ async def test_a_drain_keeps_leases_and_says_goodbye(http: Http) -> None:
 async def test_a_client_that_does_not_read_gets_no_more_leases_than_a_chunk(
     http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leasing, "LEASE_BYTES", 50_000)
+    monkeypatch.setattr(queue_channel, "LEASE_BYTES", 50_000)
     await work(http, *["x" * 100_000] * 100, prefetch=1000)
     async with socket_to(http.port) as slow, socket_to(http.port) as quick:
         slow.connection.transport.pause_reading()
@@ -327,7 +329,7 @@ async def take_blindly(socket: Socket, credit: int) -> None:
 
 
 async def until_still(http: Http) -> None:
-    """Until nothing more is leased."""
+    """Wait until nothing more is leased."""
     seen: list[int] = []
     async with asyncio.timeout(DEADLINE_S):
         while len(seen) < 100 or len(set(seen[-100:])) > 1 or not seen[-1]:

@@ -1,4 +1,4 @@
-"""Rights that are taken away while a socket is open: nothing of it goes on."""
+"""Rights that are revoked while a socket is open: everything that needs them ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sparrow.broker.access.acls import AclBinding, AclFilter, PatternType, Permi
 from sparrow.broker.access.authz import SYSTEM, Operation, ResourceType
 from sparrow.broker.config import BrokerConfig
 from sparrow.records.builder import build_batch
-from tests.http_door.conftest import Http, MakeHttp
+from tests.http_frontend.conftest import Http, MakeHttp
 from tests.http_streams.conftest import socket_to
 
 RULES = BrokerConfig(super_users=frozenset({"User:root"}), allow_unnamed_resources=False)

@@ -1,4 +1,4 @@
-"""Who a socket is, how long it may be silent, and how it ends."""
+"""The session of a socket: its principal, how long it may be silent, and how it ends."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import pytest
 import websockets
 from websockets.exceptions import InvalidStatus
 
+from sparrow.broker.config import BrokerConfig
 from sparrow.frontends.http.sockets import protocol
-from tests.http_door.conftest import Http, MakeHttp
+from tests.http_frontend.conftest import Http, MakeHttp
 from tests.http_streams.conftest import DEADLINE_S, socket_to
 
 TOKENS = {"alice": "secret"}
 
 
 async def refused(port: int, query: str = "", path: str = "/v1/ws", **headers: str) -> int:
-    """The status with which a handshake is refused."""
+    """Return the status with which a handshake is refused."""
     with pytest.raises(InvalidStatus) as refusal:
         async with websockets.connect(f"ws://127.0.0.1:{port}{path}{query}", additional_headers=headers):
             pass
@@ -48,7 +49,8 @@ async def test_wrong_credentials_in_the_handshake_are_refused_before_it_opens(ma
 
 
 async def test_hello_logs_in_and_what_follows_it_waits(make_http: MakeHttp) -> None:
-    http = await make_http(users={"bob": "pass word"})
+    config = BrokerConfig(allow_unnamed_resources=True)
+    http = await make_http(users={"bob": "pass word"}, config=config)
     async with socket_to(http.port) as socket:
         await socket.send("hello", id="h", user="bob", password="pass word")
         await socket.send("publish", topic="t", message={"value": "x"})
@@ -69,7 +71,7 @@ STRANGERS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_who_does_not_log_in_is_told_so_and_put_out(make_http: MakeHttp) -> None:
+async def test_a_client_that_does_not_log_in_is_refused_and_disconnected(make_http: MakeHttp) -> None:
     http = await make_http(tokens=TOKENS)
     for frame, code in STRANGERS:
         async with socket_to(http.port) as socket:
@@ -133,7 +135,7 @@ async def test_a_client_that_answers_no_ping_is_given_up(
 
 async def gone(http: Http) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while http.door.connections:
+        while http.frontend.connections:
             await asyncio.sleep(0.002)
 
 
@@ -146,7 +148,7 @@ async def test_a_drain_answers_what_is_due_and_says_goodbye(http: Http) -> None:
         for number in range(20):
             await socket.send("publish", id=number, topic="t", message={"value": "x"})
         first = await socket.expect("published")
-        draining = asyncio.create_task(http.door.drain(DEADLINE_S))
+        draining = asyncio.create_task(http.frontend.drain(DEADLINE_S))
         rest = [json.loads(text)["id"] async for text in socket.connection]
         assert await socket.closed() == 1001
         answered = [first["id"], *rest]
@@ -155,9 +157,9 @@ async def test_a_drain_answers_what_is_due_and_says_goodbye(http: Http) -> None:
     assert http.broker.topics.get("t").partition(0).visible_end >= 1 + len(answered)
 
 
-async def test_while_it_drains_the_door_opens_no_sockets(http: Http) -> None:
+async def test_while_it_drains_the_frontend_opens_no_sockets(http: Http) -> None:
     async with socket_to(http.port):
-        draining = asyncio.create_task(http.door.drain(0.2))
+        draining = asyncio.create_task(http.frontend.drain(0.2))
         await asyncio.sleep(0)
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", http.port)

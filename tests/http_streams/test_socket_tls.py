@@ -1,4 +1,4 @@
-"""WebSockets behind TLS: the certificate says who it is, and a goodbye can be read there, too."""
+"""WebSockets with TLS: the certificate identifies the client, and the closing frame can be read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import websockets
 from sparrow.broker.access.acls import AclBinding, PatternType, Permission
 from sparrow.broker.access.authz import SYSTEM, Operation, ResourceType
 from sparrow.broker.config import BrokerConfig
-from tests.http_door.conftest import MakeHttp
+from tests.http_frontend.conftest import MakeHttp
 from tests.http_streams.conftest import Socket
 from tests.security.certificates import Certificates, make_certificates
 
@@ -21,7 +21,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def tls_of(certificates: Certificates) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """What the broker has, which asks for certificates, and what the client has."""
+    """Return the contexts of the broker, which asks for certificates, and of the client."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificates.server.certificate, certificates.server.key)
     server.load_verify_locations(certificates.ca)

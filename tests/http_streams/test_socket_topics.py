@@ -1,4 +1,4 @@
-"""Subscriptions to topics over a WebSocket: credit, places, groups."""
+"""Subscriptions to topics over a WebSocket: credit, start positions, groups."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sparrow.broker.config import BrokerConfig
 from sparrow.frontends.http.sockets import session
 from sparrow.records.builder import build_batch
 from sparrow.records.compression import Compression
-from tests.http_door.conftest import Http, MakeHttp
+from tests.http_frontend.conftest import Http, MakeHttp
 from tests.http_streams.conftest import DEADLINE_S, Socket, fill, socket_to
 
 
 async def subscribe(socket: Socket, name: str = "s", **members: Any) -> dict[str, Any]:
-    """A subscription that has begun; the frame `assigned`."""
+    """Subscribe, and return the frame `assigned`."""
     await socket.ask("subscribe", "subscribed", subscription=name, **members)
     return await socket.expect("assigned")
 
@@ -76,13 +76,13 @@ async def test_of_compressed_batches_only_what_is_soon_sent_is_made_into_records
     for _ in range(20):
         await http.broker.publish("t", 0, batch)
     rendered: list[int] = []
-    render = http.door.renderings.batch
+    render = http.frontend.render_cache.batch
 
     async def noted(batch: Any, **form: Any) -> Any:
         rendered.append(batch.header.base_offset)
         return await render(batch, **form)
 
-    monkeypatch.setattr(http.door.renderings, "batch", noted)
+    monkeypatch.setattr(http.frontend.render_cache, "batch", noted)
     async with socket_to(http.port) as socket:
         socket.connection.transport.pause_reading()
         await socket.send("subscribe", subscription="s", topic="t", from_="beginning", credit=100)
@@ -97,7 +97,7 @@ async def test_of_compressed_batches_only_what_is_soon_sent_is_made_into_records
 
 
 def sockets_of(http: Http) -> list[Any]:
-    serving = http.door._serving
+    serving = http.frontend._http_server
     return [] if serving is None else list(serving._state.connections)
 
 
@@ -122,7 +122,7 @@ async def test_a_client_that_does_not_read_stalls_only_itself(http: Http) -> Non
 PLACES = [("beginning", ["a", "b", "c"]), (1, ["b", "c"]), ("2", ["c"]), ("timestamp:0", ["a", "b", "c"])]
 
 
-async def test_a_subscription_begins_where_it_is_told_to(http: Http) -> None:
+async def test_a_subscription_begins_at_its_start_position(http: Http) -> None:
     await fill(http, "t", "a", "b", "c")
     async with socket_to(http.port) as socket:
         for place, found in PLACES:
@@ -150,7 +150,7 @@ async def test_who_comes_back_names_the_offsets_where_it_was(make_http: MakeHttp
         assert values(await socket.records(1)) == ["d"]
 
 
-async def test_positions_as_pages_and_streams_write_them_are_a_place(make_http: MakeHttp) -> None:
+async def test_positions_as_pages_and_streams_write_them_are_a_start_position(make_http: MakeHttp) -> None:
     http = await make_http(config=BrokerConfig(default_partitions=2))
     await fill(http, "t", "a", "b", partition=0)
     await fill(http, "t", "c", "d", partition=1)
@@ -184,7 +184,7 @@ async def test_one_partition_alone(make_http: MakeHttp) -> None:
         await socket.silence()
 
 
-async def test_a_gap_is_told_where_records_are_gone(http: Http) -> None:
+async def test_a_gap_is_reported_where_records_are_gone(http: Http) -> None:
     await fill(http, "t", "a", "b", "c")
     await http.broker.delete_records("t", {0: 2})
     async with socket_to(http.port) as socket:
@@ -250,7 +250,7 @@ async def test_a_socket_that_is_gone_leaves_no_reader_behind(http: Http) -> None
         await subscribe(socket, topic="t", credit=10)
         socket.connection.transport.abort()
         async with asyncio.timeout(DEADLINE_S):
-            while http.broker.topics.get("t").partition(0)._waiters or http.door.connections:
+            while http.broker.topics.get("t").partition(0)._waiters or http.frontend.connections:
                 await asyncio.sleep(0)
 
 
@@ -263,8 +263,8 @@ async def test_a_group_goes_on_behind_what_it_committed(http: Http) -> None:
         await subscribe(socket, topic="t", group="g", from_="beginning", credit=10)
         assert len(await socket.records(3)) == 3
         offsets = [{"topic": "t", "partition": 0, "offset": 2, "metadata": "m"}]
-        answer = await socket.ask("commit", "committed", id=4, subscription="s", offsets=offsets)
-        assert answer["id"] == 4
+        response = await socket.ask("commit", "committed", id=4, subscription="s", offsets=offsets)
+        assert response["id"] == 4
     async with socket_to(http.port) as socket:
         await subscribe(socket, topic="t", group="g", from_="beginning", credit=10)
         assert values(await socket.records(1)) == ["c"]

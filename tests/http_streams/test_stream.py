@@ -1,4 +1,6 @@
-"""Server-Sent Events: what a client gets, how it goes on where it was, and what ends a stream."""
+"""Server-Sent Events: their content, how a client continues after a reconnect, and how a stream
+ends.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ import pytest_asyncio
 from sparrow.broker.access.acls import AclBinding, AclFilter, PatternType, Permission
 from sparrow.broker.access.authz import SYSTEM, Operation, ResourceType
 from sparrow.broker.config import BrokerConfig
-from sparrow.frontends.http import rendering
+from sparrow.frontends.http import render_cache
 from sparrow.frontends.http.routes import stream
 from sparrow.records.builder import build_batch
 from sparrow.records.compression import Compression
-from tests.http_door.conftest import Http, MakeHttp
-from tests.http_door.raw import Raw, request
+from tests.http_frontend.conftest import Http, MakeHttp
+from tests.http_frontend.raw import Raw, request
 from tests.http_streams.conftest import DEADLINE_S, event_stream, fill, small_socket
 
 BEGINNING = "/v1/topics/t/stream?from=beginning"
@@ -25,7 +27,7 @@ END = "/v1/topics/t/stream"
 
 @pytest_asyncio.fixture
 async def filled(http: Http) -> Http:
-    """A topic of three records."""
+    """Create a topic of three records."""
     await fill(http, "t", "a", "b", "c")
     return http
 
@@ -63,13 +65,14 @@ async def test_by_default_a_stream_begins_at_the_end(filled: Http) -> None:
         assert await events.values(1) == ["d"]
 
 
-async def test_a_stream_of_a_missing_topic_begins_with_its_first_record(http: Http) -> None:
-    async with event_stream(http.port, END) as events:
-        await fill(http, "t", "first")
-        assert await events.values(1) == ["first"]
+async def test_a_stream_of_a_missing_topic_is_refused_and_does_not_make_it(http: Http) -> None:
+    for query in ("", "?partition=0", "?from=beginning"):
+        response = await http.get(f"{END}{query}")
+        assert (response.status, response.code) == (404, "UNKNOWN_TOPIC")
+    assert len(http.broker.topics) == 0
 
 
-async def test_a_stream_begins_where_it_is_told_to(filled: Http) -> None:
+async def test_a_stream_begins_at_its_start_position(filled: Http) -> None:
     for place, values in (
         ("beginning", ["a", "b", "c"]),
         ("1", ["b", "c"]),
@@ -131,15 +134,17 @@ async def test_a_comment_comes_when_nothing_else_does(filled: Http, monkeypatch:
 
 async def test_head_ends_with_its_head(filled: Http) -> None:
     async with Raw(filled.port) as raw:
-        answer = await raw.ask("HEAD", END)
-        assert answer.status == 200
+        response = await raw.ask("HEAD", END)
+        assert response.status == 200
         assert (await raw.ask("GET", "/healthz")).status == 200
 
 
 # ── going on ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_who_comes_back_with_the_last_id_misses_and_repeats_nothing(make_http: MakeHttp) -> None:
+async def test_a_client_that_reconnects_with_the_last_id_misses_and_repeats_nothing(
+    make_http: MakeHttp,
+) -> None:
     http = await make_http(config=BrokerConfig(default_partitions=3))
     published = []
     for number in range(30):
@@ -169,7 +174,7 @@ async def test_the_last_id_may_stand_in_the_address(filled: Http) -> None:
         assert await events.values(1) == ["c"]
 
 
-async def test_a_gap_is_told_where_records_are_gone(filled: Http) -> None:
+async def test_a_gap_is_reported_where_records_are_gone(filled: Http) -> None:
     await filled.broker.delete_records("t", {0: 2})
     async with event_stream(filled.port, END, last_event_id="0:1") as events:
         gap = await events.next()
@@ -203,8 +208,8 @@ REFUSED = [
 
 async def test_a_stream_that_cannot_begin_is_a_problem(filled: Http) -> None:
     for query, status, code in REFUSED:
-        answer = await filled.get(f"{END}?{query}")
-        assert (answer.status, answer.code) == (status, code), query
+        response = await filled.get(f"{END}?{query}")
+        assert (response.status, response.code) == (status, code), query
 
 
 async def test_a_topic_that_must_not_be_made_is_not_found(make_http: MakeHttp) -> None:
@@ -215,6 +220,7 @@ async def test_a_topic_that_must_not_be_made_is_not_found(make_http: MakeHttp) -
 async def test_a_token_in_the_address_lets_an_eventsource_in(make_http: MakeHttp) -> None:
     http = await make_http(tokens={"alice": "secret"})
     assert (await http.get(END)).code == "NOT_AUTHENTICATED"
+    await http.broker.create_topic("t", 1, principal=SYSTEM)
     async with event_stream(http.port, f"{END}?access_token=secret") as events:
         await fill(http, "t", "a")
         assert await events.values(1) == ["a"]
@@ -236,7 +242,7 @@ async def test_a_stream_ends_with_its_topic(filled: Http) -> None:
 async def test_a_stream_ends_when_the_broker_shuts_down(filled: Http) -> None:
     async with event_stream(filled.port, BEGINNING) as events:
         await events.values(3)
-        draining = asyncio.create_task(filled.door.drain(DEADLINE_S))
+        draining = asyncio.create_task(filled.frontend.drain(DEADLINE_S))
         last = await events.next()
         assert (last.kind, last.json["code"], last.json["retriable"]) == ("error", "DRAINING", True)
         async with asyncio.timeout(DEADLINE_S / 2):
@@ -264,7 +270,7 @@ async def test_a_client_that_goes_leaves_nothing_behind(filled: Http) -> None:
         await events.values(3)
     partition = filled.broker.topics.get("t").partition(0)
     async with asyncio.timeout(DEADLINE_S):
-        while filled.door.connections or partition._waiters:
+        while filled.frontend.connections or partition._waiters:
             await asyncio.sleep(0)
 
 
@@ -273,8 +279,8 @@ async def test_a_client_that_goes_leaves_nothing_behind(filled: Http) -> None:
 
 async def test_what_many_follow_is_rendered_once(filled: Http, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[object] = []
-    real = rendering._rendered
-    monkeypatch.setattr(rendering, "_rendered", lambda key, batch: (made.append(key), real(key, batch))[1])
+    real = render_cache._rendered
+    monkeypatch.setattr(render_cache, "_rendered", lambda key, batch: (made.append(key), real(key, batch))[1])
 
     async def follow() -> list[str]:
         async with event_stream(filled.port, BEGINNING) as events:
@@ -303,12 +309,16 @@ async def test_a_client_that_does_not_read_costs_a_chunk_and_gets_all_when_it_do
 
 
 async def _unsent_bytes(http: Http) -> int:
-    """What waits to be sent on the one connection when it does not grow any more."""
+    """Return the unsent bytes of the only connection once they do not grow any more."""
     sizes: list[int] = []
     async with asyncio.timeout(DEADLINE_S):
         while len(sizes) < 50 or sizes[-1] == 0 or len(set(sizes[-50:])) > 1:
             await asyncio.sleep(0.002)
-            served = http.door._serving._state.connections if http.door._serving is not None else ()
+            served = (
+                http.frontend._http_server._state.connections
+                if http.frontend._http_server is not None
+                else ()
+            )
             sizes += [each.transport.get_write_buffer_size() for each in served]
     return sizes[-1]
 
@@ -321,19 +331,19 @@ async def test_of_compressed_batches_only_what_is_soon_sent_is_made_into_events(
     for _ in range(20):
         await http.broker.publish("t", 0, batch)
     rendered: list[int] = []
-    render = http.door.renderings.batch
+    render = http.frontend.render_cache.batch
 
     async def noted(batch: Any, **form: Any) -> Any:
         rendered.append(batch.header.base_offset)
         return await render(batch, **form)
 
-    monkeypatch.setattr(http.door.renderings, "batch", noted)
+    monkeypatch.setattr(http.frontend.render_cache, "batch", noted)
     async with event_stream(http.port, "/v1/topics/t/stream?from=beginning") as events:
         async with asyncio.timeout(DEADLINE_S):
             while not rendered:
                 await asyncio.sleep(0.001)
         async with asyncio.timeout(DEADLINE_S):
-            while not any(map(_is_held_up, http.door._serving._state.connections)):  # type: ignore[union-attr]
+            while not any(map(_is_held_up, http.frontend._http_server._state.connections)):  # type: ignore[union-attr]
                 await asyncio.sleep(0.001)
         assert len(rendered) < 10
         found = [await events.next() for _ in range(160)]
@@ -341,14 +351,14 @@ async def test_of_compressed_batches_only_what_is_soon_sent_is_made_into_events(
     assert [event.id for event in found] == [f"0:{offset + 1}" for offset in range(160)]
 
 
-async def test_a_gap_that_opens_while_the_client_does_not_read_is_told_in_its_place(http: Http) -> None:
+async def test_a_gap_that_opens_while_the_client_does_not_read_is_reported_in_order(http: Http) -> None:
     await http.broker.create_topic("t", 1)
     batch = build_batch([b"x" * 500_000] * 8, compression=Compression.GZIP)
     for _ in range(40):
         await http.broker.publish("t", 0, batch)
     async with event_stream(http.port, "/v1/topics/t/stream?from=beginning") as events:
         async with asyncio.timeout(DEADLINE_S):
-            while not any(map(_is_held_up, http.door._serving._state.connections)):  # type: ignore[union-attr]
+            while not any(map(_is_held_up, http.frontend._http_server._state.connections)):  # type: ignore[union-attr]
                 await asyncio.sleep(0.001)
         await http.broker.delete_records("t", {0: 312})
         expected = 0

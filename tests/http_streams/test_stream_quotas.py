@@ -1,4 +1,4 @@
-"""Quotas hold for streams and sockets, too: who has had enough waits."""
+"""Quotas apply to streams and sockets: a client over its quota waits."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import pytest
 
 from sparrow.broker.access.authz import Principal
 from sparrow.broker.quotas.rules import QuotaChange, QuotaKind
-from tests.http_door.conftest import Http
+from tests.http_frontend.conftest import Http
 from tests.http_streams.conftest import DEADLINE_S, event_stream, fill, socket_to
 
 MANY = ["x" * 300_000] * 10
 
 
 async def limit(http: Http, name: str) -> None:
-    """A byte a second."""
+    """A byte per second."""
     change = QuotaChange((("user", None),), ((name, 1.0),))
     assert await http.broker.quotas.alter([change]) == [None]
 
 
 async def until_throttled(http: Http, socket_count: int = 1) -> None:
-    """Until the broker does not read from the one socket."""
-    assert http.door._serving is not None
-    connections = http.door._serving._state.connections
+    """Wait until the broker does not read from the only socket."""
+    assert http.frontend._http_server is not None
+    connections = http.frontend._http_server._state.connections
     async with asyncio.timeout(DEADLINE_S):
         while len(connections) < socket_count or any(each._is_reading for each in connections):
             await asyncio.sleep(0.001)
 
 
-async def test_what_is_published_over_a_socket_is_held_back(http: Http) -> None:
+async def test_what_is_published_over_a_socket_is_throttled(http: Http) -> None:
     await fill(http, "t", "a")
     await limit(http, "producer_byte_rate")
     async with socket_to(http.port) as socket:
@@ -38,17 +38,17 @@ async def test_what_is_published_over_a_socket_is_held_back(http: Http) -> None:
         socket.connection.transport.abort()
 
 
-async def test_a_stream_is_held_back(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_is_throttled(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
     await fill(http, "t", *MANY)
     counted: list[int] = []
     allowed = asyncio.Event()
 
-    async def hold_back(kind: QuotaKind, _: Principal, size_bytes: int) -> None:
+    async def throttle(kind: QuotaKind, _: Principal, size_bytes: int) -> None:
         assert kind is QuotaKind.FETCH
         counted.append(size_bytes)
         await allowed.wait()
 
-    monkeypatch.setattr(http.door, "hold_back", hold_back)
+    monkeypatch.setattr(http.frontend, "throttle", throttle)
     async with event_stream(http.port, "/v1/topics/t/stream?from=beginning") as events:
         waiting = asyncio.create_task(events.values(len(MANY)))
         async with asyncio.timeout(DEADLINE_S):
@@ -61,7 +61,7 @@ async def test_a_stream_is_held_back(http: Http, monkeypatch: pytest.MonkeyPatch
         assert sum(counted) > 3_000_000
 
 
-async def test_records_over_a_socket_are_held_back_and_other_frames_are_not(http: Http) -> None:
+async def test_records_over_a_socket_are_throttled_and_other_frames_are_not(http: Http) -> None:
     await fill(http, "t", *MANY)
     await limit(http, "consumer_byte_rate")
     async with socket_to(http.port) as socket:

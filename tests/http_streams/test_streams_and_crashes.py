@@ -1,4 +1,6 @@
-"""Streams over a kill -9: nothing that was promised is missed, nothing comes twice to who goes on where it was."""
+"""Streams over a kill -9: a client that continues at its last position misses nothing that was
+acknowledged, and gets nothing twice.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from sparrow.testing import broker as running_broker
-from sparrow.testing.running import RunningBroker
-from tests.http_door.raw import ask
+from sparrow.testing.running_broker import RunningBroker
+from tests.http_frontend.raw import ask
 from tests.http_streams.conftest import Events, Socket, event_stream, socket_to
 
 RECORDS = 300
@@ -38,10 +40,10 @@ async def test_an_event_stream_goes_on_over_a_crash_with_each_record_once(broker
         values = [{"value": f"{round_number}/{number}"} for number in range(RECORDS)]
         for start in range(0, RECORDS, 50):
             body = json.dumps({"messages": values[start : start + 50]}).encode()
-            answer = await ask(
+            response = await ask(
                 port, "POST", "/v1/topics/t/messages", body, {"Content-Type": "application/json"}
             )
-            published += [(each["partition"], each["offset"]) for each in answer.json["messages"]]
+            published += [(each["partition"], each["offset"]) for each in response.json["messages"]]
         query = "?from=beginning" if not last_id else ""
         headers = {"last_event_id": last_id} if last_id else {}
         async with event_stream(port, f"/v1/topics/t/stream{query}", **headers) as events:
@@ -60,7 +62,7 @@ async def place(events: Events) -> tuple[int, int]:
 
 
 async def restart(broker: RunningBroker) -> None:
-    """kill -9 and start again, in a thread, so that the loop of the clients goes on."""
+    """kill -9 and restart in a thread, so that the loop of the clients runs."""
     done = threading.Event()
 
     def work() -> None:
@@ -85,8 +87,8 @@ async def test_leases_of_a_socket_survive_a_crash_and_are_settled_by_who_comes_b
         await restart(broker)
     async with socket_to(port) as socket:
         await socket.ask("subscribe", "subscribed", subscription="q", queue="work", consumer="worker-1")
-        answer = await socket.ask("ack", "acked", subscription="q", leases=held[4:])
-        assert "failed" not in answer
+        response = await socket.ask("ack", "acked", subscription="q", leases=held[4:])
+        assert "failed" not in response
         again = await socket.ask("ack", "acked", subscription="q", leases=held[:4])
         assert {each["error"]["code"] for each in again["failed"]} == {"NOT_LEASED"}
 

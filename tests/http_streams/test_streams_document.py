@@ -1,4 +1,4 @@
-"""What docs/http.md says of streams and sockets: its tables have every frame that there is, its program runs."""
+"""The tables of docs/http.md about streams and sockets have every frame, and its program runs."""
 
 from __future__ import annotations
 
@@ -11,44 +11,46 @@ import msgspec
 import pytest
 
 import sparrow.testing
-from sparrow.frontends.http.sockets import answers
-from sparrow.frontends.http.sockets import messages as m
+from sparrow.frontends.http.sockets import client_frames as m
+from sparrow.frontends.http.sockets import server_frames
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
 URL = "http://127.0.0.1:9095"
 
 
 def section(title: str) -> str:
-    """The text below a title of any level."""
+    """Return the text below a title of any level."""
     found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#)", DOCUMENT, re.MULTILINE | re.DOTALL)
     assert found, title
     return found[1]
 
 
 def rows(title: str) -> dict[str, list[str]]:
-    """The table below a title without its head: the first cell of each row, and the others."""
+    """Return the table below a title without its head: the first cell of each row, and the
+    others.
+    """
     lines = re.findall(r"^\| `(\w+)` \|(.*)\|$", section(title), re.MULTILINE)
     return {kind: [cell.strip() for cell in rest.split(" | ")] for kind, rest in lines[1:]}
 
 
 def frames() -> dict[str, type[m.ClientFrame]]:
-    """Every frame of a client, by its type."""
+    """Return every frame of a client, by its type."""
     return {str(kind.__struct_config__.tag): kind for kind in m.ClientFrame.__subclasses__()}
 
 
 def test_the_table_has_every_frame_of_the_client_with_its_members() -> None:
-    told = rows("What the client sends")
-    assert told.keys() == frames().keys()
+    table = rows("What the client sends")
+    assert table.keys() == frames().keys()
     text = section("WebSocket") + section("What the client sends") + section("What the broker sends")
     for kind, frame in frames().items():
         members = {field.encode_name for field in msgspec.structs.fields(frame)} - {"id"}
-        row = text if kind == "subscribe" else told[kind][0]
+        row = text if kind == "subscribe" else table[kind][0]
         assert not {name for name in members if f"`{name}`" not in row}, kind
 
 
 def test_the_table_has_every_frame_of_the_broker() -> None:
-    assert answers.__doc__ is not None
-    listed = re.findall(r"^    ([a-z, ]+?)   ", answers.__doc__, re.MULTILINE)
+    assert server_frames.__doc__ is not None
+    listed = re.findall(r"^    ([a-z, ]+?)   ", server_frames.__doc__, re.MULTILINE)
     made = {kind for entry in listed for kind in entry.replace(" ", "").split(",")} | {"pong"}
     assert rows("What the broker sends").keys() == made
 

@@ -14,7 +14,7 @@ KEYS = st.sampled_from([("a", 0), ("a", 1), ("b", 0)])
 
 
 class Windows(RuleBasedStateMachine):
-    """What was read and not taken stands in `waiting`, in order."""
+    """Records that were read and not taken are in `waiting`, in order."""
 
     def __init__(self) -> None:
         super().__init__()

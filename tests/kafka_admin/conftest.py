@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
-from tests.kafka_door.raw import RawClient
+from sparrow.testing.running_broker import RunningBroker
+from tests.kafka_frontend.raw import RawClient
 
 
 @pytest.fixture(scope="package")

@@ -8,7 +8,7 @@ from typing import Any
 from kio.index import load_request_schema
 
 from sparrow.frontends.kafka.codec.schema import wire_fields
-from tests.kafka_door.raw import RawClient
+from tests.kafka_frontend.raw import RawClient
 
 TIMEOUT = timedelta(seconds=30)
 OK = 0
@@ -17,7 +17,9 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
 def build(kind: Any, **given: Any) -> Any:
-    """A message whose parts may be dicts; fields that the version lacks are left out, those that are not given have defaults."""
+    """Build a message whose parts may be dicts; fields that the version lacks are omitted, missing
+    ones have defaults.
+    """
     values = {}
     for each in wire_fields(kind):
         value = given.get(each.name, each.default)
@@ -32,7 +34,7 @@ def _part(kind: Any, value: Any) -> Any:
 
 
 def ask(raw: RawClient, api_key: int, version: int, **given: Any) -> Any:
-    """The answer to a request."""
+    """Send a request and return the response."""
     kind = load_request_schema(api_key, version)
     return raw.call(build(kind, **{"timeout": TIMEOUT, **given}))
 
@@ -80,7 +82,7 @@ def values(raw: RawClient, type_: int, name: str, *names: str) -> dict[str, str 
 
 
 def alter(raw: RawClient, type_: int, name: str, *changes: tuple[str, int, str | None], **given: Any) -> Any:
-    """IncrementalAlterConfigs of one resource; `changes` are (name, operation, value)."""
+    """Send IncrementalAlterConfigs for one resource; `changes` are (name, operation, value)."""
     configs = [
         {"name": key, "config_operation": operation, "value": value} for key, operation, value in changes
     ]
@@ -90,7 +92,7 @@ def alter(raw: RawClient, type_: int, name: str, *changes: tuple[str, int, str |
 
 
 def replace(raw: RawClient, type_: int, name: str, config: dict[str, str | None], **given: Any) -> Any:
-    """AlterConfigs of one resource."""
+    """Send AlterConfigs for one resource."""
     configs = [{"name": key, "value": value} for key, value in config.items()]
     resources = [{"resource_type": type_, "resource_name": name, "configs": configs}]
     (done,) = ask(raw, 33, given.pop("version", 2), resources=resources, **given).responses

@@ -1,4 +1,4 @@
-"""What each administrative API asks for, and what those learn who may not do it."""
+"""Rights that each administrative API requires, and what clients learn without them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.kafka_admin.messages import (
     new_topic,
     replace,
 )
-from tests.kafka_door.raw import RawClient
+from tests.kafka_frontend.raw import RawClient
 
 E, Op, R = ErrorCode, Operation, ResourceType
 Right = tuple[Operation, ResourceType, str]
@@ -37,7 +37,7 @@ CLUSTER = (R.CLUSTER, CLUSTER_NAME)
 
 
 class Rights:
-    """An authorizer that allows what was granted and nothing else."""
+    """An authorizer that allows only what was granted."""
 
     def __init__(self) -> None:
         self.granted: set[Right] = set()
@@ -45,12 +45,9 @@ class Rights:
     def allows(self, principal: Principal, operation: Operation, type_: ResourceType, name: str) -> bool:
         return (operation, type_, name) in self.granted
 
-    def allows_some(self, principal: Principal, operation: Operation, type_: ResourceType) -> bool:
-        return any(right[:2] == (operation, type_) for right in self.granted)
-
 
 class Guarded:
-    """A broker with topic "orders" that allows nothing but what a test grants."""
+    """A broker with topic "orders" that allows only what a test grants."""
 
     def __init__(self, broker: Broker, rights: Rights, bootstrap: str) -> None:
         self.broker = broker
@@ -58,7 +55,7 @@ class Guarded:
         self._bootstrap = bootstrap
 
     async def do(self, work: Callable[[RawClient], Any], *granted: Right) -> Any:
-        """What a client gets that has been granted just this."""
+        """Send a request with exactly these rights."""
         self.rights.granted = set(granted)
         return await asyncio.to_thread(self._do, work)
 
@@ -74,10 +71,10 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
         rights.granted = {(Op.CREATE, *CLUSTER)}
         await broker.create_topic("orders", 1)
         rights.granted = set()
-        door = KafkaFrontend(broker)
-        port = await door.start(Listener("kafka", "127.0.0.1", 0))
+        frontend = KafkaFrontend(broker)
+        port = await frontend.start(Listener("kafka", "127.0.0.1", 0))
         yield Guarded(broker, rights, f"127.0.0.1:{port}")
-        await door.drain(1)
+        await frontend.drain(1)
 
 
 def topic(operation: Operation, name: str = "orders") -> Right:
@@ -88,7 +85,7 @@ def topic(operation: Operation, name: str = "orders") -> Right:
 
 
 @pytest.mark.parametrize("right", [topic(Op.CREATE, "new"), (Op.CREATE, *CLUSTER)])
-async def test_a_topic_is_made_by_who_may_create_it_or_any(guarded: Guarded, right: Right) -> None:
+async def test_a_topic_is_created_with_the_right_to_create_it_or_any(guarded: Guarded, right: Right) -> None:
     def work(raw: RawClient) -> Any:
         return create(raw, new_topic("new"), new_topic("other"))
 
@@ -101,7 +98,7 @@ async def test_a_topic_is_made_by_who_may_create_it_or_any(guarded: Guarded, rig
     assert first.topic_id is not None
 
 
-async def test_who_may_describe_configurations_gets_those_of_a_new_topic(guarded: Guarded) -> None:
+async def test_the_right_to_describe_configurations_shows_those_of_a_new_topic(guarded: Guarded) -> None:
     (made,) = await guarded.do(
         lambda raw: create(raw, new_topic("new")), (Op.CREATE, *CLUSTER), topic(Op.DESCRIBE_CONFIGS, "new")
     )
@@ -120,11 +117,11 @@ async def test_who_may_describe_configurations_gets_those_of_a_new_topic(guarded
         ([(Op.DELETE, *CLUSTER)], "orders", E.none),
     ],
 )
-async def test_who_may_not_see_a_topic_does_not_learn_whether_it_exists_by_deleting_it(
+async def test_deleting_an_invisible_topic_does_not_show_if_it_exists(
     guarded: Guarded, granted: list[Right], name: str, code: ErrorCode
 ) -> None:
-    answer = await guarded.do(lambda raw: ask(raw, 20, 6, topics=[{"name": name}]), *granted)
-    assert [(each.name, each.error_code) for each in answer.responses] == [(name, code)]
+    response = await guarded.do(lambda raw: ask(raw, 20, 6, topics=[{"name": name}]), *granted)
+    assert [(each.name, each.error_code) for each in response.responses] == [(name, code)]
 
 
 @pytest.mark.parametrize(
@@ -135,24 +132,24 @@ async def test_who_may_not_see_a_topic_does_not_learn_whether_it_exists_by_delet
         ([topic(Op.DESCRIBE), topic(Op.DELETE)], "orders", E.none),
     ],
 )
-async def test_the_name_of_a_topic_deleted_by_id_is_told_to_who_may_see_it(
+async def test_the_name_of_a_topic_deleted_by_id_needs_the_right_to_describe_it(
     guarded: Guarded, granted: list[Right], name: str | None, code: ErrorCode
 ) -> None:
     topic_id = guarded.broker.topics.get("orders").id
     wanted = [{"name": None, "topic_id": topic_id}]
-    answer = await guarded.do(lambda raw: ask(raw, 20, 6, topics=wanted), *granted)
-    assert [(each.name, each.topic_id, each.error_code) for each in answer.responses] == [
+    response = await guarded.do(lambda raw: ask(raw, 20, 6, topics=wanted), *granted)
+    assert [(each.name, each.topic_id, each.error_code) for each in response.responses] == [
         (name, topic_id, code)
     ]
 
 
 async def test_an_unknown_id_is_unknown_to_everybody(guarded: Guarded) -> None:
     wanted = [{"name": None, "topic_id": uuid.uuid4()}]
-    answer = await guarded.do(lambda raw: ask(raw, 20, 6, topics=wanted))
-    assert [each.error_code for each in answer.responses] == [E.unknown_topic_id]
+    response = await guarded.do(lambda raw: ask(raw, 20, 6, topics=wanted))
+    assert [each.error_code for each in response.responses] == [E.unknown_topic_id]
 
 
-async def test_a_topic_grows_for_who_may_alter_it(guarded: Guarded) -> None:
+async def test_a_topic_grows_with_the_right_to_alter_it(guarded: Guarded) -> None:
     def work(raw: RawClient) -> Any:
         (done,) = ask(raw, 37, 3, topics=[{"name": "orders", "count": 2, "assignments": None}]).results
         return done.error_code
@@ -161,7 +158,7 @@ async def test_a_topic_grows_for_who_may_alter_it(guarded: Guarded) -> None:
     assert await guarded.do(work, topic(Op.ALTER)) is E.none
 
 
-async def test_records_are_deleted_by_who_may_delete_from_the_topic(guarded: Guarded) -> None:
+async def test_records_are_deleted_with_the_right_to_delete_from_the_topic(guarded: Guarded) -> None:
     def work(raw: RawClient) -> Any:
         topics = [{"name": "orders", "partitions": [{"partition_index": 0, "offset": -1}]}]
         return ask(raw, 21, 2, topics=topics).topics[0].partitions[0].error_code
@@ -170,7 +167,7 @@ async def test_records_are_deleted_by_who_may_delete_from_the_topic(guarded: Gua
     assert await guarded.do(work, topic(Op.DELETE)) is E.none
 
 
-async def test_partitions_are_described_to_who_may_describe_the_topic(guarded: Guarded) -> None:
+async def test_partitions_are_described_with_the_right_to_describe_the_topic(guarded: Guarded) -> None:
     def named(raw: RawClient) -> Any:
         return [each.error_code for each in ask(raw, 75, 0, topics=[{"name": "orders"}]).topics]
 
@@ -203,7 +200,7 @@ RESOURCES = [
 
 
 @pytest.mark.parametrize(("type_", "name", "guard", "denied", "config", "value"), RESOURCES)
-async def test_configurations_are_described_and_altered_by_who_may(
+async def test_configurations_are_described_and_altered_with_their_rights(
     guarded: Guarded, type_: int, name: str, guard: Any, denied: ErrorCode, config: str, value: str
 ) -> None:
     def described(raw: RawClient) -> Any:
@@ -229,19 +226,19 @@ async def test_configurations_are_described_and_altered_by_who_may(
 # ── the cluster ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _partition(answer: Any) -> Any:
-    return answer.results[0].partitions[0].error_code
+def _partition(response: Any) -> Any:
+    return response.results[0].partitions[0].error_code
 
 
 CLUSTER_CALLS: list[tuple[int, Operation, dict[str, Any], Callable[[Any], Any]]] = [
     (34, Op.ALTER, {"dirs": [{"path": "/", "topics": [{"name": "orders", "partitions": [0]}]}]}, _partition),
-    (35, Op.DESCRIBE, {"topics": None}, lambda answer: answer.error_code),
-    (43, Op.ALTER, {"topic_partitions": None}, lambda answer: answer.error_code),
-    (45, Op.ALTER, {"topics": []}, lambda answer: answer.error_code),
-    (46, Op.DESCRIBE, {"topics": None}, lambda answer: answer.error_code),
-    (55, Op.DESCRIBE, {"topics": []}, lambda answer: answer.error_code),
-    (57, Op.ALTER, {"feature_updates": []}, lambda answer: answer.error_code),
-    (74, Op.DESCRIBE_CONFIGS, {}, lambda answer: answer.error_code),
+    (35, Op.DESCRIBE, {"topics": None}, lambda response: response.error_code),
+    (43, Op.ALTER, {"topic_partitions": None}, lambda response: response.error_code),
+    (45, Op.ALTER, {"topics": []}, lambda response: response.error_code),
+    (46, Op.DESCRIBE, {"topics": None}, lambda response: response.error_code),
+    (55, Op.DESCRIBE, {"topics": []}, lambda response: response.error_code),
+    (57, Op.ALTER, {"feature_updates": []}, lambda response: response.error_code),
+    (74, Op.DESCRIBE_CONFIGS, {}, lambda response: response.error_code),
 ]
 NEWEST = {34: 2, 35: 5, 43: 2, 45: 1, 46: 0, 55: 2, 57: 2, 74: 1}
 
@@ -262,15 +259,15 @@ async def test_an_election_that_is_not_allowed_says_so_for_each_partition(guarde
     def work(raw: RawClient) -> Any:
         return ask(raw, 43, 2, topic_partitions=[{"topic": "orders", "partitions": [0]}])
 
-    answer = await guarded.do(work)
-    ((result,),) = [each.partition_result for each in answer.replica_election_results]
+    response = await guarded.do(work)
+    ((result,),) = [each.partition_result for each in response.replica_election_results]
     assert result.error_code is E.cluster_authorization_failed
 
 
-async def test_the_cluster_is_described_to_everybody_and_its_operations_to_who_may(guarded: Guarded) -> None:
+async def test_the_cluster_is_described_without_a_right_but_not_its_operations(guarded: Guarded) -> None:
     def work(raw: RawClient) -> Any:
-        answer = ask(raw, 60, 2, include_cluster_authorized_operations=True)
-        return len(answer.brokers), answer.cluster_authorized_operations
+        response = ask(raw, 60, 2, include_cluster_authorized_operations=True)
+        return len(response.brokers), response.cluster_authorized_operations
 
     assert await guarded.do(work) == (1, 0)
     assert await guarded.do(work, (Op.DESCRIBE, *CLUSTER)) == (1, 1 << 8)
@@ -292,8 +289,8 @@ async def test_metadata_says_what_may_be_done_when_asked(
             include_topic_authorized_operations=True,
         )
 
-    answer = await guarded.do(work, (Op.DESCRIBE, *CLUSTER), topic(Op.DESCRIBE), topic(Op.READ))
-    assert getattr(answer, "cluster_authorized_operations", None) == cluster
-    assert [each.topic_authorized_operations for each in answer.topics] == [1 << 8 | 1 << 3]
-    answer = await guarded.do(work, topic(Op.DESCRIBE))
-    assert getattr(answer, "cluster_authorized_operations", 0) == 0
+    response = await guarded.do(work, (Op.DESCRIBE, *CLUSTER), topic(Op.DESCRIBE), topic(Op.READ))
+    assert getattr(response, "cluster_authorized_operations", None) == cluster
+    assert [each.topic_authorized_operations for each in response.topics] == [1 << 8 | 1 << 3]
+    response = await guarded.do(work, topic(Op.DESCRIBE))
+    assert getattr(response, "cluster_authorized_operations", 0) == 0

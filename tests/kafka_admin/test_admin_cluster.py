@@ -1,4 +1,6 @@
-"""The cluster, its log directory, its partitions: what a single broker says where Kafka has several."""
+"""The cluster, its log directory and partitions: how a single broker responds where Kafka has
+several.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from kio.schema.errors import ErrorCode
 
 import sparrow
 from sparrow.frontends.kafka.handlers.api_versions import FEATURES
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.kafka_admin.messages import ask, make
-from tests.kafka_door.raw import RawClient
+from tests.kafka_frontend.raw import RawClient
 
 E = ErrorCode
 
@@ -56,11 +58,11 @@ def test_a_partition_moves_to_the_directory_where_it_is(raw: RawClient, topic: s
 def test_no_election_is_needed(raw: RawClient, topic: str) -> None:
     make(raw, topic)
     for election_type in (0, 1):
-        answer = ask(raw, 43, 2, election_type=election_type, topic_partitions=None)
-        assert (answer.error_code, answer.replica_election_results) == (E.none, ())
+        response = ask(raw, 43, 2, election_type=election_type, topic_partitions=None)
+        assert (response.error_code, response.replica_election_results) == (E.none, ())
         wanted = [{"topic": topic, "partitions": [0]}]
-        answer = ask(raw, 43, 2, election_type=election_type, topic_partitions=wanted)
-        ((result,),) = [each.partition_result for each in answer.replica_election_results]
+        response = ask(raw, 43, 2, election_type=election_type, topic_partitions=wanted)
+        ((result,),) = [each.partition_result for each in response.replica_election_results]
         assert result.error_code is E.election_not_needed
     assert ask(raw, 43, 2, election_type=2, topic_partitions=None).error_code is E.invalid_request
 
@@ -81,33 +83,33 @@ def test_partitions_stay_where_they_are(
 ) -> None:
     make(raw, topic)
     topics = [{"name": topic, "partitions": [{"partition_index": partition, "replicas": replicas}]}]
-    answer = ask(raw, 45, 1, topics=topics, allow_replication_factor_change=False)
-    ((result,),) = [each.partitions for each in answer.responses]
-    assert (answer.error_code, result.error_code) == (E.none, code)
-    assert answer.allow_replication_factor_change is False
+    response = ask(raw, 45, 1, topics=topics, allow_replication_factor_change=False)
+    ((result,),) = [each.partitions for each in response.responses]
+    assert (response.error_code, result.error_code) == (E.none, code)
+    assert response.allow_replication_factor_change is False
 
 
 # ── the cluster ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_cluster_says_what_may_be_done_to_it_when_asked(raw: RawClient) -> None:
-    answer = ask(raw, 60, 2, include_cluster_authorized_operations=True)
-    assert answer.cluster_authorized_operations & (1 << 5)  # create
-    assert answer.cluster_id
+    response = ask(raw, 60, 2, include_cluster_authorized_operations=True)
+    assert response.cluster_authorized_operations & (1 << 5)  # create
+    assert response.cluster_id
 
 
 @pytest.mark.parametrize(
     ("kind", "code"), [(2, E.mismatched_endpoint_type), (3, E.unsupported_endpoint_type)]
 )
 def test_controllers_are_not_to_be_found_here(raw: RawClient, kind: int, code: ErrorCode) -> None:
-    answer = ask(raw, 60, 2, endpoint_type=kind)
-    assert (answer.error_code, answer.brokers) == (code, ())
+    response = ask(raw, 60, 2, endpoint_type=kind)
+    assert (response.error_code, response.brokers) == (code, ())
 
 
 def test_there_is_a_quorum_of_the_metadata_alone(raw: RawClient, topic: str) -> None:
     make(raw, topic)
-    answer = ask(raw, 55, 2, topics=[{"topic_name": topic, "partitions": [{"partition_index": 0}]}])
-    ((partition,),) = [each.partitions for each in answer.topics]
+    response = ask(raw, 55, 2, topics=[{"topic_name": topic, "partitions": [{"partition_index": 0}]}])
+    ((partition,),) = [each.partitions for each in response.topics]
     assert partition.error_code is E.unknown_topic_or_partition
 
 
@@ -128,9 +130,9 @@ def test_the_level_of_a_feature_does_not_change(
 ) -> None:
     updates = [{"feature": "metadata.version", "max_version_level": level, "upgrade_type": kind}]
     for validate_only in (True, False):
-        answer = ask(raw, 57, 2, feature_updates=updates, validate_only=validate_only)
-        assert answer.error_code is code
-        assert "metadata.version" in answer.error_message or kind == 9
+        response = ask(raw, 57, 2, feature_updates=updates, validate_only=validate_only)
+        assert response.error_code is code
+        assert "metadata.version" in response.error_message or kind == 9
 
 
 def test_a_feature_is_updated_once_in_a_request(raw: RawClient) -> None:
@@ -152,11 +154,11 @@ def test_partitions_are_described_in_order_and_in_parts(raw: RawClient, topic: s
         make(raw, name, partitions)
     cursor, seen, rounds = None, [], 0
     while cursor is not None or not rounds:
-        answer = describe(raw, c, a, b, a, limit=2, cursor=cursor)
-        seen += [(each.name, p.partition_index) for each in answer.topics for p in each.partitions]
-        cursor = answer.next_cursor and {
-            "topic_name": answer.next_cursor.topic_name,
-            "partition_index": answer.next_cursor.partition_index,
+        response = describe(raw, c, a, b, a, limit=2, cursor=cursor)
+        seen += [(each.name, p.partition_index) for each in response.topics for p in each.partitions]
+        cursor = response.next_cursor and {
+            "topic_name": response.next_cursor.topic_name,
+            "partition_index": response.next_cursor.partition_index,
         }
         rounds += 1
     assert seen == [(a, 0), (a, 1), (b, 0), (b, 1), (b, 2), (c, 0)]

@@ -1,4 +1,6 @@
-"""Configurations of topics, brokers, loggers and clients' metrics: described with their sources, altered, kept."""
+"""Configurations of topics, brokers, loggers and clients' metrics: described with their sources,
+altered, stored.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from tests.kafka_admin.messages import (
     replace,
     values,
 )
-from tests.kafka_door.raw import RawClient
+from tests.kafka_frontend.raw import RawClient
 
 E = ErrorCode
 
@@ -156,7 +158,7 @@ def test_a_resource_named_twice_is_not_altered_and_the_others_are(
 
 @pytest.fixture
 def own(sparrow_topic: str) -> Iterator[RawClient]:
-    """A client of a broker whose configuration a test may change."""
+    """Start a broker whose configuration a test may change, and return a client."""
     with (
         sparrow.testing.broker(default_partitions=3, topic_defaults={"segment.ms": "5000"}) as broker,
         RawClient(broker.kafka) as raw,

@@ -1,4 +1,4 @@
-"""Floods and long work: bounded, and answered with the protocol's own errors."""
+"""Floods and long work: limited, and refused with the protocol's own errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import sparrow.testing
 from sparrow.frontends.kafka.deadlines import outcomes
 from tests.kafka_admin.messages import ask, create, make, new_topic
 from tests.kafka_admin.test_admin_topics import grow
-from tests.kafka_door.raw import RawClient
-from tests.kafka_door.requests import metadata
+from tests.kafka_frontend.raw import RawClient
+from tests.kafka_frontend.requests import metadata
 
 E = ErrorCode
 
@@ -74,7 +74,7 @@ def test_many_resources_are_described_by_one_request(raw: RawClient, topic: str)
     assert all(len(each.configs) > 30 for each in found)
 
 
-def test_an_answer_has_a_limit(raw: RawClient, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_has_a_limit(raw: RawClient, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from sparrow.frontends.kafka.handlers import configs
 
     monkeypatch.setattr(configs, "MAX_CONFIGS", 10)

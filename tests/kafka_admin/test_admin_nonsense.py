@@ -1,4 +1,4 @@
-"""Any well-formed administrative request gets an answer in its own version, whatever it asks for."""
+"""Any well-formed administrative request gets a response in its own version."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kio.index import load_request_schema
 import sparrow.testing
 from sparrow.frontends.kafka.apis import APIS
 from tests.kafka_admin.test_admin_versions import CHECKS
-from tests.kafka_door.raw import RawClient
-from tests.kafka_door.schemas import messages
+from tests.kafka_frontend.raw import RawClient
+from tests.kafka_frontend.schemas import messages
 
 REQUESTS = [(key, version) for key in CHECKS for version in range(APIS[key].first, APIS[key].last + 1)]
 

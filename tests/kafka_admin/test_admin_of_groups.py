@@ -1,4 +1,6 @@
-"""The administration of classic groups with confluent-kafka, kafka-python and aiokafka: listed, described, moved, deleted."""
+"""Administration of classic groups with confluent-kafka, kafka-python and aiokafka: listed,
+described, moved, deleted.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,16 @@ from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata
 
 import sparrow
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.kafka_admin.messages import make
-from tests.kafka_door.raw import RawClient
+from tests.kafka_frontend.raw import RawClient
 
 SECONDS = 30
 
 
 @pytest.fixture
 def group(broker: RunningBroker, raw: RawClient, topic: str) -> str:
-    """A topic with three records, and the name of a group that will read it."""
+    """Create a topic with three records, and return the name of a group that will read it."""
     make(raw, topic)
     with sparrow.sync.connect(broker.url) as client:
         for number in range(3):
@@ -40,7 +42,7 @@ def group(broker: RunningBroker, raw: RawClient, topic: str) -> str:
 
 @contextmanager
 def member(broker: RunningBroker, group: str, topic: str) -> Iterator[Consumer]:
-    """A consumer that has read and committed all records."""
+    """Start a consumer that has read and committed all records."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.kafka,

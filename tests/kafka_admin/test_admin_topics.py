@@ -1,4 +1,6 @@
-"""CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords: what is refused, with which code, and what is done all the same."""
+"""CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords: refusals with their codes, and the
+parts that succeed.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.kafka_admin.messages import OK, ask, create, make, new_topic, values
-from tests.kafka_door.raw import RawClient
-from tests.kafka_door.requests import metadata
+from tests.kafka_frontend.raw import RawClient
+from tests.kafka_frontend.requests import metadata
 
 E = ErrorCode
 

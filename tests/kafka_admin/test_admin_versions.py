@@ -1,4 +1,6 @@
-"""Every administrative API in every version that is served: the answer can be read, and says the same."""
+"""Every administrative API in every served version: the response can be decoded, and has the same
+contents.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 from sparrow.frontends.kafka.apis import APIS
 from sparrow.frontends.kafka.handlers.api_versions import FEATURES
 from tests.kafka_admin.messages import BROKER, CLIENT_METRICS, OK, SET, TOPIC, ask, make, new_topic
-from tests.kafka_door.raw import RawClient
+from tests.kafka_frontend.raw import RawClient
 
 Check = Callable[[RawClient, str, int], None]
 
@@ -117,18 +119,18 @@ def alter_partition_reassignments(raw: RawClient, topic: str, version: int) -> N
 
 
 def list_partition_reassignments(raw: RawClient, topic: str, version: int) -> None:
-    answer = ask(raw, 46, version, topics=None)
-    assert (answer.error_code, answer.topics) == (OK, ())
+    response = ask(raw, 46, version, topics=None)
+    assert (response.error_code, response.topics) == (OK, ())
 
 
 def describe_quorum(raw: RawClient, topic: str, version: int) -> None:
     topics = [{"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}]
-    answer = ask(raw, 55, version, topics=topics)
-    ((partition,),) = [each.partitions for each in answer.topics]
-    assert (answer.error_code, partition.error_code, partition.leader_id) == (OK, OK, 1)
+    response = ask(raw, 55, version, topics=topics)
+    ((partition,),) = [each.partitions for each in response.topics]
+    assert (response.error_code, partition.error_code, partition.leader_id) == (OK, OK, 1)
     assert [each.replica_id for each in partition.current_voters] == [1]
     if version >= 2:
-        assert [(node.node_id, node.listeners[0].name) for node in answer.nodes] == [(1, "CONTROLLER")]
+        assert [(node.node_id, node.listeners[0].name) for node in response.nodes] == [(1, "CONTROLLER")]
 
 
 def update_features(raw: RawClient, topic: str, version: int) -> None:
@@ -139,29 +141,31 @@ def update_features(raw: RawClient, topic: str, version: int) -> None:
             "upgrade_type": 1,
         }
     ]
-    answer = ask(raw, 57, version, feature_updates=updates)
-    assert (answer.error_code, answer.error_message) == (OK, None)
+    response = ask(raw, 57, version, feature_updates=updates)
+    assert (response.error_code, response.error_message) == (OK, None)
     if version < 2:
-        assert [(each.feature, int(each.error_code)) for each in answer.results] == [("metadata.version", OK)]
+        assert [(each.feature, int(each.error_code)) for each in response.results] == [
+            ("metadata.version", OK)
+        ]
     refused = ask(raw, 57, version, feature_updates=[{"feature": "magic", "max_version_level": 1}])
     assert refused.error_code == 95
 
 
 def describe_cluster(raw: RawClient, topic: str, version: int) -> None:
-    answer = ask(raw, 60, version)
-    (node,) = answer.brokers
-    assert (answer.error_code, answer.controller_id, node.broker_id, node.host) == (OK, 1, 1, "localhost")
-    assert answer.cluster_authorized_operations == -(1 << 31)
+    response = ask(raw, 60, version)
+    (node,) = response.brokers
+    assert (response.error_code, response.controller_id, node.broker_id, node.host) == (OK, 1, 1, "localhost")
+    assert response.cluster_authorized_operations == -(1 << 31)
 
 
 def list_config_resources(raw: RawClient, topic: str, version: int) -> None:
     make(raw, topic)
-    answer = ask(raw, 74, version)
+    response = ask(raw, 74, version)
     found = {
         (getattr(each, "resource_type", CLIENT_METRICS), each.resource_name)
-        for each in answer.config_resources
+        for each in response.config_resources
     }
-    assert answer.error_code == OK
+    assert response.error_code == OK
     assert ({(TOPIC, topic), (BROKER, "1")} <= found) == (version >= 1)
 
 

@@ -1,4 +1,4 @@
-"""The administration of topics and configurations with aiokafka, which speaks the old encodings alone."""
+"""Administration of topics and configurations with aiokafka, which has only the old encodings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.structs import TopicPartition
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 
 async def test_topics_are_created_configured_grown_and_deleted(broker: RunningBroker, topic: str) -> None:

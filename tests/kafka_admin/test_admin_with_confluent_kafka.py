@@ -1,4 +1,4 @@
-"""The administration of topics and configurations with confluent-kafka (librdkafka)."""
+"""Administration of topics and configurations with confluent-kafka (librdkafka)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 SECONDS = 30
 

@@ -1,4 +1,6 @@
-"""The administration of topics, configurations and the cluster with kafka-python, and with its command."""
+"""Administration of topics, configurations and the cluster with kafka-python, and with its
+command.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewTopic
 from kafka.cli.admin import run_cli
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 
 @pytest.fixture

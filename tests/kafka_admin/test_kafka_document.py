@@ -1,6 +1,6 @@
-"""docs/kafka.md says what the door serves, and its examples work.
+"""The tables and examples of docs/kafka.md match the frontend.
 
-`python -m tests.kafka_admin.test_kafka_document` writes the table as it should be.
+`python -m tests.kafka_admin.test_kafka_document` prints the correct table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DOCUMENT = ROOT / "docs" / "kafka.md"
 HEAD = "| key | API | versions | tests |\n|---|---|---|---|\n"
 
 _ADMIN = "kafka_admin/test_admin_"
-_CLIENTS = ("kafka_door/test_kafka_clients.py",)
+_CLIENTS = ("kafka_frontend/test_kafka_clients.py",)
 _TOPICS = (
     f"{_ADMIN}with_confluent_kafka.py",
     f"{_ADMIN}with_kafka_python.py",
@@ -33,7 +33,7 @@ _TRANSACTIONS = (
     "kafka_transactions/test_kafka_transaction_requests.py",
 )
 _ACLS = ("acls/test_acl_apis.py",)
-_SASL = ("security/test_kafka_security.py", "security/test_sasl_door.py")
+_SASL = ("security/test_kafka_security.py", "security/test_sasl_frontend.py")
 _GROUPS = ("kafka_groups/test_kafka_group_requests.py", f"{_ADMIN}of_groups.py")
 _MEMBERS = (*_GROUPS[:1], "kafka_groups/test_kafka_groups_with_clients.py", *_GROUPS[1:])
 _NEW_GROUPS = (
@@ -42,24 +42,24 @@ _NEW_GROUPS = (
 )
 
 COVERED: dict[int, tuple[str, ...]] = {
-    0: (*_CLIENTS, "kafka_door/test_kafka_produce.py"),
-    1: (*_CLIENTS, "kafka_door/test_kafka_fetch.py"),
-    2: (*_CLIENTS, "kafka_door/test_kafka_fetch.py"),
-    3: (*_CLIENTS, "kafka_door/test_kafka_metadata.py"),
+    0: (*_CLIENTS, "kafka_frontend/test_kafka_produce.py"),
+    1: (*_CLIENTS, "kafka_frontend/test_kafka_fetch.py"),
+    2: (*_CLIENTS, "kafka_frontend/test_kafka_fetch.py"),
+    3: (*_CLIENTS, "kafka_frontend/test_kafka_metadata.py"),
     **dict.fromkeys((8, 9, 10, 11, 12, 13, 14), (*_MEMBERS, _NEW_GROUPS[0])),
     **dict.fromkeys((15, 16, 42, 47), _GROUPS),
     17: _SASL,
-    18: (*_CLIENTS, "kafka_door/test_kafka_connection.py"),
+    18: (*_CLIENTS, "kafka_frontend/test_kafka_connection.py"),
     **dict.fromkeys((19, 20, 21, 37), _TOPICS),
     **dict.fromkeys((22, 24, 25, 26, 28), _TRANSACTIONS),
-    23: ("kafka_door/test_kafka_fetch.py",),
+    23: ("kafka_frontend/test_kafka_fetch.py",),
     **dict.fromkeys((29, 30, 31), _ACLS),
     **dict.fromkeys((32, 33, 44, 74), _CONFIGS),
     **dict.fromkeys((34, 35, 43, 45, 46, 55, 57, 60, 75), _CLUSTER),
     36: _SASL,
     **dict.fromkeys((48, 49), ("quotas/test_quota_apis.py",)),
     **dict.fromkeys((50, 51), _SASL),
-    **dict.fromkeys((61, 65, 66), _TRANSACTIONS[1:]),
+    **dict.fromkeys((27, 61, 65, 66), _TRANSACTIONS[1:]),
     **dict.fromkeys((68, 69), _NEW_GROUPS),
     **dict.fromkeys((76, 77), ("share_groups/test_share_group_requests.py",)),
     **dict.fromkeys(
@@ -71,7 +71,7 @@ COVERED: dict[int, tuple[str, ...]] = {
     ),
     **dict.fromkeys((90, 91, 92), ("share_groups/test_share_offsets_requests.py",)),
 }
-"""The tests with clients of each API, under tests/."""
+"""Tests of each API with clients, under tests/."""
 
 
 def table() -> str:
@@ -86,7 +86,7 @@ def table() -> str:
     return HEAD + "\n".join(rows) + "\n"
 
 
-def test_the_table_of_apis_is_what_the_door_serves() -> None:
+def test_the_table_of_apis_is_what_the_frontend_serves() -> None:
     text = DOCUMENT.read_text()
     documented = text[text.index(HEAD) : text.index("<!-- end -->")]
     assert documented == table(), "run python -m tests.kafka_admin.test_kafka_document"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.consumer_groups.clients import Cluster
-from tests.kafka_door.raw import RawClient
+from tests.kafka_frontend.raw import RawClient
 
 
 @pytest.fixture(scope="package")
@@ -31,5 +31,5 @@ def raw(broker: RunningBroker) -> Iterator[RawClient]:
 
 @pytest.fixture
 def name() -> str:
-    """A name that no other test has."""
+    """Return a name that no other test uses."""
     return f"n{uuid.uuid4().hex[:12]}"

@@ -1,4 +1,6 @@
-"""Classic groups and offsets by raw requests, in every version: what clients cannot be made to say."""
+"""Classic groups and offsets by raw requests, in every version: requests that client libraries do
+not send.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import NewTopic
 from kio.schema.errors import ErrorCode
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.consumer_groups.clients import Cluster
 from tests.groups.classic_driver import subscription
-from tests.kafka_door.raw import RawClient, new, part, request
+from tests.kafka_frontend.raw import RawClient, new, part, request
 
 COMMIT, FETCH, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST, DELETE, DELETE_OFFSETS = (
     8,
@@ -60,12 +62,12 @@ def join_request(version: int, group: str, member_id: str = "", **given: Any) ->
 
 
 def join(raw: RawClient, version: int, group: str, **given: Any) -> Any:
-    """Join as a client does, with the id that it is given first."""
-    answer = raw.call(join_request(version, group, **given))
-    if answer.error_code is ErrorCode.member_id_required:
+    """Join as a client does, with the id that the first response assigns."""
+    reply = raw.call(join_request(version, group, **given))
+    if reply.error_code is ErrorCode.member_id_required:
         assert version >= 4
-        answer = raw.call(join_request(version, group, answer.member_id, **given))
-    return answer
+        reply = raw.call(join_request(version, group, reply.member_id, **given))
+    return reply
 
 
 def sync(raw: RawClient, version: int, group: str, member: str, generation: int, assignment: bytes) -> Any:
@@ -136,8 +138,8 @@ def test_what_is_wrong_with_a_join_is_named_in_every_version(raw: RawClient, nam
         ({"protocols": ()}, ErrorCode.inconsistent_group_protocol),
         ({"member_id": "stranger"}, ErrorCode.unknown_member_id),
     ):
-        answer = raw.call(join_request(version, name, **given))  # type: ignore[arg-type]
-        assert (answer.error_code, answer.generation_id, answer.members) == (code, -1, ())
+        reply = raw.call(join_request(version, name, **given))  # type: ignore[arg-type]
+        assert (reply.error_code, reply.generation_id, reply.members) == (code, -1, ())
     assert raw.call(join_request(version, "")).error_code is ErrorCode.invalid_group_id
 
 
@@ -161,10 +163,10 @@ def test_offsets_are_committed_in_every_version(
 ) -> None:
     called = topic if version < 10 else topic_id(cluster, topic)
     assert codes(raw.call(commit_request(version, name, called))) == [NO_ERROR]
-    answer = raw.call(commit_request(version, name, called, partitions=(0, 7)))
-    assert codes(answer) == [NO_ERROR, ErrorCode.unknown_topic_or_partition]
-    answer = raw.call(commit_request(version, name, called, metadata="x" * 4097))
-    assert codes(answer) == [ErrorCode.offset_metadata_too_large]
+    reply = raw.call(commit_request(version, name, called, partitions=(0, 7)))
+    assert codes(reply) == [NO_ERROR, ErrorCode.unknown_topic_or_partition]
+    reply = raw.call(commit_request(version, name, called, metadata="x" * 4097))
+    assert codes(reply) == [ErrorCode.offset_metadata_too_large]
     unknown = "nothing" if version < 10 else uuid.uuid4()
     code = ErrorCode.unknown_topic_or_partition if version < 10 else ErrorCode.unknown_topic_id
     assert codes(raw.call(commit_request(version, name, unknown))) == [code]
@@ -201,7 +203,9 @@ def test_offsets_are_fetched_in_every_version(
 
 
 def test_an_offset_may_be_a_word_as_in_kafka(raw: RawClient, name: str, topic: str) -> None:
-    """KafkaJS resets a group by committing -2 (earliest) or -1 (latest), and reads that back."""
+    """KafkaJS resets a group by committing -2 (earliest) or -1 (latest), and reads the value
+    back.
+    """
     assert codes(raw.call(commit_request(5, name, topic, partitions=(0, 1), offset=-2))) == [
         NO_ERROR,
         NO_ERROR,
@@ -217,11 +221,11 @@ def fetch(raw: RawClient, version: int, group: str, wanted: Any) -> tuple[Any, A
     if wanted is not None:
         topics = tuple(new(topic_kind, name=t, topic_id=t, partition_indexes=p) for t, p in wanted)
     if version < 8:
-        answer = raw.call(new(kind, group_id=group, topics=topics))
-        return answer.topics, getattr(answer, "error_code", NO_ERROR)
+        reply = raw.call(new(kind, group_id=group, topics=topics))
+        return reply.topics, getattr(reply, "error_code", NO_ERROR)
     asked = new(part(kind, "groups"), group_id=group, topics=topics)
-    (answer,) = raw.call(new(kind, groups=(asked,))).groups
-    return answer.topics, answer.error_code
+    (reply,) = raw.call(new(kind, groups=(asked,))).groups
+    return reply.topics, reply.error_code
 
 
 def test_an_unknown_topic_id_is_named(raw: RawClient, name: str) -> None:
@@ -239,25 +243,23 @@ def test_coordinators_are_found_in_every_version(
 ) -> None:
     port = int(broker.kafka.rpartition(":")[2])
     for key_type in (0, 1) if version >= 1 else (0,):
-        answer = raw.call(request(FIND, version, key=name, key_type=key_type, coordinator_keys=(name,)))
-        (found,) = answer.coordinators if version >= 4 else (answer,)
+        reply = raw.call(request(FIND, version, key=name, key_type=key_type, coordinator_keys=(name,)))
+        (found,) = reply.coordinators if version >= 4 else (reply,)
         assert (found.error_code, found.port) == (NO_ERROR, port)
     if version >= 1:
-        answer = raw.call(request(FIND, version, key=name, key_type=9, coordinator_keys=(name,)))
-        (found,) = answer.coordinators if version >= 4 else (answer,)
+        reply = raw.call(request(FIND, version, key=name, key_type=9, coordinator_keys=(name,)))
+        (found,) = reply.coordinators if version >= 4 else (reply,)
         assert found.error_code is ErrorCode.invalid_request
 
 
 @pytest.mark.parametrize("version", range(7))
 def test_groups_are_described_in_every_version(raw: RawClient, name: str, version: int) -> None:
     joined = join(raw, 9, name)
-    answer = raw.call(request(DESCRIBE, version, groups=(name,)))
-    assert answer.groups[0].group_state == "CompletingRebalance"
+    reply = raw.call(request(DESCRIBE, version, groups=(name,)))
+    assert reply.groups[0].group_state == "CompletingRebalance"
     sync(raw, 5, name, joined.member_id, 1, b"mine")
-    answer = raw.call(
-        request(DESCRIBE, version, groups=(name, "nothing"), include_authorized_operations=True)
-    )
-    group, unknown = answer.groups
+    reply = raw.call(request(DESCRIBE, version, groups=(name, "nothing"), include_authorized_operations=True))
+    group, unknown = reply.groups
     assert (group.group_state, group.protocol_type, group.protocol_data) == ("Stable", "consumer", "range")
     (member,) = group.members
     assert (member.client_id, member.client_host) == ("tests", "/127.0.0.1")
@@ -277,9 +279,9 @@ def test_groups_are_listed_in_every_version_by_state_and_kind(
     sync(raw, 5, name, joined.member_id, 1, b"mine")
 
     def listed(**filters: Any) -> dict[str, Any]:
-        answer = raw.call(request(LIST, version, **filters))
-        assert answer.error_code is NO_ERROR
-        return {g.group_id: g for g in answer.groups if g.group_id.startswith(name)}
+        reply = raw.call(request(LIST, version, **filters))
+        assert reply.error_code is NO_ERROR
+        return {g.group_id: g for g in reply.groups if g.group_id.startswith(name)}
 
     assert {g.protocol_type for g in listed().values()} == {"", "consumer"}
     if version >= 4:
@@ -295,15 +297,15 @@ def test_groups_are_listed_in_every_version_by_state_and_kind(
 def test_groups_are_deleted_in_every_version(raw: RawClient, name: str, topic: str, version: int) -> None:
     raw.call(commit_request(9, name, topic))
     join(raw, 9, name + "-live")
-    answer = raw.call(request(DELETE, version, groups_names=(name, name + "-live", "nothing")))
-    assert [each.error_code for each in answer.results] == [
+    reply = raw.call(request(DELETE, version, groups_names=(name, name + "-live", "nothing")))
+    assert [each.error_code for each in reply.results] == [
         NO_ERROR,
         ErrorCode.non_empty_group,
         ErrorCode.group_id_not_found,
     ]
 
 
-def test_offsets_of_topics_that_nobody_reads_are_deleted(
+def test_offsets_of_topics_without_readers_are_deleted(
     raw: RawClient, cluster: Cluster, name: str, topic: str
 ) -> None:
     other = name + "-other"
@@ -318,9 +320,9 @@ def test_offsets_of_topics_that_nobody_reads_are_deleted(
     topics = tuple(
         new(part(kind, "topics"), name=each, partitions=(partition,)) for each in (topic, other, "nothing")
     )
-    answer = raw.call(new(kind, group_id=name, topics=topics))
-    assert answer.error_code is NO_ERROR
-    assert codes(answer) == [
+    reply = raw.call(new(kind, group_id=name, topics=topics))
+    assert reply.error_code is NO_ERROR
+    assert codes(reply) == [
         ErrorCode.group_subscribed_to_topic,
         NO_ERROR,
         ErrorCode.unknown_topic_or_partition,

@@ -1,4 +1,6 @@
-"""Classic groups with librdkafka, kafka-python and aiokafka: sharing, moving, killed members, killed brokers."""
+"""Classic groups with librdkafka, kafka-python and aiokafka: sharing, rebalancing, killed members,
+killed brokers.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from kafka import TopicPartition as PythonPartition
 from kafka.structs import OffsetAndMetadata
 
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.consumer_groups.clients import DEADLINE_S, Cluster, poll_until, shares, values_of
 
 
@@ -103,7 +105,7 @@ async def test_three_of_aiokafka_that_join_at_once_read_everything_once(
 
 
 def test_members_of_librdkafka_and_kafka_python_share_a_group(cluster: Cluster, name: str) -> None:
-    """They have the range assignment in common."""
+    """Range is the assignment that both have."""
     cluster.make_topic(name, 4)
     readers = [cluster.classic_reader(name, name), cluster.python_reader(name, name)]
     poll_until(readers, lambda: shares(readers) == [2, 2])
@@ -146,7 +148,7 @@ async def test_offsets_with_metadata_are_the_same_for_all_clients(
         aio.assign([AioPartition(name, 2)])
         await aio.commit({AioPartition(name, 2): (6, "by aiokafka")})
         found = [python.committed(PythonPartition(name, n), metadata=True) for n in range(3)]
-        # confluent-kafka sends the end of a C string, too, and needs it when it reads.
+        # confluent-kafka also sends the end of a C string, and needs it when it reads.
         assert [(each.offset, each.metadata.rstrip("\0")) for each in found] == [
             (4, "by librdkafka"),
             (5, "by kafka-python"),
@@ -189,13 +191,13 @@ def test_records_of_killed_members_are_read_by_the_others(cluster: Cluster, name
 
 
 def start_process(servers: str, group: str) -> subprocess.Popen[bytes]:
-    """A member that says what it read, in a process of its own."""
+    """Start a member in its own process that prints its records."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.kafka_groups.member", servers, group], stdout=subprocess.PIPE
     )
 
 
-def test_a_stable_group_goes_on_after_the_broker_was_killed(mortal: RunningBroker, name: str) -> None:
+def test_a_stable_group_continues_after_the_broker_was_killed(mortal: RunningBroker, name: str) -> None:
     with Cluster(mortal.kafka) as cluster:
         cluster.make_topic(name, 4, records=100)
         readers = [cluster.classic_reader(name, name) for _ in range(2)]
@@ -208,7 +210,7 @@ def test_a_stable_group_goes_on_after_the_broker_was_killed(mortal: RunningBroke
         poll_until(readers, lambda: values_of(readers).keys() == numbers(200))
         assert [reader.partitions for reader in readers] == held
         assert not [error for reader in readers for error in reader.errors if not error.retriable()]
-        # librdkafka's administrator does not find a coordinator again that it lost; another one does.
+        # librdkafka's admin client does not find a lost coordinator again; a new one does.
         with Cluster(mortal.kafka) as later:
             after = described(later, name)
         assert {m.member_id for m in after.members} == {m.member_id for m in before.members}

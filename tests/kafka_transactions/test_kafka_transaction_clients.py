@@ -1,4 +1,6 @@
-"""Transactions of the clients that people use: commit, abort, fencing, offsets; and a broker killed in the middle of many."""
+"""Transactions with client libraries: commit, abort, fencing, offsets; and a broker that is killed
+during many transactions.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 
 import sparrow.sync
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.kafka_transactions.workers import (
     READERS,
     SECONDS,
@@ -138,7 +140,9 @@ def test_a_member_of_a_group_moves_records_exactly_once(broker: RunningBroker, t
 
 
 class Load(threading.Thread):
-    """Commits transaction after transaction to two topics, and knows which were committed."""
+    """Commits transactions one after the other to two topics, and remembers which were
+    committed.
+    """
 
     def __init__(self, bootstrap: str, name: str, topics: tuple[str, str]) -> None:
         super().__init__(name=name, daemon=True)
@@ -178,7 +182,7 @@ class Load(threading.Thread):
             assert self.tried(lambda: self.producer.abort_transaction(SECONDS))
 
     def tried(self, step: object) -> bool:
-        """Whether a step succeeded; False when the transaction has to be aborted."""
+        """Return True if a step succeeded; False if the transaction must be aborted."""
         while True:
             try:
                 step()  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""The transactional APIs in every version: what is answered, and with which code for clients of which age."""
+"""The transactional APIs in every version: responses and the codes that old clients know."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 from sparrow.records.batch import split
 from sparrow.records.builder import build_batch
 from sparrow.records.record import decode
-from tests.kafka_door.raw import RawClient, new, part, request
-from tests.kafka_door.requests import fetch, make_topic, produce
+from tests.kafka_frontend.raw import RawClient, new, part, request
+from tests.kafka_frontend.requests import fetch, make_topic, produce
 
 MINUTE_MS = 60_000
 
@@ -129,7 +129,7 @@ def producer(raw: RawClient, topic: str) -> Producer:
 
 
 def committed(raw: RawClient, topic: str) -> tuple[list[bytes | None], list[tuple[int, int]]]:
-    """(values of all batches before the last stable offset, aborted transactions)."""
+    """Return (values of all batches before the last stable offset, aborted transactions)."""
     asked = fetch(12, topic, [{"partition": 0, "fetch_offset": 0}], session_epoch=-1, isolation_level=1)
     found = raw.call(asked).responses[0].partitions[0]
     values = [record.value for _, batch in split(bytes(found.records or b"")) for record in decode(batch)]
@@ -183,7 +183,7 @@ def test_an_empty_transactional_id_is_refused(raw: RawClient) -> None:
 @pytest.mark.parametrize(
     ("version", "code"), [(3, ErrorCode.invalid_producer_epoch), (4, ErrorCode.producer_fenced)]
 )
-def test_a_producer_that_goes_on_is_fenced_by_who_came_between(
+def test_a_producer_that_continues_is_fenced_by_a_later_one(
     producer: Producer, version: int, code: ErrorCode
 ) -> None:
     producer.initialize()
@@ -281,7 +281,7 @@ def test_transactional_batches_need_a_transactional_id(producer: Producer, topic
     assert producer.send(topic, b"x", transactional_id="another") is ErrorCode.invalid_producer_id_mapping
 
 
-def test_zombies_are_told_in_words_that_their_version_knows(producer: Producer, topic: str) -> None:
+def test_fenced_producers_get_codes_that_their_version_knows(producer: Producer, topic: str) -> None:
     producer.initialize()
     zombie = dict(producer.who)
     producer.add(topic)
@@ -330,7 +330,7 @@ def test_offsets_of_members_that_are_none_are_refused(producer: Producer, topic:
     assert code is ErrorCode.illegal_generation
 
 
-def test_a_batch_without_transaction_is_refused_while_one_is_open(
+def test_a_transactional_producer_writes_in_transactions_alone(
     producer: Producer, raw: RawClient, topic: str
 ) -> None:
     producer.initialize()
@@ -338,7 +338,7 @@ def test_a_batch_without_transaction_is_refused_while_one_is_open(
     producer.send(topic, b"x")
     batch = build_batch([b"y"], timestamps=time.time_ns() // 1_000_000, base_sequence=1, **producer.who)
     found = raw.call(produce(11, topic, [(0, batch)]))
-    assert found.responses[0].partition_responses[0].error_code is ErrorCode.invalid_txn_state
+    assert found.responses[0].partition_responses[0].error_code is ErrorCode.producer_fenced
 
 
 def test_transactions_and_their_producers_are_described_and_listed(
@@ -383,6 +383,48 @@ def test_transactions_and_their_producers_are_described_and_listed(
         0,
     )
     assert nowhere.error_code is ErrorCode.unknown_topic_or_partition
+
+
+def write_markers(
+    raw: RawClient, who: dict[str, int], *partitions: tuple[str, int], commit: bool = False, version: int = 2
+) -> list[ErrorCode]:
+    kind = type(request(27, version))
+    topics = tuple(
+        new(part(kind, "markers.topics"), name=name, partition_indexes=(index,)) for name, index in partitions
+    )
+    marker = new(part(kind, "markers"), **who, transaction_result=commit, topics=topics, coordinator_epoch=0)
+    (found,) = raw.call(request(27, version, markers=(marker,))).markers
+    assert found.producer_id == who["producer_id"]
+    return [each.error_code for topic in found.topics for each in topic.partitions]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_administrator_aborts_the_transaction_of_a_producer(
+    producer: Producer, raw: RawClient, topic: str, version: int
+) -> None:
+    make_topic(raw, f"{topic}-2")
+    producer.initialize()
+    producer.add(topic, f"{topic}-2")
+    producer.send(topic, b"x")
+    producer.send(f"{topic}-2", b"y")
+    later = {**producer.who, "producer_epoch": -1}
+    assert write_markers(raw, later, (topic, 0), version=version) == [ErrorCode.invalid_producer_epoch]
+    assert write_markers(raw, producer.who, (topic, 0), commit=True) == [ErrorCode.invalid_request]
+    (described,) = raw.call(request(65, 0, transactional_ids=(producer.id,))).transaction_states
+    assert described.transaction_state == "Ongoing"
+    codes = write_markers(raw, producer.who, (topic, 0), (topic, 99), ("nowhere", 0), version=version)
+    unknown = ErrorCode.unknown_topic_or_partition
+    assert codes == [ErrorCode.none, unknown, unknown]
+    (described,) = raw.call(request(65, 0, transactional_ids=(producer.id,))).transaction_states
+    assert described.transaction_state == "CompleteAbort"
+    kind = type(request(61, 0))
+    for each in (topic, f"{topic}-2"):  # it ends in every partition
+        wanted = new(part(kind, "topics"), name=each, partition_indexes=(0,))
+        (state,) = raw.call(request(61, 0, topics=(wanted,))).topics[0].partitions[0].active_producers
+        assert state.current_txn_start_offset == -1
+    # nothing is open any more
+    assert write_markers(raw, producer.who, (topic, 0)) == [ErrorCode.none]
+    assert producer.end(commit=True).error_code is not ErrorCode.none
 
 
 def test_the_feature_that_switches_kip_890_on_is_finalized(raw: RawClient) -> None:

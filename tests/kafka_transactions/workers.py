@@ -1,4 +1,4 @@
-"""Transactional producers and readers of three client libraries, behind the same few steps."""
+"""Transactional producers and readers of three client libraries, with a common interface."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kafka.errors import KafkaError
 
 SECONDS = 60
 END = b"the end"
-"""A value that ends a reading; published in no transaction."""
+"""A value that ends a reader; published in no transaction."""
 
 
 class Fenced(Exception):
-    """Another producer took the transactional id."""
+    """Another producer uses the transactional id."""
 
 
 class Worker(ABC):
@@ -39,11 +39,11 @@ class Worker(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Everything that was sent is answered."""
+        """Wait until everything sent is acknowledged."""
 
     @abstractmethod
     def commit(self) -> None:
-        """Raises Fenced."""
+        """Commit. Raises Fenced."""
 
     @abstractmethod
     def abort(self) -> None: ...
@@ -169,7 +169,7 @@ class Aiokafka(Worker):
 
 
 def publish_end(bootstrap: str, *topics: str) -> None:
-    """Let readers know that nothing more comes."""
+    """Publish the value that ends readers."""
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     for topic in topics:
         producer.produce(topic, END, partition=0)

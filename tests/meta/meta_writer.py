@@ -1,7 +1,7 @@
-"""A process that writes facts for ever and prints what was acknowledged; the crash test kills it.
+"""A process that writes entries for ever and prints the acknowledged ones; the crash test kills it.
 
-Usage: meta_writer.py PATH FIRST
-Each line "n" on stdout: facts a/n and b/n of the batch n are on stable storage.
+Usage: meta_writer.py PATH FIRST Each line "n" on stdout: entries a/n and b/n of the batch n are on
+stable storage.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from sparrow.meta.store import Put
 
 
 async def write_for_ever(path: str, first: int) -> None:
-    store = SqliteMetaStore(path, wal_bytes=64 << 10)  # small, so that checkpoints are interrupted too
+    # small, so that checkpoints are interrupted too
+    store = SqliteMetaStore(path, wal_bytes=64 << 10)
     numbers = itertools.count(first)
 
     async def writer() -> None:

@@ -1,4 +1,4 @@
-"""The fake keeps the contract, and fails as told."""
+"""The fake keeps the contract, and fails on demand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from sparrow.base.errors import DiskFull, StorageFailed
 from sparrow.meta.memory import Key, MemoryMetaStore, MetaFaults
-from sparrow.meta.store import Delete, Fact, MetaStore, Put
+from sparrow.meta.store import Delete, Entry, MetaStore, Put
 from tests.conformance.meta_store import MetaStoreConformance
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class TestMemoryMetaStore(MetaStoreConformance):
     @pytest.fixture
     def open_store(self) -> Callable[[], MetaStore]:
-        facts: dict[Key, Fact] = {}
-        return lambda: MemoryMetaStore(facts)
+        entries: dict[Key, Entry] = {}
+        return lambda: MemoryMetaStore(entries)
 
     @pytest.fixture
     def open_new(self) -> Callable[[], MetaStore]:
@@ -48,7 +48,7 @@ async def test_the_same_seed_fails_the_same_writes() -> None:
 async def test_a_refused_write_leaves_nothing() -> None:
     store = MemoryMetaStore(faults=MetaFaults(seed=7, disk_full=0.3))
     outcomes = await outcomes_of(store, 50)
-    kept = {int(fact.key) for fact in await store.scan("k")}
+    kept = {int(entry.key) for entry in await store.scan("k")}
     assert kept == {n for n, outcome in enumerate(outcomes) if outcome == "ok"}
 
 
@@ -70,4 +70,4 @@ async def test_a_full_store_refuses_puts_and_takes_deletes() -> None:
     await store.write([Delete("k", "a")])
     store.full = False
     await store.write([Put("k", "b", b"")])
-    assert [fact.key for fact in await store.scan("k")] == ["b"]
+    assert [entry.key for entry in await store.scan("k")] == ["b"]

@@ -1,4 +1,6 @@
-"""The SQLite store: the contract, group commit, refusals at open, full and failing disks, kill -9."""
+"""The SQLite store: the contract, group commit, refusals at open, full and failing disks, kill
+-9.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ from sparrow.base.errors import (
     Overloaded,
 )
 from sparrow.meta.database import APPLICATION_ID, FORMAT_VERSION, Database
-from sparrow.meta.room import Room
+from sparrow.meta.reserved_space import ReservedSpace
 from sparrow.meta.sqlite import SqliteMetaStore
-from sparrow.meta.store import Delete, Fact, Put
+from sparrow.meta.store import Delete, Entry, Put
 from tests.conformance.meta_store import MetaStoreConformance
 
 if TYPE_CHECKING:
@@ -47,13 +49,13 @@ def file_size(path: str) -> int:
 
 
 def damage(path: str) -> None:
-    """Overwrite all after the first page."""
+    """Overwrite everything after the first page."""
     with open(path, "r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * 4096 * 1000)
 
 
-async def scan_all(path: str) -> list[Fact]:
+async def scan_all(path: str) -> list[Entry]:
     store = SqliteMetaStore(path)
     try:
         return await store.scan("k")
@@ -62,7 +64,7 @@ async def scan_all(path: str) -> list[Fact]:
 
 
 async def write_until_refused(store: SqliteMetaStore) -> int:
-    """How many facts went in before the disk was full."""
+    """Return how many entries went in before the disk was full."""
     for n in itertools.count():
         try:
             await store.write([Put("k", f"{n:05}", bytes(2000))])
@@ -106,8 +108,8 @@ async def test_reads_see_writes_asked_for_before_them(path: str) -> None:
     store = SqliteMetaStore(path)
     write = asyncio.ensure_future(store.write([Put("k", "a", b"1")]))
     await asyncio.sleep(0)
-    fact = await store.get("k", "a")
-    assert fact is not None
+    entry = await store.get("k", "a")
+    assert entry is not None
     await write
     await store.close()
 
@@ -130,14 +132,14 @@ async def test_the_log_stays_bounded_by_checkpoints(path: str) -> None:
     await store.close()
 
 
-async def test_a_bug_in_a_commit_answers_all_who_wait_and_is_no_failure_of_the_disk(path: str) -> None:
+async def test_a_bug_in_a_commit_fails_all_waiting_calls_and_is_no_failure_of_the_disk(path: str) -> None:
     store = SqliteMetaStore(path)
     no_bytes: Any = [1, 2]
     writes = [store.write([Put("k", "a", no_bytes)]), store.write([Put("k", "b", b"")])]
     outcomes = await asyncio.gather(*writes, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [InternalError, InternalError]
     await store.write([Put("k", "c", b"")])
-    assert [fact.key for fact in await store.scan("k")] == ["c"]
+    assert [entry.key for entry in await store.scan("k")] == ["c"]
     await store.close()
 
 
@@ -192,7 +194,7 @@ async def test_a_parent_that_is_a_file_is_refused(tmp_path: Path) -> None:
         SqliteMetaStore(tmp_path / "data" / "meta.db")
 
 
-async def test_a_damaged_page_is_an_error_not_an_answer(path: str) -> None:
+async def test_a_damaged_page_is_an_error_not_a_result(path: str) -> None:
     store = SqliteMetaStore(path)
     await store.write([Put("k", f"{n:05}", bytes(100)) for n in range(1000)])
     await store.close()
@@ -202,19 +204,21 @@ async def test_a_damaged_page_is_an_error_not_an_answer(path: str) -> None:
 
 
 async def test_a_file_of_format_1_is_still_read(path: str) -> None:
-    """The file as format 1 has it, written here by hand."""
+    """A file of format 1, written here by hand."""
     os.makedirs(os.path.dirname(path))
     sql = sqlite3.connect(path)
     sql.executescript(
-        "CREATE TABLE fact (kind TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL,"
-        f" PRIMARY KEY (kind, key)) WITHOUT ROWID; CREATE TABLE room (filler BLOB NOT NULL); PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1;"
+        "CREATE TABLE fact (kind TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, version "
+        "INTEGER NOT NULL,"
+        " PRIMARY KEY (kind, key)) WITHOUT ROWID; CREATE TABLE room (filler BLOB NOT NULL); "
+        f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = 1;"
         "INSERT INTO fact VALUES ('topic', 'orders', x'01', 5);"
     )
     sql.close()
     store = SqliteMetaStore(path)
-    fact = await store.get("topic", "orders")
-    assert fact is not None
-    assert (fact.value, fact.version) == (b"\x01", 5)
+    entry = await store.get("topic", "orders")
+    assert entry is not None
+    assert (entry.value, entry.version) == (b"\x01", 5)
     await store.close()
 
 
@@ -243,16 +247,14 @@ async def test_a_write_that_does_not_fit_spares_those_beside_it(path: str) -> No
     ]
     outcomes = await asyncio.gather(*map(store.write, batches), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [type(None), DiskFull, type(None), type(None)]
-    assert [fact.key for fact in await store.scan("k")] == ["b"]
+    assert [entry.key for entry in await store.scan("k")] == ["b"]
     await store.close()
 
 
-async def test_a_device_without_any_room_still_takes_small_updates(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_device_still_takes_small_updates(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SqliteMetaStore(path, wal_bytes=64 << 10)
     await store.write([Put("offset", f"{n}", bytes(40)) for n in range(100)])
-    monkeypatch.setattr(Room, "_free_bytes", lambda room: 0)
+    monkeypatch.setattr(ReservedSpace, "_free_bytes", lambda room: 0)
     for n in range(300):
         await store.write([Put("offset", f"{n % 100}", b"%040d" % n)])
     with pytest.raises(DiskFull):
@@ -295,7 +297,9 @@ def test_a_failing_device_takes_no_more_changes_and_keeps_reading(path: str) -> 
 
 
 def acknowledged_before_kill(path: str, first: int, after_lines: int) -> list[int]:
-    """Start a writer, kill it when it has acknowledged so many batches; returns all that it acknowledged."""
+    """Start a writer and kill it when it has acknowledged so many batches. Return all that it
+    acknowledged.
+    """
     process = subprocess.Popen(
         [sys.executable, str(WRITER), path, str(first)], stdout=subprocess.PIPE, bufsize=0, text=False
     )
@@ -320,8 +324,8 @@ def test_what_was_acknowledged_survives_kill_9(path: str) -> None:
             acknowledged_before_kill(path, max(acknowledged, default=-1) + 100, dice.randrange(1, 400))
         )
         database = Database(path)
-        kept_a = {int(fact.key): fact.value for fact in database.scan("a", "")}
-        kept_b = {int(fact.key) for fact in database.scan("b", "")}
+        kept_a = {int(entry.key): entry.value for entry in database.scan("a", "")}
+        kept_b = {int(entry.key) for entry in database.scan("b", "")}
         database.close()
         assert acknowledged <= kept_a.keys()
         assert kept_a.keys() == kept_b

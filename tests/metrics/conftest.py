@@ -1,5 +1,5 @@
-"""A broker with an HTTP door."""
+"""A broker with an HTTP frontend."""
 
-from tests.http_door.conftest import http, make_http
+from tests.http_frontend.conftest import http, make_http
 
 __all__ = ["http", "make_http"]

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
-from tests.http_door.conftest import Http
+from tests.http_frontend.conftest import Http
 
 OPEN = "application/openmetrics-text; version=1.0.0"
 
@@ -50,6 +50,6 @@ def parsed(text: str, *, is_open: bool = False) -> Scrape:
 async def scrape(http: Http, query: str = "", *, is_open: bool = False, **headers: str) -> Scrape:
     if is_open:
         headers["accept"] = OPEN
-    answer = await http.get(f"/metrics{query}", **headers)
-    assert answer.status == 200, answer
-    return parsed(answer.body.decode(), is_open=is_open)
+    response = await http.get(f"/metrics{query}", **headers)
+    assert response.status == 200, response
+    return parsed(response.body.decode(), is_open=is_open)

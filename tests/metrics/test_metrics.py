@@ -1,4 +1,4 @@
-"""What a scrape shows of a broker that works."""
+"""A scrape of a working broker."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from prometheus_client.metrics_core import Metric as Family
 from sparrow.broker.access.acls import AclBinding, PatternType, Permission
 from sparrow.broker.access.authz import ANONYMOUS, SYSTEM, Operation, ResourceType
 from sparrow.broker.broker import Broker
-from sparrow.broker.metrics import gathering, table
-from sparrow.broker.metrics.gathering import Slices
+from sparrow.broker.metrics import collector, table
+from sparrow.broker.metrics.collector import Slices
 from sparrow.broker.pipelines.report import Report
-from sparrow.broker.queues.settlement import Settlement, Verb
-from sparrow.frontends.publishing import Message
+from sparrow.broker.queues.rules.settlement import Settlement, Verb
+from sparrow.frontends.publisher import Message
 from sparrow.records.builder import build_batch
-from tests.http_door.conftest import Http, MakeHttp
+from tests.http_frontend.conftest import Http, MakeHttp
 from tests.metrics.scrape import OPEN, parsed, scrape
 
 
@@ -75,7 +75,7 @@ async def test_names_that_need_quoting_are_quoted(http: Http) -> None:
     name = 'a "quoted" \\ name\nwith a new line'
     await http.broker.create_topic("orders")
     await http.broker.queues.create("odd \u2603 queue", ["orders"], {"dead_letter_topic": "dead"})
-    http.broker.measures.door(name, lambda: 1)
+    http.broker.measures.frontend(name, lambda: 1)
     for is_open in (False, True):
         found = await scrape(http, is_open=is_open)
         assert found.value("sparrow_connections", door=name) == 1
@@ -84,7 +84,7 @@ async def test_names_that_need_quoting_are_quoted(http: Http) -> None:
 
 async def test_a_family_of_many_values_has_one_head(http: Http) -> None:
     for number in range(450):
-        http.broker.measures.door("native", lambda: 0).observe(f"verb {number}", 0.01)
+        http.broker.measures.frontend("native", lambda: 0).observe(f"verb {number}", 0.01)
     found = await scrape(http, is_open=True)
     assert len(found.values("sparrow_request_seconds_count", door="native")) == 450
     assert found.text.count("# TYPE sparrow_request_seconds ") == 1
@@ -129,7 +129,7 @@ async def test_times_are_counted(http: Http) -> None:
     assert found.value("process_resident_memory_bytes") > 1 << 20
 
 
-async def test_requests_are_counted_by_door_and_route(http: Http) -> None:
+async def test_requests_are_counted_by_frontend_and_route(http: Http) -> None:
     await http.post("/v1/topics/orders/messages", b"x")
     await http.post("/v1/topics/orders/messages?acks=nonsense", b"x")
     await http.get("/v1/topics/missing-topic/messages/0/0")
@@ -216,7 +216,7 @@ async def test_counters_begin_at_zero_after_a_restart_and_sizes_do_not(
         await publish(broker, "orders", 2)
         later = await scrape(http)
         assert later.value("sparrow_topic_messages_in_total", topic="orders") == 2
-        await http.door.drain(1)
+        await http.frontend.drain(1)
 
 
 async def test_counters_only_grow(http: Http) -> None:
@@ -299,14 +299,16 @@ async def test_topics_behind_the_last_name_are_summed(http: Http) -> None:
 
 
 async def test_values_by_partition_have_a_limit(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "MAX_DETAILS", 5)
+    monkeypatch.setattr(collector, "MAX_DETAILS", 5)
     await http.broker.create_topic("wide", 9)
     found = await scrape(http, "?detail=partitions")
     assert len(found.values("sparrow_partition_end_offset")) == 5
 
 
-LONGEST_HOLD_S = 0.008
-"""Slices are of 2 ms; one value more takes less than the rest."""
+LONGEST_HOLD_SHARE = 20
+"""Slices are of 2 ms, a hundredth or so of the whole on an idle machine; one value more takes less
+than the rest.
+"""
 
 
 @pytest.mark.slow
@@ -334,25 +336,25 @@ async def test_a_scrape_of_ten_thousand_partitions_never_holds_the_loop_for_long
         offsets = {(f"wide-{number}", p): (0, "") for number in range(5) for p in range(1000)}
         await broker.commit_offsets("group", offsets)
         exposition = Exposition()
-        shortest_of_longest = math.inf
+        least_share = math.inf
         gc.collect()
         gc.disable()
         try:
             for _ in range(8):  # others use this machine, too
                 watching = asyncio.create_task(watch())
                 await asyncio.sleep(0)
-                longest = 0.0
-                gathered = await broker.metrics.gather(ANONYMOUS, by_partition=True)
-                _, text = await exposition.write(gathered, is_open=False)
-                shortest_of_longest = min(shortest_of_longest, longest)
+                longest, begun = 0.0, thread_time()
+                collected = await broker.metrics.collect(ANONYMOUS, by_partition=True)
+                _, text = await exposition.write(collected, is_open=False)
+                least_share = min(least_share, longest / (thread_time() - begun))
                 watching.cancel()
-                if longest < LONGEST_HOLD_S:
+                if least_share < 1 / LONGEST_HOLD_SHARE:
                     break
         finally:
             gc.enable()
     assert len(parsed(text.decode()).values("sparrow_partition_end_offset")) == 10_000
     assert turns > 50
-    assert shortest_of_longest < LONGEST_HOLD_S
+    assert least_share < 1 / LONGEST_HOLD_SHARE
 
 
 async def test_slices_let_others_go_first_when_they_are_over() -> None:
@@ -378,7 +380,7 @@ async def test_a_topic_that_is_deleted_during_a_scrape_is_left_out(
             await http.broker.delete_topic("b")
 
     monkeypatch.setattr(Slices, "pause", delete_one)
-    found = await http.broker.metrics.gather(ANONYMOUS)
+    found = await http.broker.metrics.collect(ANONYMOUS)
     assert {labels[0] for labels in found[table.TOPIC_MESSAGES]} == {"a", "c"}
 
 
@@ -388,7 +390,7 @@ async def test_idempotency_keys_are_counted(http: Http) -> None:
             await asyncio.sleep(0)
     from tests.http_idempotency.keyed import key_of
 
-    await http.door.once.publish(key_of("a"), "orders", [Message(b"x")], principal=ANONYMOUS)
+    await http.frontend.once.publish(key_of("a"), "orders", [Message(b"x")], principal=ANONYMOUS)
     assert (await scrape(http)).value("sparrow_idempotency_keys") == 1
 
 

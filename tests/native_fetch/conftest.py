@@ -1,5 +1,5 @@
-"""A broker with a native door, and raw clients of it."""
+"""A broker with a native frontend, and raw clients of it."""
 
-from tests.native_door.conftest import broker, client, clock, door, open_door, timed_broker
+from tests.native_frontend.conftest import broker, client, clock, listener, open_listener, timed_broker
 
-__all__ = ["broker", "client", "clock", "door", "open_door", "timed_broker"]
+__all__ = ["broker", "client", "clock", "listener", "open_listener", "timed_broker"]

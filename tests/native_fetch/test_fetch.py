@@ -1,4 +1,4 @@
-"""FETCH: what a partition has, by offset, and what is said where it has not."""
+"""FETCH: records of a partition by offset, and the errors for offsets outside of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.quotas.rules import QuotaChange
 from sparrow.protocol.native import messages as m
-from tests.native_door.raw import Door, OpenDoor, RawClient, batch_of, values_of
+from tests.native_frontend.raw import Listener, OpenListener, RawClient, batch_of, values_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,9 +29,9 @@ async def filled(broker: Broker, topic: str, *batches: list[bytes]) -> None:
 
 async def fetch(client: RawClient, topic: str = "orders", **wanted: Any) -> m.Fetched:
     client.send(m.Fetch(7, topic, **{"topic_id": "", "partition": 0, "offset": 0, **wanted}))
-    answer = await client.expect(m.Fetched)
-    assert answer.ref == 7
-    return answer
+    response = await client.expect(m.Fetched)
+    assert response.ref == 7
+    return response
 
 
 async def test_a_fetch_gives_the_batches_as_they_lie_in_the_log(broker: Broker, client: RawClient) -> None:
@@ -97,7 +97,7 @@ async def test_what_is_wrong_fails_that_fetch_and_ends_nothing(
     assert (await fetch(client)).next_offset == 1
 
 
-async def test_a_place_outside_of_the_log_is_refused_with_where_it_is(
+async def test_an_offset_outside_of_the_log_is_refused_with_where_it_is(
     broker: Broker, client: RawClient
 ) -> None:
     await filled(broker, "orders", [b"a"], [b"b"], [b"c"])
@@ -151,7 +151,9 @@ async def test_a_fetch_that_waits_learns_that_its_topic_is_gone(broker: Broker, 
     assert head.failure.code == "UNKNOWN_TOPIC"
 
 
-async def test_a_draining_broker_lets_nobody_wait(broker: Broker, door: Door, client: RawClient) -> None:
+async def test_a_draining_broker_lets_no_client_wait(
+    broker: Broker, listener: Listener, client: RawClient
+) -> None:
     await filled(broker, "orders", [b"a"])
     client.send(m.Fetch(1, "orders", "", 0, 1, wait_ms=5000))
     client.send(m.Fetch(2, "orders", "", 0, 1, wait_ms=5000))
@@ -159,7 +161,7 @@ async def test_a_draining_broker_lets_nobody_wait(broker: Broker, door: Door, cl
         m.Request(3, "topic.watch", {"topics": ["orders"], "known": {"orders": {0: 1}}, "wait_ms": 5000})
     )
     assert await client.nothing_comes()
-    draining = asyncio.ensure_future(door.frontend.drain(5))
+    draining = asyncio.ensure_future(listener.frontend.drain(5))
     heads = [(await client.receive()).head for _ in range(4)]
     assert {type(head) for head in heads} == {m.Goodbye, m.Fetched, m.Response}
     client.send(m.Goodbye())
@@ -169,22 +171,24 @@ async def test_a_draining_broker_lets_nobody_wait(broker: Broker, door: Door, cl
 
 @pytest.mark.slow
 async def test_a_client_that_has_nothing_open_does_not_hold_up_a_drain(
-    broker: Broker, door: Door, client: RawClient
+    broker: Broker, listener: Listener, client: RawClient
 ) -> None:
     await filled(broker, "orders", [b"a"])
     await fetch(client)
     async with asyncio.timeout(4):
-        await door.frontend.drain(60)
+        await listener.frontend.drain(60)
 
 
 @pytest.mark.slow
-async def test_a_client_that_is_owed_something_is_waited_for(broker: Broker, open_door: OpenDoor) -> None:
-    door = await open_door(broker, write_high_water_bytes=10_000)
+async def test_a_client_with_a_pending_response_is_waited_for(
+    broker: Broker, open_listener: OpenListener
+) -> None:
+    listener = await open_listener(broker, write_high_water_bytes=10_000)
     await filled(broker, "orders", *[[bytes(1_000_000)]] * 20)
-    client = await door.client()
+    client = await listener.client()
     for offset in range(20):
         client.send(m.Fetch(offset, "orders", "", 0, offset, 1))
-    draining = asyncio.ensure_future(door.frontend.drain(60))
+    draining = asyncio.ensure_future(listener.frontend.drain(60))
     await asyncio.wait([draining], timeout=0.6)
     heads = [(await client.receive()).head for _ in range(21)]
     assert [head.ref for head in heads if isinstance(head, m.Fetched)] == list(range(20))
@@ -202,31 +206,33 @@ async def test_a_goodbye_ends_the_wait_and_the_answer_still_comes(broker: Broker
         await client.expect(m.Goodbye)
 
 
-async def test_a_lost_client_leaves_nothing_behind(broker: Broker, door: Door) -> None:
+async def test_a_lost_client_leaves_nothing_behind(broker: Broker, listener: Listener) -> None:
     await filled(broker, "orders", [b"a"])
-    client = await door.client()
+    client = await listener.client()
     for ref in range(10):
         client.send(m.Fetch(ref, "orders", "", 0, 1, wait_ms=5000))
     assert await client.nothing_comes()
     client.close()
     async with asyncio.timeout(5):
-        while door.frontend.connections or broker.topics.get("orders").partitions[0]._waiters:
+        while listener.frontend.connections or broker.topics.get("orders").partitions[0]._waiters:
             await asyncio.sleep(0)
 
 
-async def test_who_asks_much_and_reads_nothing_gets_little(broker: Broker, open_door: OpenDoor) -> None:
-    door = await open_door(broker, write_high_water_bytes=10_000)
+async def test_a_client_that_asks_much_and_reads_nothing_gets_little(
+    broker: Broker, open_listener: OpenListener
+) -> None:
+    listener = await open_listener(broker, write_high_water_bytes=10_000)
     size = 1_000_000
     await filled(broker, "orders", *[[bytes(size)]] * 40)
-    client = await door.client()
+    client = await listener.client()
     for offset in range(40):
         client.send(m.Fetch(offset, "orders", "", 0, offset, size))
-    other = await door.client()
+    other = await listener.client()
     partition = broker.topics.get("orders").partitions[0]
     for _ in range(20):
         await other.call("topic.list")
-    (session,) = (s for s in door.frontend._sessions if s._fetching is not None)
-    assert session._pump.unsent_bytes < 2 * size
+    (session,) = (s for s in listener.frontend._sessions if s._fetches is not None)
+    assert session._connection.unsent_bytes < 2 * size
     assert partition.bytes_out < 12 * size  # the rest is in the kernel's buffers
     for offset in range(40):
         head = await client.expect(m.Fetched)
@@ -235,64 +241,70 @@ async def test_who_asks_much_and_reads_nothing_gets_little(broker: Broker, open_
 
 
 async def test_more_fetches_than_may_wait_are_not_read_before_others_are_answered(
-    broker: Broker, open_door: OpenDoor
+    broker: Broker, open_listener: OpenListener
 ) -> None:
-    door = await open_door(broker, max_waiting_work=10)
+    listener = await open_listener(broker, max_waiting_work=10)
     await filled(broker, "orders", [b"a"])
-    client = await door.client()
+    client = await listener.client()
     for ref in range(500):
         client.send(m.Fetch(ref, "orders", "", 0, 0))
     assert [(await client.expect(m.Fetched)).ref for _ in range(500)] == list(range(500))
 
 
-async def test_a_batch_that_fits_into_no_frame_is_said(broker: Broker, open_door: OpenDoor) -> None:
-    door = await open_door(broker, max_frame_bytes=10_000)
+async def test_a_batch_that_fits_into_no_frame_is_reported(
+    broker: Broker, open_listener: OpenListener
+) -> None:
+    listener = await open_listener(broker, max_frame_bytes=10_000)
     await filled(broker, "orders", [bytes(20_000)], [b"small"])
-    client = await door.client()
+    client = await listener.client()
     head = await fetch(client)
     assert head.failure is not None
     assert head.failure.code == "RECORD_TOO_LARGE"
     assert (await fetch(client, offset=1)).failure is None
 
 
-async def test_the_door_gives_at_most_its_own_limit(broker: Broker, open_door: OpenDoor) -> None:
-    door = await open_door(broker, max_fetch_bytes=2_500)
+async def test_the_frontend_gives_at_most_its_own_limit(broker: Broker, open_listener: OpenListener) -> None:
+    listener = await open_listener(broker, max_fetch_bytes=2_500)
     await filled(broker, "orders", *[[bytes(1000)]] * 5)
-    client = await door.client()
+    client = await listener.client()
     assert (await fetch(client, max_bytes=1 << 30)).next_offset == 2
 
 
 class ByName:
-    """Lets everybody in under the name that he gives."""
+    """Accepts every client under the name in its credentials."""
 
     def authenticate(self, credentials: Any, peer: str) -> Principal:
         return Principal(credentials["name"])
 
 
-async def test_who_may_not_read_a_topic_gets_nothing_of_it(tmp_path: Path, open_door: OpenDoor) -> None:
+async def test_a_client_that_may_not_read_a_topic_gets_nothing_of_it(
+    tmp_path: Path, open_listener: OpenListener
+) -> None:
     config = BrokerConfig(super_users=frozenset({"User:root"}), allow_unnamed_resources=False)
     async with Broker(tmp_path / "locked", config=config) as broker:
         root = Principal("root")
         await broker.create_topic("orders", 1, principal=root)
         await broker.publish("orders", 0, batch_of(b"secret"), principal=root)
-        door = await open_door(broker, ByName())
-        nobody = await door.client(credentials={"name": "nobody"})
+        listener = await open_listener(broker, ByName())
+        nobody = await listener.client(credentials={"name": "nobody"})
         for wanted in ({}, {"offset": 99}, {"topic_id": str(uuid.uuid4())}):
             head = await fetch(nobody, **wanted)
             assert head.failure is not None
             assert head.failure.code == "NOT_AUTHORIZED"
             assert (head.start_offset, head.end_offset, nobody.batches) == (-1, -1, b"")
-        assert (await fetch(await door.client(credentials={"name": "root"}))).failure is None
-        await door.close()
+        assert (await fetch(await listener.client(credentials={"name": "root"}))).failure is None
+        await listener.close()
 
 
 @pytest.mark.slow
-async def test_a_reader_over_its_quota_gets_its_next_fetch_later(broker: Broker, open_door: OpenDoor) -> None:
-    door = await open_door(broker)
+async def test_a_reader_over_its_quota_gets_its_next_fetch_later(
+    broker: Broker, open_listener: OpenListener
+) -> None:
+    listener = await open_listener(broker)
     entity = (("client-id", "fast"),)
     await broker.quotas.alter([QuotaChange(entity, (("consumer_byte_rate", 20_000.0),))])
     await filled(broker, "orders", *[[bytes(20_000)]] * 12)
-    client, other = await door.client(client_name="fast"), await door.client(client_name="other")
+    client, other = await listener.client(client_name="fast"), await listener.client(client_name="other")
     loop = asyncio.get_running_loop()
     begun = loop.time()
     for offset in range(12):
@@ -304,12 +316,12 @@ async def test_a_reader_over_its_quota_gets_its_next_fetch_later(broker: Broker,
 
 
 async def test_fetches_are_counted_as_what_was_read_and_as_requests(
-    broker: Broker, door: Door, client: RawClient
+    broker: Broker, listener: Listener, client: RawClient
 ) -> None:
     await filled(broker, "orders", [b"a", b"b"], [b"c"])
     await fetch(client)
     await fetch(client, topic="none")
     partition = broker.topics.get("orders").partitions[0]
     assert (partition.records_out, partition.bytes_out) == (3, partition.log.size_bytes)
-    measures = door.frontend.measures
+    measures = listener.frontend.measures
     assert (measures.times_of("FETCH").count, measures.failures["FETCH"]) == (2, 1)

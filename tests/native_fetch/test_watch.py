@@ -1,4 +1,4 @@
-"""`topic.watch`: where topics end, told at once or at the first change."""
+"""`topic.watch`: the end offsets of topics, returned at once or at the first change."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sparrow.base.errors import InvalidArgument, NotAuthorized, Overloaded
-from sparrow.broker import watching
+from sparrow.broker import watches
 from sparrow.broker.access.authz import Principal
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.protocol.native import messages as m
-from tests.native_door.raw import OpenDoor, RawClient, batch_of
 from tests.native_fetch.test_fetch import ByName, filled
+from tests.native_frontend.raw import OpenListener, RawClient, batch_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 LONG_MS = 5000
 SOON_S = 4.0
-"""Long before the wait is over."""
+"""Long before the wait ends."""
 
 
 async def watch(client: RawClient, *topics: str, **wanted: Any) -> dict[str, Any]:
     return await client.call("topic.watch", topics=list(topics), **wanted)
 
 
-def ends(answer: dict[str, Any]) -> dict[str, dict[int, int]]:
-    return {each["name"]: {p: end for p, _, end in each["partitions"]} for each in answer["topics"]}
+def ends(reply: dict[str, Any]) -> dict[str, dict[int, int]]:
+    return {each["name"]: {p: end for p, _, end in each["partitions"]} for each in reply["topics"]}
 
 
 class Watching:
-    """A watch that waits: nothing comes until something changes."""
+    """A waiting watch: it gets no response until something changes."""
 
     def __init__(self, client: RawClient) -> None:
         self._client = client
@@ -45,7 +45,7 @@ class Watching:
         assert await self._client.nothing_comes()
 
     async def end(self) -> dict[str, Any]:
-        """The answer, which must come long before the wait is over."""
+        """Return the response, which must come long before the wait ends."""
         async with asyncio.timeout(SOON_S):
             response = await self._client.expect(m.Response)
         assert response.failure is None
@@ -62,8 +62,8 @@ async def test_a_watch_that_knows_nothing_is_answered_at_once(broker: Broker, cl
     await broker.create_topic("wide", 3)
     await filled(broker, "orders", [b"a", b"b"], [b"c"])
     await broker.delete_records("orders", {0: 1})
-    answer = await watch(client, "orders", "wide", "none", wait_ms=LONG_MS)
-    assert answer == {
+    reply = await watch(client, "orders", "wide", "none", wait_ms=LONG_MS)
+    assert reply == {
         "topics": [
             {"name": "orders", "id": str(broker.topics.get("orders").id), "partitions": [[0, 1, 3]]},
             {
@@ -86,7 +86,7 @@ async def test_a_watch_that_knows_nothing_is_answered_at_once(broker: Broker, cl
         {"none": {}},
     ],
 )
-async def test_what_is_not_as_it_is_known_is_told_at_once(
+async def test_a_change_since_the_known_state_is_reported_at_once(
     broker: Broker, client: RawClient, known: dict[str, dict[int, int]]
 ) -> None:
     await filled(broker, "orders", [b"a"])
@@ -94,16 +94,16 @@ async def test_what_is_not_as_it_is_known_is_told_at_once(
         assert ends(await watch(client, "orders", "none", known=known, wait_ms=LONG_MS)) == {"orders": {0: 1}}
 
 
-async def test_another_id_than_the_known_one_is_told_at_once(broker: Broker, client: RawClient) -> None:
+async def test_another_id_than_the_known_one_is_reported_at_once(broker: Broker, client: RawClient) -> None:
     await filled(broker, "orders", [b"a"])
     before = str(broker.topics.get("orders").id)
     await broker.delete_topic("orders")
     await filled(broker, "orders", [b"b"])
     async with asyncio.timeout(SOON_S):
-        answer = await watch(
+        reply = await watch(
             client, "orders", known={"orders": {0: 1}}, ids={"orders": before}, wait_ms=LONG_MS
         )
-    assert answer["topics"][0]["id"] not in {before, ""}
+    assert reply["topics"][0]["id"] not in {before, ""}
 
 
 async def test_without_a_change_it_is_answered_when_the_wait_is_over(
@@ -138,8 +138,8 @@ async def test_a_topic_that_is_made_grows_or_goes_wakes_it(broker: Broker, watch
     assert ends(await watching_client.end()) == {"old": {0: 0}, "new": {0: 0, 1: 0}}
     await watching_client.begin("old", "new", known={"old": {0: 0}, "new": {0: 0, 1: 0}})
     await broker.delete_topic("old")
-    answer = await watching_client.end()
-    assert (ends(answer), answer["missing"]) == ({"new": {0: 0, 1: 0}}, ["old"])
+    reply = await watching_client.end()
+    assert (ends(reply), reply["missing"]) == ({"new": {0: 0, 1: 0}}, ["old"])
 
 
 async def test_a_watch_leaves_nothing_behind(broker: Broker, client: RawClient) -> None:
@@ -148,10 +148,10 @@ async def test_a_watch_leaves_nothing_behind(broker: Broker, client: RawClient) 
     watching = Watching(client)
     await watching.begin("orders", known={"orders": {0: 1}})
     watchers = len(broker.topics._watchers)
-    assert len(broker.watches) == 1
+    assert len(broker.record_service.watches) == 1
     client.close()
     async with asyncio.timeout(5):
-        while len(broker.watches) or broker.topics.get("orders").partitions[0]._waiters:
+        while len(broker.record_service.watches) or broker.topics.get("orders").partitions[0]._waiters:
             await asyncio.sleep(0)
     assert len(broker.topics._watchers) == watchers - 1
 
@@ -159,7 +159,7 @@ async def test_a_watch_leaves_nothing_behind(broker: Broker, client: RawClient) 
 async def test_too_many_watches_are_refused_and_those_that_do_not_wait_are_not(
     broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "MAX_WATCHES", 3)
+    monkeypatch.setattr(watches, "MAX_WATCHES", 3)
     await filled(broker, "orders", [b"a"])
     wanted = {"topics": ["orders"], "known": {"orders": {0: 1}}, "wait_ms": LONG_MS}
     for ref in range(3):
@@ -170,17 +170,19 @@ async def test_too_many_watches_are_refused_and_those_that_do_not_wait_are_not(
     assert ends(await watch(client, "orders")) == {"orders": {0: 1}}
 
 
-async def test_nobody_watches_what_he_may_not_describe(tmp_path: Path, open_door: OpenDoor) -> None:
+async def test_a_topic_that_may_not_be_described_is_not_watched(
+    tmp_path: Path, open_listener: OpenListener
+) -> None:
     config = BrokerConfig(super_users=frozenset({"User:root"}), allow_unnamed_resources=False)
     async with Broker(tmp_path / "locked", config=config) as broker:
         root = Principal("root")
         await broker.create_topic("orders", 1, principal=root)
-        door = await open_door(broker, ByName())
-        nobody = await door.client(credentials={"name": "nobody"})
+        listener = await open_listener(broker, ByName())
+        nobody = await listener.client(credentials={"name": "nobody"})
         for name in ("orders", "none"):
             with pytest.raises(NotAuthorized, match=name):
                 await watch(nobody, name)
-        await door.close()
+        await listener.close()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A directory with the files that pipelines of these tests name."""
+"""A directory with the files that the pipelines of these tests name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sparrow.cli import main
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """The working directory of a test."""
+    """Return the working directory of a test."""
     (tmp_path / "bad.avsc").write_text('{"type": "string"}\n')
     (tmp_path / "bad.avsc.py").write_text("def (:\n")
     (tmp_path / "steps.py").write_text("def enrich(df):\n    return df\n")
@@ -24,7 +24,7 @@ def home(tmp_path, monkeypatch):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended."""
+    """Result of a command."""
 
     code: int
     out: str
@@ -32,13 +32,13 @@ class Outcome:
 
     @property
     def lines(self):
-        """What a script reads: the cells of each line of stdout."""
+        """Return the cells of each line of stdout, as a script reads them."""
         return [line.split("\t") for line in self.out.splitlines()]
 
 
 @pytest.fixture
 def run(capfd, monkeypatch):
-    """Runs `sparrow pipeline ARGUMENTS…` in this process."""
+    """Run `sparrow pipeline ARGUMENTS…` in this process."""
     for name in ("SPARROW_URL", "SPARROW_TOKEN", "SPARROW_USER", "SPARROW_PASSWORD"):
         monkeypatch.delenv(name, raising=False)
 

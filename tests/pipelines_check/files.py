@@ -1,10 +1,10 @@
-"""Files of pipelines for tests: a small good one, in which each test says what is different."""
+"""Pipeline files for tests: a small correct one, to which each test makes its changes."""
 
 from __future__ import annotations
 
+from sparrow import pipelines
 from sparrow.base.errors import InvalidConfig
-from sparrow.spark import pipelines
-from sparrow.spark.pipelines.checks import faults
+from sparrow.pipelines.checks import faults
 
 SCHEMA = "id bigint, amount double, at timestamp, name string, tags array<string>, place struct<city string>"
 JSON = f'{{json: {{schema: "{SCHEMA}"}}}}'
@@ -20,7 +20,9 @@ def clean(
     expect: tuple[str, ...] = (),
     top: tuple[str, ...] = (),
 ) -> str:
-    """A pipeline of the flow `clean`. Lines: 1 name, 2 flows, 3 clean, 4 from, 5 to, 6 decode, then `more`, steps, expectations; `top` stands at the end."""
+    """Return a pipeline file with the flow `clean`. Lines: 1 name, 2 flows, 3 clean, 4 from, 5 to,
+    6 decode, then `more`, steps, expectations; `top` is at the end.
+    """
     lines = ["name: orders", "flows:", "  clean:", f"    from: {source}", f"    to: {to}"]
     lines += [] if decode is None else [f"    decode: {decode}"]
     lines += [f"    {name}: {value}" for name, value in (more or {}).items()]
@@ -30,7 +32,7 @@ def clean(
 
 
 def sentences(path: object) -> list[str]:
-    """All that is wrong with a file, without its name: "4: flows.clean…"."""
+    """Return every fault of a file, without the file's name: "4: flows.clean…"."""
     text = str(path)
     try:
         found = faults(pipelines.load(text))

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 import sparrow.testing
-from sparrow.spark import pipelines
-from sparrow.spark.pipelines.status import connection, last_batch, status_of
+from sparrow import pipelines
+from sparrow.pipelines.status import connection, last_batch, status_of
 from tests.pipelines_check.files import clean
 from tests.pipelines_check.test_right_files import EXAMPLES, WHOLE
 
@@ -50,7 +50,8 @@ def test_check_of_a_wrong_file_says_all_and_ends_with_78(run, home):
     done = run("check", write(home, WRONG))
     assert (done.code, done.out) == (78, "")
     assert done.err == (
-        "sparrow: p.yml:8: flows.clean.steps[0].sql: there is no column 'nope' here; there are id, amount, at, name, tags, place\n"
+        "sparrow: p.yml:8: flows.clean.steps[0].sql: there is no column 'nope' here; there are id, "
+        "amount, at, name, tags, place\n"
     )
 
 
@@ -99,14 +100,15 @@ def test_list_of_the_examples_has_all_their_flows(run):
 def test_schema_allows_every_right_file(run, home):
     validator = jsonschema_rs.validator_for(json.loads(run("schema").out))
     for text in (WHOLE, clean(), *(path.read_text() for path in EXAMPLES)):
-        # To an editor (YAML 1.2) a bare `on` is a text, and so is what JSON has no word for (points in time).
+        # To an editor (YAML 1.2) a bare `on` is a string, and so are values for which JSON has no
+        # type (points in time).
         given = yaml.safe_load(text.replace(" on: ", ' "on": '))
         validator.validate(json.loads(json.dumps(given, default=str)))
     assert not validator.is_valid({"name": "a", "flows": {"b": {"from": "c"}}})
     assert not validator.is_valid({"name": "a", "flow": {}})
 
 
-def test_a_name_that_the_broker_declares_stands_for_its_file(run, home):
+def test_a_name_that_the_broker_declares_means_its_file(run, home):
     (home / "pipelines").mkdir()
     write(home / "pipelines", clean(), "o.yml")
     write(home, "pipelines: {nightly: {file: pipelines/o.yml}}\n", "sparrow.yml")
@@ -135,7 +137,7 @@ def test_run_refuses_what_is_wrong_before_spark_starts(arguments, code, sentence
     done = run("run", *arguments)
     assert done.code == code
     assert sentence in done.err
-    assert not {"sparrow.spark.pipelines.engine"} & (set(sys.modules) - before)
+    assert not {"sparrow.pipelines.engine"} & (set(sys.modules) - before)
 
 
 # ── status ────────────────────────────────────────────────────────────────────────────────────────
@@ -221,7 +223,7 @@ _BLOCKED = """
 import sys, time
 for name in ("pyspark", "py4j", "numpy", "pyarrow", "numba", "pandas"):
     sys.modules[name] = None
-from sparrow.spark import pipelines
+from sparrow import pipelines
 from sparrow.cli import main
 assert pipelines.load(sys.argv[1]).name == "orders"
 code = main(["pipeline", "check", sys.argv[1]])
@@ -247,5 +249,5 @@ def test_check_needs_no_spark_and_starts_no_java(home):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("p.yml: good, 4 flows, 4 tables")
-    # A second, with room for a slow machine.
+    # One second, with room for a slow machine.
     assert float(done.stderr) < 3

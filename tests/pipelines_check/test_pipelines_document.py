@@ -1,11 +1,11 @@
-"""The file that the document shows is a right one."""
+"""The file in the document is correct."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from sparrow.spark import pipelines
+from sparrow import pipelines
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text()
 

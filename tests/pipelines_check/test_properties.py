@@ -1,4 +1,4 @@
-"""Whatever stands in a file, the answer is sentences."""
+"""Any content of a file is answered with sentences."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sparrow import pipelines
 from sparrow.base.errors import InvalidConfig
-from sparrow.spark import pipelines
-from sparrow.spark.pipelines.checks import faults
-from sparrow.spark.pipelines.checks.columns import Columns
-from sparrow.spark.pipelines.checks.conditions import fault_of_aggregate, fault_of_condition
-from sparrow.spark.pipelines.checks.sqltext import parse_query, resolve
-from sparrow.spark.pipelines.ddl import parse_schema
+from sparrow.pipelines.checks import faults
+from sparrow.pipelines.checks.columns import FlowColumns
+from sparrow.pipelines.checks.conditions import fault_of_aggregate, fault_of_condition
+from sparrow.pipelines.checks.sqltext import parse_query, resolve
+from sparrow.pipelines.ddl import parse_schema
 from tests.pipelines_check.queries import EXPRESSIONS, QUERIES, SCHEMAS
 from tests.pipelines_check.test_right_files import WHOLE
 
@@ -65,7 +65,7 @@ _VALUES = st.recursive(
 
 
 def judged(path):
-    """All that is wrong with a file; raises what it must not."""
+    """Return every fault of a file; raise any other error than InvalidConfig."""
     try:
         return faults(pipelines.load(str(path)))
     except InvalidConfig as error:
@@ -73,7 +73,7 @@ def judged(path):
 
 
 def paths_in(value, path=()):
-    """The paths of all parts."""
+    """Yield the paths of all parts."""
     yield path
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in parts:
@@ -81,7 +81,7 @@ def paths_in(value, path=()):
 
 
 def replaced(value, path, other):
-    """The same with another value at the path."""
+    """Return a copy with another value at the path."""
     if not path:
         return other
     key, *rest = path
@@ -97,7 +97,7 @@ PATHS = list(paths_in(GOOD))
 @pytest.mark.slow
 @_QUIET
 @given(path=st.sampled_from(PATHS), other=_VALUES)
-def test_any_value_anywhere_is_told_by_sentences(home, path, other):
+def test_any_value_anywhere_is_reported_by_sentences(home, path, other):
     (home / "p.yml").write_text(yaml.safe_dump(replaced(GOOD, path, other), allow_unicode=True))
     assert all(isinstance(each, str) and each for each in judged("p.yml"))
 
@@ -105,7 +105,7 @@ def test_any_value_anywhere_is_told_by_sentences(home, path, other):
 @pytest.mark.slow
 @_QUIET
 @given(at=st.integers(0, len(WHOLE)), length=st.integers(0, 40), other=st.text(max_size=12))
-def test_any_damage_to_a_file_is_told_by_sentences(home, at, length, other):
+def test_any_damage_to_a_file_is_reported_by_sentences(home, at, length, other):
     damaged = WHOLE[:at] + other + WHOLE[at + length :]
     (home / "p.yml").write_bytes(damaged.encode("utf-8", "surrogatepass"))
     judged("p.yml")
@@ -114,12 +114,12 @@ def test_any_damage_to_a_file_is_told_by_sentences(home, at, length, other):
 @pytest.mark.slow
 @_QUIET
 @given(data=st.binary(max_size=80))
-def test_any_bytes_are_told_by_sentences(home, data):
+def test_any_bytes_are_reported_by_sentences(home, data):
     (home / "p.yml").write_bytes(data)
     assert judged("p.yml") != []
 
 
-_COLUMNS = Columns({"id": "BIGINT", "name": "STRING", "at": "TIMESTAMP", "x": None})
+_COLUMNS = FlowColumns({"id": "BIGINT", "name": "STRING", "at": "TIMESTAMP", "x": None})
 _TOKENS = st.sampled_from(
     [
         *" ".join((*QUERIES, *EXPRESSIONS)).replace("(", " ( ").replace(")", " ) ").split(),

@@ -1,16 +1,18 @@
-"""SQL and schemas of many kinds, read without Spark. Whether Spark agrees is tested where there is a Spark."""
+"""SQL and schemas of many kinds, read without Spark. The tests with Spark compare the results with
+Spark's.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from sparrow.spark.pipelines.checks.columns import UNKNOWN, Columns
-from sparrow.spark.pipelines.checks.conditions import fault_of_condition
-from sparrow.spark.pipelines.checks.sqltext import parse_query, resolve
-from sparrow.spark.pipelines.ddl import parse_schema, parse_type
+from sparrow.pipelines.checks.columns import UNKNOWN, FlowColumns
+from sparrow.pipelines.checks.conditions import fault_of_condition
+from sparrow.pipelines.checks.sqltext import parse_query, resolve
+from sparrow.pipelines.ddl import parse_schema, parse_type
 from tests.pipelines_check.queries import EXPRESSIONS, PEOPLE, QUERIES, SCHEMA, SCHEMAS, WRONG_QUERIES
 
-SOURCES = {"input": Columns.of(parse_schema(SCHEMA)), "people": Columns.of(parse_schema(PEOPLE))}
+SOURCES = {"input": FlowColumns.of(parse_schema(SCHEMA)), "people": FlowColumns.of(parse_schema(PEOPLE))}
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -37,7 +39,7 @@ def test_types_go_through_a_query():
     found = resolve(
         parse_query("SELECT id + 1 AS a, at, amount > 1 AS b, cast(id AS string) AS c FROM input"), SOURCES
     )
-    assert found.columns == Columns({"a": "BIGINT", "at": "TIMESTAMP", "b": "BOOLEAN", "c": "STRING"})
+    assert found.columns == FlowColumns({"a": "BIGINT", "at": "TIMESTAMP", "b": "BOOLEAN", "c": "STRING"})
 
 
 def test_names_that_only_spark_gives_leave_the_columns_open():
@@ -82,7 +84,7 @@ def test_a_schema_says_names_types_and_what_may_be_null():
         ("a time(x)", "a number is missing in the parentheses after 'time'"),
         ("a int NOT x", "NULL is missing after NOT"),
         ("a int COMMENT x", "a text in quotes is missing after COMMENT"),
-        ("a int, A string", "the column 'A' stands twice; to Spark, case makes no difference"),
+        ("a int, A string", "the column 'A' occurs twice; to Spark, case makes no difference"),
         ("a " + "array<" * 200 + "int" + ">" * 200, "types are nested deeper than 100"),
     ],
 )

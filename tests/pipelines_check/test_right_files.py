@@ -1,4 +1,4 @@
-"""What stands in a right file is what the model says, and nothing is called wrong that is right."""
+"""A correct file is read into the expected model, and no fault is reported for it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from sparrow import pipelines
 from sparrow.base.errors import InvalidConfig
-from sparrow.spark import pipelines
-from sparrow.spark.pipelines.checks import faults
-from sparrow.spark.pipelines.sections.words import read_duration_ms, read_timestamp_ms
+from sparrow.pipelines.checks import faults
+from sparrow.pipelines.sections.words import read_duration_ms, read_timestamp_ms
 from tests.pipelines_check.files import clean, sentences
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "pipelines").glob("*.yml"))
@@ -28,7 +28,8 @@ tables:
   prices: {iceberg: shop.prices, catalog: main, properties: {type: rest}}
 flows:
   clean:
-    from: {topics: [a, b], start: {timestamp: 2026-05-01T12:00:00Z}, max_rows_per_trigger: 1000, max_bytes_per_trigger: 10 MiB, headers: true,
+    from: {topics: [a, b], start: {timestamp: 2026-05-01T12:00:00Z}, max_rows_per_trigger: 1000,
+           max_bytes_per_trigger: 10 MiB, headers: true,
            options: {minPartitions: 4, failOnDataLoss: false}}
     decode: {csv: {schema: "id bigint, amount double, at timestamp", delimiter: ';', null_value: "NULL"}}
     key: text
@@ -38,22 +39,26 @@ flows:
       - deduplicate: {by: [id], within: 1 hour}
       - join: {table: people, on: id, how: left}
       - sql: SELECT *, _headers, key AS who FROM input
-      - window: {column: at, length: 5 minutes, slide: 1 minute, by: country, select: {total: sum(amount), n: count(*)}}
+      - window: {column: at, length: 5 minutes, slide: 1 minute, by: country,
+                select: {total: sum(amount), n: count(*)}}
       - python: steps.py:enrich
     expect:
       - {name: positive, check: total > 0}
       - {name: known, check: country IS NOT NULL, otherwise: stop}
     dead_letters: orders.dead
-    to: {topic: clean, key: country, value: json, headers: {kind: country}, options: {compression: lz4, sinkId: x}}
+    to: {topic: clean, key: country, value: json,
+         headers: {kind: country}, options: {compression: lz4, sinkId: x}}
     trigger: once
   second:
     from: {flow: clean}
     decode: {regex: {pattern: '(?P<n>\\d+) (?P<text>.*)', types: {n: int}}}
     to: {jdbc: {url: 'jdbc:sqlite:x', table: t, key: [n]}}
     mode: update
-  third: {from: {pattern: 'x.*', start: end}, steps: [sql: 'SELECT *, _topic AS topic FROM input'], to: {delta: ./table, partition_by: topic},
+  third: {from: {pattern: 'x.*', start: end}, steps: [sql: 'SELECT *, _topic AS topic FROM input'],
+          to: {delta: ./table, partition_by: topic},
           trigger: continuous}
-  fourth: {from: c, decode: {json: {sample: 100}}, steps: [sql: 'SELECT a, b FROM input'], to: {iceberg: shop.t}}
+  fourth: {from: c, decode: {json: {sample: 100}}, steps: [sql: 'SELECT a, b FROM input'],
+           to: {iceberg: shop.t}}
 """
 
 
@@ -69,7 +74,7 @@ def test_a_file_that_says_everything_is_right(whole):
     assert faults(whole) == []
 
 
-def test_what_is_read_is_what_python_would_say(whole, home):
+def test_a_file_is_read_into_the_model_of_python(whole, home):
     clean = whole.flow("clean")
     assert clean == pipelines.Flow(
         name="clean",
@@ -132,11 +137,11 @@ def test_paths_are_relative_to_the_file_and_uris_stay(whole, home, monkeypatch):
 
 def test_every_node_knows_its_line(whole):
     flow = whole.flow("clean")
-    assert str(flow.place) == "p.yml:12"
-    assert [str(step.place) for step in flow.steps] == [f"p.yml:{line}" for line in range(18, 25)]
-    assert str(flow.expect[1].place) == "p.yml:27"
-    assert flow.sink.place.at("options", "sinkId") == "p.yml:29"
-    assert str(whole.table("rates").place) == "p.yml:8"
+    assert str(flow.location) == "p.yml:12"
+    assert [str(step.location) for step in flow.steps] == [f"p.yml:{line}" for line in (*range(19, 25), 26)]
+    assert str(flow.expect[1].location) == "p.yml:29"
+    assert flow.sink.location.at("options", "sinkId") == "p.yml:32"
+    assert str(whole.table("rates").location) == "p.yml:8"
 
 
 def test_broker_options_are_those_of_the_source(whole):
@@ -185,7 +190,7 @@ def test_a_pipeline_made_in_python_is_judged_the_same():
     ]
 
 
-def test_one_topic_or_column_may_stand_alone_in_python_too():
+def test_one_topic_or_column_may_be_alone_in_python_too():
     assert pipelines.Source(topics="orders") == pipelines.Source(topics=["orders"])
     assert pipelines.DeduplicateStep(by="id").by == ("id",)
     assert pipelines.JsonDecoder(schema="id bigint").schema == "id bigint"
@@ -272,3 +277,13 @@ def test_a_flow_may_read_what_another_will_write_before_it_is_there(home):
     other = "  other: {from: x, steps: [sql: 'SELECT * FROM input JOIN totals USING (id)'], to: console}"
     (home / "p.yml").write_text(clean(to="{parquet: ./out}", top=(other, table)))
     assert sentences("p.yml") == []
+
+
+def test_the_former_path_is_the_same_package() -> None:
+    from sparrow import pipelines
+    from sparrow.spark import pipelines as by_attribute
+    from sparrow.spark.pipelines import Pipeline, builtin
+
+    assert by_attribute is pipelines
+    assert Pipeline is pipelines.Pipeline
+    assert callable(builtin.stats)

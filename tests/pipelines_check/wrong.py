@@ -1,4 +1,4 @@
-"""Wrong files, by what is wrong with them."""
+"""Wrong files, by their fault."""
 
 from __future__ import annotations
 
@@ -24,12 +24,27 @@ CASES: dict[str, str] = {
     "files of the broker that are not there": clean(top=("broker: {url: 'sparrows://h', ca_file: ca.pem}",)),
     "settings of Spark that are none": clean(top=("spark: {executor.memory: 1g}",)),
     "a trigger that is none": clean(top=("trigger: sometimes",)),
+    "a trigger that is misspelt": clean(top=("trigger: oncee",)),
+    "a trigger of a flow that is misspelt": clean(more={"trigger": "evry"}),
     "a trigger without its time": clean(top=("trigger: {every: }",)),
     "a trigger of a wrong time": clean(top=("trigger: {every: 5 fortnights}",)),
     "a checkpoint that is a file": clean(top=("checkpoints: /dev/null",)),
     # ── flows ──
     "an unknown setting of a flow": clean(more={"modes": "append"}),
     "a likely wrong setting of a flow": clean(more={"sql": "SELECT 1"}),
+    "words that are misspelt": clean(
+        source="{topics: orders, start: beginnning, headers: ture}",
+        more={"mode": "apend"},
+        steps=("join: {table: people, on: id, how: innr}",),
+        expect=("{name: a, check: id > 0, otherwise: dropp}",),
+        top=TABLES,
+    ),
+    "a sink and a step that are misspelt": clean(to="consol", steps=("deduplicte",)),
+    "a day that is none, and a key twice": clean(
+        source="{topics: orders, start: {timestamp: 2026-02-30}}",
+        more={"mode": "append", "mode ": "append", "modde": "append"},
+        steps=("sql: SELECT nope FROM input",),
+    ),
     "a flow without source and sink": "name: a\nflows:\n  clean: {decode: text}\n",
     "a name that belongs to dead letters": clean(top=("  clean.dead: {from: x, to: console}",)),
     "a wrong mode": clean(more={"mode": "overwrite"}),
@@ -125,7 +140,10 @@ CASES: dict[str, str] = {
     "a window with everything wrong": clean(
         steps=(
             "watermark: {column: at, delay: 1 h}",
-            "window: {column: name2, length: 5 min, by: [city], select: {n: amount, m: 'max(amuont)', n2: 'sum('}}",
+            (
+                "window: {column: name2, length: 5 min, by: [city], select: {n: amount, m: "
+                "'max(amuont)', n2: 'sum('}}"
+            ),
         )
     ),
     "a window without its parts": clean(steps=("window: {column: at, size: 5 min}",)),
@@ -186,7 +204,8 @@ CASES: dict[str, str] = {
     "a sink that is none": clean(to="{topc: clean}"),
     "a likely wrong sink": clean(to="{kafka: clean}"),
     "columns that the sink does not get": clean(
-        to="{topic: clean, key: idd, value: body, headers: {region: land}, partition: name, timestamp: amount}"
+        to="{topic: clean, key: idd, value: body, headers: {region: land}, partition: name, "
+        "timestamp: amount}"
     ),
     "wrong options of the sink": clean(
         to="{topic: clean, options: {topic: x, compression: zip, batchSize: 3}}"

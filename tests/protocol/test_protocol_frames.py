@@ -1,4 +1,4 @@
-"""Frames: cutting a stream, limits, and what is refused before it has arrived."""
+"""Frames: cutting a stream, limits, and refusals before a frame has arrived."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_any_split_of_the_bytes_gives_the_same_frames(
         else:
             got_head, got_batches = split_payload(memoryview(payload))
             assert (bytes(got_head), bytes(got_batches)) == (head, b"".join(batches))
-    assert (decoder.bytes_wanted, decoder.bytes_held) == (0, 0)
+    assert (decoder.bytes_wanted, decoder.buffered_bytes) == (0, 0)
 
 
 @given(_frames.filter(bool))
@@ -78,11 +78,11 @@ def test_the_announced_size_is_known_from_four_bytes_on() -> None:
     decoder = FrameDecoder()
     data = _bytes(0x10, 0, bytes(90), None)
     assert not list(decoder.receive_data(data[:3]))
-    assert (decoder.bytes_wanted, decoder.bytes_held) == (0, 3)
+    assert (decoder.bytes_wanted, decoder.buffered_bytes) == (0, 3)
     assert not list(decoder.receive_data(data[3:4]))
-    assert (decoder.bytes_wanted, decoder.bytes_held) == (HEADER_BYTES + 90, 4)
+    assert (decoder.bytes_wanted, decoder.buffered_bytes) == (HEADER_BYTES + 90, 4)
     assert len(list(decoder.receive_data(data[4:]))) == 1
-    assert (decoder.bytes_wanted, decoder.bytes_held) == (0, 0)
+    assert (decoder.bytes_wanted, decoder.buffered_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("split", [0, 1, 3])

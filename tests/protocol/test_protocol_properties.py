@@ -1,4 +1,6 @@
-"""Properties: any split of the bytes gives the same events; garbage leads to a violation and raises nothing."""
+"""Properties: any split of the bytes gives the same events; garbage leads to a violation and raises
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +149,7 @@ def _fed(role: Role, chunks: list[bytes]) -> tuple[list[object], bytes, State, i
         side.receive_data(chunk)
         events += map(_comparable, side.events())
         out += sent_by(side)
-    return events, out, side.state, side.bytes_held if side.state is not State.CLOSED else 0
+    return events, out, side.state, side.buffered_bytes if side.state is not State.CLOSED else 0
 
 
 @pytest.mark.slow
@@ -175,7 +177,7 @@ def test_any_split_of_a_hello_gives_the_same_event(data: bytes, cuts: list[int])
 
 
 def _checked(side: Connection, data: bytes) -> None:
-    """Nothing raises; when the connection ended it says why, once, to both."""
+    """Check that nothing raises, and that an ended connection says why, once, to both."""
     side.receive_data(data)
     events = side.events()
     violations = [e for e in events if isinstance(e, Violation)]

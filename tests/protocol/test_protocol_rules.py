@@ -1,4 +1,6 @@
-"""What may be sent when, against a table written from docs/protocol.md: every type in every state, both roles."""
+"""The rules of sending, against a table written from docs/protocol.md: every type in every state,
+both roles.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,8 @@ def _goodbye_of(role: Role) -> Callable[[], Pair]:
     return make
 
 
-# What the sender may send: (sender, situation, channel) → types. Everything that is not here is a violation.
+# Types that the sender may send: (sender, situation, channel) → types. Every other type is a
+# violation.
 LEGAL: dict[tuple[Role, str, int], str] = {
     (Role.CLIENT, "fresh", CONTROL): "HELLO ERROR",
     (Role.CLIENT, "hello sent", CONTROL): "ERROR",
@@ -127,7 +130,8 @@ LEGAL: dict[tuple[Role, str, int], str] = {
     (Role.BROKER, "broker said goodbye", SUBSCRIPTION): "PULLED DELIVER ASSIGNED REVOKE RESPONSE ERROR",
     (Role.BROKER, "broker said goodbye", QUEUE): "LEASED LEASE_DONE SETTLED ERROR",
 }
-# What binds the sender alone, because it may have been under way: the receiver takes it.
+# Rules that bind the sender alone, because the frame may have been under way: the receiver takes
+# it.
 SENDER_ONLY = {
     (Role.CLIENT, "broker said goodbye", FREE): "OPEN_PRODUCER SUBSCRIBE OPEN_QUEUE",
     (Role.CLIENT, "broker said goodbye", PRODUCER): "PUBLISH",
@@ -296,7 +300,7 @@ def test_the_highest_common_version_is_chosen(low: int, high: int, chosen: int) 
 
 
 @pytest.mark.parametrize(("low", "high"), [(2, 9), (0, 0), (5, 1)])
-def test_no_common_version_is_told_with_the_brokers_range(low: int, high: int) -> None:
+def test_no_common_version_is_reported_with_the_brokers_range(low: int, high: int) -> None:
     _, broker = _fresh()
     broker.receive_data(raw(m.Hello("sparrow", low, high)))
     (event,) = broker.events()
@@ -342,7 +346,7 @@ def test_before_welcome_a_frame_has_at_most_64_kib() -> None:
     assert isinstance(event.error, FrameTooLarge)
 
 
-def test_an_http_request_is_told_what_this_port_is() -> None:
+def test_an_http_request_is_refused_with_the_ports_protocol() -> None:
     _, broker = _fresh()
     broker.receive_data(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert "HTTP" in broker.events()[0].error.text  # type: ignore[union-attr]
@@ -390,7 +394,7 @@ def test_a_number_that_the_broker_ended_can_be_opened_again() -> None:
     pump(client, broker)
     broker.send(m.Closed(), PRODUCER)
     pump(client, broker)
-    # It was closed in peace this time: nothing can be under way any more.
+    # It was closed in peace: no frame can be under way any more.
     broker.receive_data(raw(m.Publish(1, "orders", 0), PRODUCER))
     assert isinstance(broker.events()[-1], Violation)
 
@@ -504,7 +508,7 @@ def test_eof_after_goodbye_is_a_clean_end() -> None:
     assert client.state is State.CLOSED
 
 
-def test_eof_without_goodbye_is_a_lost_connection_told_once() -> None:
+def test_eof_without_goodbye_is_a_lost_connection_reported_once() -> None:
     client, _ = with_channels()
     client.receive_eof()
     client.receive_eof()

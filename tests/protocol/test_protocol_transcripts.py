@@ -1,4 +1,4 @@
-"""Conversations as released versions wrote them still mean the same and are written with the same bytes."""
+"""Conversations of released versions still have the same meaning and the same bytes."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ _encode = msgspec.msgpack.encode
 
 
 def raw(head: m.Head, channel: int = 0, batches: bytes | None = None) -> bytes:
-    """A frame as bytes, legal or not."""
+    """Return a frame as bytes, legal or not."""
     kind = m.TYPE_OF[type(head)]
     if kind in m.CARRIES_BATCHES and batches is None:
         batches = b"batch"
@@ -95,7 +95,7 @@ def pump(client: Connection, broker: Connection) -> None:
 
 
 def greeted(**limits: int) -> tuple[Connection, Connection]:
-    """Client and broker, both OPEN."""
+    """Return client and broker, both OPEN."""
     client, broker = Connection(Role.CLIENT), Connection(Role.BROKER, **limits)
     client.send(m.Hello("sparrow", 1, 1))
     pump(client, broker)
@@ -107,7 +107,9 @@ def greeted(**limits: int) -> tuple[Connection, Connection]:
 
 
 def with_channels(**limits: int) -> tuple[Connection, Connection]:
-    """Client and broker with a producer (1), a subscription (2) and a queue (3) open; no events waiting."""
+    """Return client and broker with a producer (1), a subscription (2) and a queue (3) open; no
+    events waiting.
+    """
     client, broker = greeted(**limits)
     client.send(m.OpenProducer(), PRODUCER)
     client.send(m.Subscribe([m.Selector("orders")]), SUBSCRIPTION)
@@ -123,6 +125,6 @@ def with_channels(**limits: int) -> tuple[Connection, Connection]:
 
 
 def split_at(data: bytes, cuts: list[int]) -> list[bytes]:
-    """`data` in pieces."""
+    """Return `data` in pieces."""
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     return [data[a:b] for a, b in itertools.pairwise(edges)]

@@ -1,4 +1,4 @@
-"""Messages in, where each is stored out: compared with what is in the log afterwards."""
+"""Results of publishes, compared with the log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,15 @@ from sparrow.broker.access.acls import AclBinding, PatternType, Permission
 from sparrow.broker.access.authz import ANONYMOUS, SYSTEM, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.fetch import FetchRequest
-from sparrow.frontends.publishing import Answer, Columns, Message, Publisher, Stored, Terms, cut
+from sparrow.frontends.publisher import (
+    Message,
+    MessageColumns,
+    Publisher,
+    PublishResult,
+    PublishTerms,
+    Stored,
+    make_runs,
+)
 from sparrow.records.batch import split
 from sparrow.records.builder import build_batch
 from sparrow.records.partitioner import partition_for_key
@@ -41,7 +49,7 @@ def publisher(broker: Broker) -> Publisher:
 
 
 async def stored(broker: Broker, topic: str) -> dict[tuple[int, int], Record]:
-    """Everything in the log, by partition and offset."""
+    """Return everything in the log, by partition and offset."""
     found: dict[tuple[int, int], Record] = {}
     for partition in range(len(broker.topics.get(topic).partitions)):
         offset = 0
@@ -55,22 +63,22 @@ async def stored(broker: Broker, topic: str) -> dict[tuple[int, int], Record]:
     return found
 
 
-def placed(answer: Answer) -> Stored:
-    assert isinstance(answer, Stored), answer
-    return answer
+def placed(result: PublishResult) -> Stored:
+    assert isinstance(result, Stored), result
+    return result
 
 
-async def test_each_message_is_where_its_answer_says(broker: Broker, publisher: Publisher) -> None:
+async def test_each_message_is_where_its_result_says(broker: Broker, publisher: Publisher) -> None:
     messages = [
         Message(b"%d" % n, b"k%d" % (n % 7) if n % 3 else None, [("h", b"%d" % n)], timestamp_ms=1000 + n)
         for n in range(200)
     ]
-    answers = await publisher.publish("t", messages, principal=ANONYMOUS)
+    outcomes = await publisher.publish("t", messages, principal=ANONYMOUS)
 
     records = await stored(broker, "t")
     assert len(records) == len(messages)
-    for message, answer in zip(messages, answers, strict=True):
-        at = placed(answer)
+    for message, result in zip(messages, outcomes, strict=True):
+        at = placed(result)
         record = records[at.partition, at.offset]
         assert (record.value, record.key, record.headers) == (
             message.value,
@@ -83,11 +91,11 @@ async def test_each_message_is_where_its_answer_says(broker: Broker, publisher: 
 async def test_equal_keys_go_where_kafka_clients_send_them_and_keep_their_order(
     broker: Broker, publisher: Publisher
 ) -> None:
-    answers = await publisher.publish(
+    outcomes = await publisher.publish(
         "t", [Message(b"%d" % n, b"alice") for n in range(50)], principal=ANONYMOUS
     )
 
-    places = [placed(answer) for answer in answers]
+    places = [placed(result) for result in outcomes]
     assert {place.partition for place in places} == {partition_for_key(b"alice", 4)}
     assert [place.offset for place in places] == list(range(50))
 
@@ -95,8 +103,8 @@ async def test_equal_keys_go_where_kafka_clients_send_them_and_keep_their_order(
 async def test_messages_without_key_visit_all_partitions_call_by_call(publisher: Publisher) -> None:
     visited = set()
     for _ in range(4):
-        answers = await publisher.publish("t", [Message(b"a"), Message(b"b")], principal=ANONYMOUS)
-        partitions = {placed(answer).partition for answer in answers}
+        outcomes = await publisher.publish("t", [Message(b"a"), Message(b"b")], principal=ANONYMOUS)
+        partitions = {placed(result).partition for result in outcomes}
         assert len(partitions) == 1
         visited |= partitions
     assert visited == {0, 1, 2, 3}
@@ -107,14 +115,14 @@ async def test_a_message_that_no_batch_can_hold_is_refused_alone(
 ) -> None:
     await broker.create_topic("t", 1, {"max.message.bytes": "1000"})
 
-    answers = await publisher.publish(
+    outcomes = await publisher.publish(
         "t",
         [Message(b"a" * 600), Message(b"b" * 2000), Message(b"c" * 600), Message(b"d")],
         principal=ANONYMOUS,
     )
 
-    assert isinstance(answers[1], RecordTooLarge)
-    assert [placed(answers[n]).offset for n in (0, 2, 3)] == [0, 1, 2]
+    assert isinstance(outcomes[1], RecordTooLarge)
+    assert [placed(outcomes[n]).offset for n in (0, 2, 3)] == [0, 1, 2]
     assert [r.value for r in (await stored(broker, "t")).values()] == [b"a" * 600, b"c" * 600, b"d"]
 
 
@@ -125,10 +133,12 @@ async def test_a_message_that_no_batch_can_hold_is_refused_alone(
 def test_batches_never_exceed_the_limit_and_hold_each_message_once_in_order(
     sizes: list[int], limit: int
 ) -> None:
-    runs = cut([Message(bytes(size), b"%d" % n) for n, size in enumerate(sizes)], Terms(0, 1, 0, 1000, limit))
+    runs = make_runs(
+        [Message(bytes(size), b"%d" % n) for n, size in enumerate(sizes)], PublishTerms(0, 1, 0, 1000, limit)
+    )
 
     fits = [len(build_batch([bytes(size)], [b"%d" % n])) <= limit for n, size in enumerate(sizes)]
-    refused = [place for run in runs if isinstance(run.data, SparrowError) for place in run.places]
+    refused = [place for run in runs if isinstance(run.data, SparrowError) for place in run.indexes]
     assert refused == [place for place, is_fit in enumerate(fits) if not is_fit]
     kept = [batch for run in runs if isinstance(run.data, bytes) for _, batch in split(run.data)]
     assert all(len(batch) <= limit for batch in kept)
@@ -150,7 +160,7 @@ def test_the_estimated_size_is_never_too_small(
 ) -> None:
     small = len(build_batch([None], None, None, 0))
     real = len(build_batch([value], [key], [headers], 0)) - small
-    assert real <= Columns.of([Message(value, key, headers)]).most_bytes()
+    assert real <= MessageColumns.of([Message(value, key, headers)]).estimate_bytes()
 
 
 async def test_a_wrong_timestamp_appends_nothing_at_all(broker: Broker, publisher: Publisher) -> None:
@@ -162,7 +172,7 @@ async def test_a_wrong_timestamp_appends_nothing_at_all(broker: Broker, publishe
     assert await stored(broker, "t") == {}
 
 
-async def test_who_may_not_write_appends_nothing(broker: Broker, publisher: Publisher) -> None:
+async def test_nothing_is_appended_without_the_right_to_write(broker: Broker, publisher: Publisher) -> None:
     await broker.create_topic("t", 1)
     rule = AclBinding(
         ResourceType.TOPIC, "t", PatternType.LITERAL, "User:root", "*", Operation.WRITE, Permission.ALLOW
@@ -187,24 +197,24 @@ async def test_a_message_without_key_on_a_compacted_topic_fails_its_partition_on
     await broker.create_topic("t", 2, {"cleanup.policy": "compact"})
     keyed = next(key for key in (b"a", b"b", b"c", b"d") if partition_for_key(key, 2) == 1)
 
-    answers = await publisher.publish("t", [Message(b"x"), Message(b"y", keyed)], principal=ANONYMOUS)
+    outcomes = await publisher.publish("t", [Message(b"x"), Message(b"y", keyed)], principal=ANONYMOUS)
 
-    assert isinstance(answers[0], SparrowError)
-    assert placed(answers[1]).partition == 1
+    assert isinstance(outcomes[0], SparrowError)
+    assert placed(outcomes[1]).partition == 1
 
 
 async def test_columns_are_stored_as_the_same_messages_are(broker: Broker, publisher: Publisher) -> None:
     values = [b"%d" % n for n in range(30)]
     keys = [b"k%d" % (n % 3) if n % 2 else None for n in range(30)]
     await publisher.ensure("t", principal=ANONYMOUS)
-    parts = publisher.begin("t", Columns(values, keys), principal=ANONYMOUS)
+    parts = publisher.begin("t", MessageColumns(values, keys), principal=ANONYMOUS)
     for part in parts:
         await part.published
 
     records = await stored(broker, "t")
     for part in parts:
-        for place, answer in part.answers():
-            at = placed(answer)
+        for place, result in part.results():
+            at = placed(result)
             record = records[at.partition, at.offset]
             assert (record.value, record.key) == (values[place], keys[place])
     assert len(records) == 30

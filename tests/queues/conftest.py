@@ -1,4 +1,4 @@
-"""A broker in this process with a clock that the test turns."""
+"""A broker in this process, with a manual clock."""
 
 from __future__ import annotations
 

@@ -1,19 +1,20 @@
-"""A queue as simple as it can be: a dictionary of records, and every rule by looking at all of them.
+"""A queue as simple as it can be: a dictionary of records, with every rule as a loop over all of
+them.
 
-What the engine does with ranges, timers and indexes, the model does with loops; the state machine in `test_queue_model.py` holds one
-against the other. It knows one lane (a queue of competing consumers).
+The engine has ranges, timers and indexes instead; the state machine in `test_queue_model.py`
+compares both. The model has one subscriber (a queue of competing consumers).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sparrow.broker.queues.policy import QueuePolicy
+from sparrow.broker.queues.rules.policy import QueuePolicy
 
 
 @dataclass
 class Message:
-    """A record, and how it stands."""
+    """A record and its state."""
 
     source: int
     offset: int
@@ -26,15 +27,15 @@ class Message:
     state: str = "unseen"
     """unseen, ready, leased, delayed, blocked, moving, done"""
     end: str = ""
-    """How it was done: acknowledged, dead, expired, purged."""
+    """How the record ended: acknowledged, dead, expired, purged."""
     count: int = 0
     consumer: str = ""
     due_ms: int = 0
-    """Monotonic: of the lease, or of the delay after it came back."""
+    """Monotonic: end of the lease, or of the delay after it came back."""
     wait_until_ms: int = 0
 
     @property
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         return (self.source, self.offset)
 
     @property
@@ -48,8 +49,8 @@ class Model:
 
     policy: QueuePolicy
     messages: dict[tuple[int, int], Message] = field(default_factory=dict)
-    lines: dict[int, list[Message]] = field(default_factory=dict)
-    """By key: who may go next, in the order in which they were found."""
+    queues: dict[int, list[Message]] = field(default_factory=dict)
+    """By key: unfinished messages in the order in which they were found."""
 
     def seen(self) -> list[Message]:
         return [m for m in self.messages.values() if m.state != "unseen"]
@@ -69,26 +70,26 @@ class Model:
 
     def gate(self, message: Message) -> None:
         if message.key and self.policy.order == "key":
-            self.lines.setdefault(message.key, []).append(message)
+            self.queues.setdefault(message.key, []).append(message)
         message.state = "ready"
         self.hold_back(message)
 
     def hold_back(self, message: Message) -> None:
-        """Ready, or blocked by its key or parents."""
+        """Make a message ready, or blocked by its key or parents."""
         blocked = False
         if message.key and self.policy.order == "key":
-            blocked = self.lines[message.key][0] is not message
+            blocked = self.queues[message.key][0] is not message
         if self.policy.order == "parented" and message.parents:
             blocked = any(not self.is_handled(parent) for parent in message.parents)
         message.state = "blocked" if blocked else "ready"
 
     def is_handled(self, message_id: int) -> bool:
-        """Whether children of this id may go."""
+        """Return True if children of this id may be delivered."""
         bearer = self.bearer(message_id)
         return bearer is not None and bearer.is_over
 
     def bearer(self, message_id: int) -> Message | None:
-        """The record that has an id: the first that was found."""
+        """Return the record that has an id: the first that was found."""
         found = [m for m in self.seen() if m.id == message_id]
         return found[0] if found else None
 
@@ -96,23 +97,23 @@ class Model:
 
     def over(self, message: Message, state: str, end: str) -> None:
         message.state, message.end = state, end
-        line = self.lines.get(message.key, [])
-        if message in line:
-            was_head = line[0] is message
-            line.remove(message)
-            if was_head and line:
-                self.hold_back(line[0])
+        queue = self.queues.get(message.key, [])
+        if message in queue:
+            was_head = queue[0] is message
+            queue.remove(message)
+            if was_head and queue:
+                self.hold_back(queue[0])
 
     # ── what may be leased ────────────────────────────────────────────────────────────────────────
 
     def ready(self) -> list[Message]:
         return [m for m in self.messages.values() if m.state == "ready"]
 
-    def aside(self) -> list[Message]:
-        """Those that were taken from the consumers, to be sent elsewhere."""
-        return [m for m in self.messages.values() if m.state == "moving" and m.end == "aside"]
+    def redriven(self) -> list[Message]:
+        """Return messages that were taken from the consumers, to be sent elsewhere."""
+        return [m for m in self.messages.values() if m.state == "moving" and m.end == "redriven"]
 
-    def back(self, message: Message, now_ms: int, delay_ms: int) -> None:
+    def nack(self, message: Message, now_ms: int, delay_ms: int) -> None:
         limit = self.policy.delivery_limit
         if limit and message.count >= limit:
             self.over(message, "moving", "dead")
@@ -125,7 +126,7 @@ class Model:
     def tick(self, now_ms: int, wall_ms: int) -> None:
         for message in list(self.messages.values()):
             if message.state == "leased" and message.due_ms <= now_ms:
-                self.back(message, now_ms, -1)
+                self.nack(message, now_ms, -1)
             if message.state == "delayed" and message.count and message.due_ms <= now_ms:
                 message.state = "ready"
             elif message.state == "delayed" and not message.count and message.deliver_at_ms <= wall_ms:

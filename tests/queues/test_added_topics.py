@@ -8,7 +8,7 @@ from tests.queues.work import Work, ack, settle, take
 from sparrow.base.errors import InvalidArgument, NotAuthorized, UnknownQueue
 from sparrow.broker.access.acls import AclBinding, PatternType, Permission
 from sparrow.broker.access.authz import SYSTEM, Operation, Principal, ResourceType
-from sparrow.broker.queues.settlement import Verb
+from sparrow.broker.queues.rules.settlement import Verb
 
 
 @pytest.mark.parametrize(("start", "values"), [("beginning", [b"a", b"b", b"c"]), ("end", [b"a", b"c"])])
@@ -37,7 +37,7 @@ async def test_what_is_known_of_records_outlives_the_addition_and_a_crash(work: 
     await ack(consumer, taken[:1])
     await work.broker.queues.add_topics("q", ["two"], partitions=2)
     await work.publish("two", [b"new"], partition=1)
-    await settle(consumer, Verb.RETURN, taken[1:2])
+    await settle(consumer, Verb.RELEASE, taken[1:2])
     await work.crash()
     again = await work.consumer("q", "c")
     await again.settle([])

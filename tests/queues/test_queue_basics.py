@@ -6,7 +6,7 @@ import pytest
 from tests.queues.work import Work, ack, settle, take, values
 
 from sparrow.base.errors import InvalidArgument, LeasedByAnother, LeaseExpired, NotLeased
-from sparrow.broker.queues.settlement import Settlement, Verb
+from sparrow.broker.queues.rules.settlement import Settlement, Verb
 
 
 async def test_each_message_goes_to_one_consumer(work: Work) -> None:
@@ -61,11 +61,13 @@ async def test_settling_what_is_not_leased_is_refused_without_effect(work: Work)
 
 
 @pytest.mark.parametrize("restart", [False, True])
-@pytest.mark.parametrize("verb", [Verb.NACK, Verb.RETURN])
-async def test_who_settles_too_late_hears_that_the_lease_is_over_though_another_had_the_record_since(
+@pytest.mark.parametrize("verb", [Verb.NACK, Verb.RELEASE])
+async def test_a_late_settlement_fails_with_lease_expired_though_another_consumer_had_the_record_since(
     work: Work, verb: Verb, restart: bool
 ) -> None:
-    """`NotLeased` alone would say that it is finished, to a client that repeats an acknowledgement."""
+    """`NotLeased` alone would say that it is finished, to a client that repeats an
+    acknowledgement.
+    """
     await work.create("jobs", lease_ms=1000)
     await work.publish("jobs", [b"a"])
     one, two = await work.consumer("jobs", "one"), await work.consumer("jobs", "two")
@@ -174,7 +176,7 @@ async def test_purge_and_pause(work: Work) -> None:
     assert work.statistics("jobs").unfinished == 0
 
 
-async def test_one_message_wakes_one_of_many_who_wait(work: Work) -> None:
+async def test_one_message_wakes_one_of_many_waiting_consumers(work: Work) -> None:
     await work.create("jobs")
     consumers = [await work.consumer("jobs") for _ in range(50)]
     waiting = [asyncio.create_task(take(each, wait_ms=60_000)) for each in consumers]

@@ -1,4 +1,6 @@
-"""What queues know after a crash, wherever it comes: between two writes, twice in a row, with a log that lost its tail."""
+"""State of queues after a crash, wherever it comes: between two writes, twice in a row, with a log
+that lost its tail.
+"""
 
 from collections.abc import Callable
 
@@ -6,12 +8,12 @@ import pytest
 from tests.queues.work import Work, ack, settle, take
 
 from sparrow.base.errors import DiskFull
-from sparrow.broker.queues.queues import Queues
-from sparrow.broker.queues.settlement import Verb
+from sparrow.broker.queues.registry import QueueRegistry
+from sparrow.broker.queues.rules.settlement import Verb
 
 
 def after_each_write(work: Work, then: Callable[[], object]) -> None:
-    """Call back whenever facts were written."""
+    """Call back whenever entries were written."""
     write = work.broker._meta.write
 
     async def written(writes) -> None:
@@ -107,7 +109,7 @@ async def test_a_message_that_came_back_and_waits_for_its_key_outlives_two_crash
         await work.crash()
         one = await work.consumer("jobs")
         (first,) = await take(one)
-        await settle(one, Verb.RETURN, [first])
+        await settle(one, Verb.RELEASE, [first])
     taken = []
     for _ in range(2):
         (record,) = await take(one)
@@ -116,9 +118,9 @@ async def test_a_message_that_came_back_and_waits_for_its_key_outlives_two_crash
     assert sorted(taken) == [b"a1", b"a2"]
 
 
-async def test_a_topic_that_a_queue_dropped_begins_anew_when_it_has_it_again(work: Work) -> None:
+async def test_a_topic_that_a_queue_dropped_begins_again_when_it_is_added_again(work: Work) -> None:
     await work.create("jobs", ["orders"])
-    registry: Queues = work.broker.queues.registry
+    registry: QueueRegistry = work.broker.queues.registry
     await work.publish("orders", [b"1", b"2", b"3"])
     one = await work.consumer("jobs")
     await ack(one, (await take(one))[1:])

@@ -1,4 +1,6 @@
-"""The engine's state machine against a simple model: all verbs, time that passes and jumps, crashes in between."""
+"""The engine's state machine against a simple model: all operations, time that passes and jumps,
+crashes in between.
+"""
 
 from dataclasses import replace
 
@@ -14,13 +16,13 @@ from hypothesis.stateful import (
 from tests.queues.model import Message, Model
 
 from sparrow.base.errors import LeaseExpired, NotLeased
-from sparrow.broker.queues import pages
-from sparrow.broker.queues.facts import Facts
-from sparrow.broker.queues.lane import Doomed
-from sparrow.broker.queues.policy import QueuePolicy
-from sparrow.broker.queues.state import QueueState
-from sparrow.broker.queues.values import STATE_MASK, STATES, count_of, level_of
-from sparrow.meta.store import Fact
+from sparrow.broker.queues.persistence import pages
+from sparrow.broker.queues.rules.delivery_info import DeliveryInfo
+from sparrow.broker.queues.rules.policy import QueuePolicy
+from sparrow.broker.queues.rules.record_state import STATE_MASK, STATES, count_of, level_of
+from sparrow.broker.queues.rules.state import QueueState
+from sparrow.broker.queues.rules.subscriber import DeadRecords
+from sparrow.meta.store import Entry
 
 SOURCES = 2
 CONSUMERS = ("ann", "bob", "cyd")
@@ -54,7 +56,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.published: list[list[Message]] = [[] for _ in range(SOURCES)]
         self.log_starts = [0] * SOURCES
         self.scanned = [0] * SOURCES
-        self.facts: dict[str, dict[str, bytes]] = {"page": {}, "failed": {}}
+        self.entries: dict[str, dict[str, bytes]] = {"page": {}, "failed": {}}
         self.starts = [0] * SOURCES
         self.delivered_after_ack = 0
         self.ids = 0
@@ -68,8 +70,8 @@ class QueueMachine(RuleBasedStateMachine):
         return QueueState("q", self.policy, has_dead_letters=self.has_dead_letters, jitter=lambda: 0.0)
 
     @property
-    def lane(self):
-        return self.state.lanes[""]
+    def subscriber(self):
+        return self.state.subscribers[""]
 
     # ── what happens ──────────────────────────────────────────────────────────────────────────────
 
@@ -100,7 +102,8 @@ class QueueMachine(RuleBasedStateMachine):
                     self.wall_ms + delay if delay else 0,
                     self.wall_ms + ttl if ttl else 0,
                     self.ids if has_id else 0,
-                    # Only earlier ids and later ones of others: a cycle would wait for ever, as it should.
+                    # Only earlier ids and later ones of others: a cycle would wait for ever, as it
+                    # should.
                     tuple(
                         sorted(
                             {p for p in parents if p < self.ids} if self.policy.order == "parented" else ()
@@ -120,20 +123,20 @@ class QueueMachine(RuleBasedStateMachine):
         plain = self.policy.order == "none" and all(
             (m.level, m.key, m.deliver_at_ms, m.expires_at_ms) == (4, 0, 0, 0) for m in batch
         )
-        facts = (
+        infos = (
             None
             if plain
             else [
-                Facts(
+                DeliveryInfo(
                     m.offset, self.wall_ms, m.key, m.deliver_at_ms, m.level, m.expires_at_ms, m.id, m.parents
                 )
                 for m in batch
             ]
         )
-        self.state.found(source, first, end, facts, now_ms=self.now_ms, wall_ms=self.wall_ms)
+        self.state.found(source, first, end, infos, now_ms=self.now_ms, wall_ms=self.wall_ms)
         self.scanned[source] = end
         for message in batch:
-            self.model.messages[message.place] = message
+            self.model.messages[message.position] = message
             if message.state == "unseen":
                 self.model.find(message, self.now_ms, self.wall_ms)
         self.release_children()
@@ -142,11 +145,13 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(consumer=st.sampled_from(CONSUMERS), limit=st.integers(1, 5))
     def lease(self, consumer, limit) -> None:
         self.tick()
-        room = self.lane.room(consumer, 0)
+        room = self.subscriber.room(consumer, 0)
         limit = max(0, min(limit, room))
         if self.policy.prefetch:
             assert room <= self.policy.prefetch - len(self.model.holding(consumer))
-        grants = self.lane.grant(consumer, limit, now_ms=self.now_ms, wall_ms=self.wall_ms, lease_ms=1000)
+        grants = self.subscriber.grant(
+            consumer, limit, now_ms=self.now_ms, wall_ms=self.wall_ms, lease_ms=1000
+        )
         self.grants += grants
         got = [(g.source, offset) for g in grants for offset in range(g.first, g.end)]
         counts = {(g.source, offset): g.deliveries for g in grants for offset in range(g.first, g.end)}
@@ -154,9 +159,9 @@ class QueueMachine(RuleBasedStateMachine):
         ready = self.model.ready()
         assert len(got) == min(limit, len(ready))
         levels = sorted((m.level for m in ready), reverse=True)[: len(got)]
-        assert [self.model.messages[place].level for place in got] == levels
-        for place in got:
-            message = self.model.messages[place]
+        assert [self.model.messages[position].level for position in got] == levels
+        for position in got:
+            message = self.model.messages[position]
             assert message.state == "ready", (message, "was leased")
             earlier = [
                 m
@@ -170,23 +175,23 @@ class QueueMachine(RuleBasedStateMachine):
             message.state, message.consumer = "leased", consumer
             message.count += 1
             message.due_ms = self.now_ms + 1000
-            assert counts[place] == message.count
+            assert counts[position] == message.count
 
     def pick(self, data, consumer):
         held = self.model.holding(consumer)
         return data.draw(st.sampled_from(held)) if held else None
 
     def settle(self, consumer, message, act) -> None:
-        runs = self.lane.leased_runs(consumer, message.source, message.offset, message.offset + 1)
+        runs = self.subscriber.leased_runs(consumer, message.source, message.offset, message.offset + 1)
         act(message.source, runs)
         self.state.settled()
 
     @rule(consumer=st.sampled_from(CONSUMERS), data=st.data())
-    def acknowledge(self, consumer, data) -> None:
+    def ack(self, consumer, data) -> None:
         self.tick()
         message = self.pick(data, consumer)
         if message is not None:
-            self.settle(consumer, message, self.lane.acknowledge)
+            self.settle(consumer, message, self.subscriber.ack)
             self.model.over(message, "done", "acknowledged")
             self.release_children()
 
@@ -195,8 +200,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.tick()
         message = self.pick(data, consumer)
         if message is not None:
-            self.settle(consumer, message, lambda s, r: self.lane.back(s, r, self.now_ms, delay, "no"))
-            self.model.back(message, self.now_ms, delay)
+            self.settle(consumer, message, lambda s, r: self.subscriber.nack(s, r, self.now_ms, delay, "no"))
+            self.model.nack(message, self.now_ms, delay)
             self.after_dooms()
 
     @rule(consumer=st.sampled_from(CONSUMERS), data=st.data())
@@ -204,7 +209,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.tick()
         message = self.pick(data, consumer)
         if message is not None:
-            self.settle(consumer, message, lambda s, r: self.lane.reject(s, r, "bad"))
+            self.settle(consumer, message, lambda s, r: self.subscriber.reject(s, r, "bad"))
             self.model.over(message, "moving", "dead")
             self.after_dooms()
 
@@ -213,7 +218,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.tick()
         message = self.pick(data, consumer)
         if message is not None:
-            self.settle(consumer, message, lambda s, r: self.lane.extend(s, r, self.now_ms + by))
+            self.settle(consumer, message, lambda s, r: self.subscriber.extend(s, r, self.now_ms + by))
             message.due_ms = self.now_ms + by
 
     @rule(consumer=st.sampled_from(CONSUMERS), data=st.data())
@@ -221,7 +226,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.tick()
         message = self.pick(data, consumer)
         if message is not None:
-            self.settle(consumer, message, self.lane.take_back)
+            self.settle(consumer, message, self.subscriber.release)
             message.count -= 1
             message.state = "ready"
 
@@ -232,53 +237,55 @@ class QueueMachine(RuleBasedStateMachine):
         if not others:
             return
         message = data.draw(st.sampled_from(others))
-        before = self.lane.value_at(message.source, message.offset)
+        before = self.subscriber.value_at(message.source, message.offset)
         try:
-            self.lane.leased_runs(consumer, message.source, message.offset, message.offset + 1)
+            self.subscriber.leased_runs(consumer, message.source, message.offset, message.offset + 1)
         except NotLeased:
-            assert self.lane.value_at(message.source, message.offset) == before
+            assert self.subscriber.value_at(message.source, message.offset) == before
         else:
             raise AssertionError(f"{message} was not {consumer}'s to settle")
 
     @rule(data=st.data())
-    def set_aside(self, data) -> None:
-        """Taken from the consumers, to be sent elsewhere."""
+    def start_redrive(self, data) -> None:
+        """Take messages from the consumers, to be sent elsewhere."""
         self.tick()
         free = [m for m in self.model.ready() if not m.expires_at_ms]
         if free and self.policy.order != "parented":
             message = data.draw(st.sampled_from(free))
-            taken = self.lane.set_aside(message.source, message.offset, message.offset + 1)
+            taken = self.subscriber.start_redrive(message.source, message.offset, message.offset + 1)
             assert taken == [(message.offset, message.offset + 1)]
-            message.state, message.end = "moving", "aside"
+            message.state, message.end = "moving", "redriven"
 
     @rule(data=st.data(), is_sent=st.booleans())
     def put_back_or_send(self, data, is_sent) -> None:
         self.tick()
-        aside = self.model.aside()
-        if not aside:
+        redriven = self.model.redriven()
+        if not redriven:
             return
-        message = data.draw(st.sampled_from(aside))
+        message = data.draw(st.sampled_from(redriven))
         if is_sent:
-            self.lane.moved(message.source, message.offset, message.offset + 1)
+            self.subscriber.finish_move(message.source, message.offset, message.offset + 1)
             self.model.over(message, "done", "sent")
         else:
-            self.lane.put_back(message.source, [(message.offset, message.offset + 1)])
+            self.subscriber.cancel_redrive(message.source, [(message.offset, message.offset + 1)])
             message.state, message.end = "ready", ""
 
     @rule(data=st.data())
-    def undo(self, data) -> None:
-        """A grant was not delivered: what is still leased by it is ready as before; later leases are left alone."""
+    def release_grants(self, data) -> None:
+        """Release a grant that was not delivered: records that still have its lease are ready as
+        before; later leases are left alone.
+        """
         self.tick()
         if not self.grants:
             return
         grant = data.draw(st.sampled_from(self.grants))
         for offset in range(grant.first, grant.end):
-            value = self.lane.value_at(grant.source, offset)
-            if STATES[value & STATE_MASK] == "leased" and value >> 15 == grant.mark:
+            value = self.subscriber.value_at(grant.source, offset)
+            if STATES[value & STATE_MASK] == "leased" and value >> 15 == grant.lease:
                 message = self.model.messages[grant.source, offset]
                 message.count -= 1
                 message.state = "ready"
-        self.lane.undo([grant])
+        self.subscriber.release_grants([grant])
         self.state.settled()
 
     @rule(consumer=st.sampled_from(CONSUMERS), data=st.data())
@@ -286,15 +293,15 @@ class QueueMachine(RuleBasedStateMachine):
         self.tick()
         message = self.pick(data, consumer)
         if message is not None and message.count > 1:
-            place = (message.source, message.offset, message.offset + 1)
+            position = (message.source, message.offset, message.offset + 1)
             with pytest.raises(LeaseExpired):
-                self.lane.leased_runs(consumer, *place, message.count - 1)
+                self.subscriber.leased_runs(consumer, *position, message.count - 1)
 
     @rule(source=st.integers(0, SOURCES - 1), data=st.data())
     def retention_takes_the_oldest(self, source, data) -> None:
         if (
             self.policy.order == "parented"
-        ):  # who waits for what the log does not keep any more is tested elsewhere
+        ):  # children of records that the log does not keep any more are tested elsewhere
             return
         self.tick()
         log_start = data.draw(st.integers(0, len(self.published[source])))
@@ -302,7 +309,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.scanned[source] = max(self.scanned[source], log_start)
         for message in self.published[source][:log_start]:
             self.model.over(message, "done", message.end or "lost")
-            self.model.messages[message.place] = message
+            self.model.messages[message.position] = message
 
     @rule(source=st.integers(0, SOURCES - 1), data=st.data())
     def administrator_moves_a_source(self, source, data) -> None:
@@ -318,7 +325,7 @@ class QueueMachine(RuleBasedStateMachine):
         for message in own:
             if message.offset >= start:
                 message.state, message.end, message.count, message.consumer = "unseen", "", 0, ""
-                del self.model.messages[message.place]
+                del self.model.messages[message.position]
 
     @rule(backoff_ms=st.sampled_from([0, 500]), prefetch=st.sampled_from([0, 2, 3]))
     def policy_changes(self, backoff_ms, prefetch) -> None:
@@ -328,10 +335,10 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def dead_letters_are_written(self) -> None:
-        for _, doomed in self.state.take_doomed():
-            self.lane.moved(doomed.source, doomed.first, doomed.end)
-            for offset in range(doomed.first, doomed.end):
-                message = self.model.messages[doomed.source, offset]
+        for _, dead_records in self.state.take_dead_records():
+            self.subscriber.finish_move(dead_records.source, dead_records.first, dead_records.end)
+            for offset in range(dead_records.first, dead_records.end):
+                message = self.model.messages[dead_records.source, offset]
                 assert message.state == "moving"
                 message.state = "done"
 
@@ -357,7 +364,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(down_ms=st.sampled_from([0, 300, 2000]))
     def crash(self, down_ms) -> None:
-        """Everything that was kept is there again, nothing else; the records are scanned anew."""
+        """Restart: everything that was persisted is there again, nothing else; the records are
+        scanned again.
+        """
         self.keep()
         self.now_ms += down_ms
         self.wall_ms += down_ms
@@ -369,35 +378,37 @@ class QueueMachine(RuleBasedStateMachine):
             runs = [
                 run
                 for key, value in sorted(
-                    self.facts["page"].items(), key=lambda item: int(item[0].split("/")[1])
+                    self.entries["page"].items(), key=lambda item: int(item[0].split("/")[1])
                 )
                 if int(key.split("/")[0]) == source
                 for run in pages.decode_page(
-                    Fact("p", key, value, 1), int(key.split("/")[1]), self.now_ms, self.wall_ms
+                    Entry("p", key, value, 1), int(key.split("/")[1]), self.now_ms, self.wall_ms
                 )
             ]
-            self.lane.restore(source, runs)
-            for key, value in self.facts["failed"].items():
+            self.subscriber.restore(source, runs)
+            for key, value in self.entries["failed"].items():
                 if int(key.split("/")[0]) == source:
-                    for first, end in pages.decode_failed(Fact("f", key, value, 1), int(key.split("/")[1])):
+                    for first, end in pages.decode_failed(Entry("f", key, value, 1), int(key.split("/")[1])):
                         self.state.failed[source].set(first, end, 1)
             self.scanned.append(self.state.scanned[source])
-        self.model.lines.clear()
-        for message in self.model.aside():
-            self.lane.put_back(message.source, [(message.offset, message.offset + 1)])
+        self.model.queues.clear()
+        for message in self.model.redriven():
+            self.subscriber.cancel_redrive(message.source, [(message.offset, message.offset + 1)])
             message.state, message.end = "ready", ""
-        self.lane.doomed = [
-            Doomed(source, offset, offset + 1)
-            for _, (source, first, end) in self.state.take_doomed()
+        self.subscriber.dead_records = [
+            DeadRecords(source, offset, offset + 1)
+            for _, (source, first, end) in self.state.take_dead_records()
             for offset in range(first, end)
-            if STATES[self.lane.value_at(source, offset) & STATE_MASK] == "moving"
+            if STATES[self.subscriber.value_at(source, offset) & STATE_MASK] == "moving"
         ]
         seen = list(self.model.messages.values())
         self.model.messages.clear()
-        for message in sorted(seen, key=lambda m: m.place):
+        for message in sorted(seen, key=lambda m: m.position):
             if message.state == "leased" or (message.state == "delayed" and message.count):
-                # The wall clock may have jumped while nobody looked; a lease gets no longer than it was by that.
-                due_ms = self.lane.marks[self.lane.value_at(*message.place) >> 15].due_ms
+                # The wall clock may have jumped before the restart; a lease gets no longer by that.
+                due_ms = self.subscriber.leases.by_number[
+                    self.subscriber.value_at(*message.position) >> 15
+                ].due_ms
                 assert due_ms <= max(message.due_ms, self.now_ms + 3000)
                 message.due_ms = due_ms
             if message.state == "moving" and not self.has_dead_letters:
@@ -409,13 +420,13 @@ class QueueMachine(RuleBasedStateMachine):
         self.rescan(seen)
 
     def rescan(self, seen: list[Message]) -> None:
-        order = sorted(seen, key=lambda m: m.place)
+        order = sorted(seen, key=lambda m: m.position)
         for message in order:
-            self.model.messages[message.place] = message
+            self.model.messages[message.position] = message
         for message in order:
             if message.offset < self.scanned[message.source]:
                 continue
-            facts = Facts(
+            infos = DeliveryInfo(
                 message.offset,
                 self.wall_ms,
                 message.key,
@@ -429,7 +440,7 @@ class QueueMachine(RuleBasedStateMachine):
                 message.source,
                 message.offset,
                 message.offset + 1,
-                [facts],
+                [infos],
                 now_ms=self.now_ms,
                 wall_ms=self.wall_ms,
             )
@@ -437,31 +448,34 @@ class QueueMachine(RuleBasedStateMachine):
             if message.state == "unseen":
                 self.model.find(message, self.now_ms, self.wall_ms)
             elif not message.is_over and message.key and self.policy.order == "key":
-                self.model.lines.setdefault(message.key, []).append(message)
+                self.model.queues.setdefault(message.key, []).append(message)
         self.release_children()
         self.tick()
 
     # ── upkeep ────────────────────────────────────────────────────────────────────────────────────
 
     def keep(self) -> None:
-        """What the journal does."""
-        for source, page in self.lane.dirty:
+        """Persist as the journal does."""
+        for source, page in self.subscriber.dirty:
             value = pages.encode_page(
-                self.lane.maps[source].columns(page), self.lane.marks, self.now_ms, self.wall_ms
+                self.subscriber.maps[source].columns(page),
+                self.subscriber.leases.by_number,
+                self.now_ms,
+                self.wall_ms,
             )
             self.put("page", f"{source}/{page}", value)
         for source, page in self.state.dirty_failed:
             value = pages.encode_failed(self.state.failed[source].page_runs(page), page)
             self.put("failed", f"{source}/{page}", value)
-        self.lane.dirty.clear()
+        self.subscriber.dirty.clear()
         self.state.dirty_failed.clear()
-        self.starts = list(self.lane.starts)
+        self.starts = list(self.subscriber.starts)
 
     def put(self, kind, key, value) -> None:
         if value is None:
-            self.facts[kind].pop(key, None)
+            self.entries[kind].pop(key, None)
         else:
-            self.facts[kind][key] = value
+            self.entries[kind][key] = value
 
     def tick(self) -> None:
         self.state.tick(self.now_ms, self.wall_ms)
@@ -475,7 +489,7 @@ class QueueMachine(RuleBasedStateMachine):
     def after_dooms(self) -> None:
         if not self.has_dead_letters:
             for message in self.model.messages.values():
-                if message.state == "moving" and message.end != "aside":
+                if message.state == "moving" and message.end != "redriven":
                     message.state = "done"
         self.release_children()
 
@@ -492,7 +506,7 @@ class QueueMachine(RuleBasedStateMachine):
         if not hasattr(self, "model"):
             return
         for message in self.model.messages.values():
-            value = self.lane.value_at(message.source, message.offset)
+            value = self.subscriber.value_at(message.source, message.offset)
             state = STATES[value & STATE_MASK]
             assert state == message.state, (message, state)
             if state not in {"done", "gap"}:
@@ -507,19 +521,19 @@ class QueueMachine(RuleBasedStateMachine):
             return
         for index, state in enumerate(STATES):
             if state in {"ready", "leased", "delayed", "blocked", "moving"}:
-                assert self.lane.counts[index] == sum(
+                assert self.subscriber.counts[index] == sum(
                     m.state == state for m in self.model.messages.values()
                 ), state
         for consumer in CONSUMERS:
-            assert self.lane.holders.get(consumer, 0) == len(self.model.holding(consumer))
-        marked = {
+            assert self.subscriber.leases.leased_counts.get(consumer, 0) == len(self.model.holding(consumer))
+        used_leases = {
             value >> 15
-            for runs in self.lane.maps
+            for runs in self.subscriber.maps
             for page in runs.pages()
             for *_, value in runs.page_runs(page)
         }
-        # Marks of nothing are gone. (A finished range keeps none.)
-        assert set(self.lane.marks) == marked - {0}
+        # Leases without records are gone. (A finished range has none.)
+        assert set(self.subscriber.leases.by_number) == used_leases - {0}
 
     @invariant()
     def a_key_is_in_flight_once(self) -> None:

@@ -1,4 +1,6 @@
-"""Real brokers killed -9 at random moments while real clients publish, lease and settle: what every history must show."""
+"""Real brokers killed -9 at random moments while real clients publish, lease and settle: what every
+history must show.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tests.crash.publisher import connect_eagerly
 import sparrow.testing
 from sparrow.base.errors import SparrowError
 from sparrow.client import Client, Job
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 KEYED, PARENTED = "keyed", "parented"
 LIMIT = 3
@@ -30,7 +32,7 @@ def is_poison(number: int) -> bool:
 
 @dataclass
 class History:
-    """What clients of one queue saw, in the order in which they saw it."""
+    """Events that clients of one queue saw, in order."""
 
     counts: list[tuple[int, int]] = field(default_factory=list)
     """(message, delivery count)."""
@@ -63,7 +65,8 @@ async def handle(job: Job, name: str, history: History, dice: random.Random) -> 
         await job.ack()
         history.note("acked", number)
     except SparrowError:
-        pass  # its lease ended, or what became of it was not heard: it comes again, if it is not done
+        # its lease ended, or what became of it was not heard: it comes again, if it is not done
+        pass
 
 
 async def publish_keyed(client: Client) -> None:

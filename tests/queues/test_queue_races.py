@@ -1,4 +1,6 @@
-"""What happens while something else is under way: leases that are being read or kept, and queues that change meanwhile."""
+"""Events while something else is in progress: leases that are being read or written, and queues
+that change meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ import pytest
 from tests.queues.work import Work, ack, records, settle, take
 
 from sparrow.base.errors import LeaseExpired, StaleMember, UnknownQueue
-from sparrow.broker.queues import scanner
-from sparrow.broker.queues.settlement import Settlement, Verb
-from sparrow.broker.queues.values import LEASED, READY
+from sparrow.broker.queues.rules.record_state import LEASED, READY
+from sparrow.broker.queues.rules.settlement import Settlement, Verb
+from sparrow.broker.queues.scan import scanner
 
 
 class Gate:
-    """Holds up whoever comes."""
+    """Stops every caller until it is opened."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -29,7 +31,7 @@ class Gate:
 
 @contextmanager
 def held_up(owner: object, name: str) -> Iterator[Gate]:
-    """Calls of a method wait at a gate."""
+    """Make calls of a method wait at a gate."""
     gate, method = Gate(), getattr(owner, name)
 
     async def through(*args: object, **options: object) -> object:
@@ -44,7 +46,7 @@ def held_up(owner: object, name: str) -> Iterator[Gate]:
         gate.opened.set()
 
 
-async def test_what_was_on_its_way_to_a_consumer_that_is_replaced_is_ready_at_once(work: Work) -> None:
+async def test_grants_of_a_consumer_that_is_replaced_are_ready_at_once(work: Work) -> None:
     await work.create("jobs")
     await work.publish("jobs", [b"1", b"2"])
     one = await work.consumer("jobs", "one")
@@ -108,7 +110,7 @@ async def test_a_lease_goes_on_when_the_queue_is_rebuilt_meanwhile(work: Work) -
 
 
 @pytest.mark.parametrize("at", ["read", "kept"])
-async def test_who_waits_while_the_queue_is_deleted_learns_it(work: Work, at: str) -> None:
+async def test_a_consumer_that_waits_while_the_queue_is_deleted_gets_the_error(work: Work, at: str) -> None:
     await work.create("jobs")
     await work.publish("jobs", [b"1", b"2"])
     one = await work.consumer("jobs")
@@ -151,8 +153,12 @@ async def test_leases_of_a_topic_that_is_deleted_do_not_count_any_more(work: Wor
     queue = work.queue("jobs")
     queue.scanner.close()
     await work.broker.delete_topic("orders")
-    lane = queue.state.lanes[""]
-    assert (lane.counts[LEASED], lane.holders, lane.marks) == (0, {}, {})
+    subscriber = queue.state.subscribers[""]
+    assert (subscriber.counts[LEASED], subscriber.leases.leased_counts, subscriber.leases.by_number) == (
+        0,
+        {},
+        {},
+    )
 
 
 async def test_messages_are_found_after_a_purge_of_more_than_is_known_ahead(
@@ -163,7 +169,7 @@ async def test_messages_are_found_after_a_purge_of_more_than_is_known_ahead(
     for _ in range(3):
         await work.publish("jobs", [b"old"] * 20)
         await asyncio.sleep(0.02)
-    assert work.queue("jobs").state.lanes[""].counts[READY] < 60
+    assert work.queue("jobs").state.subscribers[""].counts[READY] < 60
     assert await work.broker.queues.purge("jobs") == 60
     await work.publish("jobs", [b"new"])
     one = await work.consumer("jobs")
@@ -210,7 +216,7 @@ async def test_a_purge_leaves_what_is_leased_alone(work: Work, order: str) -> No
     assert work.statistics("jobs").unfinished == 0
 
 
-async def test_a_record_that_one_consumer_was_told_of_and_passes_on_goes_to_another(work: Work) -> None:
+async def test_a_record_that_a_woken_consumer_does_not_take_goes_to_another(work: Work) -> None:
     await work.create("jobs")
     idle, eager = await work.consumer("jobs"), await work.consumer("jobs")
     told = asyncio.create_task(idle.wait(20_000))
@@ -233,12 +239,12 @@ async def test_a_message_whose_time_is_over_while_it_is_leased_expires_when_it_c
     work.pass_time(6)
     await settle(one, Verb.NACK, taken[:1])
     assert await take(one, wait_ms=0) == []
-    await settle(one, Verb.RETURN, taken[1:])
+    await settle(one, Verb.RELEASE, taken[1:])
     assert await take(one, wait_ms=0) == []
     assert work.statistics("jobs").expired == 2
 
 
-@pytest.mark.parametrize("verb", [Verb.ACK, Verb.NACK, Verb.REJECT, Verb.EXTEND, Verb.RETURN])
+@pytest.mark.parametrize("verb", [Verb.ACK, Verb.NACK, Verb.REJECT, Verb.EXTEND, Verb.RELEASE])
 async def test_what_is_said_of_a_lease_that_ended_does_not_concern_the_next_one(
     work: Work, verb: Verb
 ) -> None:

@@ -1,4 +1,4 @@
-"""Who may do what with a queue: exactly the rights of the table in docs/queues.md."""
+"""Access rights of queues: exactly those of the table in docs/queues.md."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import combinations
@@ -11,8 +11,8 @@ from sparrow.base.errors import NotAuthorized, NotFound
 from sparrow.broker.access.acls import AclBinding, AclFilter, PatternType, Permission
 from sparrow.broker.access.authz import SYSTEM, Operation, Principal, ResourceType
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.queues.settlement import Settlement, Verb
-from sparrow.broker.queues.verbs import QueueVerbs
+from sparrow.broker.queues.rules.settlement import Settlement, Verb
+from sparrow.broker.queues.service import QueueService
 
 ALICE = Principal("alice")
 Right = tuple[ResourceType, str, Operation]
@@ -32,20 +32,20 @@ async def work(tmp_path) -> AsyncIterator[Work]:
     await work.stop()
 
 
-async def lease(queues: QueueVerbs, name: str) -> None:
+async def lease(queues: QueueService, name: str) -> None:
     consumer = await queues.open_consumer(name, principal=ALICE)
     await consumer.lease(1)
     await consumer.settle([Settlement(Verb.ACK, "one", 0, 0, 0)])
 
 
-Act = Callable[[QueueVerbs, str], Awaitable[object]]
+Act = Callable[[QueueService, str], Awaitable[object]]
 
 
-async def described(queues: QueueVerbs, name: str) -> None:
+async def described(queues: QueueService, name: str) -> None:
     queues.describe(name, principal=ALICE)
 
 
-async def progressed(queues: QueueVerbs, name: str) -> None:
+async def progressed(queues: QueueService, name: str) -> None:
     queues.redrive_progress(name, principal=ALICE)
 
 
@@ -62,6 +62,14 @@ CASES: dict[str, tuple[set[Right], Act]] = {
     "configure with a dead-letter topic": (
         {(GROUP, "jobs", ALTER_CONFIGS), (TOPIC, "graves", WRITE)},
         lambda q, name: q.configure(name, {"dead_letter_topic": "graves"}, principal=ALICE),
+    ),
+    "configure with the default dead-letter topic": (
+        {(GROUP, "jobs", ALTER_CONFIGS), (TOPIC, "jobs.dead", WRITE)},
+        lambda q, name: q.configure(name, unset=["dead_letter_topic"], principal=ALICE),
+    ),
+    "configure without a dead-letter topic": (
+        {(GROUP, "jobs", ALTER_CONFIGS)},
+        lambda q, name: q.configure(name, {"dead_letter_topic": None}, principal=ALICE),
     ),
     "add_topics": (
         {(GROUP, "jobs", ALTER_CONFIGS), (TOPIC, "other", READ), (TOPIC, "other", CREATE)},
@@ -91,7 +99,7 @@ async def allow(work: Work, rights: set[Right]) -> None:
 
 
 @pytest.mark.parametrize("verb", CASES)
-async def test_a_verb_takes_all_of_its_rights_and_no_others(work: Work, verb: str) -> None:
+async def test_an_operation_takes_all_of_its_rights_and_no_others(work: Work, verb: str) -> None:
     rights, act = CASES[verb]
     for fewer in combinations(rights, len(rights) - 1):
         await allow(work, set(fewer))
@@ -102,7 +110,7 @@ async def test_a_verb_takes_all_of_its_rights_and_no_others(work: Work, verb: st
 
 
 @pytest.mark.parametrize("verb", CASES)
-async def test_who_may_not_use_a_queue_does_not_learn_whether_it_is_there(work: Work, verb: str) -> None:
+async def test_a_principal_without_rights_does_not_learn_if_a_queue_exists(work: Work, verb: str) -> None:
     _, act = CASES[verb]
     refusals = []
     for name in ("jobs", "none"):
@@ -121,7 +129,13 @@ async def test_to_make_a_queue_takes_rights_on_its_topics(work: Work) -> None:
         await queues.create("new", principal=ALICE)
     with pytest.raises(NotFound):
         queues.describe("new", principal=SYSTEM)
-    await allow(work, {*makes, (TOPIC, "new", CREATE)})
+    makes.add((TOPIC, "new", CREATE))
+    await allow(work, makes)
+    with pytest.raises(NotAuthorized, match=r"Write Topic 'new\.dead'"):
+        await queues.create("new", principal=ALICE)
+    await queues.create("new", policy={"dead_letter_topic": None}, principal=ALICE)
+    await queues.delete("new", principal=SYSTEM)
+    await allow(work, {*makes, (TOPIC, "new.dead", WRITE)})
     await queues.create("new", principal=ALICE)
     for topics in (["one"], ["new", "one"]):
         with pytest.raises(NotAuthorized):

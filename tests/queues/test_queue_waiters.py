@@ -1,4 +1,4 @@
-"""Who is woken when records are ready."""
+"""Wake-ups of consumers when records are ready."""
 
 import asyncio
 
@@ -24,7 +24,7 @@ async def test_as_many_are_woken_as_there_are_records_in_their_order() -> None:
     assert await asyncio.gather(*tasks) == [True] * 5
 
 
-async def test_who_may_not_take_keeps_its_place() -> None:
+async def test_a_consumer_that_may_not_take_keeps_its_position() -> None:
     waiters = Waiters(lambda: None)
     is_full = True
     full = await start(waiters, lambda: not is_full)
@@ -39,7 +39,7 @@ async def test_who_may_not_take_keeps_its_place() -> None:
     await last
 
 
-async def test_who_was_woken_and_goes_away_passes_it_on() -> None:
+async def test_a_woken_consumer_that_goes_away_wakes_another() -> None:
     waiters = Waiters(lambda: waiters.wake(1))
     first, second = await start(waiters), await start(waiters)
     waiters.wake(1)

@@ -1,4 +1,4 @@
-"""A broker with queues, and short words for what tests do with them."""
+"""A broker with queues, and steps of tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.queues.consumer import QueueConsumer
 from sparrow.broker.queues.queue import Queue
-from sparrow.broker.queues.settlement import Leased, Settlement, Verb
+from sparrow.broker.queues.rules.settlement import Leased, Settlement, Verb
 from sparrow.records.batch import split
 from sparrow.records.builder import build_batch
 from sparrow.records.record import Record, decode
@@ -43,7 +43,8 @@ class Work:
         """Start again with what is on stable storage now, as after a kill -9.
 
         Args:
-            loses_since: a copy of the directory; what the logs got since then is lost, as when the machine's power fails.
+            loses_since: a copy of the directory; what the logs got since then is lost, as when the
+                machine's power fails.
         """
         copied = self.copied()
         await self.stop()
@@ -54,7 +55,7 @@ class Work:
         await self.start()
 
     def copied(self) -> str:
-        """A copy of the directory as it is now."""
+        """Return a copy of the directory as it is now."""
         self._copies += 1
         path = f"{self.path}-{self._copies}"
         shutil.copytree(self.path, path)
@@ -71,7 +72,7 @@ class Work:
         keys: Sequence[bytes | None] | None = None,
         partition: int = 0,
     ) -> int:
-        """One batch; returns the offset of its first record."""
+        """Publish one batch. Return the offset of its first record."""
         listed = list(values)
         batch = build_batch(
             listed,
@@ -103,7 +104,7 @@ class Work:
 
 
 def records(leased: Sequence[Leased]) -> list[Record]:
-    """The records that were leased, in order."""
+    """Return the records that were leased, in order."""
     found: list[Record] = []
     for each in leased:
         decoded = {

@@ -1,4 +1,6 @@
-"""One broker for the module, the command in this process, and a queue name of its own for each test."""
+"""One broker for the module, the command in this process, and a queue name of its own for each
+test.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ import sparrow
 import sparrow.testing
 from sparrow.cli import main
 from sparrow.sync.client import Client
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended."""
+    """Result of a command."""
 
     code: int
     out: str
@@ -45,7 +47,7 @@ def client(server: RunningBroker) -> Iterator[Client]:
 
 @pytest.fixture
 def name(sparrow_topic: str) -> str:
-    """A queue that no other test has."""
+    """Return the name of a queue that no other test has."""
     return sparrow_topic
 
 

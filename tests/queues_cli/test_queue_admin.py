@@ -13,7 +13,7 @@ from sparrow.client.queue_admin import QueueAdmin as AsyncQueueAdmin
 from sparrow.client.results import RedriveProgress
 from sparrow.sync.client import Client
 from sparrow.sync.queue_admin import QueueAdmin
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 
 def methods(kind: type) -> dict[str, list[tuple[str, object]]]:
@@ -77,7 +77,7 @@ def test_peeked_records_are_records_that_tell_more(client: Client, name: str) ->
     assert client.admin.purge_queue(name) == 1
 
 
-def test_statistics_of_subscribers_and_consumers_are_told(client: Client, name: str) -> None:
+def test_statistics_of_subscribers_and_consumers_are_shown(client: Client, name: str) -> None:
     client.admin.create_queue(name, policy={"subscribers": ["a", "b"]})
     client.publish(name, b"v", headers={"priority": b"9"})
     with client.queue(name, subscriber="a") as queue:

@@ -1,4 +1,4 @@
-"""The verbs of REQUEST for queues, as frames."""
+"""Requests for queues, as frames."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sparrow.base.errors import (
 from sparrow.broker.access.authz import Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.frontends.native.queue_calls import VERBS
+from sparrow.frontends.native.queue_requests import HANDLERS
 from sparrow.records.builder import build_batch
-from tests.native_door.raw import OpenDoor, RawClient
+from tests.native_frontend.raw import OpenListener, RawClient
 
 NOW_MS = 1_700_000_000_000
 
@@ -33,15 +33,15 @@ async def broker(tmp_path: Path):
 
 
 @pytest_asyncio.fixture
-async def open_door():
-    opener = OpenDoor()
+async def open_listener():
+    opener = OpenListener()
     yield opener
     await opener.close()
 
 
 @pytest_asyncio.fixture
-async def client(broker: Broker, open_door: OpenDoor) -> RawClient:
-    return await (await open_door(broker)).client()
+async def client(broker: Broker, open_listener: OpenListener) -> RawClient:
+    return await (await open_listener(broker)).client()
 
 
 async def test_queue_is_made_described_listed_configured_and_deleted(client: RawClient) -> None:
@@ -109,10 +109,10 @@ async def test_records_are_peeked_and_purged(broker: Broker, client: RawClient) 
     assert await client.call("queue.purge", name="emails") == {"purged": 2}
 
 
-async def test_as_many_large_records_are_shown_as_an_answer_holds_and_one_at_least(
-    broker: Broker, open_door: OpenDoor
+async def test_as_many_large_records_are_shown_as_a_response_holds_and_one_at_least(
+    broker: Broker, open_listener: OpenListener
 ) -> None:
-    client = await (await open_door(broker, max_frame_bytes=100_000)).client()
+    client = await (await open_listener(broker, max_frame_bytes=100_000)).client()
     await client.call("queue.create", name="emails")
     for size in (20_000, 20_000, 20_000, 90_000):
         await broker.publish("emails", 0, build_batch([bytes(size)], timestamps=[NOW_MS]))
@@ -129,7 +129,7 @@ async def test_as_many_large_records_are_shown_as_an_answer_holds_and_one_at_lea
         ("queue.create", {"name": "q", "topics": ["a", "a"]}, InvalidArgument),
         ("queue.create", {"name": "q", "topics": ["../etc"]}, InvalidTopicName),
         ("queue.create", {"name": "q", "policy": {"lease_ms": 1}}, InvalidConfig),
-        ("queue.create", {"name": "q", "policy": {"lease": 1000}}, InvalidConfig),
+        ("queue.create", {"name": "q", "policy": {"leese": 1000}}, InvalidConfig),
         ("queue.create", {"name": "q", "policy": {"lease_ms": [1000]}}, InvalidConfig),
         ("queue.create", {"name": "q", "policy": {"backoff": {"a": 1}}}, InvalidConfig),
         ("queue.create", {"name": "q", "policy": {"subscribers": [1]}}, InvalidConfig),
@@ -156,14 +156,14 @@ async def test_wrong_calls_fail_alone(
     assert len((await client.call("queue.list"))["queues"]) == 1
 
 
-@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"queue.create", "queue.list"}))
+@pytest.mark.parametrize("verb", sorted(set(HANDLERS) - {"queue.create", "queue.ensure", "queue.list"}))
 async def test_what_concerns_a_queue_that_is_not_there_says_so(client: RawClient, verb: str) -> None:
     with pytest.raises(UnknownQueue, match="there is no queue 'nowhere'"):
         await client.call(verb, name="nowhere")
 
 
 class Refusing:
-    """Allows everything but what it is told."""
+    """Allows everything but what it is given."""
 
     def __init__(self) -> None:
         self.refused: tuple[Operation, ResourceType, str] | None = None
@@ -186,17 +186,18 @@ QUEUE, TOPIC, DEAD = (ResourceType.GROUP, "q"), (ResourceType.TOPIC, "t"), (Reso
         ("queue.peek", {}, [(Operation.READ, QUEUE), (Operation.READ, TOPIC)]),
         ("queue.purge", {}, [(Operation.DELETE, QUEUE)]),
         ("queue.delete", {}, [(Operation.DELETE, QUEUE)]),
+        ("queue.dead_letters", {}, [(Operation.READ, QUEUE), (Operation.READ, DEAD)]),
         ("queue.redrive", {}, [(Operation.READ, QUEUE), (Operation.READ, DEAD), (Operation.WRITE, TOPIC)]),
         ("queue.redrive_stop", {}, [(Operation.READ, QUEUE)]),
         ("queue.redrive_progress", {}, [(Operation.DESCRIBE, QUEUE)]),
     ],
 )
-async def test_each_verb_takes_the_right_that_the_document_says(
+async def test_each_operation_takes_the_right_that_the_document_says(
     broker: Broker, client: RawClient, verb: str, arguments: dict[str, object], needs: list
 ) -> None:
     await client.call("queue.create", name="q", topics=["t"])
     await broker.create_topic("q.dead", 1)
-    broker.authorizer = refusing = Refusing()
+    broker.access.authorizer = refusing = Refusing()
     for operation, (kind, name) in needs:
         refusing.refused = (operation, kind, name)
         with pytest.raises(NotAuthorized):
@@ -208,6 +209,6 @@ async def test_each_verb_takes_the_right_that_the_document_says(
 async def test_queues_that_one_may_not_describe_are_not_listed(broker: Broker, client: RawClient) -> None:
     for name in ("mine", "yours"):
         await client.call("queue.create", name=name)
-    broker.authorizer = refusing = Refusing()
+    broker.access.authorizer = refusing = Refusing()
     refusing.refused = (Operation.DESCRIBE, ResourceType.GROUP, "yours")
     assert [each["name"] for each in (await client.call("queue.list"))["queues"]] == ["mine"]

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from sparrow.sync.client import Client
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.queues_cli.conftest import Run
 
 
@@ -24,7 +24,7 @@ def test_queue_is_made_listed_described_configured_and_deleted(run: Run, name: s
     described = run("describe", name)
     assert described.out.startswith(f"queue {name} on topic {name}, id ")
     for row in (
-        ["lease_ms", "1m"],
+        ["lease", "1m"],
         ["delivery_limit", "3"],
         ["subscribers", "a, b"],
         ["ready", "0"],
@@ -33,9 +33,9 @@ def test_queue_is_made_listed_described_configured_and_deleted(run: Run, name: s
         assert row in described.rows
     assert ["a", "0", "0", "0", "0"] in described.rows
     configured = run(
-        "configure", name, "--backoff", "linear", "--set", "backoff_ms=2s", "--unset", "lease_ms"
+        "configure", name, "--backoff", "linear", "--set", "backoff_delay=2s", "--unset", "lease"
     )
-    assert configured.out == f"queue {name} is configured: backoff=linear, backoff_ms=2s, lease_ms=30s\n"
+    assert configured.out == f"queue {name} is configured: backoff=linear, backoff_delay=2s, lease=30s\n"
     assert run("delete", name, "--yes").out == f"queue {name} deleted\n"
     assert name not in run("list").out
 
@@ -53,7 +53,7 @@ def test_making_a_queue_again_is_fine_but_not_another_of_its_name(run: Run, name
     assert run("create", name, "--lease", "1m").code == 0
     other = run("create", name, "--lease", "2m")
     assert other.code == 1
-    assert "exists with other topics or another policy" in other.err
+    assert "exists with other settings: lease is 1m, not 2m" in other.err
 
 
 def test_descriptions_as_json_have_everything(run: Run, client: Client, name: str) -> None:
@@ -109,7 +109,7 @@ def test_what_cannot_be_undone_needs_yes_without_a_terminal(run: Run, name: str,
         (("redrive", "no-such-queue"), 1, "there is no queue"),
         (("publish", "no-such-queue", "x"), 1, "there is no queue"),
         (("lease", "no-such-queue"), 1, "there is no queue"),
-        (("create", "ok", "--lease", "1ms"), 78, "100 to 43200000"),
+        (("create", "ok", "--lease", "1ms"), 78, "from 100ms to 12h"),
         (("create", "ok", "--backoff", "quadratic"), 78, "one of fixed, linear, exponential"),
         (("create", "ok", "--set", "leese_ms=5"), 78, "a queue has no setting 'leese_ms'"),
         (("create", "ok", "--topic", "../etc"), 2, "../etc"),
@@ -212,7 +212,7 @@ def test_lease_acknowledges_what_it_printed_and_no_more(run: Run, client: Client
     assert client.admin.describe_queue(name).statistics.acknowledged == 3
 
 
-def test_lease_gives_back_as_failed_with_error_and_delay(run: Run, client: Client, name: str) -> None:
+def test_lease_nacks_with_error_and_delay(run: Run, client: Client, name: str) -> None:
     filled(run, client, name)
     found = run("lease", name, "-n", 2, "--nack", "--error", "no route", "--delay", "1h")
     assert found.err == "sparrow: 2 records given back as failed\n"

@@ -1,4 +1,4 @@
-"""What the options of `sparrow queue` say, before a broker is asked."""
+"""Messages about options of `sparrow queue`, before a broker is asked."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidConfig
+from sparrow.base.queue_policy import WORDS, known
 from sparrow.base.units import format_duration, parse_duration_ms
-from sparrow.broker.queues.policy import SETTINGS, QueuePolicy
+from sparrow.broker.queues.rules.policy import QueuePolicy
 from sparrow.cli.queue_policy import OPTIONS, parse_policy, policy_rows
 from sparrow.cli.redrive import parse_where
 
@@ -20,36 +21,39 @@ NOT_OPTIONS = {"subscribers", "isolation"}
 
 
 def test_every_setting_has_an_option():
-    assert {option.setting for option in OPTIONS} == set(SETTINGS) - NOT_OPTIONS
+    assert {option.setting for option in OPTIONS} == set(WORDS) - NOT_OPTIONS
+    for option in OPTIONS:
+        assert option.flag == f"--{option.setting.replace('_', '-')}", "an option is called as its setting"
 
 
 def test_help_tells_the_defaults():
     policy = dict(policy_rows(QueuePolicy().settings()))
     policy["dead_letter_topic"] = "QUEUE.dead"
-    policy["backoff_jitter"] = "0"
+    policy["jitter"] = "0"
     for option in OPTIONS:
         assert option.help.endswith(f"[{policy[option.setting]}]"), option
 
 
 def test_durations_times_and_names_become_settings():
     assert parse_policy(
-        lease_ms="1m30s",
+        lease="1m30s",
         start="2026-05-01T12:00:00Z",
         delivery_limit="3",
         subscriber=["a", "b"],
-        setting=["expiry_ms=1d", "prefetch=7"],
+        setting=["expiry_ms=1d", "prefetch=7", "backoff_delay=2s"],
     ) == {
         "lease_ms": 90_000,
         "start": "timestamp:1777636800000",
         "delivery_limit": "3",
         "subscribers": ["a", "b"],
         "expiry_ms": 86_400_000,
+        "backoff_ms": 2000,
         "prefetch": "7",
     }
 
 
 def test_what_was_not_said_is_not_set():
-    assert parse_policy(lease_ms=None, no_dead_letters=False, subscriber=None, setting=None) == {}
+    assert parse_policy(lease=None, no_dead_letters=False, subscriber=None, setting=None) == {}
 
 
 def test_no_dead_letters_is_null_to_the_broker():
@@ -60,11 +64,14 @@ def test_no_dead_letters_is_null_to_the_broker():
 @pytest.mark.parametrize(
     ("said", "error", "text"),
     [
-        ({"lease_ms": "soon"}, InvalidConfig, "lease_ms cannot be 'soon'"),
+        ({"lease": "soon"}, InvalidConfig, "lease cannot be 'soon'"),
+        ({"order": "keys"}, InvalidConfig, "order cannot be 'keys'; it takes one of .*; did you mean 'key'?"),
+        ({"setting": ["leese=1s"]}, InvalidConfig, "no setting 'leese'; did you mean 'lease'?"),
+        ({"lease": "1s", "setting": ["lease_ms=2s"]}, typer.BadParameter, "twice"),
         ({"start": "yesterday"}, InvalidConfig, "ISO 8601"),
         ({"setting": ["lease_ms"]}, typer.BadParameter, "is not NAME=VALUE"),
         ({"setting": ["=5"]}, typer.BadParameter, "is not NAME=VALUE"),
-        ({"lease_ms": "1s", "setting": ["lease_ms=2s"]}, typer.BadParameter, "twice"),
+        ({"lease": "1s", "setting": ["lease=2s"]}, typer.BadParameter, "twice"),
         ({"dead_letter_topic": "t", "no_dead_letters": True}, typer.BadParameter, "twice"),
         ({"subscriber": ["a"], "setting": ["subscribers=b"]}, typer.BadParameter, "twice"),
     ],
@@ -93,7 +100,7 @@ settings = st.fixed_dictionaries(
 def test_a_policy_in_words_is_read_back_as_the_same(given):
     policy = QueuePolicy().changed(given)
     rows = dict(policy_rows(policy.settings()))
-    words = [f"{name}={rows[name].replace(', ', ',')}" for name in given]
+    words = [f"{known(name).word}={rows[known(name).word].replace(', ', ',')}" for name in given]
     assert QueuePolicy().changed(parse_policy(setting=words)) == policy
 
 

@@ -1,4 +1,6 @@
-"""Everything that docs/queues.md tells to type works and prints what is told; its tables name what there is."""
+"""Every command in docs/queues.md works and prints what the document shows; its tables are
+complete.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,12 @@ from pathlib import Path
 import pytest
 
 import sparrow.testing
+from sparrow.base.queue_policy import known
 from sparrow.broker.queues.description import QueueStatistics
-from sparrow.broker.queues.policy import QueuePolicy
+from sparrow.broker.queues.rules.policy import QueuePolicy
 from sparrow.cli.queue_policy import OPTIONS, policy_rows
 from sparrow.records import wellknown
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.queues_cli.conftest import Run
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -30,7 +33,7 @@ URL = "sparrow://127.0.0.1:9094"
 
 @pytest.fixture
 def server() -> Iterator[RunningBroker]:
-    """A broker as a reader starts it, for each test."""
+    """Start a broker as a reader does, for each test."""
     with sparrow.testing.broker() as running:
         yield running
 
@@ -49,7 +52,9 @@ def cells(title: str) -> list[list[str]]:
 
 
 def shell(sparrow_command: Run, text: str) -> str:
-    """What the commands of a block print. They run in this process, as it takes long to start so many."""
+    """Return what the commands of a block print. They run in this process, as it takes long to
+    start so many.
+    """
     printed = ""
     for line in filter(None, text.splitlines()):
         program, *arguments = shlex.split(line)
@@ -61,7 +66,7 @@ def shell(sparrow_command: Run, text: str) -> str:
 
 
 def start(server: RunningBroker, text: str) -> subprocess.Popen[str]:
-    """A program of the document, with the address of the test's broker."""
+    """Start a program of the document, with the address of the test's broker."""
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-c", text.replace(URL, server.url)],
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -72,7 +77,7 @@ def start(server: RunningBroker, text: str) -> subprocess.Popen[str]:
 
 
 def python(server: RunningBroker, text: str) -> str:
-    """What a program prints that ends by itself."""
+    """Return the output of a program that ends by itself."""
     process = start(server, text)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, ""), text
@@ -90,7 +95,7 @@ def worker(server: RunningBroker, text: str) -> str:
 
 
 def follow(server: RunningBroker, sparrow_command: Run, title: str) -> list[str]:
-    """What the blocks below a title print, one after the other."""
+    """Return the output of the blocks below a title, one after the other."""
     printed = []
     for language, mark, text in re.findall(
         r"^```(\w+)( \w+)?\n(.*?)^```", section(title), re.MULTILINE | re.DOTALL
@@ -114,7 +119,7 @@ def test_the_whole_document_can_be_followed(server: RunningBroker, sparrow_comma
     assert "\nrejected\t1\n" in commands
     assert program == "b'to: dave' 1\n"
 
-    assert "lease_ms=1m" in printed("Policy")[0]
+    assert "lease=1m" in printed("Policy")[0]
     assert re.search(r"\tready\t0\t9\t-\tyour code is 123456\n", printed("Delay, priority, expiry")[0])
     assert printed("Order per key")[0].endswith("\nfirst\nsecond\n")
 
@@ -126,7 +131,9 @@ def test_the_whole_document_can_be_followed(server: RunningBroker, sparrow_comma
     _, all_of = printed("Several queues, several subscribers")
     assert all_of.endswith("order 1\norder 1\n")
 
-    letter, redriven = printed("Dead letters")[0].splitlines()
+    _, row, in_json, letter, redriven = printed("Dead letters")[0].splitlines()
+    assert re.search(r"Z\tREJECTED\t1\temails/\d+ @\d+\tno such address\t", row)
+    assert json.loads(in_json)["queue"]["reason"] == "REJECTED"
     assert json.loads(letter)["headers"]["dead-letter-error"] == "no such address"
     assert redriven == "1 record sent back"
 
@@ -143,25 +150,25 @@ def test_the_commands_of_the_command_lines_document_work(sparrow_command: Run) -
     assert shell(sparrow_command, block[1]).endswith("queue emails deleted\n")
 
 
-def test_every_setting_is_told_with_its_option_and_default() -> None:
+def test_every_setting_is_documented_with_its_option_and_default() -> None:
     told = {row[0].strip("`"): (row[1].strip("`"), row[2].strip("`")) for row in cells("Policy")[1:]}
     defaults = dict(policy_rows(QueuePolicy().settings())) | {
         "dead_letter_topic": "QUEUE.dead",
-        "backoff_jitter": "0",
+        "jitter": "0",
     }
     assert told == {
-        **{each.setting: (each.flag, defaults[each.setting]) for each in OPTIONS},
+        **{known(each.setting).word: (each.flag, defaults[each.setting]) for each in OPTIONS},
         "subscribers": ("--subscriber", "none"),
     }
     assert "`isolation`" in section("Policy")
 
 
-def test_every_statistic_is_told() -> None:
+def test_every_statistic_is_documented() -> None:
     told = set(re.findall(r"`(\w+)`", section("Statistics")))
     assert {each.name for each in dataclasses.fields(QueueStatistics)} - told == {"subscribers"}
 
 
-def test_every_header_is_told() -> None:
+def test_every_header_is_documented() -> None:
     names = {value for name, value in vars(wellknown).items() if name.isupper() and isinstance(value, str)}
     assert {name for name in names if "-" in name or name == "priority"} - set(
         re.findall(r"`([\w-]+)`", DOCUMENT)

@@ -1,4 +1,4 @@
-"""A fake broker for what a real one does not do on demand, and a real one."""
+"""A fake broker for behaviour that a real one does not show on demand, and a real one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest_asyncio
 from sparrow.broker.config import BrokerConfig
 from sparrow.client.client import Client
 from sparrow.frontends.native.limits import NativeLimits
-from tests.client.doors import Door, client_of
+from tests.client.frontends import Frontend, client_of
 from tests.queues_client.fake_broker import FakeBroker
 
 
@@ -29,14 +29,14 @@ async def fake_client(fake: FakeBroker) -> AsyncIterator[Client]:
 
 
 @pytest_asyncio.fixture
-async def door(tmp_path: Path) -> AsyncIterator[Door]:
-    opened = Door(tmp_path / "data", BrokerConfig(default_partitions=2), NativeLimits())
+async def frontend(tmp_path: Path) -> AsyncIterator[Frontend]:
+    opened = Frontend(tmp_path / "data", BrokerConfig(default_partitions=2), NativeLimits())
     await opened.start()
     yield opened
     await opened.stop()
 
 
 @pytest_asyncio.fixture
-async def client(door: Door) -> AsyncIterator[Client]:
-    async with client_of(door.url) as connected:
+async def client(frontend: Frontend) -> AsyncIterator[Client]:
+    async with client_of(frontend.url) as connected:
         yield connected

@@ -1,7 +1,9 @@
-"""A broker with one queue in memory that does as the test says: holds answers back, refuses, cuts the connection.
+"""A broker with one queue in memory that is controlled by the test: it delays responses, refuses,
+cuts the connection.
 
-The queue is one topic with one partition; a record is ready, leased by a consumer, or done. It speaks through the same sans-IO machine as a
-real broker, so what a client must not say ends the connection.
+The queue is one topic with one partition; a record is ready, leased by a consumer, or done. It uses
+the same sans-IO state machine as a real broker, so a client that violates the protocol loses its
+connection.
 """
 
 from __future__ import annotations
@@ -49,11 +51,11 @@ class FakeBroker:
     counts: Counter[str] = field(default_factory=Counter)
     """ACK, NACK, … as they took effect, by record."""
     refusals: list[m.Error] = field(default_factory=list)
-    """What the next channels are answered."""
+    """Errors for the next channels."""
     failures: list[m.SettleFailure] = field(default_factory=list)
-    """How the next SETTLEs fail, one for each, whatever they say; without effect."""
+    """Failures of the next SETTLEs, one for each, whatever their content; without effect."""
     is_silent: bool = False
-    """SETTLEs take effect, and are not answered."""
+    """SETTLEs take effect, and get no response."""
     is_deaf: bool = False
     """SETTLEs are lost."""
     is_slow: bool = False
@@ -63,7 +65,7 @@ class FakeBroker:
 
     def __post_init__(self) -> None:
         self._server: asyncio.Server | None = None
-        self.sessions: list[Session] = []
+        self.connections: list[Connection] = []
 
     @property
     def url(self) -> str:
@@ -71,7 +73,7 @@ class FakeBroker:
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Session(self), "127.0.0.1", 0)
+        self._server = await loop.create_server(lambda: Connection(self), "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -83,24 +85,24 @@ class FakeBroker:
 
     def cut(self) -> None:
         """Cut all connections."""
-        for session in self.sessions:
-            session.transport.abort()
-        self.sessions.clear()
+        for connection in self.connections:
+            connection.transport.abort()
+        self.connections.clear()
 
     def add(self, *values: bytes) -> None:
-        """Records are published."""
+        """Publish records."""
         self.items += [Item(value) for value in values]
         self.deliver()
 
     def expire(self, *offsets: int) -> None:
-        """Leases end."""
+        """Let leases expire."""
         for offset in offsets:
             self.items[offset].holder = READY
         self.deliver()
 
     def deliver(self) -> None:
-        for session in list(self.sessions):
-            session.deliver()
+        for connection in list(self.connections):
+            connection.deliver()
 
     def settles(self) -> list[m.Settle]:
         return [head for head in self.heads if isinstance(head, m.Settle)]
@@ -135,7 +137,7 @@ class FakeBroker:
         return build_batch([item.value for item in self.items[first : last + 1]], base_offset=first)
 
     def settle(self, holder: str, settlement: m.Settlement, first: int, last: int) -> str:
-        """Apply to a range; the code of the failure, or ""."""
+        """Apply a settlement to a range; return the code of the failure, or ""."""
         items = self.items[first : last + 1]
         for item in items:
             if item.holder != holder:
@@ -154,7 +156,7 @@ class FakeBroker:
         return ""
 
 
-class Session(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection."""
 
     transport: asyncio.Transport
@@ -167,11 +169,11 @@ class Session(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self.broker.sessions.append(self)
+        self.broker.connections.append(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self in self.broker.sessions:
-            self.broker.sessions.remove(self)
+        if self in self.broker.connections:
+            self.broker.connections.remove(self)
 
     def data_received(self, data: bytes) -> None:
         self.machine.receive_data(data)
@@ -192,7 +194,7 @@ class Session(asyncio.Protocol):
 
     def handle(self, number: int, head: m.Head) -> None:
         if isinstance(head, m.Hello):
-            self.send(m.Welcome(1, "fake", "cluster", "session", 16 << 20, 256, 0))
+            self.send(m.Welcome(1, "fake", "cluster", "connection", 16 << 20, 256, 0))
         elif isinstance(head, m.Goodbye):
             self.send(m.Goodbye())
         elif isinstance(head, m.Request):

@@ -1,4 +1,4 @@
-"""The examples of queues and workers in docs/client.md work, in the order in which they stand."""
+"""The examples of queues and workers in docs/client.md work, in the order of the document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import sparrow
 from sparrow.client.client import Client
-from tests.client.doors import Door
+from tests.client.frontends import Frontend
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
 
@@ -57,13 +57,13 @@ async def test_the_async_examples_work(client: Client) -> None:
             assert sent == [b"to: alice", b"to: carol"]
 
 
-async def test_the_blocking_example_works(client: Client, door: Door) -> None:
+async def test_the_blocking_example_works(client: Client, frontend: Frontend) -> None:
     sent: list[bytes | None] = []
     await client.admin.create_queue("emails", partitions=1)
     (code,) = examples("sync")
 
     def run() -> None:
-        with sparrow.sync.connect(door.url) as blocking:
+        with sparrow.sync.connect(frontend.url) as blocking:
 
             def send(value: bytes | None) -> None:
                 sent.append(value)

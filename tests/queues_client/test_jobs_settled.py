@@ -1,4 +1,4 @@
-"""Jobs and what is said of them, against a broker that does as the test says."""
+"""Jobs and their settlements, against a broker that is controlled by the test."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from sparrow.client.client import Client
 from sparrow.client.job import Job
 from sparrow.client.queue import Queue, SettlementFailure
 from sparrow.protocol.native.messages import Error, OpenQueue, QueueCredit, SettleFailure, SettleVerb
-from tests.client.doors import client_of
+from tests.client.frontends import client_of
 from tests.queues_client.fake_broker import TOPIC, FakeBroker
 
 
 async def take(queue: Queue, count: int) -> list[Job]:
-    """So many jobs, in hand; the iteration goes on."""
+    """Take some jobs without settling them; the iteration stays open."""
     jobs: list[Job] = []
     async for job in queue:  # pragma: no branch
         jobs.append(job)
@@ -52,7 +52,7 @@ async def test_a_job_tells_what_its_message_was(fake: FakeBroker, fake_client: C
         assert second.queue == "jobs"
         assert not second.is_settled
         assert 0 < second.deadline - time.monotonic() <= 30
-        assert repr(second) == "<Job jobs-0 at offset 1, delivery 1>"
+        assert repr(second).startswith("<Job jobs-0 at offset 1 of queue 'jobs' of 127.0.0.1:")
 
 
 async def test_an_ack_returns_when_the_broker_has_it(fake: FakeBroker, fake_client: Client) -> None:
@@ -66,7 +66,7 @@ async def test_an_ack_returns_when_the_broker_has_it(fake: FakeBroker, fake_clie
         assert not waiting.done()
         (settle,) = fake.settles()
         fake.is_deaf = False
-        session = fake.sessions[0]
+        session = fake.connections[0]
         session.settle(1, session.channels[1], settle)
         await waiting
         assert fake.done == [0]
@@ -158,7 +158,7 @@ async def test_what_may_pass_is_tried_again(fake: FakeBroker, fake_client: Clien
         assert len(fake.settles()) == 4
 
 
-async def test_an_ack_that_is_never_answered_times_out(fake: FakeBroker) -> None:
+async def test_an_ack_that_is_never_confirmed_times_out(fake: FakeBroker) -> None:
     fake.add(b"one", b"two")
     async with (
         client_of(fake.url, call_timeout_s=0.15, close_timeout_s=0.1) as client,
@@ -205,10 +205,10 @@ async def test_failures_without_a_waiter_can_be_looked_at(fake: FakeBroker, fake
 
 async def test_failures_without_a_waiter_go_to_the_callback(fake: FakeBroker, fake_client: Client) -> None:
     fake.add(b"one")
-    told: list[SettlementFailure] = []
+    reported: list[SettlementFailure] = []
 
     def callback(failure: SettlementFailure) -> None:
-        told.append(failure)
+        reported.append(failure)
         raise ValueError("a bug of the user's")
 
     async with fake_client.queue("jobs", on_failure=callback) as queue:
@@ -216,7 +216,7 @@ async def test_failures_without_a_waiter_go_to_the_callback(fake: FakeBroker, fa
         fake.items[0].holder = "somebody"
         job.ack_nowait()
         await queue.flush()
-        assert [type(failure.error) for failure in told] == [LeasedByAnother]
+        assert [type(failure.error) for failure in reported] == [LeasedByAnother]
 
 
 async def test_closing_raises_a_failure_that_nobody_saw(fake: FakeBroker, fake_client: Client) -> None:
@@ -442,7 +442,7 @@ async def test_an_iteration_without_awaits_lets_other_tasks_run(
     assert len(fake.done) == 1000
 
 
-async def test_a_job_that_is_in_hand_when_the_queue_is_closed_was_given_back(
+async def test_a_job_that_is_in_hand_when_the_queue_is_closed_is_released(
     fake: FakeBroker, fake_client: Client
 ) -> None:
     fake.add(b"one")
@@ -450,7 +450,7 @@ async def test_a_job_that_is_in_hand_when_the_queue_is_closed_was_given_back(
     (job,) = await take(queue, 1)
     await queue.close()
     assert fake.held == []
-    with pytest.raises(NotLeased, match="given back"):
+    with pytest.raises(NotLeased, match="released"):
         await job.ack()
     with pytest.raises(NotLeased, match="closed here"):
         await queue.lease(1)
@@ -498,7 +498,7 @@ async def test_a_queue_that_is_deleted_ends_iteration_and_settlements(
     fake.is_silent = True
     waiting = job.ack()
     await until(fake.settles)
-    fake.sessions[0].send(Error("UNKNOWN_QUEUE", "it was deleted"), 1)
+    fake.connections[0].send(Error("UNKNOWN_QUEUE", "it was deleted"), 1)
     with pytest.raises(UnknownQueue, match="deleted"):
         await waiting
     with pytest.raises(UnknownQueue, match="deleted"):

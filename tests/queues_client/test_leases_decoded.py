@@ -1,10 +1,12 @@
-"""A lease and its records."""
+"""Leases and their records."""
 
 from __future__ import annotations
 
 import asyncio
+import struct
 from dataclasses import dataclass, field
 
+import google_crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,14 +15,14 @@ from sparrow.base.errors import CorruptBatch, LeaseExpired
 from sparrow.client.job import Job
 from sparrow.client.job_batch import JobBatch
 from sparrow.client.lease import Lease
-from sparrow.client.settling import ACK, NACK
+from sparrow.client.settlements import ACK, NACK
 from sparrow.protocol.native.messages import Leased
 from sparrow.records.builder import build_batch
 
 
 @dataclass
 class Submitted:
-    """An owner that only remembers."""
+    """An owner that only records submissions."""
 
     queue: str = "jobs"
     lease_s: float = 30.0
@@ -42,7 +44,7 @@ class Submitted:
 def lease_of(
     batches: list[tuple[int, int]], ranges: list[tuple[int, int, int]], owner: Submitted | None = None
 ) -> Lease:
-    """Batches are (first offset, records); a record's value is its offset."""
+    """Return a lease. Batches are (first offset, records); a record's value is its offset."""
     data = b"".join(
         build_batch([b"%d" % (first + i) for i in range(count)], base_offset=first)
         for first, count in batches
@@ -108,6 +110,40 @@ def test_a_damaged_batch_is_an_error() -> None:
         lease.records()
 
 
+def with_unknown_codec(batch: bytes | memoryview) -> bytes:
+    """Return a valid batch with a codec that only another reader may know."""
+    data = bytearray(batch)
+    data[22] |= 7
+    struct.pack_into(">I", data, 17, google_crc32c.value(bytes(data[21:])))
+    return bytes(data)
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_batch_beyond_the_limits_of_this_reader_is_given_back_even_where_it_is_all_of_a_lease(
+    others: int,
+) -> None:
+    owner = Submitted()
+    lease = lease_of([(0, 3)], [(0, 2 + others, 1)], owner)
+    assert lease.data is not None
+    after = lease_of([(3, 2)], [(3, 4, 1)]).data or b""
+    lease.data = with_unknown_codec(lease.data) + (bytes(after) if others else b"")
+    assert [record.offset for record in lease.records()] == list(range(3, 3 + others))
+    assert owner.said == [(NACK, 0, 2)]
+    assert lease.size == others
+
+
+def test_what_is_missing_beside_damaged_bytes_is_not_taken_for_done() -> None:
+    """The damaged batch may be that of other offsets."""
+    owner = Submitted()
+    lease = lease_of([(0, 3), (6, 2)], [(0, 7, 1)], owner)
+    data = bytearray(lease.data or b"")
+    data[26] ^= 1  # the last offset delta of the first batch, 2, says 3 now
+    lease.data = bytes(data)
+    assert [record.offset for record in lease.records()] == [6, 7]
+    assert {verb for verb, _, _ in owner.said} == {NACK}
+    assert sorted(at for _, first, last in owner.said for at in range(first, last + 1)) == list(range(6))
+
+
 def test_a_small_view_of_a_large_chunk_is_copied() -> None:
     batch = build_batch([b"x"])
     chunk = memoryview(batch + bytes(100_000))
@@ -118,7 +154,7 @@ def test_a_small_view_of_a_large_chunk_is_copied() -> None:
 
 def test_a_record_that_was_leased_again_cannot_be_settled_by_its_old_job() -> None:
     lease = lease_of([(0, 10)], [(0, 4, 1), (6, 9, 1)])
-    lease.lose([(3, 7, 2), (20, 30, 2)])
+    lease.mark_lost([(3, 7, 2), (20, 30, 2)])
     lease.check(0, 2)
     lease.check(8, 9)
     with pytest.raises(LeaseExpired, match="offset 3"):

@@ -1,4 +1,4 @@
-"""What nobody can mean is refused where it is said, and disturbs nothing else."""
+"""Senseless arguments are refused where they are given, and affect nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.queues_client.test_jobs_settled import until
 from tests.queues_client.test_workers import said, working
 
 NO_UNICODE = "\udcff"
-"""As Python makes of the bytes of a file name that are no UTF-8."""
+"""A file name with bytes that are not UTF-8, as Python decodes it."""
 HUGE = 1 << 70
 
 

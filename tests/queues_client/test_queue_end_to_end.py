@@ -1,4 +1,6 @@
-"""The queue client and workers against a real broker: cut connections, kills, competing consumers."""
+"""The queue client and workers against a real broker: cut connections, kills, competing
+consumers.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,13 @@ import sparrow.testing
 from sparrow.base.errors import InvalidArgument, NotLeased, UnknownQueue
 from sparrow.client.client import Client
 from sparrow.client.job import Job
-from tests.client.doors import Door, Proxy, client_of
+from tests.client.frontends import Frontend, Proxy, client_of
 from tests.queues_client.test_jobs_settled import take
 
 
 @pytest_asyncio.fixture
-async def proxy(door: Door) -> AsyncIterator[Proxy]:
-    opened = Proxy(door.port, seed=7, min_bytes=1500, max_bytes=9000)
+async def proxy(frontend: Frontend) -> AsyncIterator[Proxy]:
+    opened = Proxy(frontend.port, seed=7, min_bytes=1500, max_bytes=9000)
     await opened.start()
     yield opened
     await opened.stop()
@@ -96,7 +98,7 @@ async def test_a_poison_message_is_tried_exactly_as_often_as_the_limit_says_and_
     assert (await queue.statistics()).dropped == 1
 
 
-async def test_competing_consumers_get_each_record_once(client: Client, door: Door) -> None:
+async def test_competing_consumers_get_each_record_once(client: Client, frontend: Frontend) -> None:
     await client.admin.create_queue("q")
     await fill(client, "q", 600)
     seen: list[tuple[int, int]] = []
@@ -111,7 +113,7 @@ async def test_competing_consumers_get_each_record_once(client: Client, door: Do
                 await asyncio.sleep(0)
         return mine
 
-    shares = await asyncio.gather(*(work(door.url) for _ in range(3)))
+    shares = await asyncio.gather(*(work(frontend.url) for _ in range(3)))
     assert len(seen) == len(set(seen)) == 600
     assert all(shares)
 
@@ -183,12 +185,12 @@ asyncio.run(main(sys.argv[1]))
 
 @pytest.mark.slow
 async def test_the_messages_of_a_worker_that_is_killed_come_back_once_after_their_lease(
-    client: Client, door: Door
+    client: Client, frontend: Frontend
 ) -> None:
     await client.admin.create_queue("q", policy={"lease_ms": 1000}, partitions=1)
     queue = client.queue("q")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", WORKER, door.url, stdout=subprocess.PIPE
+        sys.executable, "-c", WORKER, frontend.url, stdout=subprocess.PIPE
     )
     await queue.publish(b"quick")
     await queue.publish(b"hangs")

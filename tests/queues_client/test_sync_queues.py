@@ -1,7 +1,8 @@
-"""Queues for threads: the blocking face, against a fake that runs on a loop of its own, and a real broker."""
+"""Queues for threads, against a fake broker that runs on its own loop, and a real one."""
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 import sparrow
 import sparrow.testing
 from sparrow.base.errors import InvalidArgument, LeaseExpired, NotLeased
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def test_jobs_are_taken_and_settled(client: sparrow.sync.Client, name: str) -> N
         while [record.offset for record in queue.peek(2, states=["ready"])] != [
             10,
             11,
-        ]:  # what was not handed out goes back
+        ]:  # jobs that were not handed out are released
             assert time.monotonic() < deadline
             time.sleep(0.002)
 
@@ -153,33 +154,22 @@ def test_workers_work_in_threads_until_another_thread_stops_them(
     queue.close()
 
 
-def test_an_interrupt_stops_the_workers_gracefully(
-    client: sparrow.sync.Client, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_stops_the_workers_gracefully(client: sparrow.sync.Client, name: str) -> None:
     filled(client, name, 3).close()
     done: list[bytes | None] = []
-    has_begun = threading.Event()
-    was_interrupted = threading.Event()
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
 
     @client.worker(name)
     def handle(job: sparrow.sync.Job) -> None:
-        has_begun.set()
-        was_interrupted.wait(30)
+        signal.pthread_kill(main_thread, signal.SIGINT)
+        (worker,) = client._client._workers._workers
+        while not worker._is_stopping:
+            time.sleep(0.01)
         done.append(job.value)
 
-    run = client._background.run
-
-    def interrupted(doing: object, timeout_s: float | None = None) -> object:
-        if getattr(doing, "__name__", "") == "_until_done":
-            has_begun.wait(30)
-            doing.close()  # type: ignore[attr-defined]
-            was_interrupted.set()
-            raise KeyboardInterrupt
-        return run(doing, timeout_s)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(client._background, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        client.run_workers(grace_s=30)
+        client.run_workers(shutdown_timeout_s=30, handle_signals=False)
     assert done == [b"0"]
 
 

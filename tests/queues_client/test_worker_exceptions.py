@@ -1,4 +1,4 @@
-"""A worker's function may raise whatever it likes: its message has failed, and the worker goes on."""
+"""A worker's function may raise any exception: its job fails, and the worker continues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 import sparrow.testing
-from sparrow.client.blocking import BlockingJob
+from sparrow.client.blocking_jobs import BlockingJob
 from sparrow.client.client import Client
 from sparrow.client.job import Job
 from sparrow.protocol.native.messages import SettleVerb
@@ -20,11 +20,11 @@ from tests.queues_client.test_workers import said, working
 
 
 class Odd(BaseException):
-    """As those of testing tools, which are no `Exception`."""
+    """A BaseException like those of testing tools."""
 
 
 def declare(client: Client, kind: str, act: Callable[[Job], None], **options: float) -> None:
-    """A worker whose function is async, a plain one, or a plain one that returns something to await."""
+    """Declare a worker whose function is async, plain, or plain and returns an awaitable."""
 
     async def handle(job: Job) -> None:
         act(job)

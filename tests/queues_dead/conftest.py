@@ -1,4 +1,4 @@
-"""A broker in this process with a clock that the test turns."""
+"""A broker in this process, with a manual clock."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ async def work(tmp_path) -> AsyncIterator[Work]:
 
 @pytest.fixture
 def random_bytes() -> bytes:
-    """That compression makes no smaller."""
+    """Return bytes that compression makes no smaller."""
     return random.Random(1).randbytes(2000)

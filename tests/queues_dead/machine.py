@@ -42,7 +42,7 @@ class Machine(Work):
     async def kill(self, *, power_fails: bool = False) -> None:
         """End the process, or the machine, without a word to the broker."""
         self.fs.calls_left = 0
-        await self.broker._housekeeping.stop()
+        await self.broker._maintenance.stop()
         for queue in self.broker.queues.registry:
             queue.stop()
             await queue.journal.drop()
@@ -56,5 +56,5 @@ class Machine(Work):
 
     @property
     def is_cut(self) -> bool:
-        """Whether the step has come at which everything fails."""
+        """Return True at the step at which everything fails."""
         return self.fs.calls_left is not None and self.fs.calls_left < 0

@@ -1,4 +1,6 @@
-"""The process is killed, or the machine loses power, at every step of a move: each record is in exactly one place."""
+"""The process is killed, or the machine loses power, at every step of a move: each record is in
+exactly one place.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,17 @@ from contextlib import suppress
 import pytest
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.queues.settlement import Verb
+from sparrow.broker.queues.rules.settlement import Verb
 from tests.queues.work import settle, take
-from tests.queues_dead.letters import headers_of, in_topic, moved, reject_all, take_all, until, values_of
 from tests.queues_dead.machine import Machine
+from tests.queues_dead.steps import headers_of, in_topic, moved, reject_all, take_all, until, values_of
 
 VALUES = [b"%d" % n for n in range(8)]
 MORE_STEPS_THAN_ANY_MOVE_HAS = 200
 
 
 async def began() -> Machine:
-    """A queue over two partitions with eight records."""
+    """Make a queue over two partitions with eight records."""
     machine = Machine()
     await machine.start()
     await machine.broker.create_topic("jobs", 2)
@@ -30,7 +32,9 @@ async def began() -> Machine:
 
 
 async def die_after(machine: Machine, steps: int) -> bool:
-    """Reject everything, with a disk that is gone after so many steps; whether the move was over before."""
+    """Reject everything, with a disk that is gone after so many steps. Return True if the move was
+    over before.
+    """
     consumer = await machine.consumer("jobs")
     taken = await take_all(consumer, len(VALUES))
     machine.fs.calls_left = steps
@@ -57,7 +61,7 @@ async def test_each_record_dies_once_whatever_the_step_of_the_crash(power_fails:
         alive = values_of(await take_all(await machine.consumer("jobs"), len(VALUES) - len(died)))
         assert Counter(alive + died) == Counter(VALUES), f"after {steps} steps"
         await machine.queue("jobs").journal.flushed()
-        assert not [key for key in machine.meta.facts if key[0] == "queue-move"]
+        assert not [key for key in machine.meta.entries if key[0] == "queue-move"]
         await machine.stop()
         steps += 1
         assert steps < MORE_STEPS_THAN_ANY_MOVE_HAS
@@ -65,7 +69,7 @@ async def test_each_record_dies_once_whatever_the_step_of_the_crash(power_fails:
 
 
 @pytest.mark.parametrize("power_fails", [False, True])
-async def test_each_letter_is_sent_back_once_whatever_the_step_of_the_crash(power_fails: bool) -> None:
+async def test_each_dead_letter_is_sent_back_once_whatever_the_step_of_the_crash(power_fails: bool) -> None:
     is_over, steps = False, 0
     while not is_over:
         machine = await began()
@@ -92,14 +96,14 @@ async def test_each_letter_is_sent_back_once_whatever_the_step_of_the_crash(powe
     assert steps > 3
 
 
-async def test_a_redrive_that_a_restart_ended_leaves_letters_as_they_were() -> None:
+async def test_a_redrive_that_a_restart_ended_leaves_dead_letters_as_they_were() -> None:
     machine = await began()
     await die_after(machine, MORE_STEPS_THAN_ANY_MOVE_HAS)
     machine.fs.calls_left = None
     await until(lambda: machine.statistics("jobs").dead == len(VALUES))
     dead = machine.queue("jobs.dead")
-    lane = dead.state.lanes[""]
-    assert lane.set_aside(0, 0, 4) == [(0, 4)]
+    subscriber = dead.state.subscribers[""]
+    assert subscriber.start_redrive(0, 0, 4) == [(0, 4)]
     dead.changed()
     await dead.journal.flushed()
     await machine.kill()
@@ -112,7 +116,7 @@ async def test_a_redrive_that_a_restart_ended_leaves_letters_as_they_were() -> N
 # ── what fails and comes back ─────────────────────────────────────────────────────────────────────
 
 
-async def test_while_the_disk_is_full_records_stay_and_nobody_waits_for_them() -> None:
+async def test_while_the_disk_is_full_records_stay_and_block_no_others() -> None:
     machine = await began()
     consumer = await machine.consumer("jobs")
     taken = await take(consumer, 2)
@@ -144,7 +148,7 @@ async def test_while_the_meta_store_is_full_nothing_is_moved() -> None:
     await machine.stop()
 
 
-async def test_letters_that_could_not_be_synced_are_neither_lost_nor_written_twice() -> None:
+async def test_dead_letters_that_could_not_be_synced_are_neither_lost_nor_written_twice() -> None:
     machine = await began()
     consumer = await machine.consumer("jobs")
     taken = await take(consumer, 3)

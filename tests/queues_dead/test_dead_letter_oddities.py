@@ -1,4 +1,6 @@
-"""Dead letters of records that cannot be read, and of logs that cannot say whether they kept them."""
+"""Dead letters of records that cannot be read, and of logs that cannot say whether they kept
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,19 @@ import pytest
 
 from sparrow.base.errors import NotAuthorized, Overloaded
 from sparrow.broker.access.authz import Operation, Principal, ResourceType
-from sparrow.broker.queues.redrive import RedriveProgress
-from sparrow.broker.queues.settlement import Settlement, Verb
+from sparrow.broker.queues.dead_letters.redrive import RedriveProgress
+from sparrow.broker.queues.rules.settlement import Settlement, Verb
 from sparrow.records.builder import BatchFields, assemble
 from tests.queues.work import Work, settle, take
-from tests.queues_dead.letters import headers_of, in_topic, moved, reject_all, until, values_of
+from tests.queues_dead.steps import headers_of, in_topic, moved, reject_all, until, values_of
 
 
 async def test_a_record_whose_batch_cannot_be_read_dies_without_its_content(work: Work) -> None:
     await work.create("jobs")
     now_ms = work.clock.wall_ms()
-    await work.broker.publish("jobs", 0, assemble(b"no record at all", 1, 0, BatchFields(now_ms, now_ms)))
+    # As it may be in a log, though no client can publish it.
+    unreadable = assemble(b"no record at all", 1, 0, BatchFields(now_ms, now_ms))
+    await work.broker.publish("jobs", 0, unreadable, is_built_here=True)
     await work.publish("jobs", [b"fine"])
     consumer = await work.consumer("jobs")
     while work.statistics("jobs").ready:
@@ -110,13 +114,13 @@ async def test_a_queue_that_is_deleted_while_records_die_takes_nothing_along(wor
     assert len(set(died)) == len(died)
 
 
-async def test_whoever_may_not_write_to_a_topic_cannot_let_dead_letters_go_there(work: Work) -> None:
+async def test_a_principal_that_may_not_write_to_a_topic_cannot_send_dead_letters_there(work: Work) -> None:
     class Refusing:
         def allows(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> bool:
             return (operation, name) != (Operation.WRITE, "secret")
 
     await work.create("jobs")
-    work.broker.authorizer = Refusing()
+    work.broker.access.authorizer = Refusing()
     with pytest.raises(NotAuthorized):
         await work.broker.queues.create("more", policy={"dead_letter_topic": "secret"})
     with pytest.raises(NotAuthorized):

@@ -1,4 +1,6 @@
-"""Records go to the dead letters and back, again and again, while the machine stops at random steps."""
+"""Records go to the dead letters and back, again and again, while the machine stops at random
+steps.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ from contextlib import suppress
 import pytest
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.queues.settlement import Verb
+from sparrow.broker.queues.rules.settlement import Verb
 from tests.queues.work import settle, take
-from tests.queues_dead.letters import take_all, until, values_of
 from tests.queues_dead.machine import Machine
+from tests.queues_dead.steps import take_all, until, values_of
 
 VALUES = [b"%d" % n for n in range(12)]
 ROUNDS = 25

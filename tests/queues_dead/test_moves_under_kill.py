@@ -1,4 +1,6 @@
-"""A real broker, killed -9 at random moments while records die and while they are sent back; real workers."""
+"""A real broker, killed -9 at random moments while records die and while they are sent back; real
+workers.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ ROUNDS = max(3, int(os.environ.get("SPARROW_CRASH_ROUNDS", "10")) // 3)
 RECORDS = 3000
 
 
-async def told(call, *arguments: object, **options: object):
-    """What the broker answers, however often it is killed before."""
+async def responses(call, *arguments: object, **options: object):
+    """Return the broker's response, however often it is killed before."""
     while True:
         with suppress(SparrowError):
             return await call(*arguments, **options)
@@ -50,12 +52,12 @@ async def redrive_for_ever(client: Client) -> None:
 
 async def until_unfinished(client: Client, queue: str, wanted: int) -> None:
     async with asyncio.timeout(120):
-        while (await told(client.admin.describe_queue, queue)).statistics.unfinished != wanted:
+        while (await responses(client.admin.describe_queue, queue)).statistics.unfinished != wanted:
             await asyncio.sleep(0.05)
 
 
 async def with_kills(broker, work, seed: int) -> None:
-    """Kill and restart the broker some times while the work goes on."""
+    """Kill and restart the broker some times during the work."""
     dice = random.Random(seed)
     task = asyncio.create_task(work)
     for _ in range(ROUNDS):

@@ -1,4 +1,6 @@
-"""Dead letters of Kafka share groups (KIP-1191): Kafka's headers, and the record itself only where the group says so."""
+"""Dead letters of Kafka share groups (KIP-1191): Kafka's headers, and the record itself only where
+the group says so.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ import pytest
 from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.configs.changes import ConfigChange, ConfigOperation
 from sparrow.broker.configs.configs import ConfigResource, ConfigResourceType
-from sparrow.broker.queues.redrive import RedriveFilter, RedriveProgress
-from sparrow.broker.queues.settlement import Verb
+from sparrow.broker.queues.dead_letters.redrive import RedriveFilter, RedriveProgress
+from sparrow.broker.queues.rules.settlement import Verb
 from tests.queues.work import Work, settle, take
-from tests.queues_dead.letters import headers_of, in_topic, moved, until, values_of
+from tests.queues_dead.steps import headers_of, in_topic, moved, until, values_of
 from tests.share_groups.machine import joining
 
 ENABLED = {"errors.deadletterqueue.group.enable": "true"}
@@ -26,7 +28,7 @@ async def configure(work: Work, kind: ConfigResourceType, name: str, **settings:
 
 
 async def group_with_records(work: Work, **settings: str) -> None:
-    """A group "g" on topic "t" with a rejected record, and one that reached the limit."""
+    """Make a group "g" on topic "t" with a rejected record, and one that reached the limit."""
     await work.broker.create_topic("t", 1)
     await configure(
         work,
@@ -85,7 +87,7 @@ async def test_redriven_records_have_their_content_again(work: Work, copies: str
     assert headers_of(again) == {"colour": b"red", "redrive-queue": b"g", "redrive-count": b"1"}
 
 
-async def test_a_letter_whose_record_is_gone_cannot_be_sent_back(work: Work) -> None:
+async def test_a_dead_letter_whose_record_is_gone_cannot_be_sent_back(work: Work) -> None:
     await work.broker.create_topic("dlq.g", 1, ENABLED)
     await group_with_records(work)
     await moved(work, "g")
@@ -106,11 +108,11 @@ async def test_records_wait_for_a_topic_that_allows_dead_letters(work: Work) -> 
     assert values_of(await in_topic(work.broker, "dlq.g")) == [None, None]
 
 
-async def test_the_topic_is_made_where_the_broker_is_told_to(work: Work) -> None:
+async def test_the_topic_is_made_where_the_broker_is_configured_to(work: Work) -> None:
     await configure(
         work, ConfigResourceType.BROKER, "", errors_deadletterqueue_auto_create_topics_enable="true"
     )
     await group_with_records(work)
     await moved(work, "g")
     assert len(await in_topic(work.broker, "dlq.g")) == 2
-    assert work.broker.share_dead_letter_refusal("dlq.g") is None
+    assert work.broker.group_admin.share_dead_letter_refusal("dlq.g") is None

@@ -1,4 +1,4 @@
-"""What the state of queues takes, without what other threads of the process allocate meanwhile."""
+"""Memory of the state of queues, without what other threads of the process allocate meanwhile."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ _QUEUES = tracemalloc.Filter(True, "*/sparrow/broker/queues/*")
 
 
 def traced_bytes() -> int:
-    """What was allocated by the modules of queues since tracing began, and is still held."""
+    """Return the bytes that modules of queues allocated since tracing began and did not free."""
     snapshot = tracemalloc.take_snapshot().filter_traces([_QUEUES])
     return sum(trace.size for trace in snapshot.traces)

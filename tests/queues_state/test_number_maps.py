@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparrow.broker.queues import idmap, refmap
-from sparrow.broker.queues.idmap import IdMap
-from sparrow.broker.queues.refmap import RefMap
+from sparrow.broker.queues.maps import hash_map, position_map
+from sparrow.broker.queues.maps.hash_map import HashMap
+from sparrow.broker.queues.maps.position_map import PositionMap
 from tests.queues_state.memory import traced_bytes
 
 EDGES = [0, 1, -1, (1 << 63) - 1, 1 - (1 << 63), 1 << 62, -(1 << 62)]
@@ -20,14 +20,14 @@ KEYS = st.sampled_from(EDGES) | st.integers(-20, 20) | st.integers(1 - (1 << 63)
 
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idmap, "_FULL", 4)
-    monkeypatch.setattr(idmap, "_FEW", 3)
+    monkeypatch.setattr(hash_map, "_FULL", 4)
+    monkeypatch.setattr(hash_map, "_FEW", 3)
 
 
 @pytest.mark.usefixtures("small_shards")
 @pytest.mark.parametrize("deepest", [3, 16])
 def test_ids_map_like_a_dictionary(deepest: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(idmap, "_MAX_DEPTH", deepest)
+    monkeypatch.setattr(hash_map, "_MAX_DEPTH", deepest)
     steps = st.tuples(
         st.sampled_from(["set", "setdefault", "pop", "get", "sweep"]), KEYS, st.integers(1, (1 << 31) - 1)
     )
@@ -35,7 +35,7 @@ def test_ids_map_like_a_dictionary(deepest: int, monkeypatch: pytest.MonkeyPatch
     @settings(max_examples=100, deadline=None)
     @given(st.lists(steps, max_size=120))
     def check(steps: list[tuple[str, int, int]]) -> None:
-        ids, model = IdMap("i"), dict[int, int]()
+        ids, model = HashMap("i"), dict[int, int]()
         for verb, key, value in steps:
             if verb == "set":
                 ids.set(key, value)
@@ -60,7 +60,7 @@ def test_ids_map_like_a_dictionary(deepest: int, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("small_shards")
 def test_refs_map_like_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refmap, "_KEPT", 2)
+    monkeypatch.setattr(position_map, "_KEPT", 2)
     steps = st.tuples(
         st.integers(0, 2), st.sampled_from([0, 0, 0, 1, 7, 400]), st.booleans(), st.integers(0, 60)
     )
@@ -68,7 +68,7 @@ def test_refs_map_like_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
     @settings(max_examples=100, deadline=None)
     @given(st.lists(steps, max_size=150))
     def check(steps: list[tuple[int, int, bool, int]]) -> None:
-        refs, model = RefMap(), dict[int, int]()
+        refs, model = PositionMap(), dict[int, int]()
         ends = [0, 0, 0]
         for number, (source, step, comes_late, popped) in enumerate(steps):
             ref = source << 48 | max(0, ends[source] + (-step if comes_late else step))
@@ -88,9 +88,9 @@ def test_refs_map_like_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_shards")
 def test_refs_of_many_sources_in_any_order_map_like_a_dictionary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refmap, "_KEPT", 2)
+    monkeypatch.setattr(position_map, "_KEPT", 2)
     chance = random.Random(8)
-    refs, model = RefMap(), dict[int, int]()
+    refs, model = PositionMap(), dict[int, int]()
     for number in range(1, 6_000):
         ref = chance.randrange(5) << 48 | chance.choice((number, chance.randrange(number)))
         if ref not in model:
@@ -107,7 +107,7 @@ def test_refs_of_many_sources_in_any_order_map_like_a_dictionary(monkeypatch: py
 def test_refs_that_are_far_apart_cost_little_too() -> None:
     tracemalloc.start()
     before = traced_bytes()
-    refs = RefMap()
+    refs = PositionMap()
     for number in range(8_000):
         refs.put(number * 1000, number + 1)
     taken = traced_bytes() - before
@@ -116,7 +116,7 @@ def test_refs_that_are_far_apart_cost_little_too() -> None:
 
 
 def test_keys_that_are_not_spread_neither_break_a_map_nor_blow_up_its_directory() -> None:
-    ids = IdMap("i")
+    ids = HashMap("i")
     for key in range(1, 3_001):
         ids.set(key, key)
     assert ids.shards < 10
@@ -124,10 +124,10 @@ def test_keys_that_are_not_spread_neither_break_a_map_nor_blow_up_its_directory(
     assert ids.get(0) == ids.get(3_001) == 0
 
 
-def test_a_map_that_is_nearly_emptied_gives_its_room_back() -> None:
+def test_a_map_that_is_nearly_emptied_frees_its_memory() -> None:
     chance = random.Random(3)
     keys = [chance.getrandbits(64) - (1 << 63) for _ in range(40_000)]
-    ids = IdMap("q")
+    ids = HashMap("q")
     for key in keys:
         ids.set(key, 7)
     full = ids.memory

@@ -1,4 +1,4 @@
-"""The map from offsets to values, held against a plain array."""
+"""The map from offsets to values, compared with a plain array."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from sparrow.broker.queues.ranges import RangeMap
+from sparrow.broker.queues.maps.range_map import RangeMap
 
 PAGE = RangeMap.PAGE
 END = 5 * PAGE

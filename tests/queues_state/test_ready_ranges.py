@@ -1,4 +1,4 @@
-"""What may be leased, held against sets of offsets."""
+"""Ready ranges, compared with sets of offsets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sparrow.broker.queues.ready import ReadyRanges
+from sparrow.broker.queues.rules.ready import ReadyRanges
 from tests.queues_state.memory import traced_bytes
 
 ALL = 1 << 62
@@ -100,11 +100,11 @@ class ReadyAgainstSets(RuleBasedStateMachine):
         assert popped == listed
         for level, source, first, end in reversed(popped):
             self.ready.push(level, source, first, end)
-        # The turns are those of the order of pushing now.
-        turns = dict.fromkeys((level, source) for level, source, _, _ in reversed(popped))
+        # The rotation follows the order of pushing now.
+        rotation = dict.fromkeys((level, source) for level, source, _, _ in reversed(popped))
         before = self.levels
         self.levels = [OrderedDict() for _ in range(10)]
-        for level, source in turns:
+        for level, source in rotation:
             self.levels[level][source] = before[level][source]
 
     @invariant()
@@ -136,7 +136,7 @@ def test_the_highest_priority_goes_first() -> None:
     assert [ready.pop(10) for _ in range(4)] == [(9, 0, 4, 6), (4, 0, 2, 4), (0, 0, 0, 2), None]
 
 
-def test_sources_take_turns() -> None:
+def test_sources_rotate() -> None:
     ready = ReadyRanges()
     for source in (7, 3, 5):
         ready.push(4, source, 0, 20)

@@ -1,4 +1,4 @@
-"""Timers, held against a list that is sorted when it is asked."""
+"""Timers, compared with a list that is sorted when it is asked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sparrow.broker.queues.timers import DUE_AT_ONCE, Timers
+from sparrow.broker.queues.rules.timers import DUE_AT_ONCE, Timers
 from tests.queues_state.memory import traced_bytes
 
 times = st.integers(0, 50) | st.integers(-(10**6), 10**6) | st.integers(-(2**62), 2**62)

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas, AlterClientQuotas, and clients that are held back, at the Kafka door."""
+"""DescribeClientQuotas, AlterClientQuotas, and throttled clients, through Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, Producer
 from kio.schema.errors import ErrorCode
 
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.broker.batches import batch
-from tests.kafka_door.raw import RawClient, encode, part, request
+from tests.kafka_frontend.raw import RawClient, encode, part, request
 
 WAIT_S = 30
 NOT_THROTTLED = timedelta()
@@ -95,17 +95,17 @@ def describe(*components: tuple[str, int, str | None], strict: bool = False, ver
     )
 
 
-def told(answer: Any) -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
-    assert answer.error_code == ErrorCode.none
+def limits(response: Any) -> dict[tuple[tuple[str, str | None], ...], dict[str, float]]:
+    assert response.error_code == ErrorCode.none
     return {
         tuple((e.entity_type, e.entity_name) for e in entry.entity): {v.key: v.value for v in entry.values}
-        for entry in answer.entries
+        for entry in response.entries
     }
 
 
 def remove_all(client: RawClient) -> None:
     changes = [
-        (dict(entity), dict.fromkeys(values)) for entity, values in told(client.call(describe())).items()
+        (dict(entity), dict.fromkeys(values)) for entity, values in limits(client.call(describe())).items()
     ]
     client.call(alter_several(changes))  # type: ignore[arg-type]
 
@@ -118,26 +118,26 @@ def test_each_version_sets_describes_and_removes(raw: NamedClient, version: int)
         ({"ip": "10.0.0.1"}, {"connection_creation_rate": 5.0}),
     ]
     for validate_only in (True, False):
-        answer = raw.call(alter_several(changes, version=version, validate_only=validate_only))
-        assert [entry.error_code for entry in answer.entries] == [ErrorCode.none] * 3
-        assert len(told(raw.call(describe(version=version)))) == (0 if validate_only else 3)
+        response = raw.call(alter_several(changes, version=version, validate_only=validate_only))
+        assert [entry.error_code for entry in response.entries] == [ErrorCode.none] * 3
+        assert len(limits(raw.call(describe(version=version)))) == (0 if validate_only else 3)
     alice = (("client-id", None), ("user", "alice"))
-    assert told(raw.call(describe(("user", 0, "alice"), version=version))) == {
+    assert limits(raw.call(describe(("user", 0, "alice"), version=version))) == {
         alice: {PRODUCE: 1024.0, "request_percentage": 12.5}
     }
-    assert set(told(raw.call(describe(("client-id", 2, None), version=version)))) == {
+    assert set(limits(raw.call(describe(("client-id", 2, None), version=version)))) == {
         alice,
         (("client-id", "app"),),
     }
     strict = describe(("client-id", 2, None), strict=True, version=version)
-    assert set(told(raw.call(strict))) == {(("client-id", "app"),)}
-    assert set(told(raw.call(describe(("client-id", 1, None), version=version)))) == {alice}
+    assert set(limits(raw.call(strict))) == {(("client-id", "app"),)}
+    assert set(limits(raw.call(describe(("client-id", 1, None), version=version)))) == {alice}
     raw.call(alter({"user": "alice", "client-id": None}, {PRODUCE: None}, version=version))
-    assert told(raw.call(describe(("user", 0, "alice"), version=version)))[alice] == {
+    assert limits(raw.call(describe(("user", 0, "alice"), version=version)))[alice] == {
         "request_percentage": 12.5
     }
     remove_all(raw)
-    assert told(raw.call(describe(version=version))) == {}
+    assert limits(raw.call(describe(version=version))) == {}
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_each_version_sets_describes_and_removes(raw: NamedClient, version: int)
 )
 def test_a_wrong_change_fails_alone(raw: NamedClient, entity: Any, values: Any) -> None:
     good: Any = ({"user": "b"}, {PRODUCE: 1.0})
-    answer = raw.call(alter_several([(entity, values), good]))
-    assert [entry.error_code for entry in answer.entries] == [ErrorCode.invalid_request, ErrorCode.none]
-    assert {e.entity_type: e.entity_name for e in answer.entries[0].entity} == entity
-    assert answer.entries[0].error_message
+    response = raw.call(alter_several([(entity, values), good]))
+    assert [entry.error_code for entry in response.entries] == [ErrorCode.invalid_request, ErrorCode.none]
+    assert {e.entity_type: e.entity_name for e in response.entries[0].entity} == entity
+    assert response.entries[0].error_message
 
 
 @pytest.mark.parametrize(
@@ -172,9 +172,9 @@ def test_a_wrong_change_fails_alone(raw: NamedClient, entity: Any, values: Any) 
     ],
 )
 def test_a_wrong_filter_is_refused(raw: NamedClient, components: Any, code: ErrorCode) -> None:
-    answer = raw.call(describe(*components))
-    assert (answer.error_code, answer.entries) == (code, None)
-    assert answer.error_message
+    response = raw.call(describe(*components))
+    assert (response.error_code, response.entries) == (code, None)
+    assert response.error_message
 
 
 def produce(topic: str, data: bytes, *, acks: int = 1, version: int = 9) -> Any:
@@ -207,15 +207,17 @@ FETCHING: Any = {
 }
 
 
-def test_a_producer_over_its_quota_is_told_and_not_heard_for_that_long(raw: NamedClient, topic: str) -> None:
+def test_a_producer_over_its_quota_gets_the_delay_and_is_not_read_for_that_long(
+    raw: NamedClient, topic: str
+) -> None:
     data = batch(b"x" * 10_000)
     assert raw.call(produce(topic, data)).throttle_time == NOT_THROTTLED
     raw.call(alter({"client-id": raw.client_id}, {PRODUCE: 2_000.0}))
     throttle_s = 0.0
     while not throttle_s:
-        answer = raw.call(produce(topic, data))
-        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.none
-        throttle_s = answer.throttle_time.total_seconds()
+        response = raw.call(produce(topic, data))
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.none
+        throttle_s = response.throttle_time.total_seconds()
     begun = time.monotonic()
     assert throttle_s < 10
     raw.call(request(18, 0))
@@ -223,7 +225,7 @@ def test_a_producer_over_its_quota_is_told_and_not_heard_for_that_long(raw: Name
 
 
 @pytest.mark.slow
-def test_a_producer_that_wants_no_answer_is_not_heard_either(raw: NamedClient, topic: str) -> None:
+def test_a_producer_that_wants_no_response_is_not_read_either(raw: NamedClient, topic: str) -> None:
     raw.call(alter({"client-id": raw.client_id}, {PRODUCE: 2_000.0}))
     begun = time.monotonic()
     raw.send(produce(topic, batch(b"x" * 21_000), acks=0))
@@ -232,9 +234,7 @@ def test_a_producer_that_wants_no_answer_is_not_heard_either(raw: NamedClient, t
 
 
 @pytest.mark.slow
-def test_what_a_producer_sends_while_he_is_held_back_does_not_fill_the_memory(
-    raw: NamedClient, topic: str
-) -> None:
+def test_data_of_a_throttled_producer_does_not_fill_the_memory(raw: NamedClient, topic: str) -> None:
     raw.call(alter({"client-id": raw.client_id}, {PRODUCE: 1.0}))
     raw.send(produce(topic, batch(b"x" * 1_000), acks=0))
     big = produce(topic, batch(b"x" * 900_000), acks=0)
@@ -243,22 +243,22 @@ def test_what_a_producer_sends_while_he_is_held_back_does_not_fill_the_memory(
         raw.socket.sendall(encode(big, 2, raw.client_id) * 60)
 
 
-def test_others_are_not_held_back(raw: NamedClient, topic: str, broker: RunningBroker) -> None:
+def test_others_are_not_throttled(raw: NamedClient, topic: str, broker: RunningBroker) -> None:
     raw.call(alter({"client-id": "somebody else"}, {PRODUCE: 10.0, FETCH: 10.0}))
     for _ in range(3):
         assert raw.call(produce(topic, batch(b"x" * 10_000))).throttle_time == NOT_THROTTLED
         assert raw.call(fetch(topic)).throttle_time == NOT_THROTTLED
 
 
-def test_a_fetch_over_the_quota_is_answered_empty_and_later_with_what_it_asked_for(
+def test_a_fetch_over_the_quota_returns_nothing_and_later_what_it_asked_for(
     raw: NamedClient, topic: str
 ) -> None:
     for _ in range(5):
         raw.call(produce(topic, batch(b"x" * 10_000)))
     raw.call(alter({"client-id": raw.client_id}, {FETCH: 31_000.0}))
-    while (answer := raw.call(fetch(topic, max_bytes=10_000))).throttle_time == NOT_THROTTLED:
-        assert answer.responses[0].partitions[0].records
-    assert (answer.error_code, answer.responses) == (ErrorCode.none, ())
+    while (response := raw.call(fetch(topic, max_bytes=10_000))).throttle_time == NOT_THROTTLED:
+        assert response.responses[0].partitions[0].records
+    assert (response.error_code, response.responses) == (ErrorCode.none, ())
     raw.call(alter({"client-id": raw.client_id}, {FETCH: None}))
     assert len(raw.call(fetch(topic)).responses[0].partitions[0].records) >= 50_000
 
@@ -267,9 +267,9 @@ def test_no_fetch_brings_more_than_the_quota_can_ever_allow(raw: NamedClient, to
     for _ in range(5):
         raw.call(produce(topic, batch(b"x" * 10_000)))
     raw.call(alter({"client-id": raw.client_id}, {FETCH: 3_000.0}))
-    answer = raw.call(fetch(topic))
-    assert answer.throttle_time == NOT_THROTTLED
-    assert 20_000 < len(answer.responses[0].partitions[0].records) <= 30_000
+    response = raw.call(fetch(topic))
+    assert response.throttle_time == NOT_THROTTLED
+    assert 20_000 < len(response.responses[0].partitions[0].records) <= 30_000
 
 
 @pytest.mark.slow
@@ -279,13 +279,13 @@ def test_a_throttled_fetch_leaves_its_session_as_it_was(raw: NamedClient, topic:
     assert session
     raw.call(alter({"client-id": raw.client_id}, {FETCH: 100.0}))
     epoch = 1
-    while (answer := raw.call(fetch(topic, session_id=session, session_epoch=epoch))).responses:
+    while (response := raw.call(fetch(topic, session_id=session, session_epoch=epoch))).responses:
         epoch += 1
-    assert answer.throttle_time > NOT_THROTTLED
-    assert (answer.session_id, answer.error_code) == (session, ErrorCode.none)
+    assert response.throttle_time > NOT_THROTTLED
+    assert (response.session_id, response.error_code) == (session, ErrorCode.none)
     raw.call(alter({"client-id": raw.client_id}, {FETCH: None}))
-    answer = raw.call(fetch(topic, session_id=session, session_epoch=epoch + 1))
-    assert answer.responses[0].partitions[0].records
+    response = raw.call(fetch(topic, session_id=session, session_epoch=epoch + 1))
+    assert response.responses[0].partitions[0].records
 
 
 @pytest.mark.slow
@@ -335,7 +335,7 @@ def test_librdkafka_sees_that_it_is_throttled_and_loses_nothing(
     consumer.close()
 
 
-def test_who_takes_more_of_the_brokers_time_than_he_may_is_held_back(raw: NamedClient, topic: str) -> None:
+def test_a_client_over_its_share_of_the_brokers_time_is_throttled(raw: NamedClient, topic: str) -> None:
     raw.call(alter({"client-id": raw.client_id}, {"request_percentage": 0.001}))
     throttle_time = NOT_THROTTLED
     while throttle_time == NOT_THROTTLED:

@@ -8,7 +8,7 @@ import pytest
 
 import sparrow.testing
 from sparrow.cli import main
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 Run = Callable[..., str]
 
@@ -60,7 +60,7 @@ def test_quotas_are_set_listed_changed_and_removed(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["set", "publish=1"], "say whom to limit"),
         (["set", "--user", "a", "publish"], "NAME=LIMIT is expected"),
@@ -70,5 +70,5 @@ def test_quotas_are_set_listed_changed_and_removed(run: Run) -> None:
         (["set", "--user", "a", "publish=0"], "greater than 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_what_would(run: Run, arguments: list[str], told: str) -> None:
-    assert told in " ".join(run(*arguments, code=2).split())
+def test_what_makes_no_sense_is_refused_with_what_would(run: Run, arguments: list[str], message: str) -> None:
+    assert message in " ".join(run(*arguments, code=2).split())

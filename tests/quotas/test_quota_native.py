@@ -1,4 +1,4 @@
-"""Quotas at the native door: held back, never refused, and still alive."""
+"""Quotas in the native protocol: clients are throttled, never refused, and stay connected."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest_asyncio
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.quotas.rules import QuotaChange
-from sparrow.frontends.native.session import Session
+from sparrow.frontends.native.session import NativeSession
 from sparrow.protocol.native import messages as m
-from tests.native_door.raw import Door, OpenDoor, values_of
+from tests.native_frontend.raw import Listener, OpenListener, values_of
 
 KB = b"x" * 1000
 
@@ -29,8 +29,8 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 @pytest_asyncio.fixture
-async def door(broker: Broker) -> AsyncIterator[Door]:
-    opener = OpenDoor()
+async def listener(broker: Broker) -> AsyncIterator[Listener]:
+    opener = OpenListener()
     yield await opener(broker, idle_timeout_ms=600)
     await opener.close()
 
@@ -42,18 +42,18 @@ async def limit(broker: Broker, client: str, **values: float) -> None:
 
 @pytest.mark.slow
 async def test_a_publisher_over_its_quota_is_confirmed_and_not_heard_for_a_while(
-    broker: Broker, door: Door, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[m.Head] = []
-    send = Session.send
+    send = NativeSession.send
 
-    def noted(session: Session, head: m.Head, *rest: Any) -> None:
+    def noted(session: NativeSession, head: m.Head, *rest: Any) -> None:
         sent.append(head)
         send(session, head, *rest)
 
-    monkeypatch.setattr(Session, "send", noted)
+    monkeypatch.setattr(NativeSession, "send", noted)
     await limit(broker, "fast", producer_byte_rate=2_000.0)
-    client = await door.client(client_name="fast")
+    client = await listener.client(client_name="fast")
     await client.open_producer()
     begun = time.monotonic()
     confirmation = await client.publish("orders", *[KB] * 21)
@@ -65,9 +65,9 @@ async def test_a_publisher_over_its_quota_is_confirmed_and_not_heard_for_a_while
     assert (await client.publish("orders", b"later")).base_offset == 21
 
 
-async def test_others_publish_meanwhile(broker: Broker, door: Door) -> None:
+async def test_others_publish_meanwhile(broker: Broker, listener: Listener) -> None:
     await limit(broker, "fast", producer_byte_rate=1.0)
-    fast, slow = await door.client(client_name="fast"), await door.client(client_name="slow")
+    fast, slow = await listener.client(client_name="fast"), await listener.client(client_name="slow")
     await fast.open_producer()
     await slow.open_producer()
     await fast.publish("orders", *[KB] * 21)
@@ -75,23 +75,23 @@ async def test_others_publish_meanwhile(broker: Broker, door: Door) -> None:
         assert (await slow.publish("orders", b"x")).base_offset == 21 + number
 
 
-async def test_a_connection_that_is_held_back_can_end(broker: Broker, door: Door) -> None:
+async def test_a_connection_that_is_throttled_can_end(broker: Broker, listener: Listener) -> None:
     await limit(broker, "fast", producer_byte_rate=1.0)
-    client = await door.client(client_name="fast")
+    client = await listener.client(client_name="fast")
     await client.open_producer()
     await client.publish("orders", *[KB] * 21)
     client.close()
-    other = await door.client()
+    other = await listener.client()
     await other.call("broker.describe")
 
 
-async def test_a_subscriber_over_its_quota_gets_the_rest_later(broker: Broker, door: Door) -> None:
-    writer = await door.client(client_name="writer")
+async def test_a_subscriber_over_its_quota_gets_the_rest_later(broker: Broker, listener: Listener) -> None:
+    writer = await listener.client(client_name="writer")
     await writer.open_producer()
     for _ in range(12):
         await writer.publish("orders", *[KB] * 10)
     await limit(broker, "reader", consumer_byte_rate=10_000.0)
-    reader = await door.client(client_name="reader")
+    reader = await listener.client(client_name="reader")
     begun = time.monotonic()
     await reader.subscribe("orders", credit_bytes=1 << 30)
     await reader.expect(m.Assigned, 2)
@@ -108,12 +108,12 @@ async def test_a_subscriber_over_its_quota_gets_the_rest_later(broker: Broker, d
 
 
 @pytest.mark.slow
-async def test_a_pull_over_the_quota_waits(broker: Broker, door: Door) -> None:
-    writer = await door.client(client_name="writer")
+async def test_a_pull_over_the_quota_waits(broker: Broker, listener: Listener) -> None:
+    writer = await listener.client(client_name="writer")
     await writer.open_producer()
     await writer.publish("orders", *[KB] * 21)
     await limit(broker, "reader", consumer_byte_rate=2_000.0)
-    reader = await door.client(client_name="reader")
+    reader = await listener.client(client_name="reader")
     await reader.subscribe("orders", push=False)
     await reader.expect(m.Assigned, 2)
     begun = time.monotonic()
@@ -124,8 +124,8 @@ async def test_a_pull_over_the_quota_waits(broker: Broker, door: Door) -> None:
     assert time.monotonic() - begun >= 0.4
 
 
-async def test_without_quotas_nothing_is_counted(broker: Broker, door: Door) -> None:
-    client = await door.client(client_name="any")
+async def test_without_quotas_nothing_is_counted(broker: Broker, listener: Listener) -> None:
+    client = await listener.client(client_name="any")
     await client.open_producer()
     await client.publish("orders", *[KB] * 100)
     assert broker.quotas._rates == {}

@@ -26,7 +26,7 @@ def test_ten_times_the_limit_at_once_waits_for_ninety_seconds_more_than_the_wind
     assert rate.throttle_ms(1_000, 0) == 90_000
 
 
-def test_no_wait_is_longer_than_what_a_client_can_be_told() -> None:
+def test_no_wait_is_longer_than_a_response_can_express() -> None:
     rate = WindowedRate()
     rate.record(1e15, 0)
     assert rate.throttle_ms(1, 0) == MAX_THROTTLE_MS
@@ -58,7 +58,9 @@ def test_what_was_taken_back_was_never_counted() -> None:
 
 @given(events)
 def test_the_rate_is_that_of_a_model_that_keeps_every_event(given_events: list[tuple[int, int]]) -> None:
-    """The model has samples as lists of events; the sum of those not obsolete over the window since the oldest began."""
+    """The model has samples as lists of events; the sum of those not obsolete over the window since
+    the oldest began.
+    """
     rate = WindowedRate()
     samples: list[list[tuple[int, int]]] = []
     now_ms = 0
@@ -77,7 +79,9 @@ def test_the_rate_is_that_of_a_model_that_keeps_every_event(given_events: list[t
 
 @given(st.lists(st.integers(1, 1_000), min_size=30, max_size=200), st.integers(1_000, 5_000))
 def test_a_client_that_obeys_gets_its_limit_in_the_long_run(amounts: list[int], limit: int) -> None:
-    """Beyond the burst of the first ten seconds; single amounts are no more than a second's worth."""
+    """Beyond the burst of the first ten seconds; single amounts are no more than a second's
+    worth.
+    """
     rate = WindowedRate()
     now_ms = 0.0
     for amount in amounts:

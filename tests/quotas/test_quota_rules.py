@@ -1,4 +1,4 @@
-"""Which quota applies to whom, which are well-formed, and which a filter selects."""
+"""The quota that applies to a client, well-formed entities, and filters."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_quota_without_the_setting_lets_a_less_specific_one_apply() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    ("parts", "message"),
     [
         ([], "empty client quota entity"),
         ([("group", "g")], "Unhandled client quota entity type"),
@@ -76,8 +76,8 @@ def test_a_quota_without_the_setting_lets_a_less_specific_one_apply() -> None:
         ([("ip", "not an address")], "not a valid IP"),
     ],
 )
-def test_what_makes_no_entity_is_refused(parts: list[tuple[str, str | None]], told: str) -> None:
-    with pytest.raises(InvalidArgument, match=told):
+def test_what_makes_no_entity_is_refused(parts: list[tuple[str, str | None]], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
         entity_of(parts)
 
 
@@ -88,7 +88,7 @@ def test_the_parts_of_an_entity_have_no_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "message"),
     [
         ("bytes_per_second", 1.0, "Invalid configuration key"),
         ("connection_creation_rate", 1.0, "Invalid configuration key"),
@@ -100,8 +100,8 @@ def test_the_parts_of_an_entity_have_no_order() -> None:
         (PRODUCE, 1e19, "too large"),
     ],
 )
-def test_values_that_cannot_be_are_refused(key: str, value: float, told: str) -> None:
-    with pytest.raises(InvalidArgument, match=told):
+def test_values_that_cannot_be_are_refused(key: str, value: float, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
         check_values(entity_of([USER]), [(key, value)])
 
 

@@ -1,4 +1,4 @@
-"""Quotas: durable when set, in force at once, counted for whoever shares them."""
+"""Quotas: durable when set, in force at once, counted for the clients that share them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ KB = 1000.0
 async def loaded(
     meta: MemoryMetaStore, clock: ManualClock | None = None, *, open_to_all: bool = True
 ) -> Quotas:
-    authorizer = StoredAuthorizer(["User:root"], allow_unnamed=open_to_all)
+    administrators = ["User:root", "User:ANONYMOUS"] if open_to_all else ["User:root"]
+    authorizer = StoredAuthorizer(administrators)
     quotas = Quotas(meta, clock or ManualClock(), lambda: authorizer)
     await quotas.load()
     return quotas
@@ -93,7 +94,7 @@ async def test_a_default_is_a_limit_for_each_and_a_users_quota_is_shared_by_his_
     await quotas.alter([change(("client-id", None), producer_byte_rate=KB)])
     assert quotas.record(P, ALICE, "one", 10 * KB) == 0
     assert quotas.record(P, ALICE, "two", 10 * KB) == 0
-    assert quotas.record(P, BOB, "one", 10 * KB) > 0, "one client id, whoever uses it"
+    assert quotas.record(P, BOB, "one", 10 * KB) > 0, "one client id, for all users"
     await quotas.alter([change(("user", None), producer_byte_rate=KB)])
     assert quotas.record(P, ALICE, "one", 10 * KB) == 0
     assert quotas.record(P, ALICE, "two", 10 * KB) > 0, "one user, whatever his clients are called"
@@ -125,7 +126,7 @@ async def test_the_most_that_a_quota_can_give_at_a_time_is_ten_seconds_worth() -
     assert quotas.max_in_window(F, BOB, "app") is None
 
 
-async def test_nobody_is_held_back_for_his_requests_for_longer_than_a_second_at_a_time() -> None:
+async def test_no_client_is_throttled_for_its_requests_for_longer_than_a_second_at_a_time() -> None:
     quotas = await loaded(MemoryMetaStore())
     await quotas.alter([change(("user", "alice"), request_percentage=1.0)])
     assert quotas.record(R, ALICE, "app", 100 * KB) == 1000

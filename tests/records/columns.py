@@ -1,4 +1,6 @@
-"""Columns of records for property tests: small, with the sizes at which numbers grow by a byte well represented."""
+"""Columns of records for property tests: small, often with the sizes at which numbers grow by a
+byte.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ times = st.one_of(
 
 @st.composite
 def mixed_columns(draw: st.DrawFn) -> dict[str, Any]:
-    """Records that differ in everything."""
+    """Draw records that differ in everything."""
     count = draw(st.integers(1, 12))
 
     def column(each: st.SearchStrategy[Any]) -> list[Any]:
@@ -41,7 +43,9 @@ def mixed_columns(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def uniform_columns(draw: st.DrawFn) -> dict[str, Any]:
-    """Records that differ in content only, now and then interrupted by one that differs more; enough of them for every width of offset."""
+    """Draw records that differ in content only, now and then interrupted by one that differs more;
+    enough of them for every width of offset.
+    """
     count = draw(st.sampled_from([7, 8, 20, 63, 64, 65, 100, 200]))
     size = draw(st.sampled_from([0, 1, 56, 63, 64, 100]))
     values: list[bytes | None] = [bytes([n & 0xFF]) * size for n in range(count)]
@@ -49,10 +53,10 @@ def uniform_columns(draw: st.DrawFn) -> dict[str, Any]:
     keys: list[bytes | None] | None = (
         None if key_size is None else [bytes([n & 0xFF]) * key_size for n in range(count)]
     )
-    for place in draw(st.lists(st.integers(0, count - 1), max_size=2)):
-        values[place] = draw(contents)
+    for index in draw(st.lists(st.integers(0, count - 1), max_size=2)):
+        values[index] = draw(contents)
         if keys:
-            keys[place] = draw(contents)
+            keys[index] = draw(contents)
     step = draw(st.sampled_from([0, 0, 1, 7, 200, -3]))
     headers: list[Any] | None = None
     if draw(st.booleans()):
@@ -70,7 +74,7 @@ columns = st.one_of(mixed_columns(), uniform_columns())
 
 
 def expected(columns: dict[str, Any], base_offset: int = 0) -> list[tuple[Any, ...]]:
-    """What these columns are as records: (offset, timestamp, key, value, headers)."""
+    """Return these columns as records: (offset, timestamp, key, value, headers)."""
     count = len(columns["values"])
     keys = columns["keys"] or [None] * count
     headers = columns["headers"] or [()] * count

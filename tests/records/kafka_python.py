@@ -1,4 +1,6 @@
-"""kafka-python's records and partitioner, imported past a deprecation in its loading of schemas that is no fault of the tests."""
+"""kafka-python's records and partitioner, imported past a deprecation in its loading of schemas
+that is no fault of the tests.
+"""
 
 from __future__ import annotations
 

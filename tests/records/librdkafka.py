@@ -1,4 +1,6 @@
-"""librdkafka's own in-memory broker, and its two raw doors: put a batch in as it is, take batches out as they lie there."""
+"""librdkafka's own in-memory broker, and its two raw interfaces: put a batch in as it is, take
+batches out as they are stored.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +42,14 @@ class MockCluster:
 
     @staticmethod
     def producer_settings() -> dict[str, Any]:
-        # What is produced waits for `flush`, so that it leaves as one batch, however slow the machine.
+        # Produced messages wait for `flush`, so that they leave as one batch, however slow the
+        # machine.
         return {"log_level": 0, "linger.ms": 60_000, "sticky.partitioning.linger.ms": 0}
 
     def fetch(self, topic: str, partition: int = 0) -> bytes:
-        """All batches of one partition of a topic, as they lie in the broker, which gives one batch at a time."""
+        """Return all batches of one partition of a topic as they are stored in the broker, which
+        gives one batch at a time.
+        """
         found, offset = b"", 0
         while batch := self._fetch_one(topic, partition, offset):
             found += batch
@@ -65,8 +70,9 @@ class MockCluster:
         return bytes(answer.records or b"")
 
     def produce(self, topic: str, batch: bytes) -> int:
-        """Put one batch into partition 0; its base offset."""
-        self._owner.list_topics(topic, SECONDS)  # the mock makes a topic when its metadata is asked for
+        """Put one batch into partition 0. Return its base offset."""
+        # the mock creates a topic when its metadata is requested
+        self._owner.list_topics(topic, SECONDS)
         partition = produce_request.PartitionProduceData(index=0, records=batch)
         request = produce_request.ProduceRequest(
             acks=-1,

@@ -1,4 +1,6 @@
-"""A second reader of records: slow, plain, written from the format's description alone. What it reads is what `decode` has to read."""
+"""A second reader of records: slow, plain, written from the format's description alone. `decode`
+has to give the same records.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ class Malformed(Exception):
 
 
 def naive_records(batch: bytes, body: bytes) -> list[tuple[Any, ...]]:
-    """(offset, timestamp, key, value, headers) of each record of `body`, the decompressed records of `batch`."""
+    """Return (offset, timestamp, key, value, headers) of each record of `body`, the decompressed
+    records of `batch`.
+    """
     header = NAIVE_HEADER.unpack_from(batch)
     base_offset, attributes, last_delta = header[0], header[5], header[6]
     base_timestamp, max_timestamp, count = header[7], header[8], header[12]
@@ -43,18 +47,18 @@ def naive_records(batch: bytes, body: bytes) -> list[tuple[Any, ...]]:
 
 
 def fields_of(records: list[Any]) -> list[tuple[Any, ...]]:
-    """Decoded records in the form of `naive_records`."""
+    """Return decoded records in the form of `naive_records`."""
     return [(each.offset, each.timestamp, each.key, each.value, each.headers) for each in records]
 
 
-def sealed(batch: bytes) -> bytes:
-    """The batch with its length and CRC made right."""
+def corrected(batch: bytes) -> bytes:
+    """Return the batch with its length and CRC corrected."""
     crc = google_crc32c.value(batch[21:])
     return batch[:8] + struct.pack(">i", len(batch) - 12) + batch[12:17] + struct.pack(">I", crc) + batch[21:]
 
 
 def with_fields(batch: bytes, **fields: int) -> bytes:
-    """The batch with other numbers in its header, and a CRC that fits."""
+    """Return the batch with other numbers in its header, and a CRC that fits."""
     names = ("base_offset", "length", "leader_epoch", "magic", "crc", "attributes", "last_offset_delta")
     names += (
         "base_timestamp",
@@ -65,7 +69,7 @@ def with_fields(batch: bytes, **fields: int) -> bytes:
         "record_count",
     )
     values = dict(zip(names, NAIVE_HEADER.unpack_from(batch), strict=True)) | fields
-    return sealed(NAIVE_HEADER.pack(*values.values()) + batch[NAIVE_HEADER.size :])
+    return corrected(NAIVE_HEADER.pack(*values.values()) + batch[NAIVE_HEADER.size :])
 
 
 def _take(source: io.BytesIO, size: int) -> bytes:

@@ -1,4 +1,6 @@
-"""The 61 bytes: what `check` lets through, `split` walks and `stamp` changes."""
+"""The 61 bytes: `check` accepts or refuses them, `split` walks over them and `stamp` changes
+them.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def test_sequence_wraps_as_kafkas_does() -> None:
 def test_any_flipped_bit_behind_the_crc_is_found(bit: int) -> None:
     damaged = bytearray(BATCH)
     damaged[bit // 8] ^= 1 << bit % 8
-    # The log stamps these two; nothing guards them.
+    # The log stamps these two; no CRC covers them.
     if 0 <= bit // 8 < 8 or 12 <= bit // 8 < 16:
         assert check(bytes(damaged)).crc == parse_header(BATCH).crc
         return
@@ -90,7 +92,7 @@ def test_rest_that_is_no_batch_is_corrupt_after_the_batches_before_it() -> None:
         next(walk)
 
 
-def test_batch_is_checked_where_it_stands() -> None:
+def test_batch_is_checked_at_any_position() -> None:
     assert check(b"front" + BATCH + b"back", 5) == check(BATCH)
 
 

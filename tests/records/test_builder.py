@@ -1,4 +1,4 @@
-"""Building: what is refused, and what is built comes back."""
+"""Building: wrong columns are refused, and built batches read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The five codecs: what goes in comes out, what comes from others is read, what lies is refused within its bound."""
+"""The five codecs: data read back, data of other writers, and refusal of wrong data within the
+bound.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ import sys
 import zlib
 
 import cramjam
+import lz4.frame
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +27,7 @@ STREAM_MAGIC = b"\x82SNAPPY\x00"
 
 
 def noise(size: int) -> bytes:
-    """Bytes that no codec makes smaller."""
+    """Return bytes that no codec makes smaller."""
     state, out = 1, bytearray()
     while len(out) < size:
         state = state * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
@@ -63,7 +67,7 @@ def test_plain_records_are_bounded_too() -> None:
 
 
 def zstd_stream(size: int) -> bytes:
-    """A frame that does not declare its size."""
+    """Return a frame that does not declare its size."""
     compressor = cramjam.zstd.Compressor()
     for _ in range(size >> 20):
         compressor.compress(bytes(1 << 20))
@@ -86,7 +90,7 @@ BOMBS = {
 def test_bomb_is_refused_without_more_memory_than_the_bound(name: str) -> None:
     codec, bomb = BOMBS[name]()
     bound = 16 << 20
-    # In a process of its own, whose peak is not that of the test that made the bomb.
+    # In a process of its own, whose peak memory is not that of the test that made the bomb.
     script = (
         "import resource, sys\n"
         "from sparrow.base.errors import CorruptBatch, RecordTooLarge\n"
@@ -129,8 +133,8 @@ def test_damaged_data_is_read_or_refused_within_the_bound(
     codec: Compression, edits: list[tuple[int, int]], cut: int
 ) -> None:
     packed = bytearray(compress(codec, PLAIN[:400]))
-    for place, byte in edits:
-        packed[place % len(packed)] = byte
+    for position, byte in edits:
+        packed[position % len(packed)] = byte
     with contextlib.suppress(CorruptBatch, RecordTooLarge):
         assert len(decompress(codec, bytes(packed[: len(packed) - cut]), max_bytes=5000)) <= 5000
 
@@ -209,3 +213,66 @@ def test_unknown_number_is_refused(codec: int) -> None:
         compress(codec, b"")
     with pytest.raises(UnsupportedCompression, match=str(codec)):
         decompress(codec, b"")
+
+
+# ── forms that some clients cannot read ───────────────────────────────────────────────────────────
+
+DATA = b"some records " * 20_000
+"""More than one block of each codec."""
+
+
+def _raw_snappy(data: bytes) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(data))
+
+
+def _xerial(version: int, compatible: int) -> bytes:
+    plain = compress(Compression.SNAPPY, DATA)
+    return plain[:8] + struct.pack(">ii", version, compatible) + plain[16:]
+
+
+SKIPPABLE = b"\x50\x2a\x4d\x18\x05\x00\x00\x00hello"
+AS_CLIENTS_WRITE = {
+    **{f"our {codec.name}": (codec, compress(codec, DATA)) for codec in Compression},
+    "gzip with a name": (
+        1,
+        gzip.compress(DATA)[:3] + b"\x08" + gzip.compress(DATA)[4:10] + b"n\0" + gzip.compress(DATA)[10:],
+    ),
+    "snappy without framing": (2, _raw_snappy(DATA)),
+    "lz4 with all checksums": (
+        3,
+        lz4.frame.compress(DATA, content_checksum=True, block_checksum=True, block_linked=False),
+    ),
+    "zstd without its size": (4, zstandard.ZstdCompressor(write_content_size=False).compress(DATA)),
+    "two zstd frames": (4, compress(4, DATA[:7]) + compress(4, DATA[7:])),
+    "a zstd frame to pass over": (4, SKIPPABLE + compress(4, DATA)),
+}
+OTHERS = {
+    "two gzip members": (1, compress(1, DATA[:7]) + compress(1, DATA[7:])),
+    "an empty gzip member first": (1, compress(1, b"") + compress(1, DATA)),
+    "an empty gzip member last": (1, compress(1, DATA) + compress(1, b"")),
+    "two xerial headers": (2, compress(2, DATA[:7]) + compress(2, DATA[7:])),
+    "xerial of version 0": (2, _xerial(0, 0)),
+    "xerial of version 2": (2, _xerial(2, 1)),
+    "xerial that wants version 2": (2, _xerial(1, 2)),
+    "two lz4 frames": (3, compress(3, DATA[:7]) + compress(3, DATA[7:])),
+    "an lz4 frame to pass over first": (3, SKIPPABLE + compress(3, DATA)),
+    "an lz4 frame to pass over last": (3, compress(3, DATA) + SKIPPABLE),
+    "linked lz4 blocks": (
+        3,
+        lz4.frame.compress(DATA, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AS_CLIENTS_WRITE)
+def test_forms_that_clients_write_pass_where_one_stream_is_asked_for(name: str) -> None:
+    codec, data = AS_CLIENTS_WRITE[name]
+    assert decompress(codec, data, one_stream=True) == decompress(codec, memoryview(data)) == DATA
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_forms_that_some_clients_cannot_read_are_read_but_are_not_one_stream(name: str) -> None:
+    codec, data = OTHERS[name]
+    assert decompress(codec, data) == DATA
+    with pytest.raises(CorruptBatch):
+        decompress(codec, memoryview(data), one_stream=True)

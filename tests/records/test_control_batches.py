@@ -1,4 +1,4 @@
-"""Markers: read back, and everything that is none."""
+"""Markers: read back, and batches that are none."""
 
 from __future__ import annotations
 

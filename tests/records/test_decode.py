@@ -17,7 +17,8 @@ from sparrow.records.control import ControlType, build_marker
 from sparrow.records.record import Record, decode
 from sparrow.records.runs import maybe_run
 from tests.records.columns import NOW_MS, columns, expected, mixed_columns, uniform_columns
-from tests.records.naive import Malformed, fields_of, naive_records, sealed, with_fields
+from tests.records.malformed import CASES, Case, batch_of, with_crc
+from tests.records.naive import Malformed, corrected, fields_of, naive_records, with_fields
 
 CODECS = st.sampled_from(Compression)
 
@@ -60,13 +61,13 @@ def test_mutated_records_are_read_as_the_naive_reader_reads_them_or_refused_with
     columns: dict[str, Any], edits: list[tuple[int, int]], resize: int
 ) -> None:
     batch = bytearray(build_batch(**columns))
-    for place, byte in edits:
-        batch[HEADER_BYTES + place % (len(batch) - HEADER_BYTES)] = byte
+    for position, byte in edits:
+        batch[HEADER_BYTES + position % (len(batch) - HEADER_BYTES)] = byte
     if resize < -15:
         del batch[max(resize, HEADER_BYTES - len(batch)) :]
     elif resize > 15:
         batch += bytes(resize)
-    changed = sealed(bytes(batch))
+    changed = corrected(bytes(batch))
     try:
         wanted = naive_records(changed, changed[HEADER_BYTES:])
     except Malformed as error:
@@ -88,9 +89,9 @@ def test_any_mutation_of_a_batch_is_read_or_refused_with_an_error_of_ours(
     columns: dict[str, Any], codec: Compression, edits: list[tuple[int, int]]
 ) -> None:
     batch = bytearray(build_batch(**columns, compression=codec))
-    for place, byte in edits:
-        batch[place % len(batch)] = byte
-    changed = sealed(bytes(batch))
+    for position, byte in edits:
+        batch[position % len(batch)] = byte
+    changed = corrected(bytes(batch))
     is_packed = bool(changed[22] & 7)
     try:
         records = decode(changed, max_bytes=1 << 20)
@@ -131,7 +132,7 @@ def test_offset_beyond_the_last_of_the_batch_is_refused() -> None:
     changed = bytearray(batch)
     changed[last_offset_byte] = 4
     with pytest.raises(CorruptBatch, match="last offset delta"):
-        decode(sealed(bytes(changed)))
+        decode(corrected(bytes(changed)))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_offset_beyond_the_last_of_the_batch_is_refused() -> None:
 )
 def test_malformed_record_is_refused(name: str, record: str) -> None:
     body = bytes.fromhex(record)
-    batch = sealed(build_batch([b""])[:HEADER_BYTES] + body)
+    batch = corrected(build_batch([b""])[:HEADER_BYTES] + body)
     with pytest.raises(Malformed):
         naive_records(batch, body)
     with pytest.raises(CorruptBatch):
@@ -219,16 +220,17 @@ def test_body_of_another_codec_is_read_by_the_attributes_alone() -> None:
 
 
 def test_numbers_longer_than_needed_are_read_as_kafka_reads_them() -> None:
-    # Length 13 in two bytes, then each number in two: timestamp 0, offset 0, key null, value null, no headers.
+    # Length 13 in two bytes, then each number in two: timestamp 0, offset 0, key null, value null,
+    # no headers.
     body = struct.pack("16B", 0x96, 0x00, 0, 0x80, 0, 0x80, 0, 0x81, 0, 0x81, 0, 0x80, 0, 0, 0, 0)[:13]
-    batch = sealed(build_batch([b""])[:HEADER_BYTES] + body)
+    batch = corrected(build_batch([b""])[:HEADER_BYTES] + body)
     assert fields_of(decode(batch)) == naive_records(batch, body) == [(0, 0, None, None, ())]
 
 
 @pytest.mark.parametrize("count", [9, 64, 65, 200, 8300])
 @pytest.mark.parametrize("key", [None, b"", b"12345678"])
 def test_uniform_records_are_cut_as_runs(count: int, key: bytes | None) -> None:
-    """Not only right but by the fast way: else this would hold without `runs` too."""
+    """Checks that the fast way was used: the right result alone would hold without `runs`, too."""
     batch = build_batch([b"x" * 100] * count, None if key is None else [key] * count, None, NOW_MS)
     body = batch[HEADER_BYTES:]
     stride = body.index(b"x" * 100, 110) - body.index(b"x" * 100)
@@ -244,8 +246,8 @@ def test_run_that_is_found_is_what_the_naive_reader_reads(
     columns: dict[str, Any], edits: list[tuple[int, int]]
 ) -> None:
     batch = bytearray(build_batch(**columns))
-    for place, byte in edits:
-        batch[HEADER_BYTES + place % (len(batch) - HEADER_BYTES)] = byte
+    for position, byte in edits:
+        batch[HEADER_BYTES + position % (len(batch) - HEADER_BYTES)] = byte
     body = bytes(batch[HEADER_BYTES:])
     first_end = 1 + body[0] // 2 if body[0] < 0x80 else 2 + ((body[0] & 0x7F) + (body[1] << 7)) // 2
     if first_end >= len(body):
@@ -270,3 +272,40 @@ def test_every_refusal_is_the_callers_fault() -> None:
     assert issubclass(CorruptBatch, BadInput)
     assert issubclass(UnsupportedCompression, BadInput)
     assert issubclass(RecordTooLarge, BadInput)
+
+
+READABLE = {
+    "attributes",
+    "attributes behind a hundred records without",
+    "a timestamp over 64 bits",
+}
+"""Forbidden for publishers, accepted by our reader."""
+SEEN_BEFORE = {"fewer records than counted", "a length that is cut"}
+"""A count that is too large for the record is found before the first record is read."""
+WITH_HOLES = {"an offset delta that begins at one", "offset deltas with a hole", "offset deltas backwards"}
+"""Seen behind the record, as compaction leaves holes."""
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_error_names_the_first_offset_that_cannot_be_read(case: Case, codec: Compression) -> None:
+    batch = (1000).to_bytes(8, "big") + batch_of(case.records, case.count, codec)[8:]
+    if case.name in READABLE:
+        assert len(decode(batch)) == case.count
+        return
+    with pytest.raises(CorruptBatch) as failed:
+        decode(batch)
+    last = 999 + case.count
+    due = 1000 if case.name in SEEN_BEFORE else min(1000 + case.index, last)
+    if case.name in WITH_HOLES:
+        due = last
+    assert failed.value.offset == due
+    assert f"offsets 1000 to {last} cannot be read from {due} on" in failed.value.text
+
+
+def test_records_that_cannot_be_decompressed_are_unreadable_from_the_first_on() -> None:
+    batch = bytearray(build_batch([b"x" * 50], compression=Compression.ZSTD, base_offset=7))
+    batch[61:65] = b"abcd"
+    with pytest.raises(CorruptBatch, match="offsets 7 to 7 cannot be read from 7 on") as failed:
+        decode(with_crc(batch))
+    assert failed.value.offset == 7

@@ -1,4 +1,6 @@
-"""An excerpt of a batch has the records that were asked for, each as and where it was, and everybody can read it."""
+"""An excerpt of a batch has the requested records, unchanged and at their offsets, and every client
+can read it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ Range = tuple[int, int]
 
 
 def batch_of(count: int, base_offset: int = 0, codec: int = 0, size: int = 100) -> bytes:
-    """Records that differ in size, sent in a transaction."""
+    """Return a batch of records that differ in size, sent in a transaction."""
     return build_batch(
         [b"%d" % n * (size // 3 + n % 3) for n in range(count)],
         [b"key %d" % n for n in range(count)],
@@ -50,7 +52,7 @@ def offsets_of(data: bytes) -> list[int]:
 
 @st.composite
 def ranges_within(draw: st.DrawFn, end: int) -> list[Range]:
-    """Ordered, apart from each other, some beyond the end."""
+    """Draw ranges in order, not overlapping, some beyond the end."""
     cuts = sorted(draw(st.sets(st.integers(0, end + 5), max_size=8)))
     return list(zip(cuts[::2], cuts[1::2], strict=False))
 
@@ -188,7 +190,7 @@ def test_what_cannot_be_cut_stays_as_it_is() -> None:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The base offsets of the batches that were walked over, in order."""
+    """Return the base offsets of the batches that were walked over, in order."""
     offsets: list[int] = []
     read = module._read
 

@@ -1,4 +1,4 @@
-"""A batch is proven to have no headers, or is not: never wrongly."""
+"""The proof that a batch has no headers is never wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sparrow.records.builder import build_batch, encode_records
 from sparrow.records.headerless import is_headerless
 from sparrow.records.record import decode
 from tests.records.columns import NOW_MS, columns
-from tests.records.naive import sealed
+from tests.records.naive import corrected
 
 
 def said_of(batch: bytes, count: int, max_single: int = 1 << 30) -> bool:
@@ -29,15 +29,15 @@ def test_batch_is_headerless_exactly_if_no_record_has_a_header(columns: dict[str
     assert said_of(build_batch(**columns), len(columns["values"])) is not any(headers)
 
 
-@pytest.mark.parametrize("place", [0, 1, 15, 16, 17, 62, 63, 64, 65, 499, 998, 999])
-def test_one_record_with_a_header_is_found_wherever_it_is(place: int) -> None:
+@pytest.mark.parametrize("index", [0, 1, 15, 16, 17, 62, 63, 64, 65, 499, 998, 999])
+def test_one_record_with_a_header_is_found_wherever_it_is(index: int) -> None:
     headers: list[list[tuple[str, bytes | None]]] = [[] for _ in range(1000)]
     values: list[bytes | None] = [b"x" * 100] * 1000
     assert said_of(build_batch(values, headers=headers, timestamps=NOW_MS), 1000)
-    headers[place] = [("a", None)]
+    headers[index] = [("a", None)]
     assert not said_of(build_batch(values, headers=headers, timestamps=NOW_MS), 1000)
-    # It is as long as the others, so that the lengths tell nothing.
-    values[place] = b"x" * 97
+    # It is as long as the others, so that the lengths show nothing.
+    values[index] = b"x" * 97
     assert not said_of(build_batch(values, headers=headers, timestamps=NOW_MS), 1000)
 
 
@@ -63,7 +63,7 @@ def test_reading_one_by_one_has_its_limit() -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 1 << 31))
-def test_any_bytes_are_answered(data: bytes, count: int) -> None:
+def test_any_bytes_give_a_result(data: bytes, count: int) -> None:
     assert is_headerless(data, 0, len(data), count, 1000) in {True, False}
 
 
@@ -74,9 +74,9 @@ def test_any_bytes_are_answered(data: bytes, count: int) -> None:
 def test_a_changed_byte_never_hides_a_header(columns: dict[str, Any], data: st.DataObject | None) -> None:
     batch = bytearray(build_batch(**columns))
     if data is not None:
-        place = data.draw(st.integers(HEADER_BYTES, len(batch) - 1))
-        batch[place] = data.draw(st.integers(0, 255))
-    changed = sealed(bytes(batch))
+        index = data.draw(st.integers(HEADER_BYTES, len(batch) - 1))
+        batch[index] = data.draw(st.integers(0, 255))
+    changed = corrected(bytes(batch))
     try:
         records = decode(changed)
     except CorruptBatch:

@@ -1,4 +1,6 @@
-"""A key's partition is that of Kafka's clients: Kafka's own vectors, and two other implementations."""
+"""A key's partition is that of Kafka's clients: Kafka's own vectors, and two other
+implementations.
+"""
 
 from __future__ import annotations
 

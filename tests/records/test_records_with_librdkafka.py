@@ -1,4 +1,6 @@
-"""librdkafka reads what we build, and we read what it builds, over its own broker, in every compression."""
+"""librdkafka reads what we build, and we read what it builds, over its own broker, in every
+compression.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,13 @@ def cluster() -> Iterator[MockCluster]:
 @pytest.mark.parametrize("codec", list(Compression))
 def test_batches_of_librdkafka_are_decoded(cluster: MockCluster, codec: Compression) -> None:
     topic = f"from-librdkafka-{codec.name}"
-    settings = (
-        cluster.producer_settings()
-        | {
-            "bootstrap.servers": cluster.bootstrap,
-            "compression.type": codec.name.lower(),
-            "linger.ms": 1000,  # one batch as a rule: librdkafka sends one that compression would not make smaller as it is
-        }
-    )
+    settings = cluster.producer_settings() | {
+        "bootstrap.servers": cluster.bootstrap,
+        "compression.type": codec.name.lower(),
+        # one batch as a rule: librdkafka sends one that compression would not make smaller as
+        # it is
+        "linger.ms": 1000,
+    }
     producer = Producer(settings)
     for value, key, headers, timestamp in ROWS:
         producer.produce(topic, value, key, headers=list(headers), timestamp=timestamp, partition=0)

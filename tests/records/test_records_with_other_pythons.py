@@ -1,4 +1,6 @@
-"""kafka-python and aiokafka: each reads what we build, we read what each builds, and without compression the bytes are the same."""
+"""kafka-python and aiokafka: each reads what we build, we read what each builds, and without
+compression the bytes are the same.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ def read_by(reader: type[Any], batch: bytes) -> list[tuple[Any, ...]]:
 def test_bytes_are_those_of_kafka_python(columns: dict[str, Any], transactional: bool) -> None:
     ours = build_batch(**columns, **PRODUCER, transactional=transactional)
     theirs = built_by(KafkaPythonBuilder, columns, transactional=transactional)
-    # All but the leader epoch, which the log stamps: they begin with 0, Java's producer and we with -1.
+    # All but the leader epoch, which the log stamps: they begin with 0, Java's producer and we with
+    # -1.
     assert (ours[:12], ours[16:]) == (theirs[:12], theirs[16:])
 
 

@@ -1,4 +1,4 @@
-"""What the log may change in a batch changes that and nothing else."""
+"""A change of a batch by the log changes nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sparrow.records.rewrite import (
     with_log_append_time,
 )
 from tests.records.columns import NOW_MS, columns, expected, mixed_columns
-from tests.records.naive import fields_of, sealed, with_fields
+from tests.records.naive import corrected, fields_of, with_fields
 
 CODECS = st.sampled_from(Compression)
 SENT_MS = NOW_MS - 5000
@@ -31,7 +31,7 @@ LATER_MS = NOW_MS + 86_400_000
 
 
 def sent(codec: int = 0, **fields: int) -> bytes:
-    """Ten records a millisecond apart; odd ones have no value, every third no key."""
+    """Return ten records a millisecond apart; odd ones have no value, every third no key."""
     return build_batch(
         [None if n % 2 else b"value %d" % n for n in range(10)],
         [None if n % 3 == 0 else b"key %d" % n for n in range(10)],
@@ -44,7 +44,7 @@ def sent(codec: int = 0, **fields: int) -> bytes:
 
 
 def unchanged(header: BatchHeader) -> tuple[int, ...]:
-    """What no rewriting may change."""
+    """Return the fields that no rewriting may change."""
     return (
         header.base_offset,
         header.leader_epoch,
@@ -220,9 +220,9 @@ def test_raw_records_are_the_bytes_between_them(columns: dict[str, Any], codec: 
 )
 def test_damaged_records_are_walked_or_corrupt(columns: dict[str, Any], edits: list[tuple[int, int]]) -> None:
     batch = bytearray(build_batch(**columns))
-    for place, byte in edits:
-        batch[HEADER_BYTES + place % (len(batch) - HEADER_BYTES)] = byte
-    changed = sealed(bytes(batch))
+    for position, byte in edits:
+        batch[HEADER_BYTES + position % (len(batch) - HEADER_BYTES)] = byte
+    changed = corrected(bytes(batch))
     try:
         raws = list(iterate_raw(changed))
     except CorruptBatch:

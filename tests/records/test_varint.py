@@ -1,4 +1,4 @@
-"""Zigzag numbers: known bytes, limits, and everything that is none."""
+"""Zigzag numbers: known bytes, limits, and bytes that are no number."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def test_varlong_has_the_bytes_of_kafkas_byte_utils_test(number: int, encoded: s
 
 
 @given(INT32, st.binary(max_size=3), st.binary(max_size=3))
-def test_varint_comes_back_wherever_it_stands(number: int, before: bytes, after: bytes) -> None:
+def test_varint_comes_back_at_any_position(number: int, before: bytes, after: bytes) -> None:
     encoded = encode_varint(number)
     assert decode_varint(before + encoded + after, len(before)) == (number, len(before) + len(encoded))
 
 
 @given(INT64, st.binary(max_size=3), st.binary(max_size=3))
-def test_varlong_comes_back_wherever_it_stands(number: int, before: bytes, after: bytes) -> None:
+def test_varlong_comes_back_at_any_position(number: int, before: bytes, after: bytes) -> None:
     encoded = encode_varlong(number)
     assert decode_varlong(before + encoded + after, len(before)) == (number, len(before) + len(encoded))
 

@@ -1,4 +1,6 @@
-"""The headers that queues understand: what is written is read, and what is malformed counts as absent."""
+"""The headers that queues understand: written values are read, and malformed ones count as
+absent.
+"""
 
 from __future__ import annotations
 

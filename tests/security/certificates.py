@@ -29,7 +29,9 @@ class Certificates:
 
 
 def make_certificates(path: Path) -> Certificates:
-    """A server at localhost, 127.0.0.1 and ::1; a client "billing" of "Example, Inc."; a client whom only the other authority knows."""
+    """Create certificates: a server at localhost, 127.0.0.1 and ::1; a client "billing" of
+    "Example, Inc."; a client whom only the other authority knows.
+    """
     authority, other = trustme.CA(), trustme.CA()
     for name, ca in (("ca", authority), ("other-ca", other)):
         ca.cert_pem.write_to_path(path / f"{name}.pem")

@@ -12,7 +12,9 @@ def plain(user: str, password: str, authzid: str = "") -> bytes:
 
 
 class ScramClient:
-    """Says `first()`, then `final(server's answer)`, then checks the server's signature by `verify`."""
+    """Says `first()`, then `final(server's answer)`, then checks the server's signature by
+    `verify`.
+    """
 
     def __init__(
         self, hash_name: str, user: str, password: str, nonce: str = "client-nonce", header: str = "n,,"

@@ -1,4 +1,4 @@
-"""What the configuration makes of logins, and names in certificates."""
+"""Logins of a configuration, and names in certificates."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import pytest
 import sparrow.testing
 from sparrow.base.errors import InvalidConfig
 from sparrow.frontends.tls import distinguished_name
-from sparrow.server.access import Access
+from sparrow.server.access import ServerAccess
 from sparrow.server.config import ServerConfig, kafka_listeners, load
 
 
-def access_of(**options: object) -> tuple[Access, ServerConfig]:
+def access_of(**options: object) -> tuple[ServerAccess, ServerConfig]:
     config = ServerConfig(**options)
-    return Access(config), config
+    return ServerAccess(config), config
 
 
 @pytest.mark.parametrize(
     ("options", "needs_sasl"),
     [
         ({}, False),
-        ({"users": {"ann": "pencil"}}, True),
+        ({"users": {"ann": "pencil-2B"}}, True),
         ({"tokens": {"ann": "a-token"}}, True),
         ({"kafka_sasl": "required"}, True),
-        ({"kafka_sasl": "off", "users": {"ann": "pencil"}}, False),
+        ({"kafka_sasl": "off", "users": {"ann": "pencil-2B"}}, False),
     ],
 )
 def test_sasl_is_asked_for_where_somebody_can_log_in_or_must(options, needs_sasl):
@@ -37,14 +37,14 @@ def test_sasl_is_asked_for_where_somebody_can_log_in_or_must(options, needs_sasl
 def test_each_listener_may_decide_for_itself(tmp_path):
     file = tmp_path / "sparrow.yml"
     file.write_text(
-        "users: {ann: pencil}\n"
+        "users: {ann: pencil-2B}\n"
         "kafka:\n"
         "  listeners:\n"
         "    - {name: inner, host: 127.0.0.1, port: 0, sasl: false, tls: false}\n"
-        "    - {name: outer, port: 0}\n"
+        "    - {name: outer, host: 127.0.0.1, port: 0}\n"
     )
     config, _ = load({"config": str(file)}, {})
-    access = Access(config)
+    access = ServerAccess(config)
     assert [(each.name, access.kafka_sasl(each), each.tls) for each in kafka_listeners(config)] == [
         ("kafka", True, True),
         ("inner", False, False),
@@ -69,8 +69,8 @@ def test_wrong_values_are_named_and_no_secret_is_shown(tmp_path, text, words):
 
 
 def test_users_come_from_the_environment_too():
-    config, _ = load({}, {"SPARROW_USERS": "ann=pencil,bob=other"})
-    assert config.users == {"ann": "pencil", "bob": "other"}
+    config, _ = load({}, {"SPARROW_USERS": "ann=pencil-2B,bob=other"})
+    assert config.users == {"ann": "pencil-2B", "bob": "other"}
 
 
 def test_a_broker_into_which_nobody_can_log_says_so(caplog):
@@ -81,7 +81,7 @@ def test_a_broker_into_which_nobody_can_log_says_so(caplog):
 
 def test_a_broker_whose_users_need_not_log_in_says_so(caplog, tmp_path):
     data = str(tmp_path / "data")
-    with sparrow.testing.broker(data_dir=data, users={"ann": "pencil"}):
+    with sparrow.testing.broker(data_dir=data, users={"ann": "pencil-2B"}):
         pass
     assert "nobody has to log in" not in caplog.text
     with caplog.at_level(logging.WARNING), sparrow.testing.broker(data_dir=data):

@@ -16,17 +16,21 @@ from confluent_kafka import admin as confluent_admin
 from kafka.errors import KafkaError
 
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.security.certificates import Certificates, make_certificates
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-LOGINS = {"users": {"ann": "pencil, with = and ,"}, "tokens": {"bob": "b-token"}}
-ANN = ("ann", "pencil, with = and ,")
+LOGINS = {
+    "users": {"ann": "pencil-2B, with = and ,"},
+    "tokens": {"bob": "b-token"},
+    "super_users": "ann;bob",
+}
+ANN = ("ann", "pencil-2B, with = and ,")
 
 
 @dataclass(frozen=True)
 class Access:
-    """How a client connects."""
+    """Options of a client to connect."""
 
     bootstrap: str
     login: tuple[str, str] | None = None
@@ -99,9 +103,9 @@ def with_kafka_python(access: Access, topic: str) -> list[bytes]:
     consumer = kafka.KafkaConsumer(**access.of_python(), group_id=None)
     try:
         producer.send(topic, b"one", partition=0).get(30)
-        place = kafka.TopicPartition(topic, 0)
-        consumer.assign([place])
-        consumer.seek_to_beginning(place)
+        site = kafka.TopicPartition(topic, 0)
+        consumer.assign([site])
+        consumer.seek_to_beginning(site)
         return [record.value for records in consumer.poll(30_000).values() for record in records]
     finally:
         producer.close()
@@ -112,9 +116,9 @@ async def with_aiokafka(access: Access, topic: str) -> list[bytes]:
     async with aiokafka.AIOKafkaProducer(**access.of_python()) as producer:
         await producer.send_and_wait(topic, b"one", partition=0)
     async with aiokafka.AIOKafkaConsumer(**access.of_python()) as consumer:
-        place = aiokafka.TopicPartition(topic, 0)
-        consumer.assign([place])
-        await consumer.seek_to_beginning(place)
+        site = aiokafka.TopicPartition(topic, 0)
+        consumer.assign([site])
+        await consumer.seek_to_beginning(site)
         return [(await consumer.getone()).value]
 
 
@@ -144,7 +148,9 @@ def sasl_tls_broker(certificates: Certificates) -> Iterator[RunningBroker]:
 
 @pytest.fixture(scope="module")
 def mutual_broker(certificates: Certificates) -> Iterator[RunningBroker]:
-    """Whoever has a certificate comes in; only the client "billing" of these tests may do anything."""
+    """Yield a broker that accepts any certificate of its authority; only the client "billing" may
+    do anything.
+    """
     server = certificates.server
     with sparrow.testing.broker(
         tls_certificate=server.certificate,
@@ -182,7 +188,7 @@ def test_a_token_is_the_password_of_its_principal(sasl_broker):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_librdkafka_is_told_that_the_password_is_wrong(sasl_broker, mechanism):
+def test_librdkafka_reports_the_wrong_password(sasl_broker, mechanism):
     errors: list[confluent_kafka.KafkaError] = []
     options = Access(sasl_broker.kafka, ("ann", "wrong"), mechanism).of_confluent()
     client = confluent_admin.AdminClient(options | {"error_cb": errors.append})
@@ -192,13 +198,13 @@ def test_librdkafka_is_told_that_the_password_is_wrong(sasl_broker, mechanism):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafka_python_is_told_that_the_password_is_wrong(sasl_broker, mechanism):
+def test_kafka_python_reports_the_wrong_password(sasl_broker, mechanism):
     access = Access(sasl_broker.kafka, ("ann", "wrong"), mechanism)
     with pytest.raises(KafkaError):
         kafka.KafkaConsumer(**access.of_python(), bootstrap_timeout_ms=300)
 
 
-async def test_aiokafka_is_told_that_the_password_is_wrong(sasl_broker):
+async def test_aiokafka_reports_the_wrong_password(sasl_broker):
     producer = aiokafka.AIOKafkaProducer(**Access(sasl_broker.kafka, ("ann", "wrong")).of_python())
     with pytest.raises(aiokafka.errors.KafkaError):
         await producer.start()
@@ -206,14 +212,14 @@ async def test_aiokafka_is_told_that_the_password_is_wrong(sasl_broker):
 
 
 def test_credentials_are_managed_by_kafkas_own_api(sasl_broker):
-    """KIP-554 by librdkafka: set, describe, log in, delete."""
+    """Set, describe, log in and delete (KIP-554), by librdkafka."""
     admin = confluent_admin.AdminClient(Access(sasl_broker.kafka, ANN).of_confluent())
     sha_512 = confluent_admin.ScramMechanism.SCRAM_SHA_512
     upsertion = confluent_admin.UserScramCredentialUpsertion(
-        "dora", confluent_admin.ScramCredentialInfo(sha_512, 5000), b"pencil", b"some salt"
+        "dora", confluent_admin.ScramCredentialInfo(sha_512, 5000), b"pencil-2B", b"some salt"
     )
     too_few = confluent_admin.UserScramCredentialUpsertion(
-        "eve", confluent_admin.ScramCredentialInfo(sha_512, 100), b"pencil", b"some salt"
+        "eve", confluent_admin.ScramCredentialInfo(sha_512, 100), b"pencil-2B", b"some salt"
     )
     altered = admin.alter_user_scram_credentials([upsertion, too_few])
     assert altered["dora"].result(30) is None
@@ -221,7 +227,7 @@ def test_credentials_are_managed_by_kafkas_own_api(sasl_broker):
         altered["eve"].result(30)
     (info,) = admin.describe_user_scram_credentials(["dora"])["dora"].result(30).scram_credential_infos
     assert (info.mechanism, info.iterations) == (sha_512, 5000)
-    as_dora = Access(sasl_broker.kafka, ("dora", "pencil"), "SCRAM-SHA-512")
+    as_dora = Access(sasl_broker.kafka, ("dora", "pencil-2B"), "SCRAM-SHA-512")
     assert confluent_admin.AdminClient(as_dora.of_confluent()).list_topics(timeout=30).brokers
     deletion = confluent_admin.UserScramCredentialDeletion("dora", sha_512)
     assert admin.alter_user_scram_credentials([deletion])["dora"].result(30) is None
@@ -230,7 +236,7 @@ def test_credentials_are_managed_by_kafkas_own_api(sasl_broker):
 
 
 def test_sessions_that_end_are_renewed_by_librdkafka_while_it_works(sparrow_topic, caplog):
-    """KIP-368."""
+    """Sessions are renewed as in KIP-368."""
     caplog.set_level(logging.INFO, "sparrow.kafka")
     with sparrow.testing.broker(**LOGINS, kafka_max_session_ms="1s") as broker:
         producer = confluent_kafka.Producer(Access(broker.kafka, ANN, "SCRAM-SHA-256").of_confluent())

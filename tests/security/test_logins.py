@@ -1,4 +1,4 @@
-"""Who may come in at the native door, and by PLAIN at Kafka's: users, tokens, or nobody."""
+"""Logins at the native listener, and by PLAIN at Kafka's: users, tokens, or none."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from sparrow.server.tokens import Tokens
 async def users() -> Users:
     users = Users(MemoryMetaStore(), lambda principal, operation: None)
     await users.load()
-    await users.create(upsertions_of("ann", "pencil"))
+    await users.create(upsertions_of("ann", "pencil-2B"))
     return users
 
 
 async def who(logins: Logins, credentials: dict[str, str]) -> Principal:
-    answer = logins.authenticate(credentials, "10.0.0.9:4000")
-    return await answer if inspect.isawaitable(answer) else answer
+    response = logins.authenticate(credentials, "10.0.0.9:4000")
+    return await response if inspect.isawaitable(response) else response
 
 
 async def test_a_user_and_a_token_come_in(users):
     logins = Logins(users, Tokens({"bob": "b-token"}), is_required=True)
-    assert await who(logins, {"user": "ann", "password": "pencil"}) == Principal("ann")
+    assert await who(logins, {"user": "ann", "password": "pencil-2B"}) == Principal("ann")
     assert await who(logins, {"token": "b-token"}) == Principal("bob")
-    assert await logins.check_password("bob", "b-token") == Principal("bob")
+    assert await logins.check_password("bob", "b-token", "10.0.0.9") == Principal("bob")
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ async def test_a_user_and_a_token_come_in(users):
     [
         {"user": "ann", "password": "Pencil"},
         {"user": "ann"},
-        {"user": "", "password": "pencil"},
+        {"user": "", "password": "pencil-2B"},
         {"user": "ann", "password": "b-token"},
-        {"user": "bob", "password": "pencil"},
+        {"user": "bob", "password": "pencil-2B"},
         {"token": "b-toke"},
         {"token": ""},
     ],
@@ -53,7 +53,7 @@ async def test_wrong_credentials_are_refused_even_where_none_are_needed(users, c
     logins = Logins(users, Tokens({"bob": "b-token"}), is_required=is_required)
     with pytest.raises(NotAuthenticated) as caught:
         await who(logins, credentials)
-    assert not any(secret in caught.value.text for secret in ("pencil", "b-toke", "Pencil"))
+    assert not any(secret in caught.value.text for secret in ("pencil-2B", "b-toke", "Pencil"))
 
 
 async def test_no_credentials_are_anonymous_or_refused(users):
@@ -70,4 +70,5 @@ async def test_a_token_matters_only_where_tokens_are_known_or_a_login_is_needed(
 
 async def test_scram_is_that_of_the_users(users):
     logins = Logins(users, Tokens({}), is_required=True)
-    assert logins.scram(Mechanism.SHA_256).receive(b"n,,n=ann,r=x").startswith(b"r=x")
+    response = await logins.scram(Mechanism.SHA_256, "10.0.0.9").receive(b"n,,n=ann,r=x")
+    assert response.startswith(b"r=x")

@@ -1,4 +1,4 @@
-"""Logins at the native door that fail, that nobody waits for, and that say nothing."""
+"""Native logins that fail, that are abandoned, and that are silent."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from sparrow.base.errors import NotAuthenticated
 from sparrow.broker.access.authz import Principal
 from sparrow.broker.broker import Broker
 from sparrow.protocol.native import messages as m
-from tests.native_door.raw import OpenDoor
+from tests.native_frontend.raw import OpenListener
 from tests.security.certificates import Certificates, make_certificates
 
 
 class Guard:
-    """Lets nobody in. `slowly`: never answers, and notes whose question was given up."""
+    """Authenticator that accepts no login. `slowly`: it never responds, and records abandoned
+    logins.
+    """
 
     def __init__(self, *, slowly: bool) -> None:
         self._slowly = slowly
@@ -38,8 +40,8 @@ class Guard:
 
 
 @pytest.fixture
-async def open_door(tmp_path: Path) -> AsyncIterator[Any]:
-    opener = OpenDoor()
+async def open_listener(tmp_path: Path) -> AsyncIterator[Any]:
+    opener = OpenListener()
     async with Broker(tmp_path / "data") as broker:
 
         async def open_for(guard: Guard, **limits: int) -> Any:
@@ -49,26 +51,26 @@ async def open_door(tmp_path: Path) -> AsyncIterator[Any]:
         await opener.close()
 
 
-async def test_a_login_that_nobody_waits_for_is_given_up(open_door):
+async def test_a_login_that_nobody_waits_for_is_given_up(open_listener):
     guard = Guard(slowly=True)
-    client = await (await open_door(guard)).silent_client()
+    client = await (await open_listener(guard)).silent_client()
     client.send(m.Hello("sparrow", 1, 1, credentials={"user": "ann", "password": "guess"}))
     await guard.asked.wait()
     client.close()
     await asyncio.wait_for(guard.given_up.wait(), 30)
 
 
-async def test_the_answer_to_a_wrong_login_waits(open_door):
-    door = await open_door(Guard(slowly=False), failed_authentication_delay_ms=30_000)
-    client = await door.silent_client()
+async def test_the_response_to_a_wrong_login_waits(open_listener):
+    listener = await open_listener(Guard(slowly=False), failed_authentication_delay_ms=30_000)
+    client = await listener.silent_client()
     client.send(m.Hello("sparrow", 1, 1, credentials={"token": "guess"}))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
             await client.receive()
 
 
-async def test_a_wrong_login_is_answered_and_the_connection_ends(open_door):
-    client = await (await open_door(Guard(slowly=False))).silent_client()
+async def test_a_wrong_login_gets_a_response_and_the_connection_ends(open_listener):
+    client = await (await open_listener(Guard(slowly=False))).silent_client()
     client.send(m.Hello("sparrow", 1, 1, credentials={"token": "guess"}))
     assert (await client.expect(m.Error)).code == NotAuthenticated.code
     assert await client.at_eof()

@@ -1,4 +1,4 @@
-"""Files that others must not read, and names that somebody else chose."""
+"""Files that others must not read, and names that other people choose."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def test_a_name_does_not_write_to_the_terminal(capsys: pytest.CaptureFixture[str
     ],
 )
 def test_a_colon_in_the_name_of_a_certificate_makes_no_type(given: str, principal: str) -> None:
-    """Else a rule for its owner would hold for nobody."""
+    """Otherwise a rule for its owner would have no effect."""
     assert _principal(given) == principal

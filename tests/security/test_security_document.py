@@ -1,4 +1,4 @@
-"""Everything that docs/security.md tells to type works, from the first step to the last."""
+"""All commands in docs/security.md work, from the first step to the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Batches behind a first one that looks harmless: their producer, sequence and transaction would go unnoticed."""
+"""Batches behind a first one that looks harmless: their producer, sequence and transaction would go
+unnoticed.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,23 @@ from sparrow.broker.broker import Broker
 from sparrow.records.builder import build_batch
 
 PLAIN = build_batch([b"plain"])
-IDEMPOTENT = build_batch([b"x"], producer_id=7, producer_epoch=0, base_sequence=0)
-TRANSACTIONAL = build_batch([b"x"], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
 
 
-@pytest.mark.parametrize("smuggled", [IDEMPOTENT, TRANSACTIONAL])
-async def test_a_batch_of_a_producer_stands_alone(tmp_path: Path, smuggled: bytes) -> None:
-    """Readers of committed records would see the records of a transaction that is open or was aborted."""
+@pytest.mark.parametrize("transactional", [False, True])
+async def test_a_batch_of_a_producer_is_alone_in_its_publish(tmp_path: Path, transactional: bool) -> None:
+    """Readers of committed records would see the records of a transaction that is open or was
+    aborted.
+    """
     async with Broker(tmp_path / "data") as broker:
         await broker.create_topic("orders", 1)
+        producer_id = (await broker.open_producer()).producer_id
+        smuggled = build_batch(
+            [b"x"],
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=transactional,
+        )
         for data in (PLAIN + smuggled, smuggled + PLAIN, smuggled + smuggled):
             with pytest.raises(InvalidRecord):
                 await broker.publish("orders", 0, data, admit=lambda *_: None)

@@ -1,4 +1,4 @@
-"""Users: what Kafka's APIs 50 and 51 promise, and who gets in."""
+"""Users: the promises of Kafka's APIs 50 and 51, and logins."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from sparrow.broker.access.authz import Principal
 from sparrow.broker.access.credentials import Deletion, Upsertion, upsertions_of
 from sparrow.broker.access.scram import Mechanism
 from sparrow.broker.access.users import CONCURRENT_HASHES, MAX_REMEMBERED, Users
+from sparrow.client.security import MECHANISMS, hash_password
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Put
 from tests.security.scram_client import ScramClient
@@ -65,47 +66,47 @@ def login(users: Users, mechanism: Mechanism, user: str, password: str) -> str |
 
 
 async def test_a_user_logs_in_with_each_mechanism_and_after_a_restart(users, meta):
-    assert await users.alter(passwords("ann", "pencil")) == {"ann": None}
-    for known in (users, await users_over(MemoryMetaStore(meta.facts))):
-        assert login(known, Mechanism.SHA_256, "ann", "pencil") == "ann"
-        assert login(known, Mechanism.SHA_512, "ann", "pencil") == "ann"
-        assert await known.check_password("ann", "pencil") == Principal("ann")
+    assert await users.alter(passwords("ann", "pencil-2B")) == {"ann": None}
+    for known in (users, await users_over(MemoryMetaStore(meta.entries))):
+        assert login(known, Mechanism.SHA_256, "ann", "pencil-2B") == "ann"
+        assert login(known, Mechanism.SHA_512, "ann", "pencil-2B") == "ann"
+        assert await known.check_password("ann", "pencil-2B") == Principal("ann")
         with pytest.raises(NotAuthenticated):
-            await known.check_password("ann", "pencils")
+            await known.check_password("ann", "pencil-2Bs")
 
 
 async def test_the_password_itself_is_nowhere_in_the_store(users, meta):
-    await users.alter(passwords("ann", "pencil-with-a-long-name"))
-    assert not any(b"pencil" in fact.value for fact in meta.facts.values())
+    await users.alter(passwords("ann", "pencil-2B-with-a-long-name"))
+    assert not any(b"pencil-2B" in entry.value for entry in meta.entries.values())
 
 
 async def test_a_mechanism_that_a_user_does_not_have_refuses_the_right_password(users):
-    await users.alter(passwords("ann", "pencil", Mechanism.SHA_512))
-    assert login(users, Mechanism.SHA_512, "ann", "pencil") == "ann"
-    assert await users.check_password("ann", "pencil") == Principal("ann")
+    await users.alter(passwords("ann", "pencil-2B", Mechanism.SHA_512))
+    assert login(users, Mechanism.SHA_512, "ann", "pencil-2B") == "ann"
+    assert await users.check_password("ann", "pencil-2B") == Principal("ann")
     with pytest.raises(NotAuthenticated):
-        login(users, Mechanism.SHA_256, "ann", "pencil")
+        login(users, Mechanism.SHA_256, "ann", "pencil-2B")
 
 
 async def test_an_unknown_user_looks_like_a_known_one_with_a_wrong_password(users, meta):
-    await users.alter(upsertions_of("ann", "pencil"))
-    answers = []
+    await users.alter(upsertions_of("ann", "pencil-2B"))
+    responses = []
     for name in ("ann", "bob", "bob"):
         server, client = users.scram(Mechanism.SHA_256), ScramClient("sha256", name, "guess")
         first = server.receive(client.first())
         with pytest.raises(NotAuthenticated) as caught:
             server.receive(client.final(first))
-        answers.append((first.partition(b"s=")[2], caught.value.text))
-    assert answers[1] == answers[2]
-    assert [text for _, text in answers] == [answers[0][1]] * 3
-    assert len(answers[0][0]) == len(answers[1][0])
-    again = await users_over(MemoryMetaStore(meta.facts))
-    assert again.scram(Mechanism.SHA_256).receive(b"n,,n=bob,r=x").partition(b"s=")[2] == answers[1][0]
+        responses.append((first.partition(b"s=")[2], caught.value.text))
+    assert responses[1] == responses[2]
+    assert [text for _, text in responses] == [responses[0][1]] * 3
+    assert len(responses[0][0]) == len(responses[1][0])
+    again = await users_over(MemoryMetaStore(meta.entries))
+    assert again.scram(Mechanism.SHA_256).receive(b"n,,n=bob,r=x").partition(b"s=")[2] == responses[1][0]
     with pytest.raises(NotAuthenticated):
         await users.check_password("bob", "guess")
 
 
-async def test_salt_and_iterations_do_not_tell_who_exists(users):
+async def test_salt_and_iterations_do_not_show_who_exists(users):
     """Kafka's tools make credentials with 4096 iterations and longer salts."""
     by_kafka = Upsertion("ann", Mechanism.SHA_256.value, 4096, bytes(25), bytes(32))
     await users.alter([by_kafka])
@@ -121,7 +122,7 @@ async def test_salt_and_iterations_do_not_tell_who_exists(users):
     assert kinds == {(25, b"i=4096"), shape("own")}
 
 
-async def test_clients_that_do_not_wait_for_the_answer_do_not_keep_more_threads_busy(users, monkeypatch):
+async def test_clients_that_do_not_wait_for_the_response_do_not_keep_more_threads_busy(users, monkeypatch):
     busy, most, lock, go = 0, 0, threading.Lock(), threading.Event()
 
     def check(*_: object) -> bool:
@@ -141,7 +142,7 @@ async def test_clients_that_do_not_wait_for_the_answer_do_not_keep_more_threads_
         impatient.cancel()
         with pytest.raises(asyncio.CancelledError):
             await impatient
-    honest = asyncio.create_task(users.check_password("bob", "pencil"))
+    honest = asyncio.create_task(users.check_password("bob", "pencil-2B"))
     await asyncio.sleep(0.01)
     go.set()
     assert await honest == Principal("bob")
@@ -153,21 +154,21 @@ async def test_no_two_logins_share_a_nonce(users):
     assert len(firsts) == 20
 
 
-async def test_a_changed_password_takes_the_place_of_the_old_one_at_once(users):
-    await users.alter(passwords("ann", "old"))
-    await users.check_password("ann", "old")
-    await users.alter(passwords("ann", "new"))
-    assert await users.check_password("ann", "new") == Principal("ann")
+async def test_a_changed_password_replaces_the_old_one_at_once(users):
+    await users.alter(passwords("ann", "old pencil"))
+    await users.check_password("ann", "old pencil")
+    await users.alter(passwords("ann", "new pencil"))
+    assert await users.check_password("ann", "new pencil") == Principal("ann")
     with pytest.raises(NotAuthenticated):
-        await users.check_password("ann", "old")
+        await users.check_password("ann", "old pencil")
 
 
 async def test_set_password_leaves_no_mechanism_with_the_old_one(users):
-    await users.create(passwords("ann", "old"))
-    await users.set_password(passwords("ann", "new", Mechanism.SHA_256))
+    await users.create(passwords("ann", "old pencil"))
+    await users.set_password(passwords("ann", "new pencil", Mechanism.SHA_256))
     with pytest.raises(NotAuthenticated):
-        login(users, Mechanism.SHA_512, "ann", "old")
-    assert login(users, Mechanism.SHA_256, "ann", "new") == "ann"
+        login(users, Mechanism.SHA_512, "ann", "old pencil")
+    assert login(users, Mechanism.SHA_256, "ann", "new pencil") == "ann"
 
 
 async def test_create_set_password_and_delete_say_what_is_wrong(users):
@@ -180,7 +181,7 @@ async def test_create_set_password_and_delete_say_what_is_wrong(users):
         await users.create([])
     with pytest.raises(UnacceptableCredential):
         await users.create([upsertion("bob"), upsertion("cid")])
-    with pytest.raises(UnacceptableCredential, match="empty"):
+    with pytest.raises(UnacceptableCredential, match="at least 8"):
         upsertions_of("bob", "")
     await users.delete("ann")
     with pytest.raises(UnknownUser):
@@ -248,8 +249,8 @@ async def test_a_deletion_of_what_is_not_there_is_an_error_of_its_user(users, de
     assert "ann" in users
 
 
-async def test_describe_answers_for_each_user_once(users):
-    await users.alter([upsertion("bob"), *passwords("ann", "x")])
+async def test_describe_returns_each_user_once(users):
+    await users.alter([upsertion("bob"), *passwords("ann", "long enough")])
     found = users.describe(["bob", "cid", "ann", "bob"])
     assert kinds(found)["bob"] is DuplicateResource
     assert kinds(found)["cid"] is UnknownUser
@@ -258,22 +259,22 @@ async def test_describe_answers_for_each_user_once(users):
 
 
 async def test_a_full_disk_changes_nobody(users, meta):
-    await users.alter(passwords("ann", "old"))
+    await users.alter(passwords("ann", "old pencil"))
     meta.full = True
     with pytest.raises(DiskFull):
-        await users.alter(passwords("ann", "new"))
-    assert await users.check_password("ann", "old") == Principal("ann")
+        await users.alter(passwords("ann", "new pencil"))
+    assert await users.check_password("ann", "old pencil") == Principal("ann")
 
 
 async def test_users_of_the_configuration_are_made_once_and_never_changed(users):
-    await users.create(passwords("ann", "own"))
-    assert await users.ensure({"ann": "configured", "bob": "pencil"}) == ["bob"]
-    assert await users.ensure({"ann": "configured", "bob": "other"}) == []
-    await users.check_password("ann", "own")
-    await users.check_password("bob", "pencil")
+    await users.create(passwords("ann", "own pencil"))
+    assert await users.ensure({"ann": "configured one", "bob": "pencil-2B"}) == ["bob"]
+    assert await users.ensure({"ann": "configured one", "bob": "other one"}) == []
+    await users.check_password("ann", "own pencil")
+    await users.check_password("bob", "pencil-2B")
 
 
-async def test_every_verb_asks_for_permission(meta):
+async def test_every_operation_asks_for_permission(meta):
     def refuse(principal, operation):
         raise NotAuthorized(f"{principal} {operation}")
 
@@ -293,10 +294,10 @@ async def test_every_verb_asks_for_permission(meta):
 
 
 async def test_right_passwords_are_remembered_within_bounds(users, monkeypatch):
-    await users.create(passwords("ann", "pencil"))
-    await users.check_password("ann", "pencil")
+    await users.create(passwords("ann", "pencil-2B"))
+    await users.check_password("ann", "pencil-2B")
     monkeypatch.setattr("sparrow.broker.access.users.is_password_of", lambda *_: False)
-    assert await users.check_password("ann", "pencil") == Principal("ann")
+    assert await users.check_password("ann", "pencil-2B") == Principal("ann")
     with pytest.raises(NotAuthenticated):
         await users.check_password("ann", "pen")
     monkeypatch.setattr("sparrow.broker.access.users.is_password_of", lambda *_: True)
@@ -305,10 +306,41 @@ async def test_right_passwords_are_remembered_within_bounds(users, monkeypatch):
         await users.check_password(f"u{n}", "x")
     monkeypatch.setattr("sparrow.broker.access.users.is_password_of", lambda *_: False)
     with pytest.raises(NotAuthenticated):
-        await users.check_password("ann", "pencil")
+        await users.check_password("ann", "pencil-2B")
 
 
 async def test_a_damaged_user_stops_the_start_with_its_name(meta):
     await meta.write([Put("user", "ann", b"\xc1")])
     with pytest.raises(DirectoryUnreadable, match="'ann'"):
         await users_over(meta)
+
+
+@pytest.mark.parametrize("name", ["*", "ANONYMOUS"])
+async def test_nobody_is_named_as_everybody_or_as_who_did_not_log_in(users, name):
+    refused = await users.alter(passwords(name, "pencil-2B"))
+    assert isinstance(refused[name], UnacceptableCredential)
+    with pytest.raises(UnacceptableCredential):
+        await users.create(passwords(name, "pencil-2B"))
+    with pytest.raises(UnacceptableCredential):
+        await users.ensure({name: "pencil-2B"})
+    assert len(users) == 0
+
+
+@pytest.mark.parametrize("name", ["*", "ANONYMOUS"])
+async def test_a_user_of_an_earlier_version_with_such_a_name_can_be_deleted_alone(users, name):
+    await users.alter(passwords("ann", "pencil-2B"))
+    users._users[name] = users._users["ann"]
+    with pytest.raises(NotAuthenticated):
+        await users.check_password(name, "pencil-2B")
+    with pytest.raises(NotAuthenticated):
+        login(users, Mechanism.SHA_256, name, "pencil-2B")
+    await users.delete(name)
+    assert name not in users
+
+
+@pytest.mark.parametrize("password", ["", "x", "seven 7"])
+def test_a_new_password_has_eight_characters(password):
+    with pytest.raises(UnacceptableCredential, match="at least 8"):
+        upsertions_of("ann", password)
+    with pytest.raises(UnacceptableCredential, match="at least 8"):
+        hash_password(password, MECHANISMS, 4096)

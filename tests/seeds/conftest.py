@@ -1,4 +1,4 @@
-"""A broker with the doors of seed systems that a test opens."""
+"""A broker, and the listeners of seed systems that a test opens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from tests.seeds.doors import OpenDoors
+from tests.seeds.listeners import OpenListeners, Wire
 
 
 @pytest_asyncio.fixture
@@ -19,7 +19,15 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 @pytest_asyncio.fixture
-async def open_doors(broker: Broker) -> AsyncIterator[OpenDoors]:
-    opener = OpenDoors(broker)
+async def wires() -> AsyncIterator[None]:
+    """Close all connections of a test."""
+    yield
+    while Wire.opened:
+        await Wire.opened.pop().close()
+
+
+@pytest_asyncio.fixture
+async def open_listeners(broker: Broker) -> AsyncIterator[OpenListeners]:
+    opener = OpenListeners(broker)
     yield opener
     await opener.close_all()

@@ -6,7 +6,7 @@ import struct
 import time
 from dataclasses import dataclass
 
-from tests.seeds.doors import Wire
+from tests.seeds.listeners import Wire
 
 GOODBYE, PUBLISH, CONSUME, CONSUME_EMPTY = 1, 2, 3, 4
 
@@ -21,7 +21,7 @@ class Frame:
 
 
 def frame(kind: int, payload: bytes, left_out: int = 0, timestamp_ns: int | None = None) -> bytes:
-    """`left_out`: bytes of the payload that the length does not count."""
+    """Return a frame. `left_out`: bytes of the payload that the length does not count."""
     now = time.time_ns() if timestamp_ns is None else timestamp_ns
     return struct.pack(">IBq", 9 + len(payload) - left_out, kind, now) + payload
 
@@ -46,11 +46,11 @@ class DiyClient:
         return await self.read()
 
     async def goodbye(self, text: bytes = b"bye") -> bytes:
-        """What the server says to it."""
+        """Return the server's response to a goodbye."""
         self.wire.send(frame(GOODBYE, text))
-        answer = await self.read()
-        assert answer.type == GOODBYE
-        return answer.data
+        response = await self.read()
+        assert response.type == GOODBYE
+        return response.data
 
     async def read(self) -> Frame:
         length, kind, timestamp_ns = struct.unpack(">IBq", await self.wire.read(13))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import struct
 
-from tests.seeds.doors import Wire
+from tests.seeds.listeners import Wire
 
 
 def text(value: bytes) -> bytes:
-    """A msgpack str."""
+    """Return a msgpack str."""
     if len(value) < 32:
         return bytes([0xA0 | len(value)]) + value
     return b"\xda" + struct.pack(">H", len(value)) + value
 
 
 def binary(value: bytes) -> bytes:
-    """A msgpack bin, always with the longest length."""
+    """Return a msgpack bin, always with the longest length."""
     return b"\xc6" + struct.pack(">I", len(value)) + value
 
 
@@ -24,7 +24,7 @@ def message(topic: bytes, data: bytes) -> bytes:
 
 
 async def send(port: int, data: bytes) -> Wire:
-    """What a producer does: connect, write, close its side."""
+    """Connect, write and close the sending side, as a producer does."""
     wire = await Wire.open(port)
     wire.send(data)
     wire.writer.write_eof()
@@ -32,7 +32,7 @@ async def send(port: int, data: bytes) -> Wire:
 
 
 async def produce(port: int, topic: bytes, data: bytes) -> None:
-    """The same, and wait until the broker closes, too."""
+    """Send, and wait until the broker closes, too."""
     wire = await send(port, message(topic, data))
     assert await wire.read_to_end() == b""
 

@@ -6,7 +6,7 @@ import json
 import struct
 from collections.abc import Sequence
 
-from tests.seeds.doors import Wire
+from tests.seeds.listeners import Wire
 
 SUBSCRIBE, UNSUBSCRIBE, PUBLISH, ACK, NACK = 1, 2, 3, 4, 5
 SUBSCRIBED, UNSUBSCRIBED, ERROR = 1, 2, 3
@@ -33,7 +33,7 @@ class Client:
         self.wire = wire
 
     async def status(self) -> tuple[int, str]:
-        """A status; only an error has a text."""
+        """Return a status; only an error has a text."""
         (code,) = struct.unpack(">H", await self.wire.read(2))
         if code != ERROR:
             return code, ""
@@ -73,13 +73,13 @@ class Subscriber(Client):
         (size,) = struct.unpack(">Q", await self.wire.read(8))
         return topic, await self.wire.read(size)
 
-    def answer(self, action: int = ACK) -> None:
+    def reply(self, action: int = ACK) -> None:
         self.wire.send(struct.pack(">H", action))
 
     async def take(self, count: int = 1) -> list[bytes]:
-        """The next messages, each acknowledged."""
+        """Return the next messages; acknowledge each."""
         taken = []
         for _ in range(count):
             taken.append((await self.delivered())[1])
-            self.answer()
+            self.reply()
         return taken

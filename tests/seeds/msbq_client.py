@@ -8,11 +8,11 @@ import struct
 import uuid
 from typing import Any
 
-from tests.seeds.doors import Wire
+from tests.seeds.listeners import Wire
 
 
 def frame(content: object) -> bytes:
-    """`content`: what is JSON, or bytes as they are."""
+    """Return a frame. `content`: a value to be encoded as JSON, or raw bytes."""
     data = content if isinstance(content, bytes) else json.dumps(content, separators=(",", ":")).encode()
     return struct.pack("<I", len(data)) + data
 
@@ -40,7 +40,7 @@ class MsbqClient:
         return cls(await Wire.open(port))
 
     def consume(self, name: str, kind: str = "P2P", *, durable: bool = True, stream: str = "") -> str:
-        """Register a stream (a new one, if none is named) as a consumer; returns it."""
+        """Register a stream as a consumer and return it; without a name, a new one."""
         stream = stream or str(uuid.uuid4())
         self.wire.send(frame(queue(name, kind, durable=durable, stream=stream)))
         return stream
@@ -54,7 +54,7 @@ class MsbqClient:
         return content
 
     async def get(self) -> tuple[str, bytes]:
-        """Stream and body of the next message."""
+        """Return stream and body of the next message."""
         content = await self.read()
         assert content["MessageType"] == "EPMessage", content
         return content["StreamID"], base64.b64decode(content["Body"])
@@ -63,7 +63,7 @@ class MsbqClient:
         return [(await self.get())[1] for _ in range(count)]
 
     async def error(self) -> tuple[str, str]:
-        """Text and stream of the error that comes next."""
+        """Return text and stream of the next error."""
         content = await self.read()
         assert list(content) == ["MessageType", "Body", "StreamID"], content
         assert content["MessageType"] == "ErrorMessage"

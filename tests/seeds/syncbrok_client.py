@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.seeds.doors import Wire
+from tests.seeds.listeners import Wire
 
 Answer = tuple[int, dict[str, str], bytes]
 UUID = rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -13,7 +13,7 @@ UUID = rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 def request(
     path: str, body: bytes = b"", *, method: str = "POST", version: str = "1.1", **headers: str
 ) -> bytes:
-    """Bytes of a request; in names of headers `_` stands for `-`."""
+    """Return the bytes of a request; `_` in a header name becomes `-`."""
     lines = [f"{method} {path} HTTP/{version}", "Host: localhost:10000"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     if "Transfer_Encoding" not in headers and "Content_Length" not in headers:
@@ -37,9 +37,9 @@ class SyncbrokClient:
 
     async def publish(self, queue: str, content: bytes, parent: str = "") -> str:
         headers = {"ParentId": parent} if parent else {}
-        answer = await self._accepted(request("/msg", content, queue=queue, **headers))
-        assert re.fullmatch(UUID, answer), answer
-        return answer.decode()
+        response = await self._accepted(request("/msg", content, queue=queue, **headers))
+        assert re.fullmatch(UUID, response), response
+        return response.decode()
 
     async def ask(self, data: bytes) -> Answer:
         self.wire.send(data)

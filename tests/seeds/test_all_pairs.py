@@ -1,25 +1,26 @@
-"""Whatever comes in by the client of one seed, or by Kafka's, goes out by that of any other."""
+"""Every message that is published by the client of one seed, or of Kafka, is delivered to the
+clients of all others.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
 
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.seeds import mbus_client
 from tests.seeds.diy_client import DiyClient
-from tests.seeds.doors import Wire
 from tests.seeds.messagebroker_client import CURRENT, Publisher, Subscriber
 from tests.seeds.msbq_client import MsbqClient
 from tests.seeds.syncbrok_client import SyncbrokClient
-from tests.webhooks.endpoints import EndpointServer, answer
+from tests.webhooks.endpoints import EndpointServer, http_response
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("wires")]
 SENT = [b"by kafka", b"by diy", b"by messagebroker", b"by mbus", b"by msbq", b"by syncbrok"]
 
 
@@ -37,15 +38,8 @@ def running() -> Iterator[RunningBroker]:
         yield running
 
 
-@pytest.fixture(autouse=True)
-async def wires() -> AsyncIterator[None]:
-    yield
-    while Wire.opened:
-        await Wire.opened.pop().close()
-
-
 async def send_by_all(running: RunningBroker, topic: str) -> None:
-    """One message by each; each is in the topic when the next is sent."""
+    """Send one message with each client; each is in the topic when the next is sent."""
     port = {name: port for name, (_, port) in running.seeds.items()}
     name = topic.encode()
     producer = confluent_kafka.Producer({"bootstrap.servers": running.kafka})
@@ -99,11 +93,11 @@ async def test_in_by_each_out_by_each_with_msbq(running: RunningBroker) -> None:
 
 
 async def test_in_by_each_out_by_each_with_syncbrok(running: RunningBroker) -> None:
-    """Its queue is one of the same name as that of msbq, with subscribers."""
+    """Syncbrok's queue has the same name as that of msbq, and subscribers."""
     await send_by_all(running, "hooked")
     for taker, taken in (await take_by_those_that_share_no_queue(running, "hooked")).items():
         assert taken == SENT, taker
-    async with EndpointServer(answer(200, b"true")) as endpoint:
+    async with EndpointServer(http_response(200, b"true")) as endpoint:
         client = await SyncbrokClient.connect(running.seeds["syncbrok"][1])
         await client.queue("hooked")
         await client.subscribe("hooked", endpoint.url)

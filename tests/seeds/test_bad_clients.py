@@ -1,4 +1,4 @@
-"""Clients that send anything, say nothing, or vanish: the doors stay open for the others."""
+"""Clients that send anything, are silent, or vanish: the listeners stay open for the others."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from pathlib import Path
 
 import pytest
 
-from sparrow.base.errors import CorruptBatch, DiskFull
+from sparrow.base.errors import DiskFull
 from sparrow.broker.access.authz import SYSTEM
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.queues.settlement import Leased
+from sparrow.broker.queues.rules.settlement import Leased
 from sparrow.frontends import leased_records
-from sparrow.frontends.publishing import Columns, Part
+from sparrow.frontends.publisher import MessageColumns, PublishedPart
 from sparrow.frontends.seeds import names
+from tests.corrupt.bad import KINDS
 from tests.seeds import mbus_client
 from tests.seeds.diy_client import PUBLISH, DiyClient, fields, frame
-from tests.seeds.doors import OpenDoors, Wire, publish, records, until
+from tests.seeds.listeners import OpenListeners, Wire, publish, records, until
 from tests.seeds.messagebroker_client import ERROR, Publisher, Subscriber, message, subscription
 
 NAMES = ("diy_message_broker", "messagebroker", "mbus", "mbus_consumer")
 
 
 @pytest.fixture
-async def ports(open_doors: OpenDoors) -> Mapping[str, int]:
-    return await open_doors(*NAMES)
+async def ports(open_listeners: OpenListeners) -> Mapping[str, int]:
+    return await open_listeners(*NAMES)
 
 
-async def each_door_works(ports: Mapping[str, int], topic: str) -> None:
+async def each_listener_works(ports: Mapping[str, int], topic: str) -> None:
     name = topic.encode()
     diy = await DiyClient.connect(ports["diy_message_broker"])
     diy.publish(name, b"x")
@@ -44,7 +45,7 @@ async def each_door_works(ports: Mapping[str, int], topic: str) -> None:
 
 
 def damaged(seed: random.Random) -> bytes:
-    """Something that is right in the beginning, and wrong somewhere; or nothing but noise."""
+    """Return bytes that are valid at the start and wrong somewhere, or only noise."""
     good = b"".join(
         seed.choice(
             [
@@ -66,7 +67,7 @@ def damaged(seed: random.Random) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(3))
-async def test_garbage_on_each_port_disturbs_nobody(
+async def test_garbage_on_each_port_disturbs_no_client(
     ports: Mapping[str, int], broker: Broker, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     seed = random.Random(number)
@@ -81,24 +82,24 @@ async def test_garbage_on_each_port_disturbs_nobody(
 
     for _ in range(15):
         await asyncio.gather(*(spoil(ports[name]) for name in NAMES for _ in range(5)))
-    await each_door_works(ports, "after-garbage")
+    await each_listener_works(ports, "after-garbage")
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert all(queue.unfinished >= 0 for queue in broker.queues.registry)
 
 
 @pytest.mark.slow
-async def test_a_thousand_idle_connections_disturb_nobody(open_doors: OpenDoors) -> None:
+async def test_a_thousand_idle_connections_disturb_no_client(open_listeners: OpenListeners) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 4096:
         if hard < 4096:
             pytest.skip("not enough open files are allowed")
         resource.setrlimit(resource.RLIMIT_NOFILE, (4096, hard))
-    ports = await open_doors(*NAMES)
+    ports = await open_listeners(*NAMES)
     for name in NAMES:
         for _ in range(5):
             await asyncio.gather(*(Wire.open(ports[name]) for _ in range(50)))
     assert len(Wire.opened) == 1000
-    await each_door_works(ports, "beside-idle-ones")
+    await each_listener_works(ports, "beside-idle-ones")
 
 
 @pytest.mark.parametrize(
@@ -113,26 +114,26 @@ async def test_a_thousand_idle_connections_disturb_nobody(open_doors: OpenDoors)
 async def test_memory_for_unfinished_messages_is_shared_and_limited(
     ports: Mapping[str, int], broker: Broker, name: str, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparrow.frontends.seeds.pump.RECEIVE_BUDGET_BYTES", 3 << 20)
-    doors = OpenDoors(broker)
-    port = (await doors(name))[name]
+    monkeypatch.setattr("sparrow.frontends.seeds.connection.RECEIVE_BUDGET_BYTES", 3 << 20)
+    listeners = OpenListeners(broker)
+    port = (await listeners(name))[name]
     wires = [await Wire.open(port) for _ in range(8)]
     for wire in wires:
         wire.send(start)
     await asyncio.sleep(0.1)
-    budget = doors.frontends[0]._doors[0].budget  # type: ignore[attr-defined]
-    assert 0 < budget.held_bytes <= 3 << 20
+    budget = listeners.frontends[0]._listeners[0].budget  # type: ignore[attr-defined]
+    assert 0 < budget.reserved_bytes <= 3 << 20
     assert budget.waiting
     for wire in wires:
         await wire.abort()
     async with asyncio.timeout(5):
-        while budget.held_bytes or budget.waiting:
+        while budget.reserved_bytes or budget.waiting:
             await asyncio.sleep(0.005)
-    await doors.close()
+    await listeners.close()
 
 
 @pytest.mark.parametrize("cut", [1, 3, 8, 12])
-async def test_who_vanishes_in_the_middle_of_a_message_takes_nobody_along(
+async def test_a_client_that_vanishes_in_the_middle_of_a_message_affects_no_other(
     ports: Mapping[str, int], cut: int
 ) -> None:
     starts = {
@@ -146,7 +147,7 @@ async def test_who_vanishes_in_the_middle_of_a_message_takes_nobody_along(
         wire.send(start[:cut])
         await asyncio.sleep(0)
         await wire.abort()
-    await each_door_works(ports, "t")
+    await each_listener_works(ports, "t")
 
 
 @pytest.mark.parametrize(("name", "connect"), [(NAMES[0], DiyClient.connect), (NAMES[1], Publisher.connect)])
@@ -157,7 +158,7 @@ async def test_a_publisher_is_not_read_from_while_too_much_is_unconfirmed(
     connect: Callable[[int], Awaitable[DiyClient | Publisher]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sparrow.frontends.seeds.intake.WINDOW_BYTES", 10_000)
+    monkeypatch.setattr("sparrow.frontends.seeds.publish_queue.WINDOW_BYTES", 10_000)
     publisher = await connect(ports[name])
     for number in range(300):
         publisher.publish(b"t", b"%d" % number + b"x" * 1000)
@@ -165,35 +166,29 @@ async def test_a_publisher_is_not_read_from_while_too_much_is_unconfirmed(
     assert [int((record.value or b"").rstrip(b"x")) for record in found] == list(range(300))
 
 
-async def test_what_nobody_can_read_stops_nobody(
-    ports: Mapping[str, int], broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = leased_records.read_leased
-
-    async def read_some(leased: Leased) -> leased_records.LeasedRecords:
-        if any(first <= 2 <= last for first, last, _ in leased.ranges):
-            raise CorruptBatch("damaged")
-        return await read(leased)
-
-    monkeypatch.setattr("sparrow.frontends.seeds.queues.read_leased", read_some)
-    await broker.create_topic("t", 1)
-    await publish(broker, "t", *(b"%d" % number for number in range(5)))
+async def test_an_unreadable_message_stops_no_client(ports: Mapping[str, int], broker: Broker) -> None:
+    await broker.create_topic("t", 1, {"record.validation": "header"})
+    await publish(broker, "t", b"0", b"1")
+    await broker.publish("t", 0, KINDS["header counts"]())
+    await publish(broker, "t", b"3", b"4")
     assert await mbus_client.consume(ports["mbus_consumer"], b"t") == [b"0", b"1", b"3", b"4"]
     diy = await DiyClient.connect(ports["diy_message_broker"])
     assert [(await diy.consume(b"t")).data for _ in range(5)] == [b"0", b"1", b"3", b"4", b""]
 
 
-async def test_what_compaction_left_out_stops_nobody(
+async def test_a_compacted_message_stops_no_client(
     ports: Mapping[str, int], broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = leased_records.read_leased
 
     async def read_some(leased: Leased) -> leased_records.LeasedRecords:
-        there, missing = await read(leased)
+        there, missing, _ = await read(leased)
         gone = [(each.record.offset,) * 2 + (1,) for each in there if each.record.offset not in (2, 5)]
-        return leased_records.LeasedRecords([h for h in there if h.record.offset in (2, 5)], missing + gone)
+        return leased_records.LeasedRecords(
+            [h for h in there if h.record.offset in (2, 5)], missing + gone, []
+        )
 
-    monkeypatch.setattr("sparrow.frontends.seeds.queues.read_leased", read_some)
+    monkeypatch.setattr("sparrow.frontends.seeds.handout_queues.read_leased", read_some)
     await broker.create_topic("t", 1)
     await publish(broker, "t", *(b"%d" % number for number in range(8)))
     assert await mbus_client.consume(ports["mbus_consumer"], b"t") == [b"2", b"5"]
@@ -203,7 +198,7 @@ async def test_what_compaction_left_out_stops_nobody(
 
 
 async def none_is_kept(ports: Mapping[str, int], why: str) -> None:
-    """What each seed's publisher sees of it."""
+    """Check that each seed's publisher notices that its message is lost."""
     diy = await DiyClient.connect(ports["diy_message_broker"])
     diy.publish(b"t", b"x")
     assert await diy.wire.read_to_end() == b""
@@ -216,7 +211,7 @@ async def none_is_kept(ports: Mapping[str, int], why: str) -> None:
         await producer.reader.read()
 
 
-async def test_on_a_full_disk_publishers_learn_it_and_the_doors_stay_open(
+async def test_on_a_full_disk_publishers_learn_it_and_the_frontends_stay_open(
     ports: Mapping[str, int], broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -226,10 +221,10 @@ async def test_on_a_full_disk_publishers_learn_it_and_the_doors_stay_open(
     with monkeypatch.context() as patched:
         patched.setattr(broker, "publish", full)
         await none_is_kept(ports, "the disk is full")
-    await each_door_works(ports, "t")
+    await each_listener_works(ports, "t")
 
 
-async def test_a_bug_while_a_topic_is_made_is_told_to_publishers_and_the_doors_stay_open(
+async def test_a_bug_while_a_topic_is_made_is_reported_to_publishers_and_the_frontends_stay_open(
     ports: Mapping[str, int], broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object, **__: object) -> None:
@@ -238,7 +233,7 @@ async def test_a_bug_while_a_topic_is_made_is_told_to_publishers_and_the_doors_s
     with monkeypatch.context() as patched:
         patched.setattr(broker, "create_topic", fail)
         await none_is_kept(ports, "the broker's log says why")
-    await each_door_works(ports, "t")
+    await each_listener_works(ports, "t")
 
 
 def test_long_names_are_not_remembered() -> None:
@@ -248,20 +243,20 @@ def test_long_names_are_not_remembered() -> None:
 
 
 async def test_a_stop_that_cannot_wait_for_the_disk_resets_the_publishers(
-    open_doors: OpenDoors, ports: Mapping[str, int], broker: Broker, monkeypatch: pytest.MonkeyPatch
+    open_listeners: OpenListeners, ports: Mapping[str, int], broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def begin(topic: str, columns: Columns, *, principal: object) -> list[Part]:
-        return [Part(0, range(len(columns.values)), [], asyncio.get_running_loop().create_future())]
+    def begin(topic: str, columns: MessageColumns, *, principal: object) -> list[PublishedPart]:
+        return [PublishedPart(0, range(len(columns.values)), [], asyncio.get_running_loop().create_future())]
 
     await broker.create_topic("t", 1)
-    frontend = open_doors.frontends.pop()
+    frontend = open_listeners.frontends.pop()
     monkeypatch.setattr(frontend._context.publisher, "begin", begin)
     diy = await DiyClient.connect(ports[NAMES[0]])
     diy.publish(b"t", b"x")
     publisher = await Publisher.connect(ports[NAMES[1]])
     publisher.publish(b"t", b"x")
     producer = await mbus_client.send(ports["mbus"], mbus_client.message(b"t", b"x"))
-    await until(lambda: all(door.unsettled for door in frontend._doors[:3]))  # type: ignore[attr-defined]
+    await until(lambda: all(listener.unsettled for listener in frontend._listeners[:3]))  # type: ignore[attr-defined]
     await frontend.drain(0.1)
     for wire in (diy.wire, publisher.wire, producer):
         with pytest.raises(ConnectionResetError):
@@ -269,15 +264,17 @@ async def test_a_stop_that_cannot_wait_for_the_disk_resets_the_publishers(
 
 
 async def test_a_stop_resets_publishers_that_may_send_more(
-    open_doors: OpenDoors, ports: Mapping[str, int], broker: Broker
+    open_listeners: OpenListeners, ports: Mapping[str, int], broker: Broker
 ) -> None:
-    """What they send from now on is not kept: the end of a connection would say that it is."""
+    """Messages sent after a stop are lost, and a normal end of the connection would confirm
+    them.
+    """
     publisher = await Publisher.connect(ports[NAMES[1]])
     publisher.publish(b"t", b"x")
     producer = await Wire.open(ports["mbus"])
     producer.send(b"\x82")
     await records(broker, "t", 1)
-    await open_doors.close()
+    await open_listeners.close()
     for wire in (publisher.wire, producer):
         with pytest.raises(ConnectionResetError):
             await wire.reader.read()
@@ -294,10 +291,10 @@ async def test_garbage_of_a_publisher_is_answered_with_a_reset(
         await wire.reader.read()
 
 
-async def test_where_nobody_unnamed_may_do_anything_the_doors_say_so(tmp_path: Path) -> None:
+async def test_where_anonymous_clients_may_do_nothing_the_frontends_say_so(tmp_path: Path) -> None:
     async with Broker(tmp_path / "strict", config=BrokerConfig(allow_unnamed_resources=False)) as broker:
-        doors = OpenDoors(broker)
-        ports = await doors(*NAMES)
+        listeners = OpenListeners(broker)
+        ports = await listeners(*NAMES)
         await none_is_kept(ports, "is not allowed to")
         await broker.create_topic("t", 1, principal=SYSTEM)
         await none_is_kept(ports, "is not allowed to")
@@ -308,4 +305,4 @@ async def test_where_nobody_unnamed_may_do_anything_the_doors_say_so(tmp_path: P
         diy = await Wire.open(ports["diy_message_broker"])
         diy.send(frame(3, fields(b"t"), 2))
         assert await diy.read_to_end() == b""
-        await doors.close_all()
+        await listeners.close_all()

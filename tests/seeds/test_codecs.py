@@ -1,4 +1,4 @@
-"""What holds for the codecs of the seed systems, whatever bytes come and however they are split."""
+"""Properties of the codecs of seed systems, for any bytes, split in any way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ times = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
 def equal_diy_frames(topic: bytes, key: bytes, size: int, count: int) -> bytes:
-    """Frames that differ in time and content alone."""
+    """Return frames that differ only in time and content."""
     return b"".join(
         diy_client.frame(2, diy_client.fields(topic, key, bytes([number]) * size), 2, number)
         for number in range(count)
@@ -76,7 +76,7 @@ broker_actions = st.one_of(
 
 
 def diy_events(chunks: Sequence[bytes]) -> list[Any]:
-    """Messages one by one, and what a broken frame says."""
+    """Return the messages one by one, and the error of a broken frame."""
     decoder = diy.Decoder(MAX_BYTES)
     found: list[Any] = []
     for chunk in chunks:
@@ -104,20 +104,20 @@ def broker_events(chunks: Sequence[bytes]) -> list[Any]:
                 found += [(event.topic, value) for value in event.values]
             else:
                 found.append(event)
-        if found and isinstance(found[-1], messagebroker.Wrong) and found[-1].is_end:
+        if found and isinstance(found[-1], messagebroker.RequestFault) and found[-1].is_end:
             break
     return found
 
 
-def split(whole: bytes, places: Sequence[int]) -> list[bytes]:
-    cuts = sorted({place % (len(whole) + 1) for place in places} | {0, len(whole)})
+def split(whole: bytes, positions: Sequence[int]) -> list[bytes]:
+    cuts = sorted({position % (len(whole) + 1) for position in positions} | {0, len(whole)})
     return [whole[first:end] for first, end in pairwise(cuts)]
 
 
-places = st.lists(st.integers(0, 10_000), max_size=8)
+positions = st.lists(st.integers(0, 10_000), max_size=8)
 
 
-@given(st.lists(diy_frames, max_size=8), st.binary(max_size=20), places)
+@given(st.lists(diy_frames, max_size=8), st.binary(max_size=20), positions)
 def test_any_split_of_a_diy_conversation_gives_the_same_events(
     frames: list[bytes], tail: bytes, cuts: list[int]
 ) -> None:
@@ -126,7 +126,7 @@ def test_any_split_of_a_diy_conversation_gives_the_same_events(
     assert diy_events([bytes([byte]) for byte in whole]) == diy_events([whole])
 
 
-@given(st.lists(broker_messages, max_size=8), st.binary(max_size=20), places)
+@given(st.lists(broker_messages, max_size=8), st.binary(max_size=20), positions)
 def test_any_split_of_a_publishers_messages_gives_the_same_events(
     messages: list[bytes], tail: bytes, cuts: list[int]
 ) -> None:
@@ -134,7 +134,7 @@ def test_any_split_of_a_publishers_messages_gives_the_same_events(
     assert broker_events(split(whole, cuts)) == broker_events([whole])
 
 
-@given(st.lists(broker_actions, max_size=8), st.binary(max_size=20), places)
+@given(st.lists(broker_actions, max_size=8), st.binary(max_size=20), positions)
 @example([b"\x00\x03", b"\x00\x03"], b"\x00\x00\x00", [4])
 def test_any_split_of_a_subscribers_actions_gives_the_same_events(
     actions: list[bytes], tail: bytes, cuts: list[int]
@@ -143,7 +143,7 @@ def test_any_split_of_a_subscribers_actions_gives_the_same_events(
     assert broker_events(split(whole, cuts)) == broker_events([whole])
 
 
-@given(st.binary(max_size=300), places)
+@given(st.binary(max_size=300), positions)
 def test_garbage_is_read_by_all_and_held_by_none(garbage: bytes, cuts: list[int]) -> None:
     for events in (diy_events, broker_events):
         assert events(split(garbage, cuts)) == events([garbage])
@@ -196,10 +196,10 @@ def raw(value: str | bytes) -> bytes:
 
 
 @given(st.binary(max_size=40), st.integers(0, 60))
-def test_a_map_that_is_cut_is_no_message(value: bytes, place: int) -> None:
+def test_a_map_that_is_cut_is_no_message(value: bytes, position: int) -> None:
     whole = msgspec.msgpack.encode({"Topic": "t", "Data": value})
     with pytest.raises(BadFrame):
-        mbus.decode(whole[: place % len(whole)])
+        mbus.decode(whole[: position % len(whole)])
 
 
 LYING = [
@@ -227,8 +227,8 @@ def test_a_length_that_lies_costs_no_memory(
 def test_single_bytes_are_not_parsed_again_and_again() -> None:
     decoder = diy.Decoder(1 << 20)
     frame = diy_client.frame(2, diy_client.fields(b"t", b"", b"x" * 100_000), 2, 0)
-    for place in range(len(frame) - 1):  # half a minute if each copied what is there
-        decoder.receive_data(frame[place : place + 1])
+    for position in range(len(frame) - 1):  # half a minute if each copied all the bytes
+        decoder.receive_data(frame[position : position + 1])
         assert not list(decoder.events())
     assert decoder.bytes_wanted == len(frame)
     decoder.receive_data(frame[-1:])

@@ -1,4 +1,6 @@
-"""Messages that come in by diy_message_broker, messagebroker or mbus and go out by other doors, and back; and what a kill -9 leaves of them."""
+"""Messages between diy_message_broker, messagebroker, mbus and other listeners in both directions,
+and the messages that survive a kill -9.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ import pytest
 
 import sparrow
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.seeds import mbus_client
 from tests.seeds.diy_client import CONSUME, CONSUME_EMPTY, DiyClient
-from tests.seeds.doors import Wire
+from tests.seeds.listeners import Wire
 from tests.seeds.messagebroker_client import CURRENT, Publisher, Subscriber
 
 pytestmark = pytest.mark.slow
-DOORS = {
+LISTENERS = {
     "seeds_diy_port": 0,
     "seeds_messagebroker_port": 0,
     "seeds_mbus_port": 0,
@@ -30,7 +32,7 @@ DOORS = {
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[RunningBroker]:
-    with sparrow.testing.broker(http_port=0, **DOORS) as running:
+    with sparrow.testing.broker(http_port=0, **LISTENERS) as running:
         yield running
 
 
@@ -46,7 +48,9 @@ def port(running: RunningBroker, name: str) -> int:
 
 
 async def send_by_all(running: RunningBroker, topic: str) -> list[bytes]:
-    """One message by each seed, one after the other; each is durable, or at least in the log, when the next is sent."""
+    """Send one message with each seed, one after the other; each is durable, or at least in the
+    log, when the next is sent.
+    """
     name = topic.encode()
     diy = await DiyClient.connect(port(running, "diy_message_broker"))
     diy.publish(name, b"by diy", b"key")
@@ -61,7 +65,7 @@ async def send_by_all(running: RunningBroker, topic: str) -> list[bytes]:
 
 
 async def take_by_all(running: RunningBroker, topic: str, count: int) -> list[list[bytes]]:
-    """All messages, by each seed."""
+    """Read all messages with each seed."""
     name = topic.encode()
     diy = await DiyClient.connect(port(running, "diy_message_broker"))
     taken = [[(await diy.consume(name)).data for _ in range(count)]]
@@ -86,8 +90,8 @@ def read_by_kafka(running: RunningBroker, topic: str, count: int) -> list[tuple[
 
 
 def read_by_http(running: RunningBroker, topic: str) -> list[str]:
-    with urllib.request.urlopen(f"{running.http}/v1/topics/{topic}/messages?from=beginning") as answer:
-        return [message["value"] for message in json.load(answer)["messages"]]
+    with urllib.request.urlopen(f"{running.http}/v1/topics/{topic}/messages?from=beginning") as response:
+        return [message["value"] for message in json.load(response)["messages"]]
 
 
 async def test_in_by_each_seed_out_by_each_seed_kafka_native_and_http(running: RunningBroker) -> None:
@@ -142,7 +146,9 @@ async def test_records_of_a_transaction_come_when_it_is_committed(running: Runni
 
 
 async def publish_and_stay(running: RunningBroker) -> list[Wire]:
-    """Publishers that have sent something, and wait for the end of their connection. What they sent is read."""
+    """Open publishers that have sent something and wait for the end of their connection; the broker
+    has read it.
+    """
     diy = await DiyClient.connect(port(running, "diy_message_broker"))
     diy.publish(b"staying", b"x")
     publisher = await Publisher.connect(port(running, "messagebroker"))
@@ -155,7 +161,7 @@ async def publish_and_stay(running: RunningBroker) -> list[Wire]:
 
 
 async def test_after_a_kill_everything_that_was_taken_is_there(tmp_path: Path) -> None:
-    with sparrow.testing.broker(process=True, data_dir=str(tmp_path), **DOORS) as running:
+    with sparrow.testing.broker(process=True, data_dir=str(tmp_path), **LISTENERS) as running:
         sent = await send_by_all(running, "kept")
         diy = await DiyClient.connect(port(running, "diy_message_broker"))
         assert (await diy.consume(b"kept")).data == sent[0]
@@ -166,14 +172,14 @@ async def test_after_a_kill_everything_that_was_taken_is_there(tmp_path: Path) -
             await mbus_client.produce(port(running, "mbus"), b"more", b"%d" % number)
         publishers = await publish_and_stay(running)
         running.kill()
-        for wire in publishers:  # to close them would say that what they sent is kept
+        for wire in publishers:  # closing them would confirm that the messages are stored
             with pytest.raises(ConnectionResetError):
                 await wire.reader.read()
         running.restart()
         diy = await DiyClient.connect(port(running, "diy_message_broker"))
-        answers = [await diy.consume(b"kept") for _ in range(3)]
-        assert [answer.data for answer in answers] == [*sent[1:], b""]
-        assert answers[-1].type == CONSUME_EMPTY
+        responses = [await diy.consume(b"kept") for _ in range(3)]
+        assert [response.data for response in responses] == [*sent[1:], b""]
+        assert responses[-1].type == CONSUME_EMPTY
         assert (await diy.consume(b"many")).type == CONSUME
         subscriber = await Subscriber.connect(port(running, "messagebroker"), "many")
         assert await subscriber.take(2000) == [b"%d" % number for number in range(2000)]
@@ -182,15 +188,15 @@ async def test_after_a_kill_everything_that_was_taken_is_there(tmp_path: Path) -
 
 
 async def test_a_kill_in_the_middle_of_consuming_loses_at_most_what_was_on_its_way(tmp_path: Path) -> None:
-    with sparrow.testing.broker(process=True, data_dir=str(tmp_path), **DOORS) as running:
+    with sparrow.testing.broker(process=True, data_dir=str(tmp_path), **LISTENERS) as running:
         diy = await DiyClient.connect(port(running, "diy_message_broker"))
         for number in range(500):
             diy.publish(b"jobs", b"%d" % number)
         got: list[int] = []
 
         async def consume() -> None:
-            while (answer := await diy.consume(b"jobs")).type == CONSUME:
-                got.append(int(answer.data))
+            while (response := await diy.consume(b"jobs")).type == CONSUME:
+                got.append(int(response.data))
                 if len(got) == 50:
                     running.kill()
 
@@ -198,7 +204,7 @@ async def test_a_kill_in_the_middle_of_consuming_loses_at_most_what_was_on_its_w
             await consume()
         running.restart()
         diy = await DiyClient.connect(port(running, "diy_message_broker"))
-        while (answer := await diy.consume(b"jobs")).type == CONSUME:
-            got.append(int(answer.data))
-        assert got == sorted(set(got))  # nobody got any twice, and all in order
+        while (response := await diy.consume(b"jobs")).type == CONSUME:
+            got.append(int(response.data))
+        assert got == sorted(set(got))  # no message was delivered twice, and all in order
         assert set(range(500)) - set(got) <= {got[49] + 1}

@@ -1,4 +1,4 @@
-"""diy_message_broker: its bytes, its ways, and what Sparrow adds."""
+"""diy_message_broker: bytes, behaviour, and additions of Sparrow."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pytest
 from sparrow.base.errors import DiskFull
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.frontends.seeds.diy import Cursor
+from sparrow.frontends.seeds.diy import DiyCursor
 from sparrow.records.record import Record
 from tests.seeds.diy_client import CONSUME, CONSUME_EMPTY, GOODBYE, PUBLISH, DiyClient, Frame, fields, frame
-from tests.seeds.doors import OpenDoors, Wire, publish, records, stored, until
+from tests.seeds.listeners import OpenListeners, Wire, publish, records, stored, until
 
 NAME = "diy_message_broker"
 
 
 @pytest.fixture
-async def port(open_doors: OpenDoors) -> int:
-    return (await open_doors(NAME))[NAME]
+async def port(open_listeners: OpenListeners) -> int:
+    return (await open_listeners(NAME))[NAME]
 
 
 @pytest.fixture
@@ -35,7 +35,8 @@ async def test_the_bytes_of_a_conversation(port: int) -> None:
     wire = await Wire.open(port)
     now_ms = time.time_ns() // 1_000_000
     stamp = struct.pack(">q", now_ms * 1_000_000)
-    # publish: the length, 9 + 6 + 2 + 5 = 22, leaves out the two bytes that are the lengths of topic and key
+    # publish: the length, 9 + 6 + 2 + 5 = 22, leaves out the two bytes with the lengths of topic
+    # and key
     wire.send(b"\x00\x00\x00\x16\x02" + stamp + b"\x06orders\x02k1first")
     # consume, twice: 9 + 6 = 15
     wire.send((b"\x00\x00\x00\x0f\x03" + stamp + b"\x06orders\x00") * 2)
@@ -57,7 +58,7 @@ async def test_a_topic_springs_into_being_with_one_partition(client: DiyClient, 
     await client.close()
 
 
-async def test_publishers_who_bring_a_topic_into_being_at_the_same_time_lose_nothing(
+async def test_publishers_that_create_a_topic_at_the_same_time_lose_nothing(
     port: int, broker: Broker
 ) -> None:
     clients = [await DiyClient.connect(port) for _ in range(8)]
@@ -91,8 +92,8 @@ async def test_consumers_of_a_topic_share_one_cursor_in_order(port: int) -> None
 
     async def take(consumer: DiyClient) -> list[int]:
         mine = []
-        while (answer := await consumer.consume(b"shared")).type == CONSUME:
-            mine.append(int(answer.data))
+        while (response := await consumer.consume(b"shared")).type == CONSUME:
+            mine.append(int(response.data))
         return mine
 
     await producer.goodbye()
@@ -132,16 +133,16 @@ async def test_topic_and_key_may_be_published_that_the_original_could_not_read_t
     client.publish(b"t" * 200, b"data", b"k" * 200)
     (found,) = await records(broker, "t" * 200, 1)
     assert found.key == b"k" * 200
-    answer = await client.consume(b"t" * 200)
-    assert (answer.key, answer.data) == (b"", b"data")
+    response = await client.consume(b"t" * 200)
+    assert (response.key, response.data) == (b"", b"data")
     await client.close()
 
 
 @pytest.mark.parametrize("topic", [b"topic a", b"\xff\xfe", b"t" * 255, b"..", "größe".encode()])
 async def test_any_bytes_may_name_a_topic(client: DiyClient, topic: bytes) -> None:
     client.publish(topic, b"x")
-    answer = await client.consume(topic)
-    assert (answer.topic, answer.data) == (topic, b"x")
+    response = await client.consume(topic)
+    assert (response.topic, response.data) == (topic, b"x")
     assert (await client.consume(topic + b"!" if len(topic) < 255 else b"u" * 255)).type == CONSUME_EMPTY
     await client.close()
 
@@ -225,18 +226,20 @@ async def test_a_message_over_the_topics_limit_ends_the_connection(port: int, br
 
 async def test_without_topics_that_make_themselves_the_connection_ends(tmp_path: Path) -> None:
     async with Broker(tmp_path / "strict", config=BrokerConfig(auto_create_topics=False)) as broker:
-        doors = OpenDoors(broker)
-        port = (await doors(NAME))[NAME]
+        listeners = OpenListeners(broker)
+        port = (await listeners(NAME))[NAME]
         for data in (frame(CONSUME, fields(b"none"), 2), frame(PUBLISH, fields(b"none", b"", b"x"), 2)):
             wire = await Wire.open(port)
             wire.send(data)
             assert await wire.read_to_end() == b""
         assert broker.topics.find("none") is None
-        await doors.close_all()
+        await listeners.close_all()
 
 
-async def test_a_message_that_is_not_finished_in_time_ends_the_connection(open_doors: OpenDoors) -> None:
-    port = (await open_doors(NAME, idle_timeout_ms=40))[NAME]
+async def test_a_message_that_is_not_finished_in_time_ends_the_connection(
+    open_listeners: OpenListeners,
+) -> None:
+    port = (await open_listeners(NAME, idle_timeout_ms=40))[NAME]
     idle, slow = await Wire.open(port), await Wire.open(port)
     slow.send(frame(PUBLISH, fields(b"t", b"", b"slow"), 2)[:-1])
     assert await slow.read_to_end() == b""
@@ -247,7 +250,9 @@ async def test_a_message_that_is_not_finished_in_time_ends_the_connection(open_d
         await wire.close()
 
 
-async def test_who_left_before_the_answer_loses_no_message_to_the_next(port: int, broker: Broker) -> None:
+async def test_a_client_that_left_before_the_answer_loses_no_message_to_the_next(
+    port: int, broker: Broker
+) -> None:
     await broker.create_topic("t", 1)
     await publish(broker, "t", b"only")
     gone = await Wire.open(port)
@@ -269,14 +274,14 @@ async def test_a_consumer_that_does_not_read_is_not_answered_without_end(port: i
     assert (await client.consume(b"other")).type == CONSUME_EMPTY
     queue = broker.queues.registry.get("big.diy")
     left = -1
-    while left != (left := queue.unfinished):  # until nothing moves any more
+    while left != (left := queue.unfinished):  # until nothing changes any more
         await asyncio.sleep(0.1)
     assert left > 20
     await deaf.abort()
     await client.close()
 
 
-async def test_who_closes_its_side_still_gets_its_answers_and_the_end_when_all_is_kept(
+async def test_a_client_that_closes_its_side_still_gets_its_answers_and_the_end_when_all_is_kept(
     client: DiyClient, broker: Broker
 ) -> None:
     for number in range(100):
@@ -289,17 +294,19 @@ async def test_who_closes_its_side_still_gets_its_answers_and_the_end_when_all_i
     assert broker.topics.get("t").partition(0).log.durable_offset == 101
 
 
-async def test_a_consumer_that_takes_nothing_for_a_time_ends(open_doors: OpenDoors, broker: Broker) -> None:
+async def test_a_consumer_that_takes_nothing_for_a_time_ends(
+    open_listeners: OpenListeners, broker: Broker
+) -> None:
     await broker.create_topic("big", 1)
     for _ in range(20):
         await publish(broker, "big", b"x" * 900_000)
-    port = (await open_doors(NAME, idle_timeout_ms=60))[NAME]
+    port = (await open_listeners(NAME, idle_timeout_ms=60))[NAME]
     deaf = await Wire.open(port)
     deaf.writer.transport.pause_reading()
     deaf.send(frame(CONSUME, fields(b"big"), 2) * 20)
-    door = open_doors.frontends[-1]._doors[0]
-    await until(lambda: door.connections == 1)
-    await until(lambda: door.connections == 0)
+    listener = open_listeners.frontends[-1]._listeners[0]
+    await until(lambda: listener.connections == 1)
+    await until(lambda: listener.connections == 0)
 
 
 async def test_many_questions_at_once_are_answered_in_order(client: DiyClient) -> None:
@@ -311,18 +318,18 @@ async def test_many_questions_at_once_are_answered_in_order(client: DiyClient) -
     await client.close()
 
 
-async def test_who_asks_at_the_same_time_for_large_messages_is_not_told_that_there_are_none(
+async def test_a_client_that_asks_at_the_same_time_for_large_messages_is_not_told_that_there_are_none(
     port: int, broker: Broker
 ) -> None:
     await broker.create_topic("big", 1)
     for _ in range(6):
         await publish(broker, "big", b"x" * 900_000)
     clients = [await DiyClient.connect(port) for _ in range(6)]
-    answers = await asyncio.gather(*(client.consume(b"big") for client in clients))
-    assert [answer.type for answer in answers] == [CONSUME] * 6
+    responses = await asyncio.gather(*(client.consume(b"big") for client in clients))
+    assert [response.type for response in responses] == [CONSUME] * 6
 
 
-async def test_what_was_leased_ahead_is_given_back_when_nobody_asks(
+async def test_what_was_leased_ahead_is_released_without_requests(
     client: DiyClient, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparrow.frontends.seeds.diy.IDLE_S", 0.02)
@@ -337,14 +344,15 @@ async def test_what_was_leased_ahead_is_given_back_when_nobody_asks(
     await client.close()
 
 
-async def test_a_queue_that_is_deleted_or_purged_begins_anew(client: DiyClient, broker: Broker) -> None:
+async def test_a_queue_that_is_deleted_or_purged_starts_again(client: DiyClient, broker: Broker) -> None:
     for number in range(10):
         client.publish(b"t", b"%d" % number)
     assert (await client.consume(b"t")).data == b"0"
     assert (await client.consume(b"t")).data == b"1"
     await broker.queues.delete("t.diy")
     again = await DiyClient.connect(client.wire.writer.get_extra_info("peername")[1])
-    with suppress(asyncio.IncompleteReadError):  # the first who asks may be told by the end of its connection
+    # the first request may fail by the end of its connection
+    with suppress(asyncio.IncompleteReadError):
         await again.consume(b"t")
     again = await DiyClient.connect(client.wire.writer.get_extra_info("peername")[1])
     assert int((await again.consume(b"t")).data) in (0, 1)
@@ -355,17 +363,17 @@ async def test_what_was_acknowledged_for_the_first_questions_is_sent_when_a_late
 ) -> None:
     client.publish(b"t", b"1")
     client.publish(b"t", b"2")
-    take = Cursor._take
+    take = DiyCursor._take
 
-    async def take_one(cursor: Cursor, count: int) -> list[Record]:
-        monkeypatch.setattr(Cursor, "_take", full)
+    async def take_one(cursor: DiyCursor, count: int) -> list[Record]:
+        monkeypatch.setattr(DiyCursor, "_take", full)
         return await take(cursor, 1)
 
-    async def full(cursor: Cursor, count: int) -> list[Record]:
+    async def full(cursor: DiyCursor, count: int) -> list[Record]:
         raise DiskFull("the disk is full")
 
-    await client.consume(b"other")  # what was published is there
-    monkeypatch.setattr(Cursor, "_take", take_one)
+    await client.consume(b"other")  # the published message is there
+    monkeypatch.setattr(DiyCursor, "_take", take_one)
     client.wire.send(frame(CONSUME, fields(b"t"), 2) * 3)
     assert (await client.read()).data == b"1"
     assert await client.wire.read_to_end() == b""
@@ -387,63 +395,65 @@ async def test_a_queue_of_that_name_on_other_topics_hands_out_nothing(
 async def test_names_that_no_topic_may_have_leave_nothing_behind(tmp_path: Path) -> None:
     config = BrokerConfig(auto_create_topics=False)
     async with Broker(tmp_path / "fixed", config=config) as broker:
-        doors = OpenDoors(broker)
-        port = (await doors(NAME))[NAME]
+        listeners = OpenListeners(broker)
+        port = (await listeners(NAME))[NAME]
         for number in range(20):
             client = await DiyClient.connect(port)
             client.wire.send(frame(CONSUME, fields(b"t%d" % number), 2))
             assert await client.wire.read_to_end() == b""
-        assert not doors.frontends[0]._doors[0]._cursors  # type: ignore[attr-defined]
-        await doors.close_all()
+        assert not listeners.frontends[0]._listeners[0]._cursors  # type: ignore[attr-defined]
+        await listeners.close_all()
 
 
-async def test_messages_survive_a_restart_and_the_cursor_too(open_doors: OpenDoors, broker: Broker) -> None:
-    client = await DiyClient.connect((await open_doors(NAME))[NAME])
+async def test_messages_survive_a_restart_and_the_cursor_too(
+    open_listeners: OpenListeners, broker: Broker
+) -> None:
+    client = await DiyClient.connect((await open_listeners(NAME))[NAME])
     for number in range(5):
         client.publish(b"kept", b"%d" % number)
     assert [(await client.consume(b"kept")).data for _ in range(2)] == [b"0", b"1"]
     await client.goodbye()
     await client.close()
-    await open_doors.close()
+    await open_listeners.close()
     await broker.close()
     await broker.start()
-    client = await DiyClient.connect((await open_doors(NAME))[NAME])
+    client = await DiyClient.connect((await open_listeners(NAME))[NAME])
     assert [(await client.consume(b"kept")).data for _ in range(3)] == [b"2", b"3", b"4"]
     assert (await client.consume(b"kept")).type == CONSUME_EMPTY
     await client.close()
 
 
-async def test_a_drain_says_goodbye(client: DiyClient, open_doors: OpenDoors) -> None:
+async def test_a_drain_says_goodbye(client: DiyClient, open_listeners: OpenListeners) -> None:
     client.publish(b"t", b"x")
     assert (await client.consume(b"t")).data == b"x"
-    await open_doors.close()
+    await open_listeners.close()
     assert (await client.read()).data == b"Goodbye from server"
     assert await client.wire.read_to_end() == b""
     await client.close()
 
 
 async def test_a_drain_keeps_what_was_read_behind_a_question(
-    client: DiyClient, open_doors: OpenDoors, broker: Broker, monkeypatch: pytest.MonkeyPatch
+    client: DiyClient, open_listeners: OpenListeners, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, is_asked = Cursor._take, asyncio.Event()
+    take, is_asked = DiyCursor._take, asyncio.Event()
 
-    async def take_later(cursor: Cursor, count: int) -> list[Record]:
+    async def take_later(cursor: DiyCursor, count: int) -> list[Record]:
         is_asked.set()
         await until(lambda: cursor._port.is_draining)
         return await take(cursor, count)
 
-    monkeypatch.setattr(Cursor, "_take", take_later)
+    monkeypatch.setattr(DiyCursor, "_take", take_later)
     asked = frame(CONSUME, fields(b"t"), 2)
     client.wire.send(asked + frame(PUBLISH, fields(b"u", b"", b"x"), 2) + asked)
     await is_asked.wait()
-    await open_doors.close()
+    await open_listeners.close()
     assert [record.value for record in await stored(broker, "u")] == [b"x"]
     assert (await client.read()).type == CONSUME_EMPTY
     assert (await client.read()).type == GOODBYE
 
 
-async def test_more_connections_than_allowed_are_refused(open_doors: OpenDoors) -> None:
-    port = (await open_doors(NAME, max_connections=2))[NAME]
+async def test_more_connections_than_allowed_are_refused(open_listeners: OpenListeners) -> None:
+    port = (await open_listeners(NAME, max_connections=2))[NAME]
     first, second = await DiyClient.connect(port), await DiyClient.connect(port)
     await first.consume(b"t")
     await second.consume(b"t")

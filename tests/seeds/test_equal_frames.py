@@ -1,4 +1,4 @@
-"""Runs of equal heads, against a loop that looks at each frame."""
+"""Runs of equal heads, compared with a loop over single frames."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from sparrow.protocol.seeds.equal_frames import count_equal
 
 
-def counted_one_by_one(data: bytes, start: int, size: int, places: list[int]) -> int:
+def counted_one_by_one(data: bytes, start: int, size: int, positions: list[int]) -> int:
     first = data[start : start + size]
     count = 0
     while start + size <= len(data):
         frame = data[start : start + size]
-        if len(first) < size or any(frame[place] != first[place] for place in places):
+        if len(first) < size or any(frame[position] != first[position] for position in positions):
             break
         count += 1
         start += size
@@ -27,9 +27,9 @@ def counted_one_by_one(data: bytes, start: int, size: int, places: list[int]) ->
     chosen=st.sets(st.integers(0, 7)),
 )
 def test_a_run_is_as_long_as_a_loop_says(data: bytes, start: int, size: int, chosen: set[int]) -> None:
-    places = sorted(place for place in chosen if place < size)
+    positions = sorted(position for position in chosen if position < size)
     start = min(start, len(data))
-    assert count_equal(data, start, size, places) == counted_one_by_one(data, start, size, places)
+    assert count_equal(data, start, size, positions) == counted_one_by_one(data, start, size, positions)
 
 
 def test_all_frames_of_a_long_run_are_counted_and_what_is_cut_off_is_not() -> None:

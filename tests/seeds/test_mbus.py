@@ -1,4 +1,4 @@
-"""Message Bus (mbus): its bytes, its ways, and what Sparrow adds."""
+"""Message Bus (mbus): bytes, behaviour, and additions of Sparrow."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import msgspec
 import pytest
 
 from sparrow.broker.broker import Broker
-from tests.seeds.doors import OpenDoors, Wire, publish, records, stored, until
+from tests.seeds.listeners import OpenListeners, Wire, publish, records, stored, until
 from tests.seeds.mbus_client import binary, consume, message, produce, send, text
 
 Ports = Mapping[str, int]
 
 
 @pytest.fixture
-async def ports(open_doors: OpenDoors) -> Ports:
-    return await open_doors("mbus", "mbus_consumer")
+async def ports(open_listeners: OpenListeners) -> Ports:
+    return await open_listeners("mbus", "mbus_consumer")
 
 
 @pytest.fixture
@@ -58,12 +58,14 @@ async def test_messages_come_in_order_once_and_to_one_consumer(producers: int, c
 
 
 async def test_a_producer_that_does_not_wait_is_heard_in_the_order_of_its_connections(
-    producers: int, consumers: int, open_doors: OpenDoors
+    producers: int, consumers: int, open_listeners: OpenListeners
 ) -> None:
-    """The first came in before it had said anything; the second came when the first had said all."""
+    """The first connects before it has sent anything; the second connects when the first has sent
+    everything.
+    """
     first = socket.create_connection(("127.0.0.1", producers))
-    door = open_doors.frontends[0]._doors[0]
-    await until(lambda: door._slow)  # type: ignore[attr-defined]
+    listener = open_listeners.frontends[0]._listeners[0]
+    await until(lambda: listener._slow)  # type: ignore[attr-defined]
     first.sendall(message(b"orders", b"1"))
     first.close()
     with socket.create_connection(("127.0.0.1", producers)) as second:
@@ -180,15 +182,15 @@ async def test_a_connection_without_a_word_is_nothing(
     assert not caplog.records
 
 
-async def test_a_message_over_the_limit_is_refused(open_doors: OpenDoors, broker: Broker) -> None:
-    port = (await open_doors("mbus", max_message_bytes=1000))["mbus"]
+async def test_a_message_over_the_limit_is_refused(open_listeners: OpenListeners, broker: Broker) -> None:
+    port = (await open_listeners("mbus", max_message_bytes=1000))["mbus"]
     wire = await send(port, message(b"t", b"x" * 1_000_000))
     await wire.read_to_end()
     assert not list(broker.topics)
 
 
-async def test_a_slow_producer_ends_after_a_time(open_doors: OpenDoors) -> None:
-    ports = await open_doors("mbus", "mbus_consumer", idle_timeout_ms=40)
+async def test_a_slow_producer_ends_after_a_time(open_listeners: OpenListeners) -> None:
+    ports = await open_listeners("mbus", "mbus_consumer", idle_timeout_ms=40)
     for port, word in ((ports["mbus"], b"\x82"), (ports["mbus"], b""), (ports["mbus_consumer"], b"orders")):
         wire = await Wire.open(port)
         wire.send(word)
@@ -244,7 +246,7 @@ async def test_what_a_consumer_did_not_read_is_ready_for_the_next(
     await until(lambda: broker.queues.registry.find("big.mbus") is not None)
     queue = broker.queues.registry.get("big.mbus")
     await until(lambda: queue.unfinished and queue.consumers)
-    await asyncio.sleep(0.1)  # it takes what fits the buffers of the two sockets, and no more
+    await asyncio.sleep(0.1)  # it takes only what fits into the buffers of both sockets
     await gone.abort()
     await until(lambda: not queue.consumers)
     rest = await consume(consumers, b"big")
@@ -265,7 +267,7 @@ async def test_what_a_killed_broker_was_sending_is_ready_for_the_next_at_once(
     assert await living.lease(1, wait_ms=5000)
     lost.end(None)
     assert await consume(consumers, b"orders") == [b"2"]
-    await living.close(give_back=True)
+    await living.close(release=True)
     assert await consume(consumers, b"orders") == [b"3"]
 
 
@@ -277,25 +279,27 @@ async def test_records_of_all_partitions_and_without_a_value_are_lines(
     assert await consume(consumers, b"t") == [b"", b"two", b"lines"]
 
 
-async def test_messages_survive_a_restart(open_doors: OpenDoors, broker: Broker) -> None:
-    ports = await open_doors("mbus", "mbus_consumer")
+async def test_messages_survive_a_restart(open_listeners: OpenListeners, broker: Broker) -> None:
+    ports = await open_listeners("mbus", "mbus_consumer")
     for data in (b"1", b"2"):
         await produce(ports["mbus"], b"t", data)
     assert await consume(ports["mbus_consumer"], b"t") == [b"1", b"2"]
     await produce(ports["mbus"], b"t", b"3")
-    await open_doors.close()
+    await open_listeners.close()
     await broker.close()
     await broker.start()
-    ports = await open_doors("mbus", "mbus_consumer")
+    ports = await open_listeners("mbus", "mbus_consumer")
     assert await consume(ports["mbus_consumer"], b"t") == [b"3"]
 
 
-async def test_a_drain_keeps_what_was_sent(producers: int, open_doors: OpenDoors, broker: Broker) -> None:
+async def test_a_drain_keeps_what_was_sent(
+    producers: int, open_listeners: OpenListeners, broker: Broker
+) -> None:
     wires = [await send(producers, message(b"t", b"%d" % number)) for number in range(50)]
     await records(broker, "t", 1)
     half = await Wire.open(producers)
     half.send(b"\x82")
-    await open_doors.close()
+    await open_listeners.close()
     assert len(await stored(broker, "t")) == len([w for w in wires if await w.read_to_end() == b""]) == 50
 
 

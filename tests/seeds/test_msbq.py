@@ -1,4 +1,4 @@
-"""msbq: its bytes, its ways, and what Sparrow adds."""
+"""msbq: bytes, behaviour, and additions of Sparrow."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from pathlib import Path
 
 import pytest
 
-from sparrow.base.errors import CorruptBatch, UnknownTopic
+from sparrow.base.errors import UnknownTopic
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.queues.settlement import Leased, Settlement, Verb
-from sparrow.frontends.leased_records import LeasedRecords, read_leased
+from sparrow.broker.queues.rules.settlement import Settlement, Verb
 from sparrow.frontends.seeds.msbq import MsbqPort
-from tests.seeds.doors import OpenDoors, Wire, publish, records, stored, until
+from tests.corrupt.bad import KINDS
+from tests.seeds.listeners import OpenListeners, Wire, publish, records, stored, until
 from tests.seeds.msbq_client import MsbqClient, frame, message, queue
 
 NAME = "msbq"
 
 
 @pytest.fixture
-async def port(open_doors: OpenDoors) -> int:
-    return (await open_doors(NAME))[NAME]
+async def port(open_listeners: OpenListeners) -> int:
+    return (await open_listeners(NAME))[NAME]
 
 
-def door(open_doors: OpenDoors) -> MsbqPort:
-    found = open_doors.frontends[-1]._doors[0]
+def listener(open_listeners: OpenListeners) -> MsbqPort:
+    found = open_listeners.frontends[-1]._listeners[0]
     assert isinstance(found, MsbqPort)
     return found
 
@@ -138,7 +138,7 @@ async def test_a_wrong_frame_is_answered_and_the_next_one_counts(
 
 
 async def test_an_error_is_long_enough_for_the_original_client(port: int) -> None:
-    """It reads the first 50 bytes of a frame, and then the rest, for which it takes at least 50."""
+    """The client reads the first 50 bytes of a frame, and then at least 50 more."""
     client = await MsbqClient.connect(port)
     client.wire.send(frame(b"{}"))
     (length,) = struct.unpack("<I", await client.wire.read(4))
@@ -152,7 +152,7 @@ async def test_a_length_that_lies_is_answered_and_ends_the_connection(port: int)
     assert await client.wire.read_to_end() == b""
 
 
-async def test_who_vanishes_in_mid_frame_leaves_nothing_behind(port: int, broker: Broker) -> None:
+async def test_a_client_that_vanishes_in_mid_frame_leaves_nothing_behind(port: int, broker: Broker) -> None:
     client = await MsbqClient.connect(port)
     client.publish("q", b"whole")
     client.wire.send(frame(message("q", b"half"))[:-3])
@@ -160,8 +160,8 @@ async def test_who_vanishes_in_mid_frame_leaves_nothing_behind(port: int, broker
     assert [each.value for each in await records(broker, "q", 1)] == [b"whole"]
 
 
-async def test_who_does_not_go_on_with_a_frame_is_cut_off(open_doors: OpenDoors) -> None:
-    ports = await open_doors(NAME, idle_timeout_ms=40)
+async def test_a_client_that_does_not_go_on_with_a_frame_is_cut_off(open_listeners: OpenListeners) -> None:
+    ports = await open_listeners(NAME, idle_timeout_ms=40)
     idle, slow = [await MsbqClient.connect(ports[NAME]) for _ in range(2)]
     slow.wire.send(b"\x10\x00\x00\x00{")
     assert await slow.wire.read_to_end() == b""
@@ -171,7 +171,7 @@ async def test_who_does_not_go_on_with_a_frame_is_cut_off(open_doors: OpenDoors)
 
 
 @pytest.mark.slow
-async def test_garbage_disturbs_nobody(port: int, broker: Broker) -> None:
+async def test_garbage_disturbs_no_client(port: int, broker: Broker) -> None:
     seed = random.Random(7)
     good = [frame(queue("g", "PUBSUB", durable=False)), frame(message("g", b"x")), frame(b"{}"), frame(b"")]
     reader = await MsbqClient.connect(port)
@@ -201,10 +201,10 @@ async def test_messages_wait_while_a_queue_has_no_consumer(port: int) -> None:
     assert await consumer.bodies(1) == [b"later"]
 
 
-async def test_p2p_one_stream_gets_each_message_in_turns(port: int) -> None:
+async def test_p2p_one_stream_gets_each_message_in_rotation(port: int) -> None:
     first, second = [await MsbqClient.connect(port) for _ in range(2)]
     streams = [first.consume("q"), first.consume("q"), second.consume("q")]
-    first.publish("other", b"x")  # and so the assertions are done
+    first.publish("other", b"x")  # so the assertions are done
     first.consume("other")
     assert (await first.get())[1] == b"x"
     producer = await MsbqClient.connect(port)
@@ -251,8 +251,8 @@ async def test_a_queue_keeps_its_type_as_long_as_it_has_consumers(port: int) -> 
     client = await MsbqClient.connect(port)
     client.consume("q", "P2P")
     stream = client.consume("q", "PUBSUB")
-    text, told = await client.error()
-    assert told == stream
+    text, named = await client.error()
+    assert named == stream
     assert "'q' is of Type P2P as long as it has consumers, not PUBSUB" in text
     await client.wire.close()
     other = await MsbqClient.connect(port)
@@ -330,7 +330,7 @@ async def test_a_queue_that_was_there_does_not_vanish(port: int, broker: Broker)
     assert all(broker.topics.find(name) for name in ("topic", "queue", "asked"))
 
 
-async def test_a_queue_that_is_deleted_is_told_and_can_be_had_again(port: int, broker: Broker) -> None:
+async def test_a_queue_that_is_deleted_is_reported_and_can_be_had_again(port: int, broker: Broker) -> None:
     client = await MsbqClient.connect(port)
     client.consume("q", stream="s")
     client.publish("q", b"1")
@@ -348,8 +348,8 @@ async def test_a_queue_with_subscribers_is_refused(port: int, broker: Broker) ->
     await broker.queues.create("q", policy={"subscribers": ["a"]})
     client = await MsbqClient.connect(port)
     stream = client.consume("q")
-    text, told = await client.error()
-    assert told == stream
+    text, named = await client.error()
+    assert named == stream
     assert "queue 'q' cannot be had" in text
 
 
@@ -375,7 +375,7 @@ async def test_a_publisher_that_closes_its_side_learns_the_end_when_all_is_kept(
 
 
 async def test_what_was_read_is_kept_when_the_connection_is_lost(
-    port: int, broker: Broker, open_doors: OpenDoors, monkeypatch: pytest.MonkeyPatch
+    port: int, broker: Broker, open_listeners: OpenListeners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make, is_asked, is_lost = MsbqPort.make_topic, asyncio.Event(), asyncio.Event()
 
@@ -389,15 +389,15 @@ async def test_what_was_read_is_kept_when_the_connection_is_lost(
     sent = message("new", b"1"), queue("q"), message("newer", b"2")
     client.wire.send(b"".join(map(frame, sent)))
     await is_asked.wait()
-    door(open_doors).pumps()[0].abort()
-    await until(lambda: not door(open_doors).connections)
+    listener(open_listeners).open_connections()[0].abort()
+    await until(lambda: not listener(open_listeners).connections)
     is_lost.set()
     assert [record.value for record in await records(broker, "newer", 1)] == [b"2"]
     assert not has_queue(broker, "q")
 
 
 async def test_a_drain_keeps_what_was_read_behind_an_assertion(
-    port: int, broker: Broker, open_doors: OpenDoors, monkeypatch: pytest.MonkeyPatch
+    port: int, broker: Broker, open_listeners: OpenListeners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make, is_asked = MsbqPort.make_topic, asyncio.Event()
 
@@ -410,7 +410,7 @@ async def test_a_drain_keeps_what_was_read_behind_an_assertion(
     client = await MsbqClient.connect(port)
     client.wire.send(frame(message("new", b"1")) + frame(queue("q")) + frame(message("newer", b"2")))
     await is_asked.wait()
-    await open_doors.close()
+    await open_listeners.close()
     assert [record.value for record in await stored(broker, "newer")] == [b"2"]
 
 
@@ -422,10 +422,10 @@ async def test_a_connection_has_a_limit_of_streams(port: int, monkeypatch: pytes
     assert "'c' cannot be had: this connection has 2 streams" in (await client.error())[0]
 
 
-async def test_what_cannot_be_kept_is_told(tmp_path: Path) -> None:
+async def test_messages_that_cannot_be_stored_are_reported(tmp_path: Path) -> None:
     async with Broker(tmp_path / "other", config=BrokerConfig(auto_create_topics=False)) as broker:
-        open_doors = OpenDoors(broker)
-        client = await MsbqClient.connect((await open_doors(NAME))[NAME])
+        open_listeners = OpenListeners(broker)
+        client = await MsbqClient.connect((await open_listeners(NAME))[NAME])
         client.publish("missing", b"1", b"2", stream="mine")
         text, stream = await client.error()
         assert "2 of the messages for queue 'missing' could not be kept" in text
@@ -435,12 +435,12 @@ async def test_what_cannot_be_kept_is_told(tmp_path: Path) -> None:
         await broker.create_topic("small", 1, {"max.message.bytes": "1000"})
         client.publish("small", b"x" * 5000)
         assert "1 of the messages for queue 'small' could not be kept" in (await client.error())[0]
-        await open_doors.close_all()
+        await open_listeners.close_all()
         with pytest.raises(UnknownTopic):
             broker.topics.get("missing")
 
 
-async def test_messages_of_other_doors_come_out(port: int, broker: Broker) -> None:
+async def test_messages_of_other_frontends_come_out(port: int, broker: Broker) -> None:
     await broker.create_topic("q", 3)
     await publish(broker, "q", b"from elsewhere", None, b"\xff")
     client = await MsbqClient.connect(port)
@@ -450,26 +450,19 @@ async def test_messages_of_other_doors_come_out(port: int, broker: Broker) -> No
     assert [each["Body"] for each in got[1:]] == [None, "/w=="]
 
 
-async def test_what_nobody_can_read_goes_to_the_dead_letters_and_the_next_comes(
-    port: int, broker: Broker, monkeypatch: pytest.MonkeyPatch
+async def test_an_unreadable_message_goes_to_the_dead_letters_and_the_next_comes(
+    port: int, broker: Broker
 ) -> None:
-    unreadable = iter([True])
-
-    async def read(lease: Leased) -> LeasedRecords:
-        if next(unreadable, False):
-            raise CorruptBatch("nonsense")
-        return await read_leased(lease)
-
-    monkeypatch.setattr("sparrow.frontends.seeds.msbq_routes.read_leased", read)
+    await broker.create_topic("q", 1, {"record.validation": "header"})
     client = await MsbqClient.connect(port)
     client.consume("q")
-    client.publish("q", b"1")
+    await broker.publish("q", 0, KINDS["header counts"]())
     await until(lambda: broker.topics.find("q.dead") is not None)
     client.publish("q", b"2")
     assert await client.bodies(1) == [b"2"]
 
 
-async def test_a_worker_of_another_door_competes_with_the_streams(port: int, broker: Broker) -> None:
+async def test_a_worker_of_another_frontend_competes_with_the_streams(port: int, broker: Broker) -> None:
     client = await MsbqClient.connect(port)
     client.publish("q", b"1")
     await records(broker, "q", 1)
@@ -487,11 +480,11 @@ async def test_a_worker_of_another_door_competes_with_the_streams(port: int, bro
 
 LARGE = b"x" * 60_000
 MANY = 200
-"""So many large messages are more than sockets take that nobody reads."""
+"""More large messages than the buffers of sockets hold."""
 
 
 async def deaf(port: int, name: str, kind: str) -> MsbqClient:
-    """A consumer that is registered and does not read any more."""
+    """Return a consumer that is registered and stops reading."""
     client = await MsbqClient.connect(port)
     client.consume(name, kind)
     client.wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -500,15 +493,15 @@ async def deaf(port: int, name: str, kind: str) -> MsbqClient:
 
 @pytest.mark.slow
 async def test_what_a_lost_consumer_did_not_take_is_delivered_again_uncounted(
-    port: int, broker: Broker, open_doors: OpenDoors
+    port: int, broker: Broker, open_listeners: OpenListeners
 ) -> None:
     client = await deaf(port, "q", "P2P")
     producer = await MsbqClient.connect(port)
     producer.publish("q", *(LARGE + b"%03d" % number for number in range(MANY)))
-    await until(lambda: door(open_doors).untaken_bytes > 0)
+    await until(lambda: listener(open_listeners).untaken_bytes > 0)
     await records(broker, "q", MANY)
     await client.wire.abort()
-    await until(lambda: door(open_doors).connections == 1)
+    await until(lambda: listener(open_listeners).connections == 1)
     worker = await broker.queues.open_consumer("q")
     ranges = [
         each for lease in await worker.lease(MANY, max_bytes=1 << 30, wait_ms=5000) for each in lease.ranges
@@ -519,26 +512,26 @@ async def test_what_a_lost_consumer_did_not_take_is_delivered_again_uncounted(
 
 @pytest.mark.slow
 async def test_a_p2p_consumer_that_does_not_read_leaves_the_rest_to_others(
-    port: int, open_doors: OpenDoors
+    port: int, open_listeners: OpenListeners
 ) -> None:
     deaf_one = await deaf(port, "q", "P2P")
-    await until(lambda: door(open_doors)._routes)
+    await until(lambda: listener(open_listeners)._routes)
     reader = await MsbqClient.connect(port)
     reader.consume("q")
     producer = await MsbqClient.connect(port)
     producer.publish("q", *(LARGE for _ in range(2 * MANY)))
     assert len(await reader.bodies(MANY)) == MANY
-    assert door(open_doors).untaken_bytes < 2 << 20
+    assert listener(open_listeners).untaken_bytes < 2 << 20
     await deaf_one.wire.abort()
 
 
 @pytest.mark.slow
 async def test_a_pubsub_consumer_that_does_not_read_is_dropped_and_the_others_go_on(
-    open_doors: OpenDoors, caplog: pytest.LogCaptureFixture
+    open_listeners: OpenListeners, caplog: pytest.LogCaptureFixture
 ) -> None:
-    port = (await open_doors(NAME, stall_timeout_ms=300))[NAME]
+    port = (await open_listeners(NAME, stall_timeout_ms=300))[NAME]
     deaf_one = await deaf(port, "news", "PUBSUB")
-    await until(lambda: door(open_doors)._routes)
+    await until(lambda: listener(open_listeners)._routes)
     reader = await MsbqClient.connect(port)
     reader.consume("news", "PUBSUB")
     producer = await MsbqClient.connect(port)
@@ -548,16 +541,16 @@ async def test_a_pubsub_consumer_that_does_not_read_is_dropped_and_the_others_go
         producer.publish("news", *sent, kind="PUBSUB")
         for body in sent:
             assert await reader.bodies(1) == [body]
-            peak = max(peak, door(open_doors).untaken_bytes)
+            peak = max(peak, listener(open_listeners).untaken_bytes)
     assert "took nothing of what was sent to it for 0.3 s" in caplog.text
     assert peak < 3 << 20
-    assert door(open_doors).connections == 2
+    assert listener(open_listeners).connections == 2
     await deaf_one.wire.abort()
 
 
 @pytest.mark.slow
 async def test_the_lease_of_what_a_slow_consumer_holds_goes_on(
-    port: int, broker: Broker, open_doors: OpenDoors
+    port: int, broker: Broker, open_listeners: OpenListeners
 ) -> None:
     await broker.queues.create("q", policy={"lease_ms": 200, "delivery_limit": 1}, partitions=1)
     producer = await MsbqClient.connect(port)
@@ -565,7 +558,7 @@ async def test_the_lease_of_what_a_slow_consumer_holds_goes_on(
     producer.publish("q", *sent)
     await records(broker, "q", MANY)
     client = await deaf(port, "q", "P2P")
-    await until(lambda: door(open_doors).untaken_bytes > 0)
+    await until(lambda: listener(open_listeners).untaken_bytes > 0)
     await asyncio.sleep(0.5)  # longer than two leases
     client.wire.writer.transport.resume_reading()  # type: ignore[attr-defined]
     got = await client.bodies(MANY)
@@ -574,7 +567,9 @@ async def test_the_lease_of_what_a_slow_consumer_holds_goes_on(
 
 
 def read_as_the_original(port: int, name: str, count: int) -> list[bytes]:
-    """Its client takes for whole what each of three reads gives: the length, the first 50 bytes, the rest."""
+    """Read as the original's client does: each of three reads counts as whole, for the length, the
+    first 50 bytes and the rest.
+    """
     bodies = []
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(frame(queue(name, "PUBSUB", stream=str(uuid.uuid4()))))
@@ -609,20 +604,22 @@ async def test_what_a_killed_broker_had_handed_out_is_delivered_at_once(port: in
 
 
 @pytest.mark.slow
-async def test_who_does_not_read_errors_is_not_read_from(open_doors: OpenDoors) -> None:
-    port = (await open_doors(NAME, stall_timeout_ms=200))[NAME]
+async def test_a_client_that_does_not_read_errors_is_not_read_from(open_listeners: OpenListeners) -> None:
+    port = (await open_listeners(NAME, stall_timeout_ms=200))[NAME]
     wire = await Wire.open(port)
     wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
     wire.send(frame(b"{}") * 200_000)
-    await until(lambda: door(open_doors).connections == 0)
+    await until(lambda: listener(open_listeners).connections == 0)
 
 
-async def test_a_drain_finishes_what_was_taken(port: int, broker: Broker, open_doors: OpenDoors) -> None:
+async def test_a_drain_finishes_what_was_taken(
+    port: int, broker: Broker, open_listeners: OpenListeners
+) -> None:
     client = await MsbqClient.connect(port)
     client.consume("q", durable=False)
     client.publish("q", b"1")
     assert await client.bodies(1) == [b"1"]
-    await open_doors.close()
+    await open_listeners.close()
     assert await client.wire.read_to_end() == b""
     info = broker.queues.describe("q").statistics
     assert (info.unfinished, info.leased) == (0, 0)

@@ -1,4 +1,6 @@
-"""Messages that come in by msbq or Syncbrok and go out by other doors, and back; and what a kill -9 leaves of them."""
+"""Messages between msbq, Syncbrok and other listeners in both directions, and the messages that
+survive a kill -9.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ import pytest
 
 import sparrow
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
-from tests.seeds.doors import Wire
+from sparrow.testing.running_broker import RunningBroker
+from tests.seeds.listeners import Wire
 from tests.seeds.msbq_client import MsbqClient
 from tests.seeds.syncbrok_client import SyncbrokClient
-from tests.webhooks.endpoints import EndpointServer, Got, answer
+from tests.webhooks.endpoints import EndpointServer, Got, http_response
 
 pytestmark = pytest.mark.slow
 Headers = list[tuple[str, bytes]]
@@ -40,7 +42,9 @@ async def msbq(running: RunningBroker) -> MsbqClient:
 
 
 async def taken(client: MsbqClient) -> None:
-    """What the client published before is in the broker: what comes of one connection is done in order."""
+    """Wait until the earlier messages of the client are in the broker: a connection is handled in
+    order.
+    """
     client.consume("taken")
     client.publish("taken", b"")
     await client.get()
@@ -51,7 +55,7 @@ async def syncbrok(running: RunningBroker) -> SyncbrokClient:
 
 
 async def by_kafka(running: RunningBroker, topic: str, count: int) -> list[tuple[bytes | None, Headers]]:
-    """The first messages of a topic, as librdkafka reads them."""
+    """Return the first messages of a topic, as librdkafka reads them."""
     return await asyncio.to_thread(_by_kafka, running, topic, count)
 
 
@@ -86,7 +90,7 @@ async def test_in_by_msbq_out_by_kafka_a_worker_and_a_webhook(running: RunningBr
     assert values == [b"first", b"second"]
     header = [("msbq-type", b"P2P")]
     assert await by_kafka(running, "jobs", 2) == [(b"first", header), (b"second", header)]
-    async with EndpointServer(answer(200, b"true")) as endpoint:
+    async with EndpointServer(http_response(200, b"true")) as endpoint:
         await (await syncbrok(running)).subscribe("jobs", endpoint.url)
         client.publish("jobs", b"third")
         assert content_of((await endpoint.until(1))[0]) == b"third"
@@ -119,7 +123,7 @@ async def test_in_by_syncbrok_out_by_kafka_with_ids_and_by_msbq(running: Running
 
 async def test_in_by_kafka_out_to_an_endpoint_of_syncbrok_in_causal_order(running: RunningBroker) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": running.kafka})
-    async with EndpointServer(answer(200, b"true")) as endpoint:
+    async with EndpointServer(http_response(200, b"true")) as endpoint:
         await (await syncbrok(running)).subscribe("news", endpoint.url)
         producer.produce("news", b"child", headers=[("parent-id", b"p")])
         producer.produce("news", b"parent", headers=[("message-id", b"p")])
@@ -131,7 +135,7 @@ async def test_after_a_kill_what_waits_is_there_and_parents_still_hold_children(
     with sparrow.testing.broker(
         process=True, data_dir=str(tmp_path), seeds_msbq_port=0, seeds_syncbrok_port=0
     ) as running:
-        async with EndpointServer(answer(200, b"false")) as endpoint:
+        async with EndpointServer(http_response(200, b"false")) as endpoint:
             client = await syncbrok(running)
             await client.subscribe("news", endpoint.url)
             parent = await client.publish("news", b"parent")
@@ -143,7 +147,7 @@ async def test_after_a_kill_what_waits_is_there_and_parents_still_hold_children(
             await endpoint.until(1)
             running.kill()
             before = len(endpoint.got)
-            endpoint.answers = [answer(200, b"true")]
+            endpoint.responses = [http_response(200, b"true")]
             running.restart()
             await endpoint.until(before + 2, timeout_s=30)
             assert {content_of(got) for got in endpoint.got[:before]} == {b"parent"}

@@ -1,4 +1,4 @@
-"""msbq's codec: whatever comes, however it is cut."""
+"""msbq's codec, for any bytes, split in any way."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def shown(events: list[Event]) -> list[str]:
     ]
 
 
-def cut(data: bytes, places: list[int]) -> list[bytes]:
-    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+def cut(data: bytes, positions: list[int]) -> list[bytes]:
+    edges = [0, *sorted(position % (len(data) + 1) for position in positions), len(data)]
     return [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
@@ -70,8 +70,8 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     st.lists(contents.map(framed) | st.binary(max_size=30), max_size=8).map(b"".join),
     st.lists(st.integers(0, 5000)),
 )
-def test_any_bytes_cut_anywhere_give_the_same_events(data: bytes, places: list[int]) -> None:
-    assert shown(events_of(cut(data, places))) == shown(events_of([data]))
+def test_any_bytes_cut_anywhere_give_the_same_events(data: bytes, positions: list[int]) -> None:
+    assert shown(events_of(cut(data, positions))) == shown(events_of([data]))
 
 
 @given(names, names, st.binary(max_size=200) | st.none(), names)

@@ -1,4 +1,4 @@
-"""What docs/seeds.md shows works, and the settings that it names are those that there are."""
+"""The examples of docs/seeds.md work, and its settings exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import sparrow.testing
 from sparrow.frontends.seeds import SeedSettings
 from sparrow.frontends.seeds.names import topic_of
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "seeds.md").read_text()
 PORTS = {
@@ -28,13 +28,13 @@ PORTS = {
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[RunningBroker]:
-    doors = ("diy", "messagebroker", "mbus", "mbus_consumer", "msbq", "syncbrok")
-    with sparrow.testing.broker(**{f"seeds_{name}_port": 0 for name in doors}) as running:
+    listeners = ("diy", "messagebroker", "mbus", "mbus_consumer", "msbq", "syncbrok")
+    with sparrow.testing.broker(**{f"seeds_{name}_port": 0 for name in listeners}) as running:
         yield running
 
 
 def shown(running: RunningBroker, title: str) -> str:
-    """What the first Python block below a title prints."""
+    """Return the output of the first Python block below a title."""
     section = DOCUMENT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert block is not None
@@ -72,6 +72,7 @@ def test_the_settings_of_the_document_are_the_defaults() -> None:
         assert f"| `seeds.messagebroker.{name}` | {value} |" in DOCUMENT
     assert f"| `seeds.msbq.stall_timeout` | {defaults.stall_timeout_ms // 1000} s |" in DOCUMENT
     assert "| `seeds.syncbrok.private_endpoints` | true |" in DOCUMENT
+    assert f"| `seeds.syncbrok.timeout` | {defaults.endpoint_timeout_ms // 60_000} min |" in DOCUMENT
     assert defaults.private_endpoints
 
 

@@ -1,4 +1,6 @@
-"""Syncbrok: its bytes, its ways, and what Sparrow adds. Deliveries are in `test_syncbrok_deliveries.py`."""
+"""Syncbrok: bytes, behaviour, and additions of Sparrow. Deliveries are in
+`test_syncbrok_deliveries.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.frontends.seeds.syncbrok import SyncbrokPort
 from sparrow.frontends.seeds.syncbrok_queues import subscriber_of
-from tests.seeds.doors import OpenDoors, Wire, records, stored, until
+from tests.seeds.listeners import OpenListeners, Wire, records, stored, until
 from tests.seeds.syncbrok_client import UUID, SyncbrokClient, request
 
 NAME = "syncbrok"
@@ -22,8 +24,8 @@ URL = "http://127.0.0.1:20000/"
 
 
 @pytest.fixture
-async def port(open_doors: OpenDoors) -> int:
-    return (await open_doors(NAME))[NAME]
+async def port(open_listeners: OpenListeners) -> int:
+    return (await open_listeners(NAME))[NAME]
 
 
 @pytest.fixture
@@ -31,13 +33,13 @@ async def client(port: int) -> SyncbrokClient:
     return await SyncbrokClient.connect(port)
 
 
-async def answer_of(port: int, data: bytes) -> bytes:
-    """All bytes until the end, with the date left out and ids masked."""
+async def response_of(port: int, data: bytes) -> bytes:
+    """Return all bytes until the end, without the date and with ids masked."""
     wire = await Wire.open(port)
     wire.send(data)
     wire.writer.write_eof()
-    answer = await wire.read_to_end()
-    return re.sub(UUID, b"UUID", re.sub(rb"Date: [A-Z][a-z]{2}, [^\r]* GMT\r\n", b"Date\r\n", answer))
+    response = await wire.read_to_end()
+    return re.sub(UUID, b"UUID", re.sub(rb"Date: [A-Z][a-z]{2}, [^\r]* GMT\r\n", b"Date\r\n", response))
 
 
 OK = b"HTTP/1.1 200 OK\r\nDate\r\nContent-Length: %d\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n"
@@ -45,7 +47,8 @@ TAKEN = OK % 36 + b"UUID"
 HOST = b" HTTP/1.1\r\nHost: localhost:10000\r\n"
 NO_BODY = b"Content-Length: 0\r\n\r\n"
 NO_PAGE = (
-    b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\n"
+    b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: "
+    b"nosniff\r\n"
     b"Date\r\nContent-Length: 19\r\n\r\n404 page not found\n"
 )
 
@@ -54,7 +57,7 @@ NO_PAGE = (
 
 
 @pytest.mark.parametrize(
-    ("sent", "answered"),
+    ("sent", "expected"),
     [
         (
             b"POST /queue" + HOST + b"queue: q\r\n" + NO_BODY,
@@ -92,9 +95,9 @@ NO_PAGE = (
         (b"POST /" + HOST + NO_BODY, NO_PAGE),
     ],
 )
-async def test_the_bytes_of_a_conversation(port: int, sent: bytes, answered: bytes) -> None:
-    """What the original answers, byte for byte."""
-    assert await answer_of(port, sent) == answered
+async def test_the_bytes_of_a_conversation(port: int, sent: bytes, expected: bytes) -> None:
+    """The responses equal those of the original, byte for byte."""
+    assert await response_of(port, sent) == expected
 
 
 async def test_a_body_is_sent_when_it_is_asked_for(client: SyncbrokClient) -> None:
@@ -144,7 +147,7 @@ async def test_an_endpoint_is_a_subscriber_and_once_more_is_nothing(
     assert sorted(endpoints) == sorted(names)
 
 
-async def test_an_endpoint_of_a_queue_that_nobody_made_makes_it(
+async def test_an_endpoint_of_a_queue_that_does_not_exist_creates_it(
     client: SyncbrokClient, broker: Broker
 ) -> None:
     await client.subscribe("q", URL)
@@ -228,20 +231,20 @@ async def test_a_name_that_no_topic_can_have_is_a_queue_all_the_same(
         (request("/queue", queue="q").replace(b"localhost:10000", b"evil.example"), 403, "Host"),
     ],
 )
-async def test_what_is_wrong_is_told_and_others_are_served(
+async def test_a_wrong_request_is_reported_and_others_are_served(
     port: int, broker: Broker, data: bytes, status: int, said: str
 ) -> None:
     await broker.create_topic("small", 1, {"max.message.bytes": "10000"})
     client = await SyncbrokClient.connect(port)
-    answered, headers, text = await client.ask(data)
-    assert (answered, headers["Content-Type"]) == (status, "text/plain; charset=utf-8")
+    code, headers, text = await client.ask(data)
+    assert (code, headers["Content-Type"]) == (status, "text/plain; charset=utf-8")
     assert said in text.decode()
     other = await SyncbrokClient.connect(port)
     await other.publish("q", b"fine")
 
 
 @pytest.mark.slow
-async def test_garbage_disturbs_nobody(port: int) -> None:
+async def test_garbage_disturbs_no_client(port: int) -> None:
     seed = random.Random(7)
     good = [request("/msg", b"x", queue="q"), request("/queue", queue="q"), request("/subscrib", queue="q")]
     steady = await SyncbrokClient.connect(port)
@@ -262,8 +265,8 @@ async def test_a_refusal_is_written_without_a_complaint(port: int, caplog: pytes
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_private_endpoints_can_be_forbidden(open_doors: OpenDoors) -> None:
-    port = (await open_doors(NAME, private_endpoints=False))[NAME]
+async def test_private_endpoints_can_be_forbidden(open_listeners: OpenListeners) -> None:
+    port = (await open_listeners(NAME, private_endpoints=False))[NAME]
     client = await SyncbrokClient.connect(port)
     status, _, text = await client.ask(request("/subscrib", queue="q", endpoint=URL))
     assert status == 400
@@ -272,15 +275,15 @@ async def test_private_endpoints_can_be_forbidden(open_doors: OpenDoors) -> None
 
 async def test_no_topic_is_made_where_the_broker_makes_none(tmp_path: Path) -> None:
     async with Broker(tmp_path / "other", config=BrokerConfig(auto_create_topics=False)) as broker:
-        open_doors = OpenDoors(broker)
-        client = await SyncbrokClient.connect((await open_doors(NAME))[NAME])
+        open_listeners = OpenListeners(broker)
+        client = await SyncbrokClient.connect((await open_listeners(NAME))[NAME])
         assert (await client.ask(request("/msg", b"x", queue="q")))[0] == 404
         await client.queue("q")
         await client.publish("q", b"x")
-        await open_doors.close_all()
+        await open_listeners.close_all()
 
 
-async def test_who_vanishes_in_mid_body_leaves_nothing_behind(port: int, broker: Broker) -> None:
+async def test_a_client_that_vanishes_in_mid_body_leaves_nothing_behind(port: int, broker: Broker) -> None:
     client = await SyncbrokClient.connect(port)
     await client.publish("q", b"whole")
     client.wire.send(request("/msg", b"half", queue="q", Content_Length="5"))
@@ -289,8 +292,8 @@ async def test_who_vanishes_in_mid_body_leaves_nothing_behind(port: int, broker:
     assert [record.value for record in await stored(broker, "q")] == [b"whole", b"next"]
 
 
-async def test_who_does_not_go_on_with_a_request_is_cut_off(open_doors: OpenDoors) -> None:
-    port = (await open_doors(NAME, idle_timeout_ms=40))[NAME]
+async def test_a_client_that_does_not_go_on_with_a_request_is_cut_off(open_listeners: OpenListeners) -> None:
+    port = (await open_listeners(NAME, idle_timeout_ms=40))[NAME]
     in_head, in_body, idle = [await SyncbrokClient.connect(port) for _ in range(3)]
     in_head.wire.send(b"POST /msg HTT")
     in_body.wire.send(request("/msg", b"x", queue="q", Content_Length="2"))
@@ -308,7 +311,7 @@ async def test_answers_come_in_order_and_keep_the_connection(client: SyncbrokCli
 
 
 async def test_a_drain_answers_what_was_asked(
-    client: SyncbrokClient, open_doors: OpenDoors, monkeypatch: pytest.MonkeyPatch
+    client: SyncbrokClient, open_listeners: OpenListeners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, may_go_on = asyncio.Event(), asyncio.Event()
     make_queue = SyncbrokPort.make_queue
@@ -321,7 +324,7 @@ async def test_a_drain_answers_what_was_asked(
     monkeypatch.setattr(SyncbrokPort, "make_queue", take_time)
     client.wire.send(2 * request("/queue", queue="q"))
     await asked.wait()
-    closing = asyncio.create_task(open_doors.close())
+    closing = asyncio.create_task(open_listeners.close())
     await asyncio.sleep(0)
     may_go_on.set()
     assert (await client.read())[0] == 200

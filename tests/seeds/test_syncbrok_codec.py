@@ -1,4 +1,4 @@
-"""Syncbrok's codec: whatever comes, however it is cut."""
+"""Syncbrok's codec, for any bytes, split in any way."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ requests = st.one_of(
 
 
 def talk(chunks: list[bytes]) -> tuple[list[Event], bytes]:
-    """The events, each of which is answered, and all that was sent."""
+    """Return the events, each of which is answered, and all bytes that were sent."""
     server = Server(LIMIT)
     events: list[Event] = []
     sent = b""
@@ -51,21 +51,21 @@ def talk(chunks: list[bytes]) -> tuple[list[Event], bytes]:
         server.receive_data(chunk)
         while (event := server.next_event()) is not None:
             events.append(event)
-            server.answer(event.status if isinstance(event, Refusal) else 200, b"answer", "now")
+            server.respond(event.status if isinstance(event, Refusal) else 200, b"answer", "now")
         sent += server.data_to_send()
         assert server.bytes_wanted <= LIMIT + 1
     return events, sent
 
 
 def essence(event: Event) -> object:
-    """Of a refusal its status: why a request is none may be seen earlier or later."""
+    """Reduce a refusal to its status: the reason depends on how the bytes are split."""
     return event.status if isinstance(event, Refusal) else event
 
 
 @pytest.mark.slow
 @given(st.lists(requests, max_size=5).map(b"".join), st.lists(st.integers(0, 8_000), max_size=6))
-def test_any_bytes_cut_anywhere_are_answered_alike(data: bytes, places: list[int]) -> None:
-    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+def test_any_bytes_cut_anywhere_are_answered_alike(data: bytes, positions: list[int]) -> None:
+    edges = [0, *sorted(position % (len(data) + 1) for position in positions), len(data)]
     cut = [data[start:end] for start, end in itertools.pairwise(edges)]
     events, sent = talk(cut)
     whole_events, whole_sent = talk([data])

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import sparrow.testing
+from sparrow.base.errors import InvalidConfig
 from sparrow.cli import main
 from sparrow.client import connect
 
@@ -25,7 +26,7 @@ SPARROW = [sys.executable, "-m", "sparrow"]
 
 @pytest.fixture
 def root_logger():
-    """Whoever calls `serve` in this process changes the root logger."""
+    """A caller of `serve` in this process changes the root logger."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -53,6 +54,30 @@ def test_public_address_without_authentication_is_refused_and_touches_nothing(re
     assert code == 78
     assert 'insecure_public_listen: "without authentication"' in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_passwords_in_clear_on_a_public_address_are_refused_and_touch_nothing(refused, tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARROW_USERS", "ann=pencil-2B")
+    code, err = refused("--native-host", "0.0.0.0", "--native-port", 0)
+    assert code == 78
+    assert 'insecure_clear_passwords: "passwords in clear"' in err
+    assert "pencil" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_user_made_by_a_command_is_found_at_the_start(tmp_path, capsys):
+    password = tmp_path / "password"
+    password.write_text("pencil-2B\n")
+    where = ["--data-dir", str(tmp_path / "data"), "--password-file", str(password)]
+    assert main(["user", "create", "ann", *where]) == 0
+    capsys.readouterr()
+    public = {"native_host": "0.0.0.0", "insecure_public_listen": "without authentication"}
+    with pytest.raises(InvalidConfig, match=r"native.host is '0.0.0.0': passwords and tokens would cross"):
+        sparrow.testing.broker(data_dir=str(tmp_path / "data"), **public).__enter__()
+    with sparrow.testing.broker(
+        data_dir=str(tmp_path / "data"), insecure_clear_passwords="passwords in clear", **public
+    ):
+        pass
 
 
 def test_wrong_option_is_refused_with_its_place(refused):
@@ -169,6 +194,18 @@ class Serving:
         self.process.send_signal(number)
         err = self.process.communicate(timeout=30)[1]
         return self.process.returncode, err
+
+
+@pytest.mark.slow
+def test_a_broker_that_was_started_with_signals_ignored_ends_by_them(tmp_path):
+    before = [signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)]
+    try:
+        serving = Serving(tmp_path, "--log-format", "json")
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGHUP), before, strict=True):
+            signal.signal(number, handler)
+    code, err = serving.stop(signal.SIGINT)
+    assert (code, "SIGINT" in err) == (0, True)
 
 
 @pytest.mark.slow

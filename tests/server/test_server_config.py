@@ -10,9 +10,16 @@ from sparrow.base.errors import InvalidConfig
 from sparrow.base.options import options_of
 from sparrow.base.yamlfile import read_yaml
 from sparrow.server.bootstrap.topics import TopicDeclaration
-from sparrow.server.config import IN_WORDS, ServerConfig, http_needs_login, load, seed_ports
-from sparrow.server.exposure import check_exposure, is_loopback
-from sparrow.server.listeners import OFF
+from sparrow.server.config import (
+    CLEAR_IN_WORDS,
+    IN_WORDS,
+    ServerConfig,
+    http_needs_login,
+    load,
+    seed_ports,
+)
+from sparrow.server.exposure import check_clear_passwords, check_exposure, is_loopback
+from sparrow.server.listeners import OFF, ListenerDeclaration
 
 
 @pytest.fixture
@@ -79,11 +86,11 @@ def test_config_flag_names_another_file_and_wins_over_the_variable(file, tmp_pat
         ("data_dri: x", r"sparrow\.yml:1: there is no option 'data_dri'; did you mean 'data_dir'\?"),
         (
             "log:\n  level: info\n  level: debug",
-            r"sparrow\.yml:3: 'log\.level' stands twice; the first is on line 2",
+            r"sparrow\.yml:3: 'log\.level' occurs twice; the first is on line 2",
         ),
         ("\nnative:\n  port: high", r"sparrow\.yml:3: native\.port cannot be 'high'"),
         ("native: 5", r"sparrow\.yml:1: there is no option 'native'"),
-        ("tokens: {a: x, a: y}", r"sparrow\.yml:1: 'a' stands twice"),
+        ("tokens: {a: x, a: y}", r"sparrow\.yml:1: 'a' occurs twice"),
         ("data_dir: ''", r"sparrow\.yml:1: data_dir cannot be ''; it takes the path of a directory"),
         ("tokens: {alice: ''}", r"sparrow\.yml:1: tokens\.alice: a principal and its token are not empty"),
         ("default_topic_config: {retention.ms: 7dd}", r"sparrow\.yml:1: .* for retention\.ms, not '7dd'"),
@@ -91,7 +98,10 @@ def test_config_flag_names_another_file_and_wins_over_the_variable(file, tmp_pat
         ("topics: [{nmae: x}]", r"topics\[0\]: a topic needs 'name'"),
         (
             "topics:\n  - name: x\n    partition: 3",
-            r"sparrow\.yml:3: topics\[0\]\.partition: a topic has no setting 'partition'; did you mean 'partitions'",
+            (
+                r"sparrow\.yml:3: topics\[0\]\.partition: a topic has no setting 'partition'; "
+                r"did you mean 'partitions'"
+            ),
         ),
         (
             "data_dir: !!python/object/apply:os.system ['true']",
@@ -125,10 +135,10 @@ def test_any_text_is_a_mapping_or_a_clear_error(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("yaml") / "any.yml"
     path.write_text(text)
     try:
-        places = [each.place for each in read_yaml(str(path), ["topics"]).values()]
+        locations = [each.location for each in read_yaml(str(path), ["topics"]).values()]
     except InvalidConfig as error:
-        places = [error.text.removeprefix("configuration file ")]
-    assert all(place.startswith(str(path)) for place in places)
+        locations = [error.text.removeprefix("configuration file ")]
+    assert all(location.startswith(str(path)) for location in locations)
 
 
 def test_every_option_has_its_own_key_flag_and_variable():
@@ -197,3 +207,69 @@ def test_seed_doors_take_the_ports_of_the_originals_when_all_are_switched_on():
 def test_only_the_exact_words_allow_a_public_address(file):
     with pytest.raises(InvalidConfig, match='it takes only the words "without authentication"'):
         load({"insecure_public_listen": "yes"}, {})
+    with pytest.raises(InvalidConfig, match='it takes only the words "passwords in clear"'):
+        load({"insecure_clear_passwords": "true"}, {})
+
+
+PUBLIC = "10.1.2.3"
+OUTSIDE = ListenerDeclaration("outside", PUBLIC, 0)
+
+
+@pytest.mark.parametrize(
+    ("listener", "host", "options"),
+    [
+        ("native.host", PUBLIC, {"native_host": PUBLIC}),
+        ("native.host", "0.0.0.0", {"native_host": "0.0.0.0"}),
+        ("native.host", PUBLIC, {"native_host": PUBLIC, "native_login": "off"}),
+        ("native.host", PUBLIC, {"native_host": PUBLIC, "tls_certificate": "a.pem", "native_tls": False}),
+        ("http.host", "::", {"http_host": "::"}),
+        ("http.host", "::", {"http_host": "::", "insecure_public_listen": IN_WORDS, "http_login": "off"}),
+        ("http.host", "::", {"http_host": "::", "tls_certificate": "a.pem", "http_tls": False}),
+        ("the host of the Kafka listener 'kafka'", PUBLIC, {"kafka_host": PUBLIC}),
+        (
+            "the host of the Kafka listener 'kafka'",
+            PUBLIC,
+            {"kafka_host": PUBLIC, "kafka_sasl_mechanisms": ("SCRAM-SHA-256", "PLAIN")},
+        ),
+        ("the host of the Kafka listener 'outside'", PUBLIC, {"kafka_listeners": (OUTSIDE,)}),
+    ],
+)
+def test_passwords_in_clear_on_a_public_address_are_refused_unless_said_in_words(listener, host, options):
+    config = ServerConfig(**options)
+    with pytest.raises(InvalidConfig) as refused:
+        check_clear_passwords(config, authenticated=True)
+    assert refused.value.text.startswith(f"{listener} is '{host}': passwords and tokens would cross")
+    assert "tls.certificate" in refused.value.text
+    check_clear_passwords(
+        ServerConfig(**options, insecure_clear_passwords=CLEAR_IN_WORDS), authenticated=True
+    )
+
+
+def test_every_listener_that_takes_passwords_in_clear_is_named_at_once():
+    with pytest.raises(InvalidConfig, match=r"^native.host is '::', the host of .* is '::', http.host is"):
+        check_clear_passwords(
+            ServerConfig(native_host="::", kafka_host="::", http_host="::"), authenticated=True
+        )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"native_host": "127.8.8.8", "http_host": "::1", "kafka_host": "localhost"},
+        {"native_host": PUBLIC, "http_host": PUBLIC, "kafka_host": PUBLIC, "tls_certificate": "a.pem"},
+        {"kafka_host": PUBLIC, "kafka_sasl_mechanisms": ("SCRAM-SHA-256",)},
+        {"kafka_host": PUBLIC, "kafka_sasl": "off"},
+        {"kafka_host": PUBLIC, "kafka_port": OFF},
+        {"http_host": PUBLIC, "http_port": OFF},
+        {"seeds_host": PUBLIC, "seeds_all": True},
+    ],
+)
+def test_what_other_machines_cannot_read_or_is_no_password_is_not_refused(options):
+    check_clear_passwords(ServerConfig(**options), authenticated=True)
+
+
+def test_where_nobody_can_log_in_there_are_no_passwords_in_clear():
+    check_clear_passwords(ServerConfig(native_host=PUBLIC, http_host=PUBLIC), authenticated=False)
+    with pytest.raises(InvalidConfig, match=r"native\.host"):
+        check_clear_passwords(ServerConfig(native_host=PUBLIC, native_login="required"), authenticated=False)

@@ -31,7 +31,7 @@ def test_files_of_secrets_are_read_with_comments(tmp_path):
     ("content", "message"),
     [
         (b"alice\n", ":1: a principal and a token"),
-        (b"a x\na y\n", ":2: principal 'a' stands twice"),
+        (b"a x\na y\n", ":2: principal 'a' occurs twice"),
         (b"\xff\xfe", "not UTF-8"),
         (b"# nobody yet\n\n", "names nobody"),
     ],

@@ -1,4 +1,4 @@
-"""Requests of share groups, in any version, and what is read from their answers."""
+"""Requests of share groups, in any version, and readers of their responses."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kio.schema.errors import ErrorCode
 
 from sparrow.records.batch import split
 from sparrow.records.builder import build_batch
-from tests.kafka_door.raw import RawClient, new, part, request
-from tests.kafka_door.requests import make_topic, produce
+from tests.kafka_frontend.raw import RawClient, new, part, request
+from tests.kafka_frontend.requests import make_topic, produce
 
 SHARE_FETCH, SHARE_ACKNOWLEDGE = 78, 79
 NEWEST = 2
@@ -32,7 +32,7 @@ def share_heartbeat(group: str, member: str, epoch: int, topics: Sequence[str] |
 
 
 def _topics(kind: Any, partitions: Mapping[Partition, Sequence[Batch]]) -> tuple[Any, ...]:
-    """`kind`: the class of the request."""
+    """Build the topics of a request of class `kind`."""
     topic_kind = part(kind, "topics")
     partition_kind = part(kind, "topics.partitions")
     batch_kind = part(kind, "topics.partitions.acknowledgement_batches")
@@ -59,7 +59,7 @@ def share_fetch(
     version: int = NEWEST,
     **fields: Any,
 ) -> Any:
-    """Partitions to fetch, with what is acknowledged of them."""
+    """Build a fetch of partitions, with acknowledgements."""
     kind = load_request_schema(SHARE_FETCH, version)
     wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions, ())
     forgotten_kind = part(kind, "forgotten_topics_data")
@@ -82,7 +82,7 @@ def share_fetch(
 def renewing_fetch(
     group: str, member: str, epoch: int, partitions: Mapping[Partition, Sequence[Batch]]
 ) -> Any:
-    """A fetch that only renews: it may ask for nothing."""
+    """Build a fetch that only renews: it may not ask for records."""
     nothing = {"min_bytes": 0, "max_bytes": 0, "max_records": 0, "batch_size": 0}
     return share_fetch(group, member, epoch, partitions, is_renew_ack=True, **nothing)
 
@@ -109,7 +109,7 @@ def share_acknowledge(
 
 
 def parts(response: Any) -> dict[Partition, Any]:
-    """What an answer says of each partition."""
+    """Return the contents of a response per partition."""
     return {
         (topic.topic_id, each.partition_index): each
         for topic in response.responses
@@ -118,7 +118,7 @@ def parts(response: Any) -> dict[Partition, Any]:
 
 
 def acquired(response: Any) -> dict[int, list[tuple[int, int, int]]]:
-    """(first, last, delivery count) of what was acquired, by the number of the partition."""
+    """Return the acquired (first, last, delivery count) by partition."""
     return {
         number: [(each.first_offset, each.last_offset, each.delivery_count) for each in data.acquired_records]
         for (_, number), data in parts(response).items()
@@ -127,7 +127,7 @@ def acquired(response: Any) -> dict[int, list[tuple[int, int, int]]]:
 
 
 def offsets(response: Any, partition: int = 0) -> list[int]:
-    """The offsets that were acquired of a partition."""
+    """Return the acquired offsets of a partition."""
     ranges = acquired(response).get(partition, [])
     return [offset for first, last, _ in ranges for offset in range(first, last + 1)]
 
@@ -137,7 +137,9 @@ def base_offsets(records: bytes | None) -> list[int]:
 
 
 class Member:
-    """A member of a share group that does by hand what a client's share consumer does. One connection."""
+    """A member of a share group that sends by hand what a client's share consumer sends, on one
+    connection.
+    """
 
     def __init__(self, bootstrap: str, group: str, member: str = "") -> None:
         self.raw = RawClient(bootstrap)
@@ -148,17 +150,17 @@ class Member:
         self.assigned: set[Partition] = set()
 
     def join(self, *topics: str, partitions: int = 1) -> None:
-        """Subscribe, and wait until so many partitions are assigned."""
+        """Subscribe, and wait until `partitions` are assigned."""
         deadline = time.monotonic() + WAIT_S
         names: Sequence[str] | None = topics
         while time.monotonic() < deadline:
-            answer = self.raw.call(share_heartbeat(self.group, self.id, self.member_epoch, names))
-            assert answer.error_code is ErrorCode.none, answer
-            names, self.member_epoch = None, answer.member_epoch
-            if answer.assignment is not None:
+            reply = self.raw.call(share_heartbeat(self.group, self.id, self.member_epoch, names))
+            assert reply.error_code is ErrorCode.none, reply
+            names, self.member_epoch = None, reply.member_epoch
+            if reply.assignment is not None:
                 self.assigned = {
                     (topic.topic_id, number)
-                    for topic in answer.assignment.topic_partitions
+                    for topic in reply.assignment.topic_partitions
                     for number in topic.partitions
                 }
             if len(self.assigned) >= partitions:
@@ -167,41 +169,41 @@ class Member:
         raise AssertionError(f"no more than {len(self.assigned)} partitions were assigned")
 
     def fetch(self, partitions: Any = (), **fields: Any) -> Any:
-        """The next fetch of the session."""
-        answer = self.raw.call(share_fetch(self.group, self.id, self.epoch, partitions, **fields))
-        if answer.error_code is ErrorCode.none and self.epoch >= 0:
+        """Send the next fetch of the session."""
+        reply = self.raw.call(share_fetch(self.group, self.id, self.epoch, partitions, **fields))
+        if reply.error_code is ErrorCode.none and self.epoch >= 0:
             self.epoch += 1
-        return answer
+        return reply
 
     def get(self, partitions: Any = (), **fields: Any) -> Any:
-        """Fetch until something was acquired."""
+        """Fetch until records are acquired."""
         deadline = time.monotonic() + WAIT_S
-        answer = self.fetch(partitions, **{"wait_ms": 500, **fields})
-        while not acquired(answer) and time.monotonic() < deadline:
-            assert answer.error_code is ErrorCode.none, answer
-            answer = self.fetch(**{"wait_ms": 500, **fields})
-        return answer
+        reply = self.fetch(partitions, **{"wait_ms": 500, **fields})
+        while not acquired(reply) and time.monotonic() < deadline:
+            assert reply.error_code is ErrorCode.none, reply
+            reply = self.fetch(**{"wait_ms": 500, **fields})
+        return reply
 
     def acknowledge(self, partitions: Mapping[Partition, Sequence[Batch]], **fields: Any) -> Any:
-        answer = self.raw.call(share_acknowledge(self.group, self.id, self.epoch, partitions, **fields))
-        if answer.error_code is ErrorCode.none:
+        reply = self.raw.call(share_acknowledge(self.group, self.id, self.epoch, partitions, **fields))
+        if reply.error_code is ErrorCode.none:
             self.epoch += 1
-        return answer
+        return reply
 
     def close(self) -> None:
-        """Leave the group, and hang up."""
+        """Leave the group and disconnect."""
         with suppress(OSError):
             if self.member_epoch > 0:
                 self.raw.call(share_heartbeat(self.group, self.id, -1, None))
         self.die()
 
     def die(self) -> None:
-        """Hang up without a word."""
+        """Disconnect without leaving the group."""
         self.raw.socket.close()
 
 
 def fill(raw: RawClient, topic: str, batches: Sequence[bytes], partition: int = 0) -> uuid.UUID:
-    """Publish; the topic's id."""
+    """Publish; return the topic's id."""
     topic_id = make_topic(raw, topic)
     for each in batches:
         found = raw.call(produce(9, topic, [(partition, each)]))
@@ -210,7 +212,7 @@ def fill(raw: RawClient, topic: str, batches: Sequence[bytes], partition: int = 
 
 
 def batch(count: int, first: int = 0, **fields: Any) -> bytes:
-    """Records of now whose values are their numbers."""
+    """Build a batch of current records whose values are their numbers."""
     now_ms = time.time_ns() // 1_000_000
     return build_batch(
         [b"%d" % number for number in range(first, first + count)], timestamps=[now_ms] * count, **fields
@@ -225,12 +227,12 @@ def configure(raw: RawClient, group: str, configs: Mapping[str, str]) -> None:
         for name, value in configs.items()
     )
     resource = new(part(kind, "resources"), resource_type=32, resource_name=group, configs=entries)
-    (answer,) = raw.call(request(44, 1, resources=(resource,))).responses
-    assert not answer.error_code, answer
+    (reply,) = raw.call(request(44, 1, resources=(resource,))).responses
+    assert not reply.error_code, reply
 
 
 def errors(response: Any) -> dict[int, ErrorCode]:
-    """What an answer says of the acknowledgements of each partition, by its number."""
+    """Return the acknowledgement errors of a response, by partition."""
     return {
         number: ErrorCode(getattr(data, "acknowledge_error_code", None) or data.error_code)
         for (_, number), data in parts(response).items()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
-from tests.kafka_door.raw import RawClient
+from sparrow.testing.running_broker import RunningBroker
+from tests.kafka_frontend.raw import RawClient
 from tests.share_fetch.calls import Member, configure
 
 
@@ -30,7 +30,7 @@ def topic(sparrow_topic: str) -> str:
 
 @pytest.fixture
 def group(raw: RawClient) -> str:
-    """A share group that reads from the beginning."""
+    """Return a share group that reads from the beginning."""
     name = f"g-{uuid.uuid4().hex[:12]}"
     configure(raw, name, {"share.auto.offset.reset": "earliest"})
     return name
@@ -38,7 +38,7 @@ def group(raw: RawClient) -> str:
 
 @pytest.fixture
 def member(broker: RunningBroker, group: str) -> Iterator[Callable[[], Member]]:
-    """Makes members of the group."""
+    """Return a function that creates members of the group."""
     made: list[Member] = []
 
     def make() -> Member:

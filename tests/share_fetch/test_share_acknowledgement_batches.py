@@ -1,4 +1,4 @@
-"""Acknowledgement batches: what they mean, and which are refused."""
+"""Acknowledgement batches: their settlements, and which are refused."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from sparrow.broker.queues.settlement import Settlement, Verb
-from sparrow.frontends.kafka.refusals import Refusal
+from sparrow.broker.queues.rules.settlement import Settlement, Verb
+from sparrow.frontends.kafka.errors import RequestRefusal
 from sparrow.frontends.kafka.share_acknowledgements import settlements
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -33,7 +33,7 @@ def meant(*batches: Batch, may_renew: bool = False) -> list[tuple[Verb, int, int
 
 
 @pytest.mark.parametrize("kind", VERBS)
-def test_one_type_stands_for_the_whole_batch(kind: int) -> None:
+def test_one_type_applies_to_the_whole_batch(kind: int) -> None:
     assert meant(Batch(5, 99, [kind]), may_renew=True) == [(VERBS[kind], 5, 99)]
 
 
@@ -79,7 +79,7 @@ def test_released_records_wait_as_the_policy_says_and_tell_why() -> None:
     ids=str,
 )
 def test_malformed_batches_are_refused(batches: list[Batch]) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(RequestRefusal) as refused:
         settlements("t", 0, batches, may_renew=False)
     assert refused.value.code is ErrorCode.invalid_request
 

@@ -1,4 +1,4 @@
-"""confluent-kafka's ShareConsumer, unchanged, on share groups of Sparrow."""
+"""confluent-kafka's ShareConsumer, unchanged, with share groups of Sparrow."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 import sparrow.sync
-from sparrow.testing.running import RunningBroker
-from tests.kafka_door.raw import RawClient, new, part, request
+from sparrow.testing.running_broker import RunningBroker
+from tests.kafka_frontend.raw import RawClient, new, part, request
 from tests.share_fetch.calls import configure
 
 SECONDS = 60
@@ -44,7 +44,7 @@ def publish(bootstrap: str, topic: str, numbers: range, **config: Any) -> None:
 
 
 def poll(consumer: ShareConsumer, seconds: float = SECONDS) -> list[Message]:
-    """The next messages, or [] when there is none for so long."""
+    """Return the next messages, or [] if there are none in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = list(consumer.poll(0.2))
@@ -54,7 +54,7 @@ def poll(consumer: ShareConsumer, seconds: float = SECONDS) -> list[Message]:
 
 
 def drain(consumer: ShareConsumer, count: int) -> list[int]:
-    """Poll until so many messages are there, each accepted by the next poll."""
+    """Poll until there are `count` messages; each is accepted by the next poll."""
     found: list[int] = []
     while len(found) < count:
         messages = poll(consumer)
@@ -64,7 +64,7 @@ def drain(consumer: ShareConsumer, count: int) -> list[int]:
 
 
 def members(raw: RawClient, group: str) -> int:
-    """How many a group has."""
+    """Return the number of members of a group."""
     (found,) = raw.call(request(77, 1, group_ids=(group,))).groups
     assert found.error_code in {ErrorCode.none, ErrorCode.group_id_not_found}
     return len(found.members)
@@ -72,7 +72,7 @@ def members(raw: RawClient, group: str) -> int:
 
 @pytest.fixture
 def topic(raw: RawClient, sparrow_topic: str) -> str:
-    """A topic with one partition, of which every member has a share."""
+    """Create a topic with one partition, of which every member gets records."""
     kind = load_request_schema(19, 7)
     wanted = new(part(kind, "topics"), name=sparrow_topic, num_partitions=1, replication_factor=1)
     (made,) = raw.call(request(19, 7, topics=(wanted,), timeout=timedelta(seconds=SECONDS))).topics
@@ -82,7 +82,7 @@ def topic(raw: RawClient, sparrow_topic: str) -> str:
 
 @pytest.fixture
 def start(broker: RunningBroker, group: str, topic: str) -> Iterator[Start]:
-    """Starts share consumers of the group on the topic."""
+    """Start share consumers of the group on the topic."""
     made: list[ShareConsumer] = []
 
     def begin(mode: str = "implicit", **config: Any) -> ShareConsumer:
@@ -169,7 +169,7 @@ def test_explicit_acknowledgements_accept_release_and_reject(
     assert poll(consumer, 0.3) == []
 
 
-def test_a_poison_message_is_delivered_to_the_limit_and_holds_up_nobody(
+def test_a_poison_message_is_delivered_to_the_limit_and_does_not_block_others(
     broker: RunningBroker, start: Start, topic: str
 ) -> None:
     publish(broker.kafka, topic, range(10))
@@ -188,7 +188,7 @@ def test_a_poison_message_is_delivered_to_the_limit_and_holds_up_nobody(
     assert accepted == set(range(10)) - {3}
 
 
-def test_a_record_that_is_not_acknowledged_in_time_comes_to_another_and_the_late_one_is_told(
+def test_a_record_that_is_not_acknowledged_in_time_is_redelivered_and_the_late_member_is_informed(
     broker: RunningBroker, raw: RawClient, group: str, start: Start, topic: str
 ) -> None:
     configure(raw, group, {"share.record.lock.duration.ms": "1000"})

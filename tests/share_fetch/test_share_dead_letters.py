@@ -1,4 +1,4 @@
-"""Dead letters of share groups (KIP-1191), seen through Kafka's protocol alone."""
+"""Dead letters of share groups (KIP-1191), seen through Kafka's protocol only."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kio.schema.errors import ErrorCode
 from sparrow.records.batch import split
 from sparrow.records.builder import build_batch
 from sparrow.records.record import Record, decode
-from tests.kafka_door.raw import RawClient, new, part, request
-from tests.kafka_door.requests import fetch
+from tests.kafka_frontend.raw import RawClient, new, part, request
+from tests.kafka_frontend.requests import fetch
 from tests.share_fetch.calls import (
     ACCEPT,
     REJECT,
@@ -33,7 +33,7 @@ Make = Callable[[], Member]
 
 
 def make(raw: RawClient, name: str, partitions: int, configs: dict[str, str]) -> None:
-    """A new topic."""
+    """Create a topic."""
     kind = load_request_schema(19, 7)
     entries = tuple(
         new(part(kind, "topics.configs"), name=key, value=value) for key, value in configs.items()
@@ -46,13 +46,13 @@ def make(raw: RawClient, name: str, partitions: int, configs: dict[str, str]) ->
 
 
 def letters(raw: RawClient, topic: str, partition: int, count: int) -> list[Record]:
-    """Wait until so many records are on a partition."""
+    """Wait until there are `count` records in a partition."""
     deadline = time.monotonic() + SECONDS
     found: list[Record] = []
     while len(found) < count and time.monotonic() < deadline:
         wanted = [{"partition": partition, "fetch_offset": len(found)}]
-        answer = raw.call(fetch(12, topic, wanted, max_wait=timedelta(milliseconds=500), min_bytes=1))
-        data = answer.responses[0].partitions[0].records or b""
+        response = raw.call(fetch(12, topic, wanted, max_wait=timedelta(milliseconds=500), min_bytes=1))
+        data = response.responses[0].partitions[0].records or b""
         for _, piece in split(data):
             found += [each for each in decode(piece) if each.offset >= len(found)]
     assert len(found) == count
@@ -65,7 +65,7 @@ def headers(record: Record) -> dict[str, Any]:
 
 @pytest.fixture
 def dead(raw: RawClient, group: str) -> str:
-    """The group's dead-letter topic."""
+    """Return the group's dead letter topic."""
     name = f"dlq.{uuid.uuid4().hex}"
     make(raw, name, 2, {"errors.deadletterqueue.group.enable": "true"})
     configure(raw, group, {"errors.deadletterqueue.topic.name": name, "share.delivery.count.limit": "2"})
@@ -74,7 +74,7 @@ def dead(raw: RawClient, group: str) -> str:
 
 @pytest.fixture
 def source(raw: RawClient, topic: str) -> Partition:
-    """Partition 1 of a topic with two, with six records."""
+    """Return partition 1 of a topic with two, with six records."""
     make(raw, topic, 2, {})
     now_ms = time.time_ns() // 1_000_000
     records = build_batch(

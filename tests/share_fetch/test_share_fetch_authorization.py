@@ -1,4 +1,6 @@
-"""Who may acquire and acknowledge records of a share group: READ on the group, and READ on each topic."""
+"""Rights to acquire and acknowledge records of a share group: READ on the group, and READ on each
+topic.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from kio.schema.errors import ErrorCode
 import sparrow.sync
 import sparrow.testing
 from sparrow.client.results import AccessRule
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.acls.logins import TOKENS, logged_in
 from tests.share_fetch.calls import (
     ACCEPT,
@@ -33,7 +35,7 @@ DENIED = ErrorCode.topic_authorization_failed
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[RunningBroker]:
-    """Alice and writer may read in the group and one of two topics."""
+    """Start a broker where alice and writer may read in the group and one of two topics."""
     options: Any = {"tokens": TOKENS, "super_users": "root", "acl_default": "deny", "default_partitions": 1}
     with sparrow.testing.broker(**options) as broker:
         with sparrow.sync.connect(broker.url, token=TOKENS["root"]) as root:
@@ -63,7 +65,7 @@ def places(guarded: RunningBroker) -> dict[str, Partition]:
 
 @pytest.fixture
 def root(guarded: RunningBroker, places: dict[str, Partition]) -> Iterator[Member]:
-    """Has joined with both topics, so that the group reads them."""
+    """Return a member that has joined with both topics, so that the group reads them."""
     made = joined(guarded, "root", OPEN, SECRET)
     yield made
     made.close()
@@ -73,15 +75,15 @@ def test_topics_that_a_member_may_not_read_are_refused_and_the_others_acquired(
     guarded: RunningBroker, root: Member, places: dict[str, Partition]
 ) -> None:
     alice = joined(guarded, "alice", OPEN)
-    answer = alice.get(list(places.values()))
-    assert {key: each.error_code for key, each in parts(answer).items()} == {
+    response = alice.get(list(places.values()))
+    assert {key: each.error_code for key, each in parts(response).items()} == {
         places[OPEN]: ErrorCode.none,
         places[SECRET]: DENIED,
     }
-    assert not parts(answer)[places[SECRET]].acquired_records
+    assert not parts(response)[places[SECRET]].acquired_records
     refused = alice.acknowledge({places[SECRET]: [(0, 0, [ACCEPT])]})
     assert errors(refused) == {0: DENIED}
-    assert SECRET not in str(answer) + str(refused)
+    assert SECRET not in str(response) + str(refused)
     alice.close()
 
 
@@ -94,15 +96,15 @@ def test_the_members_of_a_group_need_not_read_the_same_topics(
     writer.close()
 
 
-def test_a_session_is_that_of_who_opened_it(
+def test_a_session_belongs_to_the_principal_that_opened_it(
     guarded: RunningBroker, root: Member, places: dict[str, Partition]
 ) -> None:
     root.get([places[SECRET]])
     thief = joined(guarded, "alice")
     for epoch in (root.epoch, -1):
         for ask in (share_fetch, share_acknowledge):
-            answer = thief.raw.call(ask(GROUP, root.id, epoch, {}))
-            assert answer.error_code is ErrorCode.share_session_not_found
+            response = thief.raw.call(ask(GROUP, root.id, epoch, {}))
+            assert response.error_code is ErrorCode.share_session_not_found
     assert thief.raw.call(share_fetch(GROUP, root.id, 0)).error_code is ErrorCode.invalid_request
     assert root.fetch().error_code is ErrorCode.none
     thief.close()

@@ -1,6 +1,7 @@
-"""ShareFetch and ShareAcknowledge as bytes on the wire: what is acquired, what becomes of it, what is refused.
+"""ShareFetch and ShareAcknowledge by raw requests: acquiring, settling, refusals.
 
-The same requests were sent to Kafka 4.2.1; where it answers otherwise `docs/kafka.md` ("Differences") or the test says so.
+The same requests were sent to Kafka 4.2.1; differences of its responses are in `docs/kafka.md`
+("Differences") or noted in the test.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from kio.schema.errors import ErrorCode
 
 import sparrow.sync
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
-from tests.kafka_door.raw import RawClient
+from sparrow.testing.running_broker import RunningBroker
+from tests.kafka_frontend.raw import RawClient
 from tests.share_fetch.calls import (
     ACCEPT,
     GAP,
@@ -46,13 +47,13 @@ Make = Callable[[], Member]
 
 @pytest.fixture
 def zero(raw: RawClient, topic: str) -> Partition:
-    """A partition with fifteen records in three batches."""
+    """Return a partition with fifteen records in three batches."""
     return fill(raw, topic, [batch(5), batch(5, 5), batch(5, 10)]), 0
 
 
 @pytest.fixture
 def one(member: Make, topic: str, zero: Partition) -> Member:
-    """A member that has joined."""
+    """Return a member that has joined."""
     made = member()
     made.join(topic)
     assert zero in made.assigned
@@ -64,10 +65,10 @@ def one(member: Make, topic: str, zero: Partition) -> Member:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_every_version_acquires_and_acknowledges(one: Member, zero: Partition, version: int) -> None:
-    answer = one.get([zero], version=version)
-    assert acquired(answer) == {0: [(0, 14, 1)]}
-    assert base_offsets(parts(answer)[zero].records) == [0, 5, 10]
-    assert answer.acquisition_lock_timeout.total_seconds() == 30
+    response = one.get([zero], version=version)
+    assert acquired(response) == {0: [(0, 14, 1)]}
+    assert base_offsets(parts(response)[zero].records) == [0, 5, 10]
+    assert response.acquisition_lock_timeout.total_seconds() == 30
     assert errors(one.acknowledge({zero: [(0, 14, [ACCEPT])]}, version=version)) == {0: OK}
     assert acquired(one.fetch(version=version)) == {}
 
@@ -84,16 +85,16 @@ def test_what_one_member_acquired_is_invisible_to_the_others(
 
 @pytest.mark.parametrize("mode", [0, 1])
 def test_no_more_is_acquired_than_asked_for(one: Member, zero: Partition, mode: int) -> None:
-    """Kafka keeps to that in the mode with a record limit only."""
+    """Kafka does so only in the mode with a record limit."""
     taken = [offsets(one.get([zero], max_records=4, share_acquire_mode=mode)) for _ in range(4)]
     assert taken == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14]]
 
 
 def test_a_fetch_has_bytes_of_the_records_that_it_acquired(one: Member, zero: Partition) -> None:
     for _ in range(3):
-        answer = one.get([zero], max_bytes=1)
-        first, last = offsets(answer)[0], offsets(answer)[-1]
-        assert base_offsets(parts(answer)[zero].records) == [first // 5 * 5]
+        response = one.get([zero], max_bytes=1)
+        first, last = offsets(response)[0], offsets(response)[-1]
+        assert base_offsets(parts(response)[zero].records) == [first // 5 * 5]
         assert last // 5 == first // 5
 
 
@@ -166,8 +167,8 @@ def test_several_partitions_are_fetched_together(raw: RawClient, member: Make, t
         topic_id = fill(raw, topic, [batch(3)], number)
     made = member()
     made.join(topic, partitions=3)
-    answer = made.get([(topic_id, number) for number in range(3)])
-    assert acquired(answer) == {number: [(0, 2, 1)] for number in range(3)}
+    response = made.get([(topic_id, number) for number in range(3)])
+    assert acquired(response) == {number: [(0, 2, 1)] for number in range(3)}
 
 
 def test_only_partitions_of_the_session_are_acquired(raw: RawClient, member: Make, topic: str) -> None:
@@ -194,21 +195,21 @@ def test_each_type_of_acknowledgement_does_what_it_says(one: Member, zero: Parti
 
 def test_acknowledgements_come_with_a_fetch_too(one: Member, zero: Partition) -> None:
     one.get([zero])
-    answer = one.fetch({zero: [(0, 9, [ACCEPT]), (10, 14, [RELEASE])]}, wait_ms=500)
-    assert errors(answer) == {0: OK}
-    assert acquired(answer) == {0: [(10, 14, 2)]}
+    response = one.fetch({zero: [(0, 9, [ACCEPT]), (10, 14, [RELEASE])]}, wait_ms=500)
+    assert errors(response) == {0: OK}
+    assert acquired(response) == {0: [(10, 14, 2)]}
 
 
 def test_a_record_that_is_always_released_is_delivered_as_often_as_the_limit_says_and_never_again(
     one: Member, zero: Partition
 ) -> None:
     counts = []
-    answer = one.get([zero], max_records=1)
-    while acquired(answer):
-        counts.append(acquired(answer)[0])
+    response = one.get([zero], max_records=1)
+    while acquired(response):
+        counts.append(acquired(response)[0])
         one.acknowledge({zero: [(0, 0, [RELEASE])]})
-        answer = one.fetch(max_records=1, wait_ms=0)
-        if offsets(answer) == [1]:
+        response = one.fetch(max_records=1, wait_ms=0)
+        if offsets(response) == [1]:
             break
     assert counts == [[(0, 0, count)] for count in range(1, 6)]
 
@@ -228,8 +229,8 @@ def test_records_come_to_others_when_their_time_is_over(
     slow, quick = member(), member()
     slow.join(topic)
     quick.join(topic)
-    answer = slow.get([zero])
-    assert answer.acquisition_lock_timeout.total_seconds() == 1
+    response = slow.get([zero])
+    assert response.acquisition_lock_timeout.total_seconds() == 1
     configure(raw, group, {"share.record.lock.duration.ms": "60000"})
     assert acquired(quick.get([zero])) == {0: [(0, 14, 2)]}
     assert errors(slow.acknowledge({zero: [(0, 14, [ACCEPT])]})) == {0: NOT_ACQUIRED}
@@ -252,10 +253,10 @@ def test_renewed_records_stay_with_their_member(
 
 def test_a_fetch_may_renew_and_then_fetches_nothing(one: Member, zero: Partition) -> None:
     one.get([zero], max_records=5)
-    answer = one.raw.call(
+    response = one.raw.call(
         renewing_fetch(one.group, one.id, one.epoch, {zero: [(0, 3, [RENEW]), (4, 4, [ACCEPT])]})
     )
-    assert (answer.error_code, errors(answer), acquired(answer)) == (OK, {0: OK}, {})
+    assert (response.error_code, errors(response), acquired(response)) == (OK, {0: OK}, {})
     one.epoch += 1
     assert offsets(one.get()) == list(range(5, 15))
 
@@ -286,7 +287,7 @@ def test_what_is_not_acquired_cannot_be_acknowledged(
 
 
 def test_what_was_acknowledged_cannot_be_again(one: Member, zero: Partition) -> None:
-    """Kafka takes it in silence where everything before it is finished, too."""
+    """Kafka accepts it silently if everything before it is finished, too."""
     one.get([zero])
     for expected in (OK, NOT_ACQUIRED):
         assert errors(one.acknowledge({zero: [(0, 3, [ACCEPT]), (8, 8, [ACCEPT])]})) == {0: expected}
@@ -301,10 +302,10 @@ def test_the_acknowledgements_of_a_partition_hold_together(one: Member, zero: Pa
 def test_partitions_fail_by_themselves(one: Member, topic: str, zero: Partition) -> None:
     one.get([zero])
     nowhere = (uuid.uuid4(), 1)
-    answer = one.acknowledge(
+    response = one.acknowledge(
         {nowhere: [(0, 0, [ACCEPT])], (zero[0], 9): [(0, 0, [ACCEPT])], zero: [(0, 0, [ACCEPT])]}
     )
-    assert {key: each.error_code for key, each in parts(answer).items()} == {
+    assert {key: each.error_code for key, each in parts(response).items()} == {
         nowhere: ErrorCode.unknown_topic_id,
         (zero[0], 9): ErrorCode.unknown_topic_or_partition,
         zero: OK,
@@ -340,24 +341,22 @@ def test_version_1_knows_no_renewals(one: Member, zero: Partition) -> None:
     assert errors(refused) == {0: ErrorCode.invalid_request}
 
 
-def test_what_is_wrong_with_a_partition_is_told_and_the_others_are_fetched(
-    one: Member, zero: Partition
-) -> None:
+def test_an_error_of_a_partition_is_reported_and_the_others_are_fetched(one: Member, zero: Partition) -> None:
     nowhere = (uuid.uuid4(), 0)
-    answer = one.get([zero, nowhere, (zero[0], 9)])
-    assert {key: each.error_code for key, each in parts(answer).items()} == {
+    response = one.get([zero, nowhere, (zero[0], 9)])
+    assert {key: each.error_code for key, each in parts(response).items()} == {
         zero: OK,
         nowhere: ErrorCode.unknown_topic_id,
         (zero[0], 9): ErrorCode.unknown_topic_or_partition,
     }
-    assert offsets(answer) == list(range(15))
+    assert offsets(response) == list(range(15))
 
 
-def test_a_group_that_nobody_joined_has_nothing_to_fetch(broker: RunningBroker, zero: Partition) -> None:
-    """Kafka answers at the end of the wait, too, but without an error."""
+def test_a_group_without_members_has_nothing_to_fetch(broker: RunningBroker, zero: Partition) -> None:
+    """Kafka responds at the end of the wait, too, but without an error."""
     stranger = Member(broker.kafka, f"nobody-{uuid.uuid4().hex}")
-    answer = stranger.fetch([zero], wait_ms=50)
-    assert (answer.error_code, answer.responses) == (ErrorCode.group_id_not_found, ())
+    response = stranger.fetch([zero], wait_ms=50)
+    assert (response.error_code, response.responses) == (ErrorCode.group_id_not_found, ())
     stranger.close()
 
 
@@ -421,13 +420,13 @@ def test_a_session_that_is_closed_releases_what_its_member_holds(
     one: Member, zero: Partition, closing: Callable[..., object]
 ) -> None:
     one.get([zero])
-    answer = one.raw.call(closing(one.group, one.id, -1, {zero: [(0, 9, [ACCEPT])]}))
-    assert (answer.error_code, errors(answer)) == (OK, {0: OK})
+    response = one.raw.call(closing(one.group, one.id, -1, {zero: [(0, 9, [ACCEPT])]}))
+    assert (response.error_code, errors(response)) == (OK, {0: OK})
     one.epoch = 0
     assert acquired(one.get([zero])) == {0: [(10, 14, 2)]}
 
 
-def test_a_lost_connection_releases_what_its_member_held_and_the_delivery_counts(
+def test_a_lost_connection_releases_its_records_and_the_delivery_counts(
     broker: RunningBroker, member: Make, group: str, topic: str, zero: Partition
 ) -> None:
     for count in range(1, 6):
@@ -457,7 +456,7 @@ def test_a_lost_connection_ends_a_fetch_that_waits(
     assert acquired(one.get()) == {0: [(0, 14, 2)]}
 
 
-def test_a_session_that_is_opened_anew_keeps_what_its_member_holds(one: Member, zero: Partition) -> None:
+def test_a_session_that_is_opened_again_keeps_its_records(one: Member, zero: Partition) -> None:
     one.get([zero], max_records=5)
     one.epoch = 0
     assert offsets(one.get([zero], max_records=5)) == [5, 6, 7, 8, 9]
@@ -498,7 +497,7 @@ def test_acknowledged_records_stay_so_and_the_others_come_again_after_a_restart(
 
 
 @pytest.mark.slow
-def test_a_broker_that_was_killed_knows_who_holds_what(topic: str) -> None:
+def test_a_broker_that_was_killed_knows_the_leases(topic: str) -> None:
     with sparrow.testing.broker(process=True) as running:
         with RawClient(running.kafka) as raw:
             configure(

@@ -1,4 +1,6 @@
-"""Members of a share group whose broker is killed and restarted: what was acknowledged stays so, everything else comes again."""
+"""Members of a share group whose broker is killed and restarted: acknowledged records stay so, all
+others are redelivered.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode
 
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
-from tests.kafka_door.raw import RawClient, new, part, request
+from sparrow.testing.running_broker import RunningBroker
+from tests.kafka_frontend.raw import RawClient, new, part, request
 from tests.share_fetch.calls import (
     ACCEPT,
     RELEASE,
@@ -35,7 +37,9 @@ AT_ONCE = 50
 
 
 class Worker:
-    """Fetches and acknowledges until told to stop, whatever happens to the broker. Keeps what it saw, in order."""
+    """Fetches and acknowledges until it is stopped, and continues after errors. Remembers its
+    records in order.
+    """
 
     def __init__(self, running: RunningBroker, topic: str, zero: Partition, seen: Seen) -> None:
         self._running = running
@@ -55,31 +59,31 @@ class Worker:
             try:
                 self._work(member)
             except (OSError, AssertionError):
-                pass  # the broker is gone, or just coming up: begin anew
+                pass  # the broker is down or starting: join again
             finally:
                 member.die()
 
     def _work(self, member: Member) -> None:
         member.raw.socket.settimeout(10)
         member.join(self._topic)
-        answer = member.fetch([self._zero], wait_ms=100, max_records=AT_ONCE)
+        response = member.fetch([self._zero], wait_ms=100, max_records=AT_ONCE)
         while not self._seen.is_over.is_set():
-            assert answer.error_code is ErrorCode.none
-            got = offsets(answer)
+            assert response.error_code is ErrorCode.none
+            got = offsets(response)
             self._seen.delivered(got)
             if not got:
-                answer = member.fetch(wait_ms=100, max_records=AT_ONCE)
+                response = member.fetch(wait_ms=100, max_records=AT_ONCE)
                 continue
             types = [RELEASE if offset % 97 == 0 and self._seen.is_new(offset) else ACCEPT for offset in got]
             spoken = [(offset, offset, [kind]) for offset, kind in zip(got, types, strict=True)]
             acknowledged = member.acknowledge({self._zero: spoken})
             assert errors(acknowledged) == {0: ErrorCode.none}
             self._seen.confirmed([o for o, kind in zip(got, types, strict=True) if kind == ACCEPT])
-            answer = member.fetch(wait_ms=100, max_records=AT_ONCE)
+            response = member.fetch(wait_ms=100, max_records=AT_ONCE)
 
 
 class Seen:
-    """What all workers saw."""
+    """The records that all workers received."""
 
     def __init__(self) -> None:
         self.is_over = threading.Event()
@@ -138,12 +142,16 @@ def test_acknowledged_records_never_come_again_and_every_record_is_acknowledged(
 
 
 def lag(running: RunningBroker, topic: str) -> int:
-    """Records of the topic's first partition that the group has not finished."""
+    """Return the number of records of the topic's first partition that the group has not
+    finished.
+    """
     kind = load_request_schema(90, 1)
     wanted = new(part(kind, "groups.topics"), topic_name=topic, partitions=(0,))
     with RawClient(running.kafka) as raw:
-        answer = raw.call(request(90, 1, groups=(new(part(kind, "groups"), group_id="g", topics=(wanted,)),)))
-    (found,) = answer.groups[0].topics[0].partitions
+        response = raw.call(
+            request(90, 1, groups=(new(part(kind, "groups"), group_id="g", topics=(wanted,)),))
+        )
+    (found,) = response.groups[0].topics[0].partitions
     assert found.error_code is ErrorCode.none
     return int(found.lag)
 
@@ -156,7 +164,7 @@ def _wait(is_so: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slow
-def test_a_share_consumer_of_librdkafka_goes_on_after_its_broker_was_killed(topic: str) -> None:
+def test_a_share_consumer_of_librdkafka_continues_after_its_broker_was_killed(topic: str) -> None:
     with sparrow.testing.broker(process=True) as running:
         with RawClient(running.kafka) as raw:
             configure(

@@ -1,4 +1,4 @@
-"""Share sessions by themselves: epochs, owners, limits, connections."""
+"""Share sessions without a broker: epochs, owners, limits, connections."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sparrow.broker.access.authz import Principal
 from sparrow.frontends.kafka.share_sessions import (
     InvalidSessionEpoch,
-    Key,
     MemberTaken,
     SessionLimitReached,
     SessionNotFound,
     ShareSession,
     ShareSessions,
+    TopicIdPartition,
 )
 
 TOPIC = uuid.UUID(int=7)
@@ -25,7 +25,7 @@ ALICE, BOB = Principal("alice"), Principal("bob")
 MEMBER = ("group", "member")
 
 
-def keys(*numbers: int) -> list[Key]:
+def keys(*numbers: int) -> list[TopicIdPartition]:
     return [(TOPIC, number) for number in numbers]
 
 
@@ -76,7 +76,7 @@ def test_a_partition_that_is_added_and_forgotten_at_once_is_forgotten(sessions: 
     assert list(session.partitions) == keys(0)
 
 
-def test_opening_anew_takes_the_place_of_the_session_before(sessions: ShareSessions) -> None:
+def test_opening_again_replaces_the_previous_session(sessions: ShareSessions) -> None:
     before = sessions.open(MEMBER, keys(0, 1), "old connection")
     session = sessions.open(MEMBER, keys(2), "new connection")
     assert not before.is_open
@@ -121,12 +121,12 @@ NUMBERS = st.lists(st.integers(0, 5), max_size=4)
 
 
 class SessionMachine(RuleBasedStateMachine):
-    """Against a dict of (epoch, partitions, connection)."""
+    """Compares with a dict of (epoch, partitions, connection)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sessions = ShareSessions(3, 8)
-        self.model: dict[tuple[str, str], tuple[int, list[Key], str]] = {}
+        self.model: dict[tuple[str, str], tuple[int, list[TopicIdPartition], str]] = {}
         self.opened: dict[tuple[str, str], ShareSession] = {}
 
     def used(self, but: tuple[str, str] | None = None) -> int:

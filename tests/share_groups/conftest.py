@@ -4,8 +4,8 @@ from collections.abc import Iterator
 import pytest
 
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
-from tests.kafka_door.raw import RawClient
+from sparrow.testing.running_broker import RunningBroker
+from tests.kafka_frontend.raw import RawClient
 
 
 @pytest.fixture(scope="package")
@@ -23,5 +23,5 @@ def raw(broker: RunningBroker) -> Iterator[RawClient]:
 
 @pytest.fixture
 def name() -> str:
-    """A name that no other test has."""
+    """Return a name that no other test has."""
     return f"n{uuid.uuid4().hex[:12]}"

@@ -1,11 +1,13 @@
-"""A share group in a test: topics that come and go, members that heartbeat, a clock that is moved by hand."""
+"""A share group in a test: topics that come and go, members that heartbeat, a clock that is moved
+by hand.
+"""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
 
-from sparrow.broker.groups.consumer.member import Assignment, HeartbeatAnswer
+from sparrow.broker.groups.consumer.member import Assignment, HeartbeatResponse
 from sparrow.broker.groups.consumer.topics import TopicCatalog, TopicView
 from sparrow.broker.groups.share.group import ShareGroup
 from sparrow.broker.groups.share.member import ShareHeartbeat
@@ -29,7 +31,7 @@ class Machine:
             self.put(name, partitions)
 
     def put(self, name: str, partitions: int) -> None:
-        """A topic comes or grows."""
+        """Create a topic, or give it more partitions."""
         known = self.topics.find(name)
         topic_id = uuid.uuid4() if known is None else known.topic_id
         self.topics.put(TopicView(name, topic_id, partitions))
@@ -39,10 +41,10 @@ class Machine:
         self.topics.remove(name)
         self.group.topics_changed([name])
 
-    def send(self, beat: ShareHeartbeat) -> HeartbeatAnswer:
+    def send(self, beat: ShareHeartbeat) -> HeartbeatResponse:
         return self.group.heartbeat(beat, self.now, SESSION_TIMEOUT_S)
 
-    def join(self, member_id: str, *topics: str) -> HeartbeatAnswer:
+    def join(self, member_id: str, *topics: str) -> HeartbeatResponse:
         return self.send(joining(member_id, *topics))
 
     def named(self, assignment: Assignment | None) -> dict[str, list[int]] | None:

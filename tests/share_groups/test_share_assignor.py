@@ -1,4 +1,4 @@
-"""The assignor of share groups: nobody idle, nothing unread, even, and few moves."""
+"""The assignor of share groups: no idle member, no unread partition, even, and few moves."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparrow.broker.groups.consumer.assignors import Wish
-from sparrow.broker.groups.consumer.member import NOTHING, Assignment, Partition
+from sparrow.broker.groups.consumer.member import NOTHING, Assignment, TopicIdPartition
 from sparrow.broker.groups.consumer.topics import TopicView
-from sparrow.broker.groups.share.assignor import assign
+from sparrow.broker.groups.share.balanced_assignor import assign
 from tests.share_groups.machine import topic_views
 
 
@@ -21,7 +21,7 @@ def all_want(
     return assign({name: Wish(topics, previous=before.get(name, NOTHING)) for name in names})
 
 
-def readers(assigned: Mapping[str, Assignment]) -> Counter[Partition]:
+def readers(assigned: Mapping[str, Assignment]) -> Counter[TopicIdPartition]:
     return Counter(partition for partitions in assigned.values() for partition in partitions)
 
 

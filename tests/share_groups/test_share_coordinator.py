@@ -1,4 +1,6 @@
-"""Share groups under the roof: the store, restarts, other kinds of groups, their queues and settings."""
+"""The coordinator of share groups: the store, restarts, other kinds of groups, their queues and
+settings.
+"""
 
 import uuid
 from collections.abc import Collection, Mapping
@@ -19,16 +21,16 @@ from sparrow.base.errors import (
     UnknownMember,
 )
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.groups.assembly import assemble
+from sparrow.broker.groups.assembly import BrokerGroups
 from sparrow.broker.groups.consumer.topics import TopicView
+from sparrow.broker.groups.coordinator import Committer
 from sparrow.broker.groups.description import GroupState, GroupType
-from sparrow.broker.groups.family import Committer
-from sparrow.broker.groups.groups import Groups
 from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.registry import GroupRegistry
 from sparrow.broker.groups.retention import GRACE_MS
-from sparrow.broker.groups.share.facts import GROUP_KIND
 from sparrow.broker.groups.share.member import ShareHeartbeat
-from sparrow.broker.groups.share.queues import Progress
+from sparrow.broker.groups.share.persistence import GROUP_KIND
+from sparrow.broker.groups.share.queues import GroupProgress
 from sparrow.broker.groups.share.settings import ShareSettings
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Put
@@ -63,8 +65,8 @@ class FakeQueues:
             raise self.error
         self.followed[group] = settings
 
-    async def progress(self, group: str) -> dict[tuple[str, int], Progress]:
-        return {(topic, 0): Progress(0, 0, 0) for topic in self.topics.get(group, ())}
+    async def progress(self, group: str) -> dict[tuple[str, int], GroupProgress]:
+        return {(topic, 0): GroupProgress(0, 0, 0) for topic in self.topics.get(group, ())}
 
     async def move(
         self, group: str, offsets: Mapping[tuple[str, int], int], settings: ShareSettings
@@ -80,7 +82,7 @@ class FakeQueues:
 
 
 class Stand:
-    """A roof over all kinds of groups, and how to restart it."""
+    """The groups of a broker, which can be restarted."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -91,16 +93,18 @@ class Stand:
             group_initial_rebalance_delay_ms=0, share_group_max_members=3, share_group_max_groups=4
         )
 
-    async def start(self) -> Groups:
-        self.groups = assemble(self.meta, self.clock, self.config, TOPICS.get, lambda *key: self.set.get(key))
+    async def start(self) -> GroupRegistry:
+        self.groups = BrokerGroups(
+            self.meta, self.clock, self.config, TOPICS.get, lambda *key: self.set.get(key)
+        )
         self.groups.share.queues = self.queues
         await self.groups.load()
         self.groups.topics_changed({name: topic.partitions for name, topic in TOPICS.items()})
         return self.groups
 
-    async def restart(self) -> Groups:
+    async def restart(self) -> GroupRegistry:
         self.groups.close()
-        self.meta = MemoryMetaStore(dict(self.meta.facts))
+        self.meta = MemoryMetaStore(dict(self.meta.entries))
         return await self.start()
 
 
@@ -146,7 +150,7 @@ async def test_heartbeat_that_cannot_be_kept_is_not_answered_and_can_be_sent_aga
     assert (await stand.restart()).share.is_member("g", "m")
 
 
-async def test_partitions_are_told_only_when_they_can_be_read(stand: Stand) -> None:
+async def test_partitions_are_assigned_only_when_they_can_be_read(stand: Stand) -> None:
     stand.queues.error = DiskFull("no room")
     with pytest.raises(DiskFull):
         await join(stand, "m", "a")
@@ -159,7 +163,7 @@ async def test_partitions_are_told_only_when_they_can_be_read(stand: Stand) -> N
 @pytest.mark.parametrize(
     ("value", "error"), [(b"\xc1", DirectoryUnreadable), (b"\x94\x09\x00\x00\xc4\x00", NewerFormat)]
 )
-async def test_fact_that_is_no_share_group_is_told_of(value: bytes, error: type[Exception]) -> None:
+async def test_entry_that_is_no_share_group_is_named(value: bytes, error: type[Exception]) -> None:
     stand = Stand()
     await stand.meta.write([Put(GROUP_KIND, "g", value)])
     with pytest.raises(error):

@@ -1,4 +1,6 @@
-"""Configurations of share groups and of their dead letters, by Kafka's names: of the group, the broker, the topic."""
+"""Configurations of share groups and of their dead letters, by Kafka's names: of the group, the
+broker, the topic.
+"""
 
 from typing import Any
 
@@ -9,9 +11,9 @@ from sparrow.base.errors import InvalidConfig
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.configs.group import check_group_as_a_whole, check_group_config, duration_ms
 from sparrow.broker.groups.share.settings import ShareSettings, why_no_dead_letters
-from sparrow.broker.positions import BEGINNING, END, TIMESTAMP, Start
+from sparrow.broker.positions import BEGINNING, END, TIMESTAMP, StartPosition
 from tests.kafka_admin.messages import BROKER, GROUP, SET, TOPIC, ask, describe_configs, make, values
-from tests.kafka_door.raw import RawClient
+from tests.kafka_frontend.raw import RawClient
 
 DEFAULTS = {
     "share.session.timeout.ms": "45000",
@@ -94,7 +96,7 @@ def test_session_must_be_longer_than_the_time_between_heartbeats(kind: str) -> N
     check_group_as_a_whole({}, config)
 
 
-def test_session_shorter_than_the_heartbeats_is_refused_at_the_door(raw: RawClient, name: str) -> None:
+def test_session_shorter_than_the_heartbeats_is_refused_by_the_frontend(raw: RawClient, name: str) -> None:
     refused: dict[str, Any] = {"share_session_timeout_ms": "2000", "share_heartbeat_interval_ms": "3000"}
     assert alter(raw, GROUP, name, **refused) is E.invalid_config
     assert values(raw, GROUP, name, "share.session.timeout.ms") == {"share.session.timeout.ms": "45000"}
@@ -129,11 +131,11 @@ def test_durations_are_read_as_java_reads_them(text: str, expected: int | None) 
 
 def test_start_is_where_the_setting_says() -> None:
     now_ms = 86_400_000
-    assert ShareSettings().start(now_ms) == Start(END)
-    assert ShareSettings(auto_offset_reset="earliest").start(now_ms) == Start(BEGINNING)
+    assert ShareSettings().start(now_ms) == StartPosition(END)
+    assert ShareSettings(auto_offset_reset="earliest").start(now_ms) == StartPosition(BEGINNING)
     hour = ShareSettings(auto_offset_reset="by_duration:PT1H")
-    assert hour.start(now_ms) == Start(TIMESTAMP, now_ms - 3_600_000)
-    assert hour.start(1000) == Start(TIMESTAMP, 0)
+    assert hour.start(now_ms) == StartPosition(TIMESTAMP, now_ms - 3_600_000)
+    assert hour.start(1000) == StartPosition(TIMESTAMP, 0)
 
 
 def test_broker_shows_what_holds_for_share_groups_and_between_which_bounds(raw: RawClient) -> None:

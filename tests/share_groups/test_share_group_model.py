@@ -1,4 +1,6 @@
-"""Any order of heartbeats, lost answers, departures, topics that come and go, restarts: it ends, and everybody has what the group says."""
+"""Any order of heartbeats, lost answers, departures, topics that come and go, restarts: it ends,
+and everybody has what the group says.
+"""
 
 import asyncio
 import contextlib
@@ -10,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sparrow.base.errors import FencedMemberEpoch, UnknownMember
 from sparrow.broker.groups.consumer.member import NOTHING, Assignment
-from sparrow.broker.groups.share.facts import load, writes
 from sparrow.broker.groups.share.group import ShareGroup
 from sparrow.broker.groups.share.member import ShareHeartbeat
+from sparrow.broker.groups.share.persistence import load, writes
 from sparrow.meta.memory import MemoryMetaStore
 from tests.share_groups.machine import SESSION_TIMEOUT_S, Machine
 
@@ -98,19 +100,19 @@ class ShareGroupModel(RuleBasedStateMachine):
         def make(name: str) -> ShareGroup:
             return ShareGroup(name, self.machine.topics, 200)
 
-        meta = MemoryMetaStore(dict(self.meta.facts))
+        meta = MemoryMetaStore(dict(self.meta.entries))
         found = asyncio.run(load(meta, make))
         self.machine.group = found[0] if found else make("g")
         self.machine.group.start_clocks(self.machine.now, SESSION_TIMEOUT_S)
 
     def keep(self) -> None:
-        """What is answered is written before."""
+        """Responses are written before they are sent."""
         group = self.machine.group
         if group.changes:
             asyncio.run(self.meta.write(writes(group, group.take_changes())))
 
     @invariant()
-    def everybody_has_what_the_group_told(self) -> None:
+    def members_have_what_the_group_sent(self) -> None:
         if not hasattr(self, "machine"):
             return
         for client in self.clients.values():

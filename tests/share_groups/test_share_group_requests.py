@@ -1,4 +1,6 @@
-"""ShareGroupHeartbeat, ShareGroupDescribe and what other requests know of share groups, as they are on the wire."""
+"""ShareGroupHeartbeat, ShareGroupDescribe and what other requests know of share groups, as they are
+on the wire.
+"""
 
 import base64
 import uuid
@@ -9,15 +11,15 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 import sparrow.sync
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.consumer_groups.test_consumer_group_requests import join as consumer_join
 from tests.kafka_admin.messages import ask, make
-from tests.kafka_door.raw import RawClient
-from tests.kafka_door.requests import make_topic
+from tests.kafka_frontend.raw import RawClient
+from tests.kafka_frontend.requests import make_topic
 
 
 def beat(raw: RawClient, group: str, member_id: str, epoch: int, *topics: str, **more: Any) -> Any:
-    """A heartbeat; without topics nothing is said of the subscription."""
+    """Send a heartbeat; without topics the subscription is unchanged."""
     given = {"group_id": group, "member_id": member_id, "member_epoch": epoch, "rack_id": None}
     return ask(raw, 76, 1, subscribed_topic_names=topics or None, **given, **more)
 

@@ -1,4 +1,6 @@
-"""The rules of a share group: who joins, goes on, is fenced, is put out; what it is told and when."""
+"""The rules of a share group: who joins, continues, is fenced, is removed; what a member receives
+and when.
+"""
 
 import pytest
 
@@ -42,7 +44,7 @@ def test_more_members_than_partitions_all_get_something() -> None:
     assert all(machine.join(f"m{n}", "a").assignment for n in range(5))
 
 
-def test_lost_answer_is_told_again_to_who_comes_with_the_epoch_before() -> None:
+def test_lost_response_is_repeated_for_the_epoch_before() -> None:
     machine = Machine({"a": 2})
     machine.join("m", "a")
     machine.join("n", "a")
@@ -61,7 +63,7 @@ def test_member_at_another_epoch_is_fenced_and_may_join_again() -> None:
     assert (answer.member_epoch, machine.named(answer.assignment)) == (1, {"a": [0, 1]})
 
 
-def test_who_is_no_member_is_told_so() -> None:
+def test_heartbeats_of_strangers_are_refused() -> None:
     machine = Machine({"a": 2})
     machine.join("m", "a")
     with pytest.raises(UnknownMember):

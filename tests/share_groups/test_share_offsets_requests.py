@@ -1,4 +1,6 @@
-"""DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets as they are on the wire, as Kafka's tools use them."""
+"""DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets as they are on the
+wire, as Kafka's tools use them.
+"""
 
 import uuid
 from typing import Any
@@ -7,8 +9,8 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.kafka_admin.messages import ask, make
-from tests.kafka_door.raw import RawClient
-from tests.kafka_door.requests import produce
+from tests.kafka_frontend.raw import RawClient
+from tests.kafka_frontend.requests import produce
 from tests.share_groups.test_share_group_requests import beat, join
 
 NO_ID = uuid.UUID(int=0)

@@ -1,4 +1,6 @@
-"""A share group is a queue: what it reads, from where, how far it is, and what an administrator does to it."""
+"""A share group is a queue: what it reads, from where, how far it is, and what an administrator
+does to it.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,7 +24,7 @@ from sparrow.broker.configs.changes import ConfigChange, ConfigOperation
 from sparrow.broker.configs.configs import ConfigResource, ConfigResourceType
 from sparrow.broker.groups.share.member import ShareHeartbeat
 from sparrow.broker.groups.share.queues import BY_RESET
-from sparrow.broker.queues.settlement import Settlement, Verb
+from sparrow.broker.queues.rules.settlement import Settlement, Verb
 from sparrow.broker.subscription import Selector, SubscriptionListener
 from tests.broker.batches import batch, values
 from tests.share_groups.machine import joining
@@ -76,7 +78,7 @@ async def read(broker: Broker, group: str, acknowledge: bool = True) -> list[byt
             if acknowledge:
                 done = Settlement(Verb.ACK, leased.topic, leased.partition, first, last)
                 assert await consumer.settle([done]) == [None]
-    await consumer.close(give_back=False)
+    await consumer.close(release=False)
     return got
 
 
@@ -156,7 +158,7 @@ async def test_lag_counts_what_is_not_finished_behind_the_start(broker: Broker) 
     assert await progress(broker, "g") == {("a", 0): (0, 10, 7)}
     assert await consumer.settle([Settlement(Verb.ACK, "a", 0, 0, 1)]) == [None]
     assert await progress(broker, "g") == {("a", 0): (4, 10, 5)}
-    await consumer.close(give_back=True)
+    await consumer.close(release=True)
 
 
 async def test_how_far_a_group_is_survives_the_broker(tmp_path: Path, clock: ManualClock) -> None:
@@ -184,12 +186,13 @@ async def test_empty_group_is_moved_within_the_log(broker: Broker) -> None:
     moved = await broker.groups.share.move("g", {("a", 0): 1, ("a", 1): 99})
     assert moved == {("a", 0): None, ("a", 1): None}
     assert await progress(broker, "g") == {("a", 0): (1, 3, 2), ("a", 1): (0, 0, 0)}
-    assert await read(broker, "g") == [b"1", b"2", b"3"]  # the whole batch, of which the last two are leased
+    # the whole batch, of which the last two are leased
+    assert await read(broker, "g") == [b"1", b"2", b"3"]
     await broker.groups.share.move("g", {("a", 0): BY_RESET})
     assert await progress(broker, "g") == {("a", 0): (3, 3, 0), ("a", 1): (0, 0, 0)}
 
 
-async def test_group_that_does_not_exist_is_made_where_it_is_told(broker: Broker) -> None:
+async def test_group_that_does_not_exist_is_created_at_the_given_offsets(broker: Broker) -> None:
     await broker.create_topic("a", 2)
     await publish(broker, "a", b"1", b"2")
     await publish(broker, "a", b"3", partition=1)
@@ -199,7 +202,7 @@ async def test_group_that_does_not_exist_is_made_where_it_is_told(broker: Broker
     assert await progress(broker, "g") == {("a", 0): (1, 2, 1), ("a", 1): (1, 1, 0)}
 
 
-async def test_what_cannot_be_moved_is_told_of_one_by_one(broker: Broker) -> None:
+async def test_partitions_that_cannot_be_moved_are_named(broker: Broker) -> None:
     await broker.create_topic("a", 1)
     moved = await broker.groups.share.move("g", {("a", 1): 0, ("x", 0): 0, ("a", 0): -2, ("a", -1): 0})
     assert {key: type(error) for key, error in moved.items()} == {
@@ -223,7 +226,7 @@ async def test_group_whose_records_are_leased_is_not_moved(broker: Broker) -> No
         await broker.groups.share.drop_topic("g", "a")
 
 
-async def test_forgotten_topic_begins_anew(broker: Broker) -> None:
+async def test_forgotten_topic_begins_again(broker: Broker) -> None:
     await configure(broker, "g", share_auto_offset_reset="earliest")
     await broker.create_topic("a", 1)
     await broker.create_topic("b", 1)
@@ -243,7 +246,7 @@ async def test_deleted_group_takes_its_queue_along(broker: Broker) -> None:
     await broker.create_topic("a", 1)
     await join(broker, "g", "a")
     await leave(broker, "g")
-    await broker.delete_group("g")
+    await broker.group_admin.delete("g")
     with pytest.raises(UnknownQueue):
         broker.queues.describe("g")
     assert await progress(broker, "g") == {}
@@ -254,9 +257,9 @@ async def test_reset_of_a_group_by_the_native_verb_moves_a_share_group(broker: B
     await publish(broker, "a", b"1", b"2")
     await join(broker, "g", "a")
     await leave(broker, "g")
-    assert await broker.reset_group("g", "a", "beginning") == [("a", 0, 0)]
+    assert await broker.group_admin.reset("g", "a", "beginning") == [("a", 0, 0)]
     assert await progress(broker, "g") == {("a", 0): (0, 2, 2)}
-    (lag,) = (await broker.report_group("g")).offsets
+    (lag,) = (await broker.group_admin.report("g")).offsets
     assert (lag.offset, lag.end_offset, lag.lag) == (0, 2, 2)
 
 
@@ -277,7 +280,7 @@ async def test_members_join_a_queue_of_their_groups_name(broker: Broker) -> None
     with pytest.raises(PolicyViolation):
         await broker.groups.share.drop_topic("g", "a")
     assert type((await broker.groups.share.move("g", {("b", 0): 0}))["b", 0]) is UnknownTopic
-    await broker.delete_group("g")
+    await broker.group_admin.delete("g")
     assert broker.queues.describe("g").kind == "queue"
 
 
@@ -317,7 +320,7 @@ async def test_dead_letters_go_to_topics_that_broker_and_topic_allow(broker: Bro
     refused = {
         name
         for name in ("dlq.yes", "dlq.no", "dlq.missing", "other")
-        if broker.share_dead_letter_refusal(name) is not None
+        if broker.group_admin.share_dead_letter_refusal(name) is not None
     }
     assert refused == {"dlq.no", "dlq.missing", "other"}
     resource = ConfigResource(ConfigResourceType.BROKER, "")
@@ -327,9 +330,9 @@ async def test_dead_letters_go_to_topics_that_broker_and_topic_allow(broker: Bro
     }
     changes = [ConfigChange(name, ConfigOperation.SET, value) for name, value in rules.items()]
     await broker.configs.alter(resource, changes, principal=ANONYMOUS)
-    assert broker.share_dead_letter_refusal("other") is None
-    assert broker.share_dead_letter_refusal("dlq.missing") is None
-    assert broker.share_dead_letter_refusal("dlq.no") is not None
+    assert broker.group_admin.share_dead_letter_refusal("other") is None
+    assert broker.group_admin.share_dead_letter_refusal("dlq.missing") is None
+    assert broker.group_admin.share_dead_letter_refusal("dlq.no") is not None
 
 
 async def test_native_group_does_not_take_the_name_of_a_share_group(broker: Broker) -> None:

@@ -26,8 +26,8 @@ async def open_stage(
 async def put(
     machine: Machine, broker: Broker, stage: Stage, topic: str, *values: bytes, sequence: int = 0
 ) -> None:
-    """Publish into a stage, as the native door does."""
-    publishing = broker.sinks.publishing(stage.stage_id)
+    """Publish into a stage, as the native frontend does."""
+    publishing = broker.sinks.publisher(stage.stage_id)
     key = (topic, 0)
     publishing.check(key)
     await publishing.join([key])

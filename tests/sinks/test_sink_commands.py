@@ -12,9 +12,9 @@ import sparrow.testing
 from sparrow.base.errors import UnknownSink
 from sparrow.cli import main
 from sparrow.records.builder import build_batch
-from sparrow.spark.wire import Link, Target, connect
-from sparrow.spark.wire.staging import StagedWriter, commit, stage
-from sparrow.testing.running import RunningBroker
+from sparrow.spark.wire import Session, Target, connect
+from sparrow.spark.wire.staged import StagedWriter, commit, stage
+from sparrow.testing.running_broker import RunningBroker
 
 Run = Callable[..., str]
 
@@ -26,7 +26,7 @@ def server() -> Iterator[RunningBroker]:
 
 
 @pytest.fixture
-def link(server: RunningBroker) -> Iterator[Link]:
+def session(server: RunningBroker) -> Iterator[Session]:
     with connect(Target(server.url)) as made:
         yield made
 
@@ -35,7 +35,9 @@ def link(server: RunningBroker) -> Iterator[Link]:
 def run(
     server: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> Run:
-    """Runs `sparrow sink ARGUMENTS…` in this process; what it prints, or what it says when it fails."""
+    """Runs `sparrow sink ARGUMENTS…` in this process; what it prints, or what it says when it
+    fails.
+    """
     monkeypatch.setenv("SPARROW_URL", server.url)
 
     def command(*arguments: str, fails: bool = False) -> str:
@@ -49,13 +51,13 @@ def run(
 
 
 @pytest.fixture
-def sink(link: Link, sparrow_topic: str) -> str:
-    """A sink with a committed batch, a fenced run and an open stage."""
+def sink(session: Session, sparrow_topic: str) -> str:
+    """Return a sink with a committed batch, a fenced run and an open stage."""
     name = sparrow_topic
-    commit(link, sink=name, query="q-1", run="run-1", batch=0, stages=[])
-    made = stage(link, sink=name, query="q-1", run="run-2", batch=1, task=3, attempt=7)
+    commit(session, sink=name, query="q-1", run="run-1", batch=0, stages=[])
+    made = stage(session, sink=name, query="q-1", run="run-2", batch=1, task=3, attempt=7)
     assert made is not None
-    writer = StagedWriter(link, made, name)
+    writer = StagedWriter(session, made, name)
     batch = build_batch(
         [b"1"],
         producer_id=made.producer_id,

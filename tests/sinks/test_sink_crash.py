@@ -1,10 +1,13 @@
-"""A broker that stops at every step of its sinks' batches: readers of committed records see each committed batch, once and whole."""
+"""A broker that stops at every step of its sinks' batches: readers of committed records see each
+committed batch, once and whole.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
 
+import msgspec
 import pytest
 
 from sparrow.base.errors import DirectoryUnreadable, NewerFormat, SparrowError
@@ -29,7 +32,7 @@ class Query:
         self.runs = 0
 
     async def go_on(self, broker: Broker, count: int) -> None:
-        """What Spark does after a start: the batch that it is not sure of is written again."""
+        """Do what Spark does after a start: write the batch again whose commit is uncertain."""
         self.runs += 1
         run = f"r-{self.runs}"
         for _ in range(count):
@@ -66,7 +69,9 @@ class Query:
 
 
 async def stopped_after(steps: int, *, power_fails: bool) -> bool:
-    """Run with so many steps allowed, stop, start, go on. Whether the run came to its end before the stop."""
+    """Run with so many steps allowed, stop, start, go on. Whether the run came to its end before
+    the stop.
+    """
     machine = Machine(steps)
     broker = await machine.start()
     for topic in TOPICS:
@@ -125,7 +130,7 @@ async def test_what_was_staged_before_a_restart_is_on_stable_storage_when_it_is_
     broker = await machine.start()
     await broker.create_topic("a", 1)
     stage = await open_stage(broker, 0)
-    publishing = broker.sinks.publishing(stage.stage_id)
+    publishing = broker.sinks.publisher(stage.stage_id)
     await publishing.join([("a", 0)])
     future = publishing.publish(("a", 0), machine.batch(stage.producer, 0, b"1"))
     await machine.stop(broker)  # what was not confirmed is in the page cache
@@ -182,7 +187,7 @@ async def test_many_sinks_commit_side_by_side() -> None:
         ("sink-stage", "0", b"\x9a\x63\xa0\xa0\x00\x00\x00\x01\x00\x00\x00", NewerFormat),
     ],
 )
-async def test_facts_that_cannot_be_read_are_named(
+async def test_entries_that_cannot_be_read_are_named(
     kind: str, key: str, value: bytes, wrong: type[SparrowError]
 ) -> None:
     machine = Machine()
@@ -191,7 +196,7 @@ async def test_facts_that_cannot_be_read_are_named(
         await machine.start()
 
 
-async def test_facts_are_stored_as_before() -> None:
+async def test_entries_are_stored_as_before() -> None:
     """The bytes of format version 1."""
     machine = Machine()
     broker = await machine.start()
@@ -202,5 +207,9 @@ async def test_facts_are_stored_as_before() -> None:
     assert sink.key == SINK
     assert sink.value.hex() == "9701a3712d31a3722d320100cf0000018bcfe5680091a3722d31"
     assert stage.key == "0"
-    assert stage.value.hex() == "9a01a4636f7079a3722d32010000cdea600000cf0000018bcfe56800"
+    producer_id = msgspec.msgpack.decode(stage.value)[7]
+    assert producer_id > 1 << 32  # eight bytes of the value
+    assert stage.value.hex() == (
+        f"9a01a4636f7079a3722d32010000cdea60cf{producer_id:016x}00cf0000018bcfe56800"
+    )
     await broker.close()

@@ -1,4 +1,6 @@
-"""Random batches of sinks, with several runs and restarts, against lists: what readers of committed records see."""
+"""Random batches of sinks, with several runs and restarts, against lists: what readers of committed
+records see.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_a_new_run_of_the_query_fences_the_one_before() -> None:
         entered(later, "q", "r1", 4)
 
 
-def test_another_query_may_have_the_sink_only_if_it_begins_anew_or_says_so() -> None:
+def test_another_query_may_have_the_sink_only_if_it_begins_again_or_says_so() -> None:
     sink = state.commit(entered(None, "old", "r1", 3), 3, 6)
     with pytest.raises(SinkTaken, match=r"'old' .* 'new'"):
         entered(sink, "new", "r2", 4)

@@ -1,4 +1,6 @@
-"""Queries that write at once: they share slots, run again, lose attempts, ask twice for commits, are aborted and expire, in random orders of the loop."""
+"""Queries that write at once: they share slots, run again, lose attempts, ask twice for commits,
+are aborted and expire, in random orders of the loop.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,11 @@ class SlowMetaStore(CuttableMetaStore):
         self._dice = dice
 
     async def write(self, writes: Sequence[Write]) -> None:  # type: ignore[override]
-        await turns(self._dice, 4)
+        await pause(self._dice, 4)
         await super().write(list(writes))
 
 
-async def turns(dice: random.Random, below: int) -> None:
+async def pause(dice: random.Random, below: int) -> None:
     for _ in range(dice.randrange(below)):
         await asyncio.sleep(0)
 
@@ -53,7 +55,9 @@ class Query:
                 pass
 
     async def _is_written(self, batch: int) -> bool:
-        """One try, as Spark makes it: some attempts of tasks lose, or are still at it when the batch is committed."""
+        """One try, as Spark makes it: some attempts of tasks lose, or are still at it when the
+        batch is committed.
+        """
         self.tries += 1
         if not self.runs or self.dice.random() < 0.3:
             self.runs += 1
@@ -72,7 +76,7 @@ class Query:
         return True
 
     async def _attempt(self, caller: Caller, number: int) -> tuple[Stage, list[Row]]:
-        await turns(self.dice, 6)
+        await pause(self.dice, 6)
         stage = await self.broker.sinks.stage(
             self.name, caller, task=number, attempt=0, timeout_ms=TIMEOUT_MS
         )
@@ -84,7 +88,7 @@ class Query:
         ]
         for topic, value in rows:
             await put(self.machine, self.broker, stage, topic, value)
-            await turns(self.dice, 6)
+            await pause(self.dice, 6)
         return stage, rows
 
     async def _commit(self, caller: Caller, winners: Sequence[tuple[Stage, list[Row]]]) -> None:

@@ -25,12 +25,12 @@ from sparrow.base.errors import (
     UnknownPartition,
     from_code,
 )
-from sparrow.broker.sinks.registry import ABANDONED_MS
+from sparrow.broker.sinks.stage_table import ABANDONED_MS
 from sparrow.protocol.native.messages import Confirm, OpenProducer, Publish
 from sparrow.records.builder import build_batch
-from sparrow.spark.wire import Link, Target, connect
-from sparrow.spark.wire.staging import Stage, StagedWriter, abort, commit, renew, stage
-from sparrow.testing.running import RunningBroker
+from sparrow.spark.wire import Session, Target, connect
+from sparrow.spark.wire.staged import SinkStage, StagedWriter, abort, commit, renew, stage
+from sparrow.testing.running_broker import RunningBroker
 from tests.kafka_transactions.workers import READERS, publish_end, read_with_confluent
 
 
@@ -41,7 +41,7 @@ def broker() -> Iterator[RunningBroker]:
 
 
 @pytest.fixture
-def link(broker: RunningBroker) -> Iterator[Link]:
+def session(broker: RunningBroker) -> Iterator[Session]:
     with connect(Target(broker.url)) as made:
         yield made
 
@@ -51,8 +51,8 @@ def topic(sparrow_topic: str) -> str:
     return sparrow_topic
 
 
-def opened(link: Link, sink: str, batch: int, *, run: str = "r", task: int = 0) -> Stage:
-    made = stage(link, sink=sink, query="q", run=run, batch=batch, task=task)
+def opened(session: Session, sink: str, batch: int, *, run: str = "r", task: int = 0) -> SinkStage:
+    made = stage(session, sink=sink, query="q", run=run, batch=batch, task=task)
     assert made is not None
     return made
 
@@ -61,14 +61,14 @@ def opened(link: Link, sink: str, batch: int, *, run: str = "r", task: int = 0) 
 class Task:
     """Writes values, each batch with the sequence that it must have."""
 
-    link: Link
-    stage: Stage
+    session: Session
+    stage: SinkStage
     topic: str
     sequence: int = 0
     writer: StagedWriter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.writer = StagedWriter(self.link, self.stage, self.topic)
+        self.writer = StagedWriter(self.session, self.stage, self.topic)
 
     def put(self, *values: bytes, compression: int = 0, partition: int = 0) -> None:
         data = build_batch(
@@ -89,22 +89,22 @@ class Task:
         return self.stage.id
 
 
-def commit_of(link: Link, sink: str, batch: int, *stages: str, run: str = "r") -> bool:
-    return commit(link, sink=sink, query="q", run=run, batch=batch, stages=stages)
+def commit_of(session: Session, sink: str, batch: int, *stages: str, run: str = "r") -> bool:
+    return commit(session, sink=sink, query="q", run=run, batch=batch, stages=stages)
 
 
-def cut(link: Link) -> None:
+def cut(session: Session) -> None:
     """The network fails."""
-    link.line()._socket.shutdown(socket.SHUT_RDWR)
+    session.connection()._socket.shutdown(socket.SHUT_RDWR)
 
 
 def test_kafkas_clients_read_exactly_the_committed_batches(
-    broker: RunningBroker, link: Link, topic: str
+    broker: RunningBroker, session: Session, topic: str
 ) -> None:
     expected: list[bytes] = []
     everything: list[bytes] = []
     for batch in range(5):
-        winner, loser = (Task(link, opened(link, topic, batch, task=task), topic) for task in range(2))
+        winner, loser = (Task(session, opened(session, topic, batch, task=task), topic) for task in range(2))
         for number in range(3):
             values = [b"%d-%d-%d" % (batch, number, each) for each in range(20)]
             winner.put(*values, compression=batch)
@@ -112,7 +112,7 @@ def test_kafkas_clients_read_exactly_the_committed_batches(
             everything += values + values
             expected += values
         ids = [each.done() for each in (winner, loser)]
-        commit_of(link, topic, batch, ids[0])
+        commit_of(session, topic, batch, ids[0])
     publish_end(broker.kafka, topic)
     assert sorted(read_with_confluent(broker.kafka, topic, committed=False)) == sorted(everything)
     for read in READERS:
@@ -136,28 +136,30 @@ def read_by_http(broker: RunningBroker, topic: str) -> Iterator[bytes]:
         yield from (each["value"].encode() for each in messages)
 
 
-def test_a_writer_of_several_topics_shares_the_stage(broker: RunningBroker, link: Link, topic: str) -> None:
-    made = opened(link, topic, 0)
-    tasks = [Task(link, made, f"{topic}-{number}") for number in range(3)]
+def test_a_writer_of_several_topics_shares_the_stage(
+    broker: RunningBroker, session: Session, topic: str
+) -> None:
+    made = opened(session, topic, 0)
+    tasks = [Task(session, made, f"{topic}-{number}") for number in range(3)]
     for number, task in enumerate(tasks):
         task.put(b"%d" % number)
-    assert not link.is_clean
+    assert not session.is_clean
     assert {each.done() for each in tasks} == {made.id}
-    assert link.is_clean
-    (info,) = [each for each in link.call("sink.list")["sinks"] if each["sink"] == topic]
+    assert session.is_clean
+    (info,) = [each for each in session.call("sink.list")["sinks"] if each["sink"] == topic]
     assert info["open_stages"] == 1
-    (told,) = link.call("sink.describe", {"sink": topic})["stages"]
+    (told,) = session.call("sink.describe", {"sink": topic})["stages"]
     assert told["partitions"] == [[f"{topic}-{number}", 0] for number in range(3)]
-    commit_of(link, topic, 0, made.id)
+    commit_of(session, topic, 0, made.id)
     for number in range(3):
         publish_end(broker.kafka, f"{topic}-{number}")
         assert read_with_confluent(broker.kafka, f"{topic}-{number}") == [b"%d" % number]
 
 
 def test_more_than_the_window_is_written_while_little_is_kept(
-    broker: RunningBroker, link: Link, topic: str
+    broker: RunningBroker, session: Session, topic: str
 ) -> None:
-    task = Task(link, opened(link, topic, 0), topic)
+    task = Task(session, opened(session, topic, 0), topic)
     value = bytes(500_000)
     most = 0
     for _ in range(40):
@@ -165,32 +167,32 @@ def test_more_than_the_window_is_written_while_little_is_kept(
         most = max(most, task.writer._publishing._unconfirmed_bytes)
     stages = [task.done()]
     assert most <= 8 << 20
-    commit_of(link, topic, 0, *stages)
+    commit_of(session, topic, 0, *stages)
     publish_end(broker.kafka, topic)
     assert read_with_confluent(broker.kafka, topic) == [value] * 40
 
 
 def test_a_lost_connection_costs_nothing_and_repeats_nothing(
-    broker: RunningBroker, link: Link, topic: str
+    broker: RunningBroker, session: Session, topic: str
 ) -> None:
-    task = Task(link, opened(link, topic, 0), topic)
+    task = Task(session, opened(session, topic, 0), topic)
     for number in range(120):  # more than the broker remembers answers to
         task.put(b"%d" % number)
         if number in (50, 119):
-            cut(link)
+            cut(session)
     stages = [task.done()]
-    assert not commit_of(link, topic, 0, *stages)
-    cut(link)
-    assert commit_of(link, topic, 0, *stages)
+    assert not commit_of(session, topic, 0, *stages)
+    cut(session)
+    assert commit_of(session, topic, 0, *stages)
     publish_end(broker.kafka, topic)
     assert read_with_confluent(broker.kafka, topic) == [b"%d" % number for number in range(120)]
 
 
 def test_a_stage_whose_task_vanished_is_dropped_soon_and_one_that_is_complete_is_kept(
-    broker: RunningBroker, link: Link, topic: str
+    broker: RunningBroker, session: Session, topic: str
 ) -> None:
     def left_ms() -> int:
-        (info,) = link.call("sink.describe", {"sink": topic})["stages"]
+        (info,) = session.call("sink.describe", {"sink": topic})["stages"]
         return int(info["left_ms"])
 
     with connect(Target(broker.url)) as own:
@@ -208,7 +210,7 @@ def test_a_stage_whose_task_vanished_is_dropped_soon_and_one_that_is_complete_is
         task.done()  # what closes the stage is said once more
         assert left_ms() > ABANDONED_MS
     assert left_ms() > ABANDONED_MS
-    commit_of(link, topic, 0, task.stage.id)
+    commit_of(session, topic, 0, task.stage.id)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -220,9 +222,9 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def test_a_task_that_is_patient_outlives_an_outage() -> None:
     options = {"default_partitions": 1, "drain_timeout_ms": "100ms"}
-    with sparrow.testing.broker(**options) as broker, connect(Target(broker.url, retries=1)) as link:
-        link.patience_s = 60.0
-        task = Task(link, opened(link, "s", 0), "t")
+    with sparrow.testing.broker(**options) as broker, connect(Target(broker.url, retries=1)) as session:
+        session.patience_s = 60.0
+        task = Task(session, opened(session, "s", 0), "t")
         task.put(b"1")
         broker.stop()
         back = threading.Timer(1.0, broker.restart)
@@ -232,22 +234,22 @@ def test_a_task_that_is_patient_outlives_an_outage() -> None:
             made = task.done()
         finally:
             back.join()
-        assert not commit_of(link, "s", 0, made)
+        assert not commit_of(session, "s", 0, made)
         publish_end(broker.kafka, "t")
         assert read_with_confluent(broker.kafka, "t") == [b"1", b"2"]
 
 
 def test_a_broker_that_is_stopped_and_started_again_is_written_to_all_along() -> None:
     options = {"default_partitions": 1, "drain_timeout_ms": "100ms"}
-    with sparrow.testing.broker(**options) as broker, connect(Target(broker.url)) as link:
-        task = Task(link, opened(link, "s", 0), "t")
+    with sparrow.testing.broker(**options) as broker, connect(Target(broker.url)) as session:
+        task = Task(session, opened(session, "s", 0), "t")
         task.put(b"1")
         broker.restart()
         task.put(b"2")
-        renew(link, sink="s", run="r", batch=0)
+        renew(session, sink="s", run="r", batch=0)
         made = task.done()
         broker.restart()
-        assert not commit_of(link, "s", 0, made)
+        assert not commit_of(session, "s", 0, made)
         publish_end(broker.kafka, "t")
         assert read_with_confluent(broker.kafka, "t") == [b"1", b"2"]
 
@@ -255,58 +257,58 @@ def test_a_broker_that_is_stopped_and_started_again_is_written_to_all_along() ->
 @pytest.mark.slow
 def test_a_task_that_is_silent_for_longer_than_connections_may_be_goes_on() -> None:
     options = {"default_partitions": 1, "idle_timeout_ms": "1s"}
-    with sparrow.testing.broker(**options) as broker, connect(Target(broker.url)) as link:
-        task = Task(link, opened(link, "s", 0), "t")
+    with sparrow.testing.broker(**options) as broker, connect(Target(broker.url)) as session:
+        task = Task(session, opened(session, "s", 0), "t")
         task.put(b"1")
         task.writer.finish()
-        line = link.line()
+        line = session.connection()
         while line.is_usable:  # until the broker says goodbye
             line.receive(time.monotonic() + 30)
         task.put(b"2")
-        commit_of(link, "s", 0, task.done())
+        commit_of(session, "s", 0, task.done())
         publish_end(broker.kafka, "t")
         assert read_with_confluent(broker.kafka, "t") == [b"1", b"2"]
 
 
-def test_what_a_zombie_does_fails(link: Link, topic: str) -> None:
-    zombie = Task(link, opened(link, topic, 0, run="old"), topic)
+def test_what_a_zombie_does_fails(session: Session, topic: str) -> None:
+    zombie = Task(session, opened(session, topic, 0, run="old"), topic)
     zombie.put(b"1")
-    assert opened(link, topic, 0, run="new")
+    assert opened(session, topic, 0, run="new")
     with pytest.raises(StageExpired):  # noqa: PT012 - where it fails depends on when the answer comes
         zombie.put(b"2")
         zombie.writer.finish()
     zombie.writer.close()
     with pytest.raises(StageExpired):
-        StagedWriter(link, zombie.stage, topic)
-    for doing in (commit_of, lambda *given, run: abort(link, sink=topic, query="q", run=run, batch=0)):
+        StagedWriter(session, zombie.stage, topic)
+    for doing in (commit_of, lambda *given, run: abort(session, sink=topic, query="q", run=run, batch=0)):
         if doing is commit_of:
             with pytest.raises(SinkFenced):
-                doing(link, topic, 0, zombie.stage.id, run="old")
+                doing(session, topic, 0, zombie.stage.id, run="old")
         else:
             assert doing(run="old") is False
     with pytest.raises(SinkFenced):
-        renew(link, sink=topic, run="old", batch=0)
+        renew(session, sink=topic, run="old", batch=0)
 
 
-def test_a_batch_that_was_committed_needs_no_stage_and_is_not_aborted(link: Link, topic: str) -> None:
-    commit_of(link, topic, 0, Task(link, opened(link, topic, 0), topic).done())
-    assert stage(link, sink=topic, query="q", run="r", batch=0) is None
-    assert abort(link, sink=topic, query="q", run="r", batch=0)
+def test_a_batch_that_was_committed_needs_no_stage_and_is_not_aborted(session: Session, topic: str) -> None:
+    commit_of(session, topic, 0, Task(session, opened(session, topic, 0), topic).done())
+    assert stage(session, sink=topic, query="q", run="r", batch=0) is None
+    assert abort(session, sink=topic, query="q", run="r", batch=0)
 
 
-def test_a_batch_that_the_broker_refuses_fails_the_task(link: Link, topic: str) -> None:
-    task = Task(link, opened(link, topic, 0), topic)
+def test_a_batch_that_the_broker_refuses_fails_the_task(session: Session, topic: str) -> None:
+    task = Task(session, opened(session, topic, 0), topic)
     with pytest.raises(UnknownPartition):  # noqa: PT012
         task.put(b"1", partition=7)
         task.writer.finish()
     task.writer.close()
     task.writer.close()
-    assert link.is_clean
+    assert session.is_clean
 
 
-def test_what_is_staged_is_confirmed_on_stable_storage_or_not_at_all(link: Link, topic: str) -> None:
-    task = Task(link, opened(link, topic, 0), topic)
-    channel = link.open_channel(OpenProducer(stage=task.stage.id))
+def test_what_is_staged_is_confirmed_on_stable_storage_or_not_at_all(session: Session, topic: str) -> None:
+    task = Task(session, opened(session, topic, 0), topic)
+    channel = session.open_channel(OpenProducer(stage=task.stage.id))
     for ref in range(2):
         channel.send(Publish(ref, topic, 0, acks=1), b"whatever")
         head = channel.receive().head
@@ -330,7 +332,9 @@ def test_kafkas_clients_cannot_have_a_transactional_id_of_a_stage(broker: Runnin
 
 
 class Query(threading.Thread):
-    """Writes batch after batch with two tasks; when something fails, it starts again as Spark would: a new run, the same batch."""
+    """Writes batch after batch with two tasks; when something fails, it starts again as Spark
+    would: a new run, the same batch.
+    """
 
     def __init__(self, url: str, until: threading.Event) -> None:
         super().__init__()
@@ -344,25 +348,25 @@ class Query(threading.Thread):
         while not self.until.is_set():
             self.runs += 1
             try:
-                with connect(Target(self.url)) as link:
+                with connect(Target(self.url)) as session:
                     while not self.until.is_set():
-                        self._write(link, f"run-{self.runs}")
+                        self._write(session, f"run-{self.runs}")
                         self.batch += 1
             except SparrowError:
                 if time.monotonic() > self.deadline:
                     raise
 
-    def _write(self, link: Link, run: str) -> None:
+    def _write(self, session: Session, run: str) -> None:
         ids = []
         for number in range(2):
-            made = stage(link, sink="s", query="q", run=run, batch=self.batch, task=number)
+            made = stage(session, sink="s", query="q", run=run, batch=self.batch, task=number)
             if made is None:
                 return
-            task = Task(link, made, "t")
+            task = Task(session, made, "t")
             for each in range(3):
                 task.put(b"%d-%d-%d" % (self.batch, number, each))
             ids.append(task.done())
-        commit_of(link, "s", self.batch, *ids, run=run)
+        commit_of(session, "s", self.batch, *ids, run=run)
 
 
 @pytest.mark.slow

@@ -1,4 +1,6 @@
-"""Spark for tests: one session for the whole process, and one process for all tests that need it (`tests/schedule.py`)."""
+"""Spark for tests: one session for the whole process, and one process for all tests that need it
+(`tests/schedule.py`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 HERE = Path(__file__).parent
 _TIMEOUT_S = 600
@@ -28,7 +30,8 @@ _CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.driver.memory": "1g",
-    # Many small queries, each compiled anew: the first of the JVM's compilers makes code that is quick enough, at a fraction of the time.
+    # Many small queries, each compiled again: the first of the JVM's compilers makes code that is
+    # quick enough, at a fraction of the time.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -71,7 +74,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def _be_the_only_one(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Of all processes of a run one has a session; a second one would pass as well, but cost half a minute."""
+    """Of all processes of a run one has a session; a second one would pass as well, but cost half a
+    minute.
+    """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
     try:
@@ -99,7 +104,9 @@ def _end_gateway() -> None:
 
 @pytest.fixture(autouse=True)
 def plain_logs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Undo what PySpark's loggers do to pytest: one that does not propagate gets pytest's handler, and puts a format of its own on it, for all tests behind."""
+    """Undo what PySpark's loggers do to pytest: one that does not propagate gets pytest's handler,
+    and puts a format of its own on it, for all tests behind.
+    """
     yield
     for logger in logging.Logger.manager.loggerDict.values():
         if type(logger).__name__ == "PySparkLogger":

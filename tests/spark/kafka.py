@@ -9,13 +9,15 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 
 def read_messages(
     broker: RunningBroker, topic: str, *, isolation: str = "read_committed"
 ) -> dict[int, list[Message]]:
-    """The messages by partition, in the order of their offsets; partitions without any are there, too."""
+    """The messages by partition, in the order of their offsets; partitions without any are there,
+    too.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": broker.kafka,
@@ -32,7 +34,8 @@ def read_messages(
         found: dict[int, list[Message]] = {each: [] for each in sorted(partitions)}
         open_partitions = set(partitions)
         while open_partitions:
-            # One by one: a batch that is taken while the assignment changes sometimes loses its messages, but not the ends of partitions.
+            # One by one: a batch that is taken while the assignment changes sometimes loses its
+            # messages, but not the ends of partitions.
             message = consumer.poll(1)
             if message is None:
                 continue

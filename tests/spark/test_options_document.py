@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparrow.spark.options.connection import CONNECTION
-from sparrow.spark.options.declare import Option, Options
+from sparrow.spark.options.declare import DataSourceOption, Options
 from sparrow.spark.options.sink import SINK
 from sparrow.spark.options.source import SOURCE
 
@@ -17,7 +17,7 @@ HEAD = "| option | default | |\n|---|---|---|\n"
 OF_SOURCE = tuple(each for each in SOURCE.declared if each not in CONNECTION)
 
 
-def table(declared: Iterable[Option]) -> str:
+def table(declared: Iterable[DataSourceOption]) -> str:
     aliases = {each.name: each.aliases for each in declared}
     rows = [
         f"| `{name}` | {default} | {_meaning(text, aliases[name])} |"
@@ -32,7 +32,7 @@ def _meaning(text: str, aliases: tuple[str, ...]) -> str:
 
 
 @pytest.mark.parametrize("declared", [OF_SOURCE, SINK, CONNECTION], ids=["source", "sink", "connection"])
-def test_the_tables_of_options_are_those_of_the_declarations(declared: tuple[Option, ...]) -> None:
+def test_the_tables_of_options_are_those_of_the_declarations(declared: tuple[DataSourceOption, ...]) -> None:
     expected = table(declared)
     text = DOCUMENT.read_text()
     first = expected.removeprefix(HEAD).partition("\n")[0].split("|")[1]

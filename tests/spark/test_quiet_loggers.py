@@ -1,10 +1,12 @@
-"""Commands quiet PySpark's loggers for a while; they stay of PySpark's own class, which its errors need."""
+"""Commands quiet PySpark's loggers for a while; they stay of PySpark's own class, which its errors
+need.
+"""
 
 from __future__ import annotations
 
 import logging
 
-from sparrow.spark.quietly import quiet_loggers
+from sparrow.spark.quiet_loggers import quiet_loggers
 
 
 def test_quiet_loggers_are_pysparks_own_and_have_their_levels_again_afterwards():

@@ -1,4 +1,6 @@
-"""What README and documents tell Spark's users to type works; all in one session, on one broker, in the order of each document."""
+"""What README and documents tell Spark's users to type works; all in one session, on one broker, in
+the order of each document.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ def here(broker, tmp_path, monkeypatch):
 
 def run(language: str, text: str, names: dict[str, Any], capfd) -> None:
     if language == "python":
-        # The JVM has the environment of its start, so the address that a block leaves out, or has by default, is put in.
+        # The JVM has the environment of its start, so the address that a block leaves out, or has
+        # by default, is put in.
         text = text.replace(f'.option("url", "{DEFAULT_URL}")', "").replace(DEFAULT_URL, names["url"])
         text = text.replace('.format("sparrow")', f'.format("sparrow").option("url", "{names["url"]}")')
         # So is its folder, where Spark looks for relative paths.

@@ -1,4 +1,4 @@
-"""Decoding and encoding by both implementations at once: what one gives, the other has to give."""
+"""Decoding and encoding by both implementations at once, with equal results."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pyarrow as pa
 from sparrow.base.errors import BadInput
 from sparrow.records.compression import Compression
 from sparrow.spark.kernels import DecodeOptions, Decoder, EncodedBatch, EncodeOptions, Encoder
-from sparrow.spark.kernels.decoding import MAX_OFFSET
+from sparrow.spark.kernels.decoder import MAX_OFFSET
 
 IMPLEMENTATIONS = ("numba", "numpy")
 EVERYTHING = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 
 
 class Outcome:
-    """What a decoder gave."""
+    """Result of a decoder."""
 
     def __init__(self, blocks: list[Any], decoder: Decoder, error: BadInput | None) -> None:
         for block in blocks:
@@ -33,7 +33,9 @@ class Outcome:
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
-        """(offset, timestamp, key, value, headers), as `tests.records.naive.fields_of` has it."""
+        """Return (offset, timestamp, key, value, headers), as `tests.records.naive.fields_of`
+        does.
+        """
         return [
             (
                 row["offset"],
@@ -46,7 +48,7 @@ class Outcome:
         ]
 
     def described(self) -> tuple[Any, ...]:
-        """All of it, to compare."""
+        """Return all of it, to compare."""
         error = (type(self.error), str(self.error))
         rows = [block.num_rows for block in self.blocks]
         return self.table, rows, self.next_offset, self.skipped_batches, self.last_skipped, error
@@ -60,7 +62,7 @@ def try_decoding(
     high: int = MAX_OFFSET,
     aborted: Sequence[tuple[int, int]] = (),
 ) -> Outcome:
-    """What both implementations make of the chunks."""
+    """Decode the chunks by both implementations."""
     outcomes = []
     chunks = list(chunks)
     for implementation in IMPLEMENTATIONS:
@@ -81,7 +83,7 @@ def try_decoding(
 
 
 def decoded(*chunks: bytes, **options: Any) -> Outcome:
-    """As `try_decoding`, and nothing is wrong."""
+    """Decode as `try_decoding`, without any fault."""
     outcome = try_decoding(chunks, **options)
     if outcome.error is not None:
         raise outcome.error
@@ -97,7 +99,7 @@ def encoded(
     compression: Compression = Compression.NONE,
     **options: Any,
 ) -> list[EncodedBatch]:
-    """What both implementations make of the columns."""
+    """Encode the columns by both implementations."""
     records = pa.record_batch(columns)
     found = []
     for implementation in IMPLEMENTATIONS:
@@ -114,7 +116,7 @@ def encoded(
 
 
 def arrow(columns: dict[str, Any]) -> dict[str, Any]:
-    """Columns of `tests.records.columns` as Arrow arrays."""
+    """Return columns of `tests.records.columns` as Arrow arrays."""
     pairs = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     kinds = {"value": pa.binary(), "key": pa.binary(), "timestamp": pa.int64()}
     found = {

@@ -1,6 +1,8 @@
-"""The loops of `compiled` as Python, where an index outside an array is an error: decode garbled batches and encode. Run with NUMBA_DISABLE_JIT=1.
+"""The loops of `compiled` as Python, where an index outside an array is an error: decode garbled
+batches and encode. Run with NUMBA_DISABLE_JIT=1.
 
-Prints how many garbled batches were tried. Fails if anything is raised, or differs from the other implementation.
+Prints the number of garbled batches. Fails if anything is raised, or differs from the other
+implementation.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import pyarrow as pa
 from sparrow.records.builder import build_batch
 from sparrow.spark.kernels import DecodeOptions
 from sparrow.spark.kernels.compiled import HAS_CRC
-from tests.records.naive import sealed
+from tests.records.naive import corrected
 from tests.spark_kernels.both import EVERYTHING, encoded, try_decoding
 
 ROUNDS = 250
@@ -37,20 +39,20 @@ def some_batch(chance: random.Random) -> bytes:
 
 
 def garbled(chance: random.Random) -> bytes:
-    """With a right CRC, so that the loops see it."""
+    """Garble bytes and correct the CRC, so that the loops see them."""
     batch = bytearray(some_batch(chance))
     for _ in range(chance.randrange(3)):
         batch[61 + chance.randrange(len(batch) - 61)] = chance.choice((0, 1, 0x7E, 0x7F, 0x80, 0xFF))
     if chance.random() < 0.3:
         del batch[61 + chance.randrange(len(batch) - 60) :]
-    return sealed(bytes(batch))
+    return corrected(bytes(batch))
 
 
 def main() -> None:
     assert numba.config.DISABLE_JIT
     assert not HAS_CRC
     chance = random.Random(6)
-    with np.errstate(over="ignore"):  # as machine code, sums wrap
+    with np.errstate(over="ignore"):  # In machine code sums wrap around.
         for _ in range(ROUNDS):
             columns = EVERYTHING if chance.random() < 0.8 else ("value",)
             options = DecodeOptions(columns, skip_corrupt=True)

@@ -1,4 +1,4 @@
-"""Decoding to Arrow gives what `records.record.decode` gives, by both implementations."""
+"""Decoding to Arrow equals `records.record.decode`, by both implementations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoding from Arrow gives the bytes that `records.builder.build_batch` gives, by both implementations."""
+"""Encoding from Arrow gives the bytes of `records.builder.build_batch`, by both implementations."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_keys_are_partitioned_as_kafkas_clients_do(
 @settings(max_examples=25)
 @given(st.lists(st.binary(max_size=300), min_size=70, max_size=100))
 def test_hashes_are_equal_for_keys_of_any_length(keys: list[bytes]) -> None:
-    keys += [key[:7] + b"1234567"[len(key[:7]) :] for key in keys]  # many of one length
+    keys += [key[:7] + b"1234567"[len(key[:7]) :] for key in keys]  # Many keys of one length.
     batches = encoded({"key": pa.array(keys, pa.binary())}, 70_000)
     for batch in batches:
         for record in decode(batch.data):

@@ -1,4 +1,4 @@
-"""Which implementation is used, and when numba is loaded."""
+"""Choice of the implementation, and the moment at which numba is loaded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def run(code: str) -> None:
 @pytest.mark.slow
 def test_importing_the_kernels_does_not_load_numba() -> None:
     run(
-        "import sys, sparrow.spark.kernels; assert 'numba' not in sys.modules and 'llvmlite' not in sys.modules"
+        "import sys, sparrow.spark.kernels; assert 'numba' not in sys.modules and 'llvmlite' not "
+        "in sys.modules"
     )
 
 
@@ -67,7 +68,9 @@ def test_cache_that_cannot_be_written_is_said_and_does_not_stop_anybody(
 
 @given(st.binary(max_size=100), st.data())
 def test_sums_are_those_of_the_library(content: bytes, data: st.DataObject) -> None:
-    """At any place, of any length; on processors without the instruction this is the library itself."""
+    """At any position, of any length; on processors without the instruction this is the library
+    itself.
+    """
     start = data.draw(st.integers(0, len(content)))
     end = data.draw(st.integers(start, len(content)))
     found = compiled.crcs(np.frombuffer(content + b".", np.uint8), np.array([start, 0]), np.array([end, 0]))

@@ -1,4 +1,4 @@
-"""Random stretches of a partition's log, for property tests."""
+"""Random parts of a partition's log, for property tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRODUCERS = (7, 8, 9)
 
 @st.composite
 def stretches(draw: st.DrawFn) -> tuple[list[bytes], list[tuple[Any, ...]]]:
-    """Batches back to back, now and then with a gap of offsets, and the records that are in them."""
+    """Return adjacent batches, sometimes with a gap of offsets, and their records."""
     batches: list[bytes] = []
     rows: list[tuple[Any, ...]] = []
     offset = draw(st.sampled_from([0, 1, 1000, 2**40]))
@@ -41,7 +41,7 @@ def stretches(draw: st.DrawFn) -> tuple[list[bytes], list[tuple[Any, ...]]]:
 
 @dataclass
 class History:
-    """What several producers wrote to a partition in transactions."""
+    """Transactions that several producers wrote to a partition."""
 
     batches: list[bytes]
     committed: list[int]
@@ -52,7 +52,7 @@ class History:
 
 @st.composite
 def histories(draw: st.DrawFn) -> History:
-    """Transactions that overlap, all of them ended."""
+    """Return overlapping transactions, all of them ended."""
     found = History([], [], [])
     pending: dict[int, list[int]] = {}
     offset = 0

@@ -1,4 +1,4 @@
-"""Batches for the tests of the storage, and what they look like when they are read back."""
+"""Batches for the tests of the storage, and helpers that read them back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Batch = tuple[BatchHeader, memoryview]
 
 
 def batch(*values: bytes, timestamps: int | Sequence[int] = NOW_MS) -> Batch:
-    """One batch of these values."""
+    """Return one batch of these values."""
     data = build_batch(list(values), timestamps=timestamps)
     return parse_header(data), memoryview(data)
 
@@ -27,7 +27,7 @@ def batch(*values: bytes, timestamps: int | Sequence[int] = NOW_MS) -> Batch:
 def keyed(
     pairs: Sequence[tuple[bytes | None, bytes | None]], timestamp: int = NOW_MS, **fields: int | bool
 ) -> Batch:
-    """One batch of keys and values; `fields` go to `build_batch`."""
+    """Return one batch of keys and values; `fields` go to `build_batch`."""
     values, keys = [value for _, value in pairs], [key for key, _ in pairs]
     data = build_batch(values, keys, timestamps=timestamp, **fields)  # type: ignore[arg-type]
     return parse_header(data), memoryview(data)
@@ -38,22 +38,29 @@ def wrap(data: bytes) -> Batch:
 
 
 def numbered(number: int, count: int = 1, size: int = 20) -> Batch:
-    """A batch of `count` records whose values say which append it was."""
+    """Return a batch of `count` records whose values name their append."""
     return batch(*(f"{number}.{position}".encode().ljust(size, b".") for position in range(count)))
 
 
 def append(log: PartitionLog, *batches: Batch) -> Appended:
-    """Append, where the store promises at once."""
+    """Append to a log that promises at once."""
     return log.append(batches).result()
 
 
+async def kept(log: PartitionLog, *batches: Batch) -> Appended:
+    """Append, and wait for the promise."""
+    return await log.append(batches)
+
+
 def offsets_of(chunk: Chunk) -> list[tuple[int, int]]:
-    """(base offset, last offset) of each batch in a chunk; checks every CRC."""
+    """Return (base offset, last offset) of each batch in a chunk; checks every CRC."""
     return [(header.base_offset, header.last_offset) for header, _ in split(chunk.data)]
 
 
 async def read_batches(log: PartitionLog, offset: int | None = None, max_bytes: int = 1 << 20) -> list[bytes]:
-    """All batches from `offset` (the start) to the end, each as its bytes; checks every CRC and that offsets grow."""
+    """Return all batches from `offset` (the start) to the end, each as its bytes; checks every CRC
+    and that offsets grow.
+    """
     found: list[bytes] = []
     position = log.start_offset if offset is None else offset
     while position < log.end_offset:
@@ -68,12 +75,12 @@ async def read_batches(log: PartitionLog, offset: int | None = None, max_bytes: 
 
 
 def payload(data: bytes) -> bytes:
-    """What a publisher sent: the batch without the two fields that the log stamps."""
+    """Return the batch without the two fields that the log stamps."""
     return data[8:12] + data[16:]
 
 
 async def read_values(log: PartitionLog, offset: int | None = None) -> list[tuple[int, bytes | None]]:
-    """(offset, raw record) of everything."""
+    """Return (offset, raw record) of everything."""
     return [
         (record.offset, record.raw)
         for data in await read_batches(log, offset)

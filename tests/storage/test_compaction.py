@@ -1,4 +1,6 @@
-"""Compaction against a dictionary of last values; transactions, tombstones, producers, crashes in the middle."""
+"""Compaction against a dictionary of last values; transactions, tombstones, producers, crashes in
+the middle.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ class Site:
         append(self.log, keyed(pairs, self.clock.wall_ms(), **fields))
 
     def roll(self) -> None:
-        """Close the active segment, so that compaction may look at it."""
+        """Close the active segment, so that compaction may process it."""
         self.log.configure(LogConfig(segment_bytes=1))
         self.put((b"roll", b"roll"))
         self.log.configure(self.config)
@@ -70,7 +72,7 @@ class Site:
         return await self.log.compact(self.clock.wall_ms())
 
     async def records(self) -> list[Seen]:
-        """(offset, key, value) of every record, rolls left out."""
+        """Return (offset, key, value) of every record, rolls left out."""
         found = [record for data in await read_batches(self.log) for record in decode(data)]
         return [(each.offset, each.key, each.value) for each in found if each.key != b"roll"]
 
@@ -134,7 +136,7 @@ async def test_an_aborted_record_removes_nothing() -> None:
     assert len(controls) == 2
 
 
-async def test_compaction_stops_at_an_open_transaction_and_goes_on_after_it() -> None:
+async def test_compaction_stops_at_an_open_transaction_and_continues_after_it() -> None:
     site = Site()
     site.put((b"a", b"1"))
     site.put((b"a", b"2"), producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
@@ -192,7 +194,9 @@ async def test_a_log_that_is_mostly_clean_waits_for_its_dirty_ratio() -> None:
 
 
 async def test_a_deleted_key_stays_deleted_when_the_memory_for_keys_ends_with_a_segment() -> None:
-    """What was not looked at must stay dirty, or a tombstone goes before the value that it deletes."""
+    """The part behind the surveyed one must stay dirty, or a tombstone is removed before the value
+    that it deletes.
+    """
     site = Site(config=dataclasses.replace(COMPACT, segment_bytes=1), compaction_map_bytes=100)
     for key, value in ((b"x", b"old"), (b"y", b"1"), (b"z", b"1"), (b"x", None)):
         site.put((key, value))
@@ -237,7 +241,7 @@ async def test_small_segments_become_one() -> None:
     assert [key for _, key, _ in await site.records()] == [b"0", b"1", b"2"]
 
 
-async def test_a_reader_of_an_old_segment_goes_on_through_the_swap() -> None:
+async def test_a_reader_of_an_old_segment_continues_through_the_swap() -> None:
     site = Site()
     for number in range(20):
         site.put((b"a", b"%d" % number))
@@ -251,7 +255,7 @@ async def test_a_reader_of_an_old_segment_goes_on_through_the_swap() -> None:
 
 
 @pytest.mark.slow
-async def test_publishing_and_reading_go_on_while_threads_compact(tmp_path: Path) -> None:
+async def test_publishing_and_reading_continue_while_threads_compact(tmp_path: Path) -> None:
     store = LocalLogStore(str(tmp_path), options=StorageOptions(max_open_files=4, index_cache_bytes=2000))
     log = store.open(
         ORDERS, LogConfig(segment_bytes=4000, compact=True, delete=False, min_cleanable_dirty_ratio=0)
@@ -329,7 +333,7 @@ async def test_a_closed_log_stops_its_compaction_and_leaves_nothing_behind() -> 
         return len(asked) > 21 + 3
 
     assert isinstance(site.log, LocalLog)
-    site.log._housekeeping._is_stopped = stops_in_the_middle
+    site.log._maintenance._is_stopped = stops_in_the_middle
     assert await site.compact() == 0
     assert len(await site.records()) == 20
     assert len(asked) == 25  # 20 batches surveyed, then the fifth that would be written
@@ -341,7 +345,9 @@ async def test_a_closed_log_stops_its_compaction_and_leaves_nothing_behind() -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", range(5))
 async def test_compaction_keeps_the_last_values_through_faults(group: int) -> None:
-    """A dictionary against the log, with crashes, kills and full disks at any step of the swap."""
+    """Compare a dictionary with the log, with crashes, kills and full disks at any step of the
+    swap.
+    """
     for seed in range(group * 12, group * 12 + 12):
         await _one_life(seed)
 

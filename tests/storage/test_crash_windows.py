@@ -1,4 +1,6 @@
-"""Moments between two steps of the storage: what a crash, a full process or a newer owner of the name makes of them."""
+"""Moments between two steps of the storage, with a crash, a full process or a new owner of the
+name.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,7 @@ from sparrow.base.errors import (
     DiskFull,
     InternalError,
     InvalidArgument,
+    LogDamaged,
     Overloaded,
     SparrowError,
     StorageFailed,
@@ -89,9 +92,9 @@ async def test_a_log_whose_new_segment_lost_its_name_takes_appends_again() -> No
         log.configure(LogConfig(segment_bytes=1))
         append(log, numbered(7))
         log.configure(config)
-        fs.calls_left = 9  # the last that is done: the checkpoint gets its name
+        fs.calls_left = 10  # the last step: the checkpoint gets its name
         with contextlib.suppress(SparrowError):
-            log._durability.settle()  # as a round does that began before the roll
+            log._durability.settle()  # as in a round that began before the roll
         fs.calls_left = None
         fs.crash()
         is_lost = fs.size(f"{DIRECTORY}/{end:020d}.log") is None
@@ -114,9 +117,9 @@ async def test_a_checkpoint_of_a_log_without_a_record_does_not_vouch_for_its_dir
     for seed in range(20):
         fs = FaultyFileSystem(seed)
         _, log = start(fs)
-        fs.capacity_bytes = fs.used_bytes + 60  # room for the metadata, not for a batch
-        log._resources.room._most_reserve_bytes = 0
-        log._resources.room._budget_bytes, log._resources.room._next_check = 1 << 20, 1e9
+        fs.capacity_bytes = fs.used_bytes + 60  # space for the metadata, not for a batch
+        log._resources.disk_space._most_reserve_bytes = 0
+        log._resources.disk_space._budget_bytes, log._resources.disk_space._next_check = 1 << 20, 1e9
         with pytest.raises(DiskFull):
             append(log, numbered(1))
         fs.capacity_bytes = 1 << 40
@@ -161,7 +164,7 @@ async def test_a_read_of_fewer_bytes_than_a_header_ends_without_an_index_interva
 
 
 def claiming(count: int, size: int) -> Batch:
-    """A batch of one record whose header says that it holds `count`."""
+    """Return a batch of one record whose header claims `count`."""
     raw = bytearray(batch(bytes(size))[1])
     raw[23:27] = (count - 1).to_bytes(4, "big")
     raw[57:61] = count.to_bytes(4, "big")
@@ -207,7 +210,7 @@ async def test_a_sync_that_outlives_its_topic_writes_nothing_into_the_next_of_th
 
     await log.durable(log.end_offset)
     durability.settle = late  # type: ignore[method-assign]
-    fill(log, 40)  # it rolls, so a sync begins by itself
+    fill(log, 40)  # it rolls, so a sync begins
     await asyncio.to_thread(syncing.wait, 5)
     await store.delete(log)
     other = store.open(LogId("orders", uuid.UUID(int=7), 0), SMALL_SEGMENTS)
@@ -240,7 +243,7 @@ async def test_a_bug_in_closing_one_log_does_not_keep_the_directory(monkeypatch:
 
 
 class FewDescriptors(FaultyFileSystem):
-    """Directories cannot be opened while `is_exhausted`."""
+    """A file system that cannot open directories while `is_exhausted`."""
 
     is_exhausted = False
 
@@ -265,7 +268,7 @@ async def test_a_process_without_descriptors_fails_no_log_for_good() -> None:
     assert len(await read_batches(log)) == 2
 
 
-async def test_a_disk_without_any_room_is_freed_by_retention() -> None:
+async def test_a_full_disk_is_freed_by_retention() -> None:
     fs = FaultyFileSystem()
     config = LogConfig(segment_bytes=1000, index_interval_bytes=150, retention_bytes=2000)
     store, log = start(fs, config)
@@ -375,7 +378,7 @@ async def test_a_start_that_a_truncation_overtakes_is_not_behind_the_end() -> No
     assert await read_batches(log) == expected
 
 
-async def test_a_log_whose_segments_are_gone_goes_on_behind_the_offsets_it_gave() -> None:
+async def test_a_log_whose_segments_are_gone_is_not_opened() -> None:
     fs = FaultyFileSystem()
     _, log = start(fs, LogConfig())
     fill(log, 20)
@@ -385,11 +388,9 @@ async def test_a_log_whose_segments_are_gone_goes_on_behind_the_offsets_it_gave(
     fs.kill()
     for path in [path for path in fs.paths() if path.endswith(".log")]:
         fs.unlink(path)
-    _, log = start(fs)
-    assert (log.start_offset, log.end_offset) == (end, end)
-    append(log, numbered(1))
-    await log.checkpoint(b"later")
-    expected = await read_batches(log)
-    fs.kill()
-    _, log = start(fs)
-    assert await read_batches(log) == expected != []
+    for _ in range(2):
+        with pytest.raises(
+            LogDamaged, match=f"all segments are missing; offsets 30 to {end - 1} of orders-0"
+        ):
+            start(fs)
+        fs.kill()

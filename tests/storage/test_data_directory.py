@@ -1,4 +1,4 @@
-"""The data directory: whose it is, which format, and how it was left."""
+"""The data directory: its owner, its format, and its state at the end."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_path_through_a_file_is_refused(tmp_path: Path) -> None:
         DataDirectory(LocalFileSystem(), str(tmp_path / "file" / "data"))
 
 
-def test_a_full_device_is_told_at_start() -> None:
+def test_a_full_device_is_reported_at_start() -> None:
     with pytest.raises(DirectoryUnreadable, match="full"):
         DataDirectory(FaultyFileSystem(capacity_bytes=0), "/data")
 
@@ -140,7 +140,7 @@ async def test_a_start_after_kill_reads_only_what_is_behind_the_checkpoint() -> 
 
 
 async def test_a_rolled_segment_is_not_read_again_after_a_kill() -> None:
-    """Nobody made a checkpoint: the roll did."""
+    """The roll made a checkpoint, without a request."""
     fs = FaultyFileSystem()
     config = LogConfig(segment_bytes=2000, index_interval_bytes=150)
     store = LocalLogStore("/data", fs, options=ON_THE_LOOP)

@@ -1,4 +1,4 @@
-"""Every format that a release wrote is read: the directories in `fixtures`."""
+"""The formats of all releases are read: the directories in `fixtures`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sparrow.base.errors import LogDamaged
 from sparrow.records.batch import parse_header
 from sparrow.records.record import decode
 from sparrow.storage import names
@@ -20,7 +21,7 @@ from tests.storage.fixtures.write_fixture import EVENTS, EVENTS_CONFIG, STATE, T
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
-@pytest.mark.parametrize("name", ["format-1"])
+@pytest.mark.parametrize("name", ["format-1", "format-1-checkpoint-2"])
 async def test_a_directory_of_each_format_is_opened(tmp_path: Path, name: str) -> None:
     shutil.copytree(FIXTURES / name, tmp_path / "data")
     store = LocalLogStore(str(tmp_path / "data"))
@@ -44,8 +45,22 @@ async def test_a_directory_of_each_format_is_opened(tmp_path: Path, name: str) -
     await store.close()
 
 
+@pytest.mark.parametrize("name", ["format-1", "format-1-checkpoint-2"])
+async def test_a_checkpoint_of_each_format_tells_that_its_segment_was_cut(tmp_path: Path, name: str) -> None:
+    shutil.copytree(FIXTURES / name, tmp_path / "data")
+    last = max((tmp_path / "data/logs/events-0").glob("*.log"))
+    last.write_bytes(last.read_bytes()[:-1])
+    store = LocalLogStore(str(tmp_path / "data"))
+    with pytest.raises(LogDamaged, match="offset 124 of events-0 is lost"):
+        store.open(EVENTS, EVENTS_CONFIG)
+    assert store.open(TABLE, TABLE_CONFIG).end_offset == 40
+    await store.close()
+
+
 def test_the_fixture_has_kafkas_index_files() -> None:
-    """Read here by the words of Kafka's OffsetIndex and TimeIndex, not by the code under test."""
+    """Read here by the definition of Kafka's OffsetIndex and TimeIndex, not by the code under
+    test.
+    """
     log = FIXTURES / "format-1" / "logs" / "events-0"
     for path in sorted(log.glob("*.log"))[:-1]:
         data, base = path.read_bytes(), int(path.stem)

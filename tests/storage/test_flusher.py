@@ -1,4 +1,4 @@
-"""Group commit: who waits is served by as few syncs as can be, and hears when one fails."""
+"""Group commit: waiting calls are served by as few syncs as possible, and fail when one fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SlowLog:
-    """A log whose sync waits until it is let go."""
+    """A log whose sync waits until it is released."""
 
     def __init__(self) -> None:
         self.end = self.rounds = self.settled = 0
@@ -123,7 +123,7 @@ async def test_many_waiters_cost_few_syncs() -> None:
     await store.close()
 
 
-async def test_a_cancelled_waiter_harms_nobody(tmp_path: Path) -> None:
+async def test_a_cancelled_waiter_harms_no_other(tmp_path: Path) -> None:
     store = LocalLogStore(str(tmp_path))
     log = store.open(ORDERS, LogConfig())
     append(log, numbered(0))
@@ -133,7 +133,7 @@ async def test_a_cancelled_waiter_harms_nobody(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_logs_that_nobody_syncs_are_synced_in_the_background(tmp_path: Path) -> None:
+async def test_logs_without_requested_syncs_are_synced_in_the_background(tmp_path: Path) -> None:
     store = LocalLogStore(str(tmp_path), options=StorageOptions(flush_interval_ms=1))
     logs = [store.open(LogId("orders", ORDERS.topic_id, partition), LogConfig()) for partition in range(20)]
     for log in logs:

@@ -113,8 +113,8 @@ async def test_one_open_file_and_no_index_cache_are_enough(tmp_path: Path) -> No
     await store.close()
 
 
-async def test_reads_in_threads_go_on_while_segments_leave(tmp_path: Path) -> None:
-    """Readers run against retention and truncation; each gets right bytes or is told that the offset is gone."""
+async def test_reads_in_threads_continue_while_segments_are_removed(tmp_path: Path) -> None:
+    """Readers run against retention and truncation; each gets right bytes or OffsetOutOfRange."""
     fs = FaultyFileSystem(would_block=1.0)
     store = LocalLogStore("/data", fs)
     log = store.open(ORDERS, SMALL_SEGMENTS)

@@ -27,7 +27,9 @@ CONFIG = LogConfig(segment_bytes=900, index_interval_bytes=200, retention_ms=-1,
 
 
 class LogAgainstList(RuleBasedStateMachine):
-    """The model: every batch ever kept as (base offset, last offset, payload), where the log starts, what is durable."""
+    """The model: every kept batch as (base offset, last offset, payload), the log's start and its
+    durable end.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +115,7 @@ class LogAgainstList(RuleBasedStateMachine):
         if self.log.saved_state() == (self.end, b"state at %d" % self.end):
             self.state, self.durable = self.log.saved_state(), self.end
         else:
-            assert not self.log.size_bytes  # a log without files has nowhere to keep it
+            assert not self.log.size_bytes  # a log without files cannot keep it
 
     @precondition(lambda self: self.model)
     @rule(share=st.floats(0, 1))

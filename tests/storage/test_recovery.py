@@ -1,4 +1,4 @@
-"""What a crash leaves, and what the next start makes of it."""
+"""Directories after a crash, and what the next start makes of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparrow.base.errors import InvalidTopicName, NewerFormat, SparrowError
+from sparrow.base.errors import InvalidTopicName, LogDamaged, NewerFormat, SparrowError
 from sparrow.records.batch import parse_header
 from sparrow.storage import recovery
-from sparrow.storage.checkpoint import Checkpoint, RecoveryPoint, decode
+from sparrow.storage.checkpoint import Checkpoint, Gap, RecoveryPoint, SavedSegment, decode
 from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.index import IndexState, SegmentIndex
 from sparrow.storage.local import LocalLogStore
-from sparrow.storage.recovery import CutOff, Ignore, Remove, Rename, tidy
+from sparrow.storage.recovery import CutOff, Ignore, RecoveryRecord, Remove, Rename, tidy
 from sparrow.storage.store import LogConfig, LogId
 from tests.conformance.log_store import ORDERS, SMALL_SEGMENTS, fill
 from tests.storage.batches import NOW_MS, append, batch, keyed, numbered, payload, read_batches
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from sparrow.storage.store import PartitionLog
 
 DIRECTORY = "/data/logs/orders-0"
+POINTS = "/data/logs/.recovery-points"
 FIRST = f"{DIRECTORY}/{0:020d}"
 
 
@@ -35,7 +36,7 @@ def start(fs: FaultyFileSystem, config: LogConfig = SMALL_SEGMENTS) -> tuple[Loc
 
 
 def write(fs: FaultyFileSystem, path: str, data: bytes, position: int = 0, size: int | None = None) -> None:
-    """Change a file behind the store's back."""
+    """Change a file without the store's knowledge."""
     fd = fs.open(path, write=True, create=True)
     if size is not None:
         fs.truncate(fd, size)
@@ -52,7 +53,7 @@ def content(fs: FaultyFileSystem, path: str) -> bytes:
 
 
 def one_file(count: int = 3) -> tuple[FaultyFileSystem, bytes]:
-    """A killed store whose only segment has `count` batches, never synced."""
+    """Return a killed store whose only segment has `count` batches, never synced."""
     fs = FaultyFileSystem()
     _, log = start(fs, LogConfig())
     fill(log, count)
@@ -90,7 +91,7 @@ async def test_any_changed_byte_of_the_last_batch_cuts_it() -> None:
     begin = _position_of(data, 2)
     for position in range(begin, len(data)):
         if begin + 12 <= position < begin + 16:
-            continue  # the leader epoch is outside the CRC, and means nothing yet
+            continue  # the leader epoch is outside the CRC, and has no meaning yet
         write(fs, FIRST + ".log", bytes([data[position] ^ 0x55]), position)
         _, log = start(fs)
         assert log.end_offset == 3
@@ -149,7 +150,7 @@ async def test_rebuilt_indexes_are_those_that_appends_made() -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "long", "zeros"])
-async def test_damaged_indexes_of_closed_segments_are_made_anew(damage: str) -> None:
+async def test_damaged_indexes_of_closed_segments_are_rebuilt(damage: str) -> None:
     fs = FaultyFileSystem()
     store, log = start(fs)
     sent = fill(log)
@@ -177,7 +178,8 @@ async def test_damaged_indexes_of_closed_segments_are_made_anew(damage: str) -> 
 
 def test_a_checkpoint_is_read_as_it_was_written() -> None:
     point = RecoveryPoint(5, 600, 77, IndexState(3, 2, 99, NOW_MS, 60), NOW_MS - 5, NOW_MS)
-    checkpoint = Checkpoint(12, point, 40, 70, b"state")
+    segments = (SavedSegment(0, 5000, NOW_MS, (1, 2)), SavedSegment(5, 600))
+    checkpoint = Checkpoint(12, point, 40, 70, b"state", segments, (Gap(3, 5),))
     assert decode(checkpoint.encode(), "x") == checkpoint
 
 
@@ -189,15 +191,18 @@ def test_any_changed_byte_makes_a_checkpoint_none() -> None:
 
 
 async def test_a_checkpoint_of_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparrow.storage.checkpoint.VERSION", 2)
+    monkeypatch.setattr("sparrow.storage.checkpoint.VERSION", 3)
     data = Checkpoint(0, RecoveryPoint(0, 0, 0)).encode()
     monkeypatch.undo()
-    with pytest.raises(NewerFormat, match="format 2"):
+    with pytest.raises(NewerFormat, match="format 3"):
         decode(data, "x")
 
 
+@pytest.mark.parametrize("has_copy", [False, True])
 @pytest.mark.parametrize("content_now", [b"", b"rotten", bytes(200)])
-async def test_a_damaged_checkpoint_loses_no_record_of_a_compacted_log(content_now: bytes) -> None:
+async def test_a_damaged_checkpoint_loses_no_record_of_a_compacted_log(
+    content_now: bytes, *, has_copy: bool
+) -> None:
     fs = FaultyFileSystem()
     config = LogConfig(segment_bytes=800, compact=True, delete=False, min_cleanable_dirty_ratio=0)
     store, log = start(fs, config)
@@ -208,8 +213,10 @@ async def test_a_damaged_checkpoint_loses_no_record_of_a_compacted_log(content_n
     await store.close()
     for _ in range(2):
         write(fs, f"{DIRECTORY}/checkpoint", content_now, size=0)
+        if not has_copy:
+            fs.unlink(POINTS)
         store, log = start(fs, config)
-        assert any(isinstance(each, Ignore) for each in store.repairs)
+        assert any(isinstance(each, RecoveryRecord if has_copy else Ignore) for each in store.repairs)
         assert (await read_batches(log), log.end_offset) == (kept, end)
         fs.kill()  # the damaged file is still there
     store, log = start(fs, config)
@@ -218,16 +225,16 @@ async def test_a_damaged_checkpoint_loses_no_record_of_a_compacted_log(content_n
     assert (await read_batches(log), store.repairs) == (kept, [])
 
 
-async def test_a_checkpoint_that_speaks_of_missing_bytes_is_not_believed() -> None:
+async def test_a_log_that_lacks_bytes_of_its_checkpoint_is_not_opened() -> None:
     fs = FaultyFileSystem()
     store, log = start(fs, LogConfig())
     fill(log, 10)
     await store.close()
     size = fs.size(FIRST + ".log") or 0
     write(fs, FIRST + ".log", b"", size=size - 5)
-    store, log = start(fs, LogConfig())
-    assert len(await read_batches(log)) == 9
-    assert any(isinstance(each, CutOff) for each in store.repairs)
+    with pytest.raises(LogDamaged, match=f"{size - 5} bytes, {size} were on stable storage; offset 18"):
+        start(fs, LogConfig())
+    assert fs.size(FIRST + ".log") == size - 5
 
 
 # ── names ──
@@ -258,14 +265,14 @@ def test_leftovers_of_a_compaction_are_undone_or_finished() -> None:
     }
 
 
-async def test_metadata_that_cannot_be_read_is_written_anew() -> None:
+async def test_unreadable_metadata_is_rewritten() -> None:
     fs = FaultyFileSystem()
     store, log = start(fs)
     fill(log, 3)
     await store.close()
     write(fs, f"{DIRECTORY}/partition.metadata", b"\0\0\0", size=0)
     store = LocalLogStore("/data", fs, options=ON_THE_LOOP)
-    assert store.ids() == []
+    assert store.ids() == [ORDERS]  # the second copy of its checkpoint has it
     assert store.open(ORDERS, LogConfig()).end_offset == 6
     assert store.ids() == [ORDERS]
 
@@ -286,7 +293,7 @@ async def test_a_log_of_an_unknown_topic_id_is_set_aside_and_kept() -> None:
 
 
 async def test_names_that_differ_in_case_alone_do_not_share_a_directory() -> None:
-    """As on a file system that does not tell upper from lower case."""
+    """On a file system that ignores the case of letters."""
     fs = FaultyFileSystem()
     store, log = start(fs)
     fill(log, 3)
@@ -319,7 +326,7 @@ async def _checkpoint(log: PartitionLog) -> None:
 
 @pytest.mark.parametrize("ends_by", ["kill", "power"])
 @pytest.mark.parametrize("act", [_cut, _drop, _delete, _checkpoint])
-async def test_housekeeping_may_end_at_any_step(
+async def test_maintenance_may_end_at_any_step(
     act: Callable[[PartitionLog], Awaitable[None]], ends_by: str
 ) -> None:
     step, finished = 0, False
@@ -344,7 +351,8 @@ async def test_housekeeping_may_end_at_any_step(
         if finished:
             assert (found, (log.start_offset, log.end_offset)) == (done, promised)
         else:
-            # Some segments may be gone and others not yet; what is there is a whole piece of what was.
+            # Some segments may be gone and others not yet; the rest is a whole piece of the
+            # original.
             assert found in (before[: len(found)], before[-len(found) :])
             assert promised[1] <= log.end_offset <= end
         assert log.saved_state()[1] in (b"", b"state", b"new state")
@@ -386,7 +394,7 @@ def _position_of(data: bytes, number: int) -> int:
     return position
 
 
-def test_an_index_cut_anywhere_goes_on_as_if_it_had_been_built_so() -> None:
+def test_an_index_cut_anywhere_continues_as_if_it_had_been_built_so() -> None:
     batches = [(number, number * 100, 100, NOW_MS + number * 13 % 40) for number in range(50)]
     for cut in range(51):
         index = SegmentIndex(0, 250)

@@ -95,7 +95,9 @@ def test_broker_in_a_thread_cannot_be_killed():
 
 @pytest.mark.slow
 def test_broker_in_a_process_survives_kill_9():
-    with sparrow.testing.broker(process=True, default_partitions=1, tokens={"a": "t"}) as broker:
+    with sparrow.testing.broker(
+        process=True, default_partitions=1, tokens={"a": "t"}, acl_default="allow"
+    ) as broker:
         assert broker.pid != os.getpid()
         url = f"sparrow://:t@{broker.host}:{broker.port}"
         assert roundtrip(url) == 0
@@ -128,7 +130,8 @@ def test_fixtures_of_the_plugin_work_in_a_strangers_test(pytester):
 def test_plugin_costs_other_test_runs_next_to_nothing():
     code = (
         "import sys, pytest; before = set(sys.modules); import sparrow.testing.plugin;"
-        "print(*sorted(m for m in set(sys.modules) - before if m.startswith('sparrow') or m in ('asyncio', 'msgspec')))"
+        "print(*sorted(m for m in set(sys.modules) - before if m.startswith('sparrow') or m in "
+        "('asyncio', 'msgspec')))"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True

@@ -20,4 +20,4 @@ async def broker(machine: Machine) -> AsyncIterator[Broker]:
     for topic in ("a", "b"):
         await running.create_topic(topic, 1)
     yield running
-    await running.close()
+    await machine.discard(running)

@@ -1,4 +1,6 @@
-"""A disk, a meta store and a clock that outlive the brokers on them, and can stop them at any step; and readers of committed records."""
+"""A disk, a meta store and a clock that outlive the brokers on them, and can stop them at any step;
+and readers of committed records.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +46,7 @@ class Machine:
         self.meta = CuttableMetaStore()
         self.meta.fs = self.fs
         self.clock = ManualClock()
+        self._ended: list[Broker] = []
 
     async def start(self) -> Broker:
         self.meta._closed = False  # opened again
@@ -54,12 +57,23 @@ class Machine:
 
     async def stop(self, broker: Broker, *, power_fails: bool = False) -> None:
         """End the process, or the machine, without a word to the broker."""
-        await broker._housekeeping.stop()
+        self._ended.append(broker)
+        await broker._maintenance.stop()
         self.fs.calls_left = None
         if power_fails:
             self.fs.crash()
         else:
             self.fs.kill()
+
+    async def discard(self, broker: Broker) -> None:
+        """End the tasks of a broker. The files of one that was stopped before are closed, so that
+        it cannot write.
+        """
+        try:
+            await broker.close()
+        except StorageFailed:
+            if broker not in self._ended:
+                raise
 
     def batch(
         self, producer: ProducerIdentity, sequence: int, *values: bytes, transactional: bool = True
@@ -75,7 +89,7 @@ class Machine:
 
 
 async def read_committed(broker: Broker, topic: str, partition: int = 0) -> list[bytes]:
-    """What a client of Kafka makes of Fetch with isolation level read_committed."""
+    """Return what a client of Kafka makes of Fetch with isolation level read_committed."""
     found: list[bytes] = []
     offset = broker.topics.get(topic).partition(partition).start_offset
     while True:

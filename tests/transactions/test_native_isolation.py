@@ -10,7 +10,7 @@ import pytest
 
 import sparrow.sync
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 SECONDS = 60
 

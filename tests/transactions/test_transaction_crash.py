@@ -1,4 +1,6 @@
-"""A broker that stops at every step of its transactions: readers of committed records see exactly what was committed."""
+"""A broker that stops at every step of its transactions: readers of committed records see exactly
+what was committed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 
 from sparrow.base.errors import ConcurrentTransactions, SparrowError
 from sparrow.broker.broker import Broker
-from sparrow.broker.groups.family import NOBODY
+from sparrow.broker.groups.coordinator import NO_MEMBER
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
 from tests.transactions.machine import Machine, read_committed
@@ -26,7 +28,9 @@ async def initialize(broker: Broker, expected: ProducerIdentity | None = None) -
 
 
 class Client:
-    """Runs transactions and knows which of them were confirmed. Transaction n writes n to two topics and commits offset n."""
+    """Runs transactions and knows which of them were confirmed. Transaction n writes n to two
+    topics and commits offset n.
+    """
 
     def __init__(self, machine: Machine, *, bumps_epoch: bool) -> None:
         self.machine = machine
@@ -45,21 +49,21 @@ class Client:
     async def transaction(
         self, broker: Broker, producer: ProducerIdentity, sequence: int, number: int
     ) -> ProducerIdentity:
-        verbs = broker.transactions
+        service = broker.transactions
         for topic in TOPICS:
-            assert await verbs.add_partitions(ID, producer, [(topic, 0)]) == {}
+            assert await service.add_partitions(ID, producer, [(topic, 0)]) == {}
             batch = self.machine.batch(producer, sequence, b"%d" % number)
-            await broker.publish(topic, 0, batch, admit=verbs.admission(ID))
+            await broker.publish(topic, 0, batch, admit=service.admission(ID))
         if not self.bumps_epoch:
-            await verbs.add_group(ID, producer, GROUP)
+            await service.add_group(ID, producer, GROUP)
         offsets = {("a", 0): OffsetAndMetadata(number)}
-        refused = await verbs.commit_offsets(
-            ID, producer, GROUP, offsets, committer=NOBODY, adds_group=self.bumps_epoch
+        refused = await service.commit_offsets(
+            ID, producer, GROUP, offsets, committer=NO_MEMBER, adds_group=self.bumps_epoch
         )
         assert refused == {}
         commit = number % 3 != 1
         self.unsure = number if commit else None
-        ended = await verbs.end(ID, producer, commit=commit, bumps_epoch=self.bumps_epoch)
+        ended = await service.end(ID, producer, commit=commit, bumps_epoch=self.bumps_epoch)
         if commit:
             self.committed.append(number)
         self.unsure = None
@@ -93,7 +97,9 @@ Scenario = Callable[[Client, Broker], Coroutine[Any, Any, None]]
 
 
 async def stopped_after(steps: int, *, bumps_epoch: bool, power_fails: bool) -> bool:
-    """Run with so many steps allowed, stop, start, go on. Whether the run came to its end before the stop."""
+    """Run with so many steps allowed, stop, start, go on. Whether the run came to its end before
+    the stop.
+    """
     machine, broker = await prepared(steps)
     client = Client(machine, bumps_epoch=bumps_epoch)
     await client.run(broker, 0, 1)
@@ -134,15 +140,15 @@ async def test_exactly_the_committed_records_are_read_after_a_stop_at_any_step(
 async def test_an_open_transaction_goes_on_after_a_restart(*, bumps_epoch: bool) -> None:
     machine, broker = await prepared(0)
     producer = await initialize(broker)
-    verbs = broker.transactions
-    await verbs.add_partitions(ID, producer, [("a", 0)])
-    await broker.publish("a", 0, machine.batch(producer, 0, b"1"), admit=verbs.admission(ID))
+    service = broker.transactions
+    await service.add_partitions(ID, producer, [("a", 0)])
+    await broker.publish("a", 0, machine.batch(producer, 0, b"1"), admit=service.admission(ID))
     await machine.stop(broker)
     broker = await machine.start()
-    verbs = broker.transactions
+    service = broker.transactions
     assert await read_committed(broker, "a") == []
-    await broker.publish("a", 0, machine.batch(producer, 1, b"2"), admit=verbs.admission(ID))
-    await verbs.end(ID, producer, commit=True, bumps_epoch=bumps_epoch)
+    await broker.publish("a", 0, machine.batch(producer, 1, b"2"), admit=service.admission(ID))
+    await service.end(ID, producer, commit=True, bumps_epoch=bumps_epoch)
     assert await read_committed(broker, "a") == [b"1", b"2"]
     await broker.close()
 
@@ -167,15 +173,15 @@ async def test_topics_that_are_deleted_meanwhile_are_skipped() -> None:
     machine, broker = await prepared(0)
     client = Client(machine, bumps_epoch=False)
     producer = await initialize(broker)
-    verbs = broker.transactions
-    await verbs.add_partitions(ID, producer, [("a", 0), ("b", 0)])
-    await verbs.add_group(ID, producer, GROUP)
+    service = broker.transactions
+    await service.add_partitions(ID, producer, [("a", 0), ("b", 0)])
+    await service.add_group(ID, producer, GROUP)
     offsets = {("a", 0): OffsetAndMetadata(5), ("b", 0): OffsetAndMetadata(6)}
-    await verbs.commit_offsets(ID, producer, GROUP, offsets, committer=NOBODY)
+    await service.commit_offsets(ID, producer, GROUP, offsets, committer=NO_MEMBER)
     for topic in TOPICS:
-        await broker.publish(topic, 0, client.machine.batch(producer, 0, b"x"), admit=verbs.admission(ID))
+        await broker.publish(topic, 0, client.machine.batch(producer, 0, b"x"), admit=service.admission(ID))
     await broker.delete_topic("a")
-    await verbs.end(ID, producer, commit=True)
+    await service.end(ID, producer, commit=True)
     assert await read_committed(broker, "b") == [b"x"]
     assert set(broker.groups.fetch_offsets(GROUP)) == {("b", 0)}
     await broker.close()

@@ -8,7 +8,7 @@ from sparrow.broker.broker import Broker
 from sparrow.records.batch import split
 from sparrow.records.builder import build_batch
 from tests.transactions.machine import Machine, read_committed
-from tests.transactions.test_transaction_verbs import ID, Producer
+from tests.transactions.test_transaction_service import ID, Producer
 
 
 def keyed(machine: Machine, producer: Producer, sequence: int, key: bytes, value: bytes) -> bytes:
@@ -107,7 +107,7 @@ async def test_aborted_transactions_that_retention_took_are_forgotten(
     partition = broker.topics.get("a").partition(0)
     assert len(partition.aborted_transactions(0, 10)) == 5
     await broker.delete_records("a", {0: 5})
-    await broker._housekeeping.walk()
+    await broker._maintenance.walk()
     assert [each.first_offset for each in partition.aborted_transactions(0, 10)] == [4, 6, 8]
 
 

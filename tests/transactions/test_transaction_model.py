@@ -1,4 +1,6 @@
-"""Random transactions of several producers, with restarts, against a list: what readers of committed records see."""
+"""Random transactions of several producers, with restarts, against a list: what readers of
+committed records see.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.groups.family import NOBODY
+from sparrow.broker.groups.coordinator import NO_MEMBER
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
-from sparrow.broker.reader import Delivery, Reader
+from sparrow.broker.reader import ReadDelivery, Reader
 from tests.broker.batches import values
 from tests.transactions.machine import Machine, read_committed
 
@@ -29,7 +31,9 @@ TIMEOUT_MS = 60_000
 
 @dataclass
 class Entry:
-    """A record in the model's log: its value, and the transaction it is in ("" committed or in none, None aborted)."""
+    """A record in the model's log: its value, and the transaction it is in ("" committed or in
+    none, None aborted).
+    """
 
     value: bytes
     transaction: str | None
@@ -86,15 +90,15 @@ class Transactions(RuleBasedStateMachine):
     @rule(data=st.data(), topic=st.sampled_from(TOPICS), count=st.integers(1, 3))
     def send(self, data: st.DataObject, topic: str, count: int) -> None:
         transactional_id = data.draw(st.sampled_from(sorted(self.producers)))
-        producer, verbs = self.producers[transactional_id], self.broker.transactions
+        producer, service = self.producers[transactional_id], self.broker.transactions
         sequence = self.sequences[transactional_id, topic]
         records = [b"%d" % (self.written + each) for each in range(count)]
         self.written += count
-        assert self.run(verbs.add_partitions(transactional_id, producer, [(topic, 0)])) == {}
+        assert self.run(service.add_partitions(transactional_id, producer, [(topic, 0)])) == {}
 
         async def publish() -> None:
             batch = self.machine.batch(producer, sequence, *records)
-            await self.broker.publish(topic, 0, batch, admit=verbs.admission(transactional_id))
+            await self.broker.publish(topic, 0, batch, admit=service.admission(transactional_id))
 
         self.run(publish())
         self.sequences[transactional_id, topic] += count
@@ -117,10 +121,12 @@ class Transactions(RuleBasedStateMachine):
     @rule(data=st.data(), offset=st.integers(0, 99))
     def commit_offset(self, data: st.DataObject, offset: int) -> None:
         transactional_id = data.draw(st.sampled_from(sorted(self.producers)))
-        producer, verbs = self.producers[transactional_id], self.broker.transactions
+        producer, service = self.producers[transactional_id], self.broker.transactions
         offsets = {("a", 0): OffsetAndMetadata(offset)}
         self.run(
-            verbs.commit_offsets(transactional_id, producer, "g", offsets, committer=NOBODY, adds_group=True)
+            service.commit_offsets(
+                transactional_id, producer, "g", offsets, committer=NO_MEMBER, adds_group=True
+            )
         )
         self.open.setdefault(transactional_id, self.machine.clock.wall_ms())
         self.pending[transactional_id] = offset
@@ -180,14 +186,14 @@ class Transactions(RuleBasedStateMachine):
         return found
 
     async def delivered(self, topic: str) -> list[bytes | None]:
-        """What the native door's reader delivers."""
+        """Return what the native frontend's reader delivers."""
         reader = Reader(committed=True)
         partition = self.broker.topics.get(topic).partition(0)
         reader.add(partition, partition.start_offset)
         found: list[bytes | None] = []
         while deliveries := await reader.read(300, max_records=2, max_wait_ms=0):
             for each in deliveries:
-                assert isinstance(each, Delivery), each
+                assert isinstance(each, ReadDelivery), each
                 assert each.next_offset <= partition.last_stable_offset
                 found += values(each.data, each.offset)
         reader.close()

@@ -1,4 +1,6 @@
-"""Offsets that transactions have pending, beside commits, deletions and members that come and go meanwhile."""
+"""Offsets that transactions have pending, beside commits, deletions and members that come and go
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 
 from sparrow.base.errors import StaleMember, StorageFailed, UnknownMember
 from sparrow.broker.broker import Broker
-from sparrow.broker.groups.family import Committer
+from sparrow.broker.groups.coordinator import Committer
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.meta.store import Write
@@ -22,7 +24,7 @@ A, B = ("a", 0), ("b", 0)
 async def with_pending(
     broker: Broker, offset: int = 1, committer: Committer | None = None
 ) -> ProducerIdentity:
-    """A transaction that will commit an offset of both topics for group g."""
+    """Begin a transaction that will commit an offset of both topics for group g."""
     identity = await broker.transactions.initialize(ID, 60_000)
     refused = await broker.transactions.commit_offsets(
         ID,
@@ -81,7 +83,7 @@ async def test_a_commit_that_failed_leaves_what_is_pending(machine: Machine, bro
 async def test_a_deleted_group_does_not_come_back_with_the_end_of_a_transaction(broker: Broker) -> None:
     identity = await with_pending(broker)
     await broker.groups.commit("g", {A: OffsetAndMetadata(0)})
-    await broker.delete_group("g")
+    await broker.group_admin.delete("g")
     await broker.transactions.end(ID, identity, commit=True)
     assert await committed(broker) == {}
     assert "g" not in {info.group for info in broker.groups.list_groups()}
@@ -153,8 +155,8 @@ async def test_the_group_is_asked_when_the_offsets_are_written_not_when_they_wai
             ID, identity, "g", {A: OffsetAndMetadata(9)}, committer=zombie
         )
     release = asyncio.Event()
-    turns = broker.transactions.coordinator._turns
-    before = asyncio.create_task(turns.run(ID, release.wait))
+    locks = broker.transactions.coordinator._locks
+    before = asyncio.create_task(locks.run(ID, release.wait))
     is_member = True
 
     def check() -> None:

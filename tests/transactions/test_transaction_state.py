@@ -218,15 +218,35 @@ def test_epochs_that_are_used_up_by_ends_bring_a_new_producer_id() -> None:
     assert again is done
 
 
-def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fenced() -> None:
+def test_a_transaction_that_is_open_for_too_long_is_aborted_and_an_older_client_fenced() -> None:
     found = ongoing()
     assert not found.is_over(1010)
     assert found.is_over(1011)
     aborted = completed(state.time_out(found, 1011))
     assert aborted.state is S.COMPLETE_ABORT
-    for bumps_epoch in (True, False):
-        for commit in (True, False):
-            with pytest.raises(ProducerFenced):
-                ended(aborted, commit=commit, bumps_epoch=bumps_epoch, epoch=0)
+    for commit in (True, False):
+        with pytest.raises(ProducerFenced):
+            ended(aborted, commit=commit, bumps_epoch=False, epoch=0)
     with pytest.raises(ProducerFenced):
         begun(aborted, (7, 0))
+
+
+def test_a_client_of_kip_890_aborts_after_its_time_out_and_goes_on_with_the_next_epoch() -> None:
+    timed_out = state.time_out(ongoing(), 1011)
+    with pytest.raises(ConcurrentTransactions):
+        ended(timed_out, commit=False, bumps_epoch=True, epoch=0)
+    with pytest.raises(InvalidTransactionState):
+        ended(timed_out, commit=True, bumps_epoch=True, epoch=0)
+    aborted = completed(timed_out)
+    with pytest.raises(InvalidTransactionState):
+        ended(aborted, commit=True, bumps_epoch=True, epoch=0)
+    assert ended(aborted, commit=False, bumps_epoch=True, epoch=0) is aborted
+    assert aborted.identity == (7, 1)
+    assert ongoing(aborted).epoch == 1
+
+
+def test_a_client_of_kip_890_whose_id_another_producer_took_is_fenced() -> None:
+    taken = begun(completed(begun(ongoing())))
+    for commit in (True, False):
+        with pytest.raises(ProducerFenced):
+            ended(taken, commit=commit, bumps_epoch=True, epoch=0)

@@ -1,4 +1,4 @@
-"""An HTTP endpoint on a real socket: it keeps what it gets, and answers as the test says."""
+"""An HTTP endpoint on a real socket: it stores requests, and responds as the test says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Got:
-    """A request. Names of headers are in small letters; of those that came several times all values count, in order."""
+    """A request. Names of headers are in lower case; repeated headers have all their values, in
+    order.
+    """
 
     path: str
     headers: list[tuple[str, str]]
@@ -32,31 +34,33 @@ class Got:
         return json.loads(self.body)
 
 
-Answer = bytes | Callable[[Got], "bytes | Awaitable[bytes | None] | None"]
-"""The bytes of an answer, or what makes them of a request; None: hang up."""
+EndpointResponse = bytes | Callable[[Got], "bytes | Awaitable[bytes | None] | None"]
+"""The bytes of a response, or a function from a request to them; None: close the connection."""
 
 
-def answer(status: int = 200, body: bytes = b"", **headers: str) -> bytes:
+def http_response(status: int = 200, body: bytes = b"", **headers: str) -> bytes:
     lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 class EndpointServer:
-    """Async context manager."""
+    """The endpoint as an async context manager."""
 
     def __init__(
         self,
-        answers: Answer | Iterable[Answer] = b"",
+        responses: EndpointResponse | Iterable[EndpointResponse] = b"",
         *,
         hangs_up: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`hangs_up`: after each answer."""
+        """Create the server. `hangs_up`: close the connection after each response."""
         self._hangs_up = hangs_up
         self.got: list[Got] = []
-        self.answers = [answers] if isinstance(answers, bytes) or callable(answers) else list(answers)
-        """Each is for one request, the last for all that follow."""
+        self.responses = (
+            [responses] if isinstance(responses, bytes) or callable(responses) else list(responses)
+        )
+        """One response for each request; the last one for all that follow."""
         self.connections = 0
         self.at_a_time = 0
         self.most_at_a_time = 0
@@ -94,7 +98,7 @@ class EndpointServer:
         return [each.body for each in self.got]
 
     async def until(self, count: int, timeout_s: float = 10) -> list[Got]:
-        """Until so many requests came."""
+        """Wait until `count` requests were received."""
         async with asyncio.timeout(timeout_s):
             while len(self.got) < count:
                 self._came.clear()
@@ -113,8 +117,8 @@ class EndpointServer:
                 self.most_at_a_time = max(self.most_at_a_time, self.at_a_time)
                 self.got.append(got)
                 self._came.set()
-                said = self.answers[0] if len(self.answers) == 1 else self.answers.pop(0)
-                made = said(got) if callable(said) else said or answer()
+                said = self.responses[0] if len(self.responses) == 1 else self.responses.pop(0)
+                made = said(got) if callable(said) else said or http_response()
                 if isinstance(made, Awaitable):
                     made = await made
                 self.at_a_time -= 1

@@ -1,14 +1,12 @@
-"""The records that a lease brought."""
+"""Records of a lease."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrow.base.errors import CorruptBatch
-from sparrow.broker.queues.settlement import Leased
-from sparrow.frontends.leased_records import LeasedRecords, decode_leased, parts_of, read_leased
+from sparrow.broker.queues.rules.settlement import Leased
+from sparrow.frontends.leased_records import LeasedRecords, decode_leased, read_leased, split_by_batch
 from sparrow.records.builder import build_batch
 from sparrow.records.compression import Compression
 
@@ -19,7 +17,7 @@ def batch_at(offset: int, count: int, codec: Compression = Compression.NONE) -> 
 
 
 def covered(found: LeasedRecords) -> list[tuple[int, int]]:
-    """Offset and delivery count of each that is missing."""
+    """Return offset and delivery count of each missing record."""
     return [(offset, count) for first, last, count in found.missing for offset in range(first, last + 1)]
 
 
@@ -39,7 +37,7 @@ def test_what_is_leased_is_there_or_missing_and_nothing_else(
     ranges = [(offset, offset, offset % 3 + 1) for offset in sorted(leased)]
     whole = Leased("t", 0, ranges, data, 1000)
     found = decode_leased(whole)
-    parts = [decode_leased(each) for each in parts_of(whole)]
+    parts = [decode_leased(each) for each in split_by_batch(whole)]
     assert [each for part in parts for each in part.records] == found.records
     assert {each for part in parts for each in covered(part)} == set(covered(found))
     assert [each.record.offset for each in found.records] == sorted(leased & there)
@@ -48,7 +46,7 @@ def test_what_is_leased_is_there_or_missing_and_nothing_else(
     assert {offset for first, last, _ in found.missing for offset in range(first, last + 1)} == leased - there
 
 
-def test_a_range_with_holes_is_told_in_its_parts() -> None:
+def test_a_range_with_holes_is_reported_in_its_parts() -> None:
     data = batch_at(2, 2) + batch_at(6, 1)
     found = decode_leased(Leased("t", 0, [(0, 3, 1), (5, 9, 2)], data, 1000))
     assert [(each.record.offset, each.delivery_count) for each in found.records] == [(2, 1), (3, 1), (6, 2)]
@@ -61,8 +59,13 @@ async def test_compressed_and_large_batches_are_read_as_well() -> None:
         assert [each.record.offset for each in found.records] == list(range(9))
 
 
-async def test_a_broken_batch_is_an_error() -> None:
-    data = bytearray(batch_at(0, 3))
-    data[-1] ^= 1
-    with pytest.raises(CorruptBatch):
-        await read_leased(Leased("t", 0, [(0, 2, 1)], bytes(data), 1000))
+async def test_a_broken_batch_is_reported_beside_the_others() -> None:
+    broken = bytearray(batch_at(2, 3))
+    broken[-1] ^= 1
+    data = batch_at(0, 2) + bytes(broken) + batch_at(5, 2)
+    found = await read_leased(Leased("t", 0, [(1, 2, 1), (4, 9, 2)], data, 1000))
+    assert [each.record.offset for each in found.records] == [1, 5, 6]
+    assert found.missing == [(7, 9, 2)]
+    (unreadable,) = found.unreadable
+    assert unreadable.ranges == [(2, 2, 1), (4, 4, 2)]
+    assert (unreadable.error.base_offset, unreadable.error.next_offset) == (2, 5)

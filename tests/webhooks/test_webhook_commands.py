@@ -1,4 +1,4 @@
-"""`sparrow queue subscribe` and its neighbours, and the client's methods behind them."""
+"""`sparrow queue subscribe` and related commands, and the client's methods behind them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparrow.broker.webhooks.endpoint import make_secret
 from sparrow.cli import main
 from sparrow.cli.webhooks import name_of
 from sparrow.sync.client import Client
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 URL = "https://hooks.example/a/b"
 Run = Callable[..., str]
@@ -43,7 +43,9 @@ def queue(client: Client, sparrow_topic: str) -> str:
 def run(
     server: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> Run:
-    """Runs `sparrow queue ARGUMENTS…` in this process; what it prints, or what it says when it fails."""
+    """Run `sparrow queue ARGUMENTS…` in this process. Return its output, or its error if it
+    fails.
+    """
     monkeypatch.setenv("SPARROW_URL", server.url)
 
     def command(*arguments: str, fails: bool = False) -> str:
@@ -59,15 +61,19 @@ def run(
 def test_every_option_is_a_setting(run: Run, client: Client, queue: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(make_secret(b"x" * 32))
     printed = run(
-        "subscribe", queue, URL, "--name", "hook", "--format", "json", "--accept", "body-true", "--header", "X-A: b: c",
-        "--concurrency", "3", "--rate", "1.5", "--timeout", "5s", "--backoff-delay", "2s", "--backoff-max", "1m", "--jitter", "0.5",
+        "subscribe", queue, URL, "--name", "hook", "--format", "json", "--accept", "body-true", "--header",
+        "X-A: b: c",
+        "--concurrency", "3", "--rate", "1.5", "--timeout", "5s", "--backoff-delay", "2s", "--backoff-max",
+        "1m", "--jitter", "0.5",
         "--pause-after", "4", "--secret-file", str(tmp_path / "secret"), "--all-of",
     )  # fmt: skip
     assert printed == f"queue {queue} delivers to {URL}, as hook\n"
     found = client.admin.describe_webhook(queue, "hook")
     assert found.settings == {
-        "url": URL, "format": "json", "accept": "body-true", "headers": {"X-A": "hidden"}, "concurrency": 3, "rate": 1.5,
-        "timeout_ms": 5000, "backoff_ms": 2000, "backoff_max_ms": 60_000, "backoff_jitter": 0.5, "pause_after": 4,
+        "url": URL, "format": "json", "accept": "body-true", "headers": {"X-A": "hidden"}, "concurrency": 3,
+        "rate": 1.5,
+        "timeout_ms": 5000, "backoff_ms": 2000, "backoff_max_ms": 60_000, "backoff_jitter": 0.5,
+        "pause_after": 4,
     }  # fmt: skip
     assert found.secrets == [0]
     assert client.admin.describe_queue(queue).policy["subscribers"] == ["hook"]
@@ -124,18 +130,18 @@ def test_unsubscribing_may_keep_the_subscriber(run: Run, client: Client, queue: 
         ([URL, "--secret-file", "/dev/null"], "first line is empty"),
     ],
 )
-def test_what_is_wrong_is_told(run: Run, queue: str, arguments: list[str], words: str) -> None:
+def test_a_wrong_request_is_reported(run: Run, queue: str, arguments: list[str], words: str) -> None:
     assert words in " ".join(run("subscribe", queue, *arguments, fails=True).split())
 
 
-def test_what_is_not_there_is_told(run: Run, queue: str) -> None:
+def test_a_missing_thing_is_reported(run: Run, queue: str) -> None:
     for command in ("unsubscribe", "rotate-secret"):
         assert "no webhook" in run(command, queue, "hook", fails=True)
     assert "no webhook" in run("pause", queue, "--webhook", "hook", fails=True)
     assert "no queue" in run("subscribers", "missing", fails=True)
 
 
-def test_the_client_has_a_method_for_each_verb(client: Client, queue: str) -> None:
+def test_the_client_has_a_method_for_each_operation(client: Client, queue: str) -> None:
     made = client.admin.put_webhook(queue, "hook", URL, secrets=[], headers={"X-A": "b"})
     assert (made.secret, made.secrets, made.owner) == ("", [], "User:ANONYMOUS")
     assert client.admin.put_webhook(queue, "hook", headers=None).settings["headers"] == {}

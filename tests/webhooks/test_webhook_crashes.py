@@ -1,4 +1,4 @@
-"""A real broker, killed -9 in the midst of its deliveries, and stopped in the midst of them."""
+"""A real broker that is killed (-9) or stopped during deliveries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import sparrow.testing
 from tests.crash.publisher import connect_eagerly
-from tests.webhooks.endpoints import EndpointServer, Got, answer
+from tests.webhooks.endpoints import EndpointServer, Got, http_response
 
 COUNT = 300
 KILLS = 3
@@ -23,7 +23,7 @@ async def test_nothing_is_lost_by_kill_9_and_what_was_acknowledged_does_not_come
 
     async def slowly(_: Got) -> bytes:
         await asyncio.sleep(dice.choice([0, 0.001, 0.02]))
-        return answer(500) if dice.random() < 0.02 else answer()
+        return http_response(500) if dice.random() < 0.02 else http_response()
 
     with sparrow.testing.broker(process=True, webhooks_allow=("127.0.0.1",)) as broker:
         async with EndpointServer(slowly) as server, await connect_eagerly(broker.url) as client:
@@ -34,12 +34,13 @@ async def test_nothing_is_lost_by_kill_9_and_what_was_acknowledged_does_not_come
                 await server.until(COUNT * kill // (KILLS + 2), timeout_s=30)
                 await asyncio.to_thread(broker.kill)
                 await asyncio.to_thread(broker.restart)
-            async with asyncio.timeout(20):  # leases of 30 s would hold them back longer
+            async with asyncio.timeout(20):  # leases of 30 s would delay them
                 while (await client.admin.describe_queue("jobs")).statistics.unfinished:
                     await asyncio.sleep(0.02)
             came = Counter(server.bodies)
             assert set(came) == {b"%d" % number for number in range(COUNT)}
-            # Again came what was refused, or was under way or not yet kept as done when the broker was killed.
+            # Delivered again: records that were refused, in delivery, or acknowledged but not yet
+            # stored when the broker was killed.
             assert came.total() < COUNT * 1.5
             await asyncio.to_thread(broker.kill)
             await asyncio.to_thread(broker.restart)
@@ -52,7 +53,7 @@ async def test_nothing_is_lost_by_kill_9_and_what_was_acknowledged_does_not_come
 async def test_a_stop_finishes_what_is_under_way() -> None:
     async def slowly(_: Got) -> bytes:
         await asyncio.sleep(0.05)
-        return answer()
+        return http_response()
 
     with sparrow.testing.broker(process=True, webhooks_allow=("127.0.0.1",)) as broker:
         async with EndpointServer(slowly) as server, await connect_eagerly(broker.url) as client:

@@ -9,9 +9,9 @@ import pytest
 from standardwebhooks import Webhook
 
 from sparrow.base.errors import SparrowError
-from sparrow.frontends.publishing import Message
+from sparrow.frontends.publisher import Message
 from tests.webhooks.conftest import LOCAL, Hooks
-from tests.webhooks.endpoints import EndpointServer, Got, answer
+from tests.webhooks.endpoints import EndpointServer, Got, http_response
 
 
 async def test_a_record_is_posted_and_acknowledged(hooks: Hooks) -> None:
@@ -65,7 +65,7 @@ async def test_no_more_are_under_way_than_the_endpoint_takes(hooks: Hooks) -> No
 
     async def wait(_: Got) -> bytes:
         await go.wait()
-        return answer()
+        return http_response()
 
     async with EndpointServer(wait) as server:
         await hooks.queue()
@@ -108,11 +108,11 @@ async def test_deliveries_are_signed_and_secrets_rotate(hooks: Hooks) -> None:
     assert "whsec" not in repr(described)
 
 
-async def test_every_subscriber_gets_every_record_and_a_failing_one_holds_up_nobody(hooks: Hooks) -> None:
+async def test_every_subscriber_gets_every_record_and_a_failing_one_delays_no_other(hooks: Hooks) -> None:
     async with (
         EndpointServer() as billing,
         EndpointServer() as shipping,
-        EndpointServer(answer(500)) as broken,
+        EndpointServer(http_response(500)) as broken,
     ):
         await hooks.queue(delivery_limit=2)
         for name, server in (("billing", billing), ("shipping", shipping), ("broken", broken)):
@@ -140,7 +140,7 @@ async def test_a_first_subscriber_gets_what_was_waiting_and_a_later_one_what_is_
     async def wait_for_second(got: Got) -> bytes:
         if got.body == b"second":
             await go.wait()
-        return answer()
+        return http_response()
 
     async with EndpointServer(wait_for_second) as early, EndpointServer() as late:
         await hooks.queue()
@@ -173,7 +173,7 @@ async def test_when_the_last_subscriber_goes_records_wait_for_the_next(hooks: Ho
 async def test_endpoints_of_a_plain_queue_share_its_records(hooks: Hooks) -> None:
     async def slowly(_: Got) -> bytes:
         await asyncio.sleep(0.002)
-        return answer()
+        return http_response()
 
     async with EndpointServer(slowly) as one, EndpointServer(slowly) as two:
         await hooks.queue()
@@ -194,9 +194,9 @@ async def test_a_child_comes_after_every_endpoint_accepted_its_parent(hooks: Hoo
             nonlocal refusals
             refusals -= 1
             if refusals >= 0:
-                return answer(503)
+                return http_response(503)
             order.append((name, got.body))
-            return answer()
+            return http_response()
 
         return EndpointServer(note)
 
@@ -231,7 +231,7 @@ async def test_a_rate_is_kept(hooks: Hooks) -> None:
 
 
 async def test_syncbrok_accepts_with_true_alone(hooks: Hooks) -> None:
-    async with EndpointServer([answer(200, b"false"), answer(200, b"true")]) as server:
+    async with EndpointServer([http_response(200, b"false"), http_response(200, b"true")]) as server:
         await hooks.queue()
         await hooks.publish(
             Message(b"hello", None, [("message-id", b"5c07b939-6ed0-4b10-9613-4c8aab7f9cb5")])
@@ -274,19 +274,19 @@ async def test_a_paused_endpoint_gets_nothing_over_a_restart_until_it_is_resumed
     assert server.bodies == [b"job"]
 
 
-async def test_what_is_under_way_when_the_door_drains_is_finished(hooks: Hooks) -> None:
+async def test_what_is_under_way_when_the_frontend_drains_is_finished(hooks: Hooks) -> None:
     go = asyncio.Event()
 
     async def wait(_: Got) -> bytes:
         await go.wait()
-        return answer()
+        return http_response()
 
     async with EndpointServer(wait) as server:
         await hooks.queue()
         await hooks.publish(*(b"%d" % number for number in range(10)))
         await hooks.hook(server.url, concurrency=2)
         await server.until(2)
-        draining = asyncio.create_task(hooks.door.drain(5))
+        draining = asyncio.create_task(hooks.frontend.drain(5))
         await hooks.until(lambda: hooks.statistics().leased == 2)
         go.set()
         await draining
@@ -295,7 +295,7 @@ async def test_what_is_under_way_when_the_door_drains_is_finished(hooks: Hooks) 
         assert len(server.got) == 2
 
 
-async def test_what_does_not_end_in_time_is_given_back_uncounted(hooks: Hooks) -> None:
+async def test_what_does_not_end_in_time_is_released_uncounted(hooks: Hooks) -> None:
     async def never(_: Got) -> None:
         await asyncio.Event().wait()
 
@@ -304,7 +304,7 @@ async def test_what_does_not_end_in_time_is_given_back_uncounted(hooks: Hooks) -
         await hooks.publish(b"job")
         await hooks.hook(server.url)
         await server.until(1)
-        await hooks.door.drain(0.05)
+        await hooks.frontend.drain(0.05)
         (peeked,) = await hooks.broker.queues.peek("jobs")
         assert (peeked.state, peeked.delivery_count) == ("ready", 0)
 
@@ -313,7 +313,7 @@ async def test_what_does_not_end_in_time_is_given_back_uncounted(hooks: Hooks) -
 async def test_an_answer_that_takes_longer_than_the_lease_extends_it(hooks: Hooks) -> None:
     async def slowly(_: Got) -> bytes:
         await asyncio.sleep(1.3)
-        return answer()
+        return http_response()
 
     async with EndpointServer(slowly) as server:
         await hooks.queue(lease_ms=600)

@@ -1,4 +1,4 @@
-"""What is POSTed, read back by other people's libraries."""
+"""Request bodies and headers, decoded with other libraries."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from sparrow.broker.webhooks.endpoint import FORMATS, Secret, make_secret
-from sparrow.frontends.webhook.formats import MAX_HEADER_BYTES, Delivery, Payload, render
-from sparrow.frontends.webhook.signing import Signer, id_of
+from sparrow.frontends.webhook.formats import MAX_HEADER_BYTES, Payload, WebhookDelivery, render
+from sparrow.frontends.webhook.signer import Signer, id_of
 from sparrow.records.record import Record
 
 NOW_MS = 1_700_000_000_123
@@ -30,7 +30,7 @@ def record(
 
 
 def rendered(found: Record, form: str = "raw", subscriber: str = "hook") -> Payload:
-    return render(Delivery(found, "jobs", subscriber, 2, id_of(found, "jobs")), form)
+    return render(WebhookDelivery(found, "jobs", subscriber, 2, id_of(found, "jobs")), form)
 
 
 def headers(payload: Payload) -> dict[str, str]:
@@ -102,7 +102,7 @@ def test_a_content_type_that_is_none_is_not_sent_as_one(value: bytes) -> None:
 
 
 def test_a_name_that_is_not_plain_is_percent_encoded() -> None:
-    payload = render(Delivery(record(), "jöbs é", "ho ok", 1, "id"), "raw")
+    payload = render(WebhookDelivery(record(), "jöbs é", "ho ok", 1, "id"), "raw")
     assert headers(payload)["sparrow-queue"] == "j%C3%B6bs%20%C3%A9"
     assert headers(payload)["sparrow-subscriber"] == "ho ok"
 
@@ -117,8 +117,10 @@ ANY_RECORD = st.builds(
     st.none() | st.binary(max_size=300) | st.just(b'{"a": 1}'),
     st.lists(
         st.tuples(
-            st.text(max_size=20) | st.sampled_from(["content-type", "message-id", "ce_id", "ce_type", "traceparent", "parent-id"]),
-            st.none() | st.binary(max_size=3000) | st.sampled_from([b"application/json", b"1.0", b"text/plain", b"a b"]),
+            st.text(max_size=20) | st.sampled_from(["content-type", "message-id", "ce_id", "ce_type",
+            "traceparent", "parent-id"]),
+            st.none() | st.binary(max_size=3000) | st.sampled_from([b"application/json", b"1.0",
+            b"text/plain", b"a b"]),
         ),
         max_size=80,
     ).map(tuple),
@@ -274,7 +276,8 @@ def test_signatures_are_those_of_standard_webhooks(text: str, count: int) -> Non
 
 @given(st.text("ab.%1", min_size=1, max_size=20), st.text("ab.%1", min_size=1, max_size=20))
 def test_what_is_signed_has_one_meaning_only(one: str, other: str) -> None:
-    # Whoever publishes chooses ids: "x.1700000000.{}" must not pass for a body, nor for a time, of another message.
+    # Publishers choose ids: "x.1700000000.{}" must not pass for a body or a time of another
+    # message.
     signer = Signer([Secret(make_secret(b"s" * 32))])
     ids = [dict(signer.headers(each, b"", NOW_MS))["webhook-id"] for each in (one, other)]
     assert not any("." in each for each in ids)
@@ -291,7 +294,7 @@ def test_an_old_secret_signs_until_its_time_is_over() -> None:
     assert "webhook-signature" not in dict(Signer([]).headers("id", b"", NOW_MS))
 
 
-def test_the_id_is_the_messages_own_or_its_place() -> None:
+def test_the_id_is_the_messages_own_or_its_position() -> None:
     assert id_of(record(b"", None, ("message-id", b"a.b-1")), "jobs") == "a.b-1"
     for odd in (b"", b"a b", b"a\n", "é".encode(), b"x" * 999, None):
         assert id_of(record(b"", None, ("message-id", odd)), "jobs") == f"jobs/orders/3/{1 << 40}"

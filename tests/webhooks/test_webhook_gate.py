@@ -1,4 +1,4 @@
-"""How many deliveries may begin, by a clock that the test turns."""
+"""The limits of deliveries to an endpoint, with a manual clock."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sparrow.base.clock import ManualClock
 from sparrow.broker.webhooks.endpoint import EndpointSettings
 from sparrow.frontends.webhook.breaker import LONGEST_WAIT_S, Breaker
-from sparrow.frontends.webhook.gate import Gate
-from sparrow.frontends.webhook.pacing import Pace
+from sparrow.frontends.webhook.gate import DeliveryGate
+from sparrow.frontends.webhook.token_bucket import TokenBucket
 
 URL = "https://example.org"
 
@@ -21,7 +21,7 @@ URL = "https://example.org"
 )
 def test_no_more_begin_than_the_rate_allows_and_all_that_it_allows(rate: float, steps: list[float]) -> None:
     clock = ManualClock()
-    pace = Pace(rate, clock.monotonic())
+    pace = TokenBucket(rate, clock.monotonic())
     began = 0
     for step in steps:
         clock.advance(step)
@@ -37,7 +37,7 @@ def test_no_more_begin_than_the_rate_allows_and_all_that_it_allows(rate: float, 
 
 def test_a_rate_is_kept_over_a_minute() -> None:
     clock = ManualClock()
-    pace = Pace(7, clock.monotonic())
+    pace = TokenBucket(7, clock.monotonic())
     began = 0
     while clock.monotonic() < 60:
         while pace.allowance(clock.monotonic(), 100):
@@ -47,8 +47,8 @@ def test_a_rate_is_kept_over_a_minute() -> None:
     assert began == pytest.approx(7 * 60, abs=2)
 
 
-def test_without_a_rate_nothing_is_held_back() -> None:
-    pace = Pace(0, 0)
+def test_without_a_rate_nothing_is_delayed() -> None:
+    pace = TokenBucket(0, 0)
     pace.take(0)
     assert pace.allowance(0, 77) == 77
     assert pace.wait_s(0) == 0
@@ -85,7 +85,7 @@ def test_what_was_under_way_when_it_opened_makes_the_wait_no_longer() -> None:
 
 
 def test_a_failing_endpoint_gets_one_probe_at_a_time() -> None:
-    gate = Gate(EndpointSettings(URL, pause_after=1), 0)
+    gate = DeliveryGate(EndpointSettings(URL, pause_after=1), 0)
     assert gate.room(0, 0) == 8
     gate.breaker.failed(0, is_probe=False)
     assert gate.room(0.5, 0) == 0
@@ -100,15 +100,15 @@ def test_a_failing_endpoint_gets_one_probe_at_a_time() -> None:
 
 
 def test_an_endpoint_that_asks_for_time_gets_it_and_less_at_a_time_afterwards() -> None:
-    gate = Gate(EndpointSettings(URL, concurrency=8), 0)
-    gate.hold(0, 30)
-    gate.hold(0, 5)
-    assert gate.is_held(29.9)
+    gate = DeliveryGate(EndpointSettings(URL, concurrency=8), 0)
+    gate.pause(0, 30)
+    gate.pause(0, 5)
+    assert gate.is_paused(29.9)
     assert gate.room(29.9, 0) == 0
     assert gate.shut_s(29.9) == pytest.approx(0.1)
     assert gate.room(30, 0) == 2
     for _ in range(9):
-        gate.hold(30, 0)
+        gate.pause(30, 0)
     assert gate.room(30, 0) == 1
     accepted = 0
     while gate.room(31, 0) < 8:
@@ -118,9 +118,9 @@ def test_an_endpoint_that_asks_for_time_gets_it_and_less_at_a_time_afterwards() 
 
 
 def test_concurrency_and_rate_both_hold() -> None:
-    gate = Gate(EndpointSettings(URL, concurrency=3, rate=10), 0)
+    gate = DeliveryGate(EndpointSettings(URL, concurrency=3, rate=10), 0)
     assert gate.room(0, 0) == 1
-    gate.began(0)
+    gate.started(0)
     assert gate.room(0, 1) == 0
     assert gate.wait_s(0) == pytest.approx(0.1)
     assert gate.room(0.11, 1) == 1

@@ -1,4 +1,6 @@
-"""Nothing is sent to where nothing may be sent, whatever a name resolves to and wherever a redirect leads."""
+"""Nothing is sent to forbidden addresses, whatever a name resolves to and wherever a redirect
+leads.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ from sparrow.base.errors import InvalidConfig
 from sparrow.frontends.webhook import WebhookSettings
 from tests.security.certificates import Certificates, make_certificates
 from tests.webhooks.conftest import LOCAL, Hooks
-from tests.webhooks.endpoints import EndpointServer, Got, answer
+from tests.webhooks.endpoints import EndpointServer, Got, http_response
 
 
 class Resolver(AbstractResolver):
-    """Answers one address after the other; the last for good."""
+    """Returns one address after the other; the last one for ever."""
 
     def __init__(self, *addresses: str) -> None:
         self.addresses = list(addresses)
@@ -47,7 +49,7 @@ async def hooks_with(path: Path, settings: WebhookSettings, resolver: Any = None
 
 
 async def error_of(hooks: Hooks) -> bytes:
-    """What the dead letter of the only record says."""
+    """Return the error in the dead letter of the only record."""
     await hooks.done()
     (letter,) = await hooks.dead()
     await hooks.stop()
@@ -55,7 +57,8 @@ async def error_of(hooks: Hooks) -> bytes:
 
 
 FORBIDDEN = [
-    "169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "0.0.0.0", "224.0.0.1", "[fd00:ec2::254]", "[64:ff9b::a9fe:a9fe]",
+    "169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "0.0.0.0", "224.0.0.1", "[fd00:ec2::254]",
+    "[64:ff9b::a9fe:a9fe]",
 ]  # fmt: skip
 PRIVATE = ["127.0.0.1", "10.0.0.1", "[::1]", "[::ffff:10.0.0.1]", "localhost", "localhost.", "a.LOCALHOST"]
 
@@ -91,15 +94,15 @@ async def test_a_name_that_leads_there_is_refused_when_it_is_connected_to(
 
 
 async def test_a_name_that_changes_where_it_leads_is_judged_each_time(tmp_path: Path) -> None:
-    """As in DNS rebinding: the first answer is harmless, the next is not."""
-    async with EndpointServer(answer(200, b"", connection="close")) as server:
+    """As in DNS rebinding: the first response is harmless, the next is not."""
+    async with EndpointServer(http_response(200, b"", connection="close")) as server:
         resolver = Resolver("127.0.0.1", "127.0.0.2")
         hooks = await hooks_with(tmp_path, WebhookSettings(allow=("127.0.0.1",)), resolver)
         await hooks.hook(f"http://rebinding.example:{server.port}/")
         await hooks.done()
         assert len(server.got) == 1
         assert server.got[0]["host"] == f"rebinding.example:{server.port}"
-        poster = await hooks.door.poster()
+        poster = await hooks.frontend.poster()
         for session in poster._sessions.values():  # type: ignore[attr-defined]
             session.connector.clear_dns_cache()
         await hooks.publish(b"again")
@@ -151,7 +154,7 @@ async def test_a_connection_of_a_trusted_endpoint_is_not_used_for_others(tmp_pat
         assert server.connections == 1
 
 
-async def test_trust_ends_when_somebody_else_names_another_url(tmp_path: Path) -> None:
+async def test_trust_ends_when_another_user_names_another_url(tmp_path: Path) -> None:
     hooks = await hooks_with(tmp_path, WebhookSettings())
     await hooks.broker.webhooks.put("jobs", "hook", {"url": "http://127.0.0.1:1/"}, is_trusted=True)
     assert (await hooks.broker.webhooks.put("jobs", "hook", {"rate": 5})).is_trusted
@@ -171,7 +174,7 @@ async def test_trust_ends_when_somebody_else_names_another_url(tmp_path: Path) -
 @pytest.mark.parametrize("status", [307, 308])
 async def test_a_redirect_that_keeps_the_request_is_followed(hooks: Hooks, status: int) -> None:
     def lead(got: Got) -> bytes:
-        return answer() if got.path == "/b?c=d" else answer(status, b"", location="/b?c=d")
+        return http_response() if got.path == "/b?c=d" else http_response(status, b"", location="/b?c=d")
 
     async with EndpointServer(lead) as server:
         await hooks.queue()
@@ -188,7 +191,7 @@ async def test_a_redirect_that_keeps_the_request_is_followed(hooks: Hooks, statu
 async def test_other_redirects_are_failures(hooks: Hooks) -> None:
     await hooks.queue(delivery_limit=1)
     for status in (300, 301, 302, 303, 304, 305):
-        async with EndpointServer(answer(status, b"", location="/elsewhere")) as server:
+        async with EndpointServer(http_response(status, b"", location="/elsewhere")) as server:
             await hooks.hook(server.url)
             await hooks.publish(b"job")
             await hooks.done()
@@ -197,7 +200,7 @@ async def test_other_redirects_are_failures(hooks: Hooks) -> None:
 
 
 async def test_no_more_than_three_redirects_are_followed(hooks: Hooks) -> None:
-    async with EndpointServer(answer(307, b"", location="/again")) as server:
+    async with EndpointServer(http_response(307, b"", location="/again")) as server:
         await hooks.queue(delivery_limit=1)
         await hooks.publish(b"job")
         await hooks.hook(server.url)
@@ -208,7 +211,7 @@ async def test_no_more_than_three_redirects_are_followed(hooks: Hooks) -> None:
 
 async def test_headers_of_the_endpoint_are_not_sent_to_another_origin(hooks: Hooks) -> None:
     async with EndpointServer() as other, EndpointServer() as server:
-        server.answers = [answer(307, b"", location=other.url)]
+        server.responses = [http_response(307, b"", location=other.url)]
         await hooks.queue()
         await hooks.publish(b"job")
         await hooks.hook(server.url, headers={"Authorization": "secret"})
@@ -222,14 +225,19 @@ async def test_headers_of_the_endpoint_are_not_sent_to_another_origin(hooks: Hoo
 @pytest.mark.parametrize(
     "location",
     [
-        "http://169.254.169.254/latest/meta-data/", "http://127.0.0.2:{port}/", "//127.0.0.2:{port}/", "http://[::ffff:127.0.0.2]:{port}/",
-        "http://2130706434:{port}/", "http://localhost.:{port}/", "file:///etc/passwd", "gopher://127.0.0.2/", "http://user@127.0.0.1:{port}/",
+        "http://169.254.169.254/latest/meta-data/", "http://127.0.0.2:{port}/", "//127.0.0.2:{port}/",
+        "http://[::ffff:127.0.0.2]:{port}/",
+        "http://2130706434:{port}/", "http://localhost.:{port}/", "file:///etc/passwd", "gopher://127.0.0.2/",
+        "http://user@127.0.0.1:{port}/",
         "http://127.0.0.1\\@127.0.0.2:{port}/", "http://0x7f000002:{port}/", "http://0.0.0.0:{port}/",
     ],
 )  # fmt: skip
 async def test_a_redirect_does_not_lead_where_nothing_may_be_sent(tmp_path: Path, location: str) -> None:
     async with EndpointServer() as server:
-        server.answers = [answer(307, b"", location=location.format(port=server.port)), answer()]
+        server.responses = [
+            http_response(307, b"", location=location.format(port=server.port)),
+            http_response(),
+        ]
         hooks = await hooks_with(tmp_path, WebhookSettings(allow=("127.0.0.1",)), Resolver("127.0.0.2"))
         await hooks.hook(server.url)
         error = await error_of(hooks)
@@ -238,8 +246,11 @@ async def test_a_redirect_does_not_lead_where_nothing_may_be_sent(tmp_path: Path
 
 
 async def test_a_trusted_endpoint_is_trusted_at_its_own_origin_only(tmp_path: Path) -> None:
-    async with EndpointServer() as other, EndpointServer(answer(307, b"", location="")) as server:
-        server.answers = [answer(307, b"", location="/more"), answer(307, b"", location=other.url)]
+    async with EndpointServer() as other, EndpointServer(http_response(307, b"", location="")) as server:
+        server.responses = [
+            http_response(307, b"", location="/more"),
+            http_response(307, b"", location=other.url),
+        ]
         hooks = await hooks_with(tmp_path, WebhookSettings())
         await hooks.broker.webhooks.put("jobs", "hook", {"url": server.url}, is_trusted=True)
         assert b"webhooks.allow" in await error_of(hooks)
@@ -285,7 +296,7 @@ async def test_a_redirect_from_https_to_http_is_not_followed(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     async with EndpointServer() as plain, EndpointServer(tls=server_context(certificates)) as server:
-        server.answers = [answer(307, b"", location=plain.url)]
+        server.responses = [http_response(307, b"", location=plain.url)]
         settings = WebhookSettings(allow=("127.0.0.1",), ca_path=certificates.ca)
         hooks = await hooks_with(tmp_path, settings)
         await hooks.hook(server.url)
@@ -293,7 +304,7 @@ async def test_a_redirect_from_https_to_http_is_not_followed(
         assert plain.got == []
 
 
-async def test_a_file_that_holds_no_authorities_is_told_at_the_start(tmp_path: Path) -> None:
+async def test_a_file_that_holds_no_authorities_is_reported_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("nothing")
     for path in ("ca.pem", "missing.pem"):
         hooks = Hooks(tmp_path / "data")

@@ -1,4 +1,4 @@
-"""Large records on their way take a bounded memory, and everybody goes on."""
+"""Large records in delivery take a limited memory, and every endpoint makes progress."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrow.frontends.webhook.memory import Memory
+from sparrow.frontends.webhook.memory import LeaseMemory, RecordMemory
 from sparrow.records.builder import build_batch
 from sparrow.records.compression import Compression
 from tests.webhooks.conftest import Hooks
-from tests.webhooks.endpoints import EndpointServer, Got, answer
+from tests.webhooks.endpoints import EndpointServer, Got, http_response
 
 
 @given(st.lists(st.integers(1, 500), max_size=30))
 def test_no_more_is_granted_than_there_is(wanted: list[int]) -> None:
-    memory = Memory(1000)
-    granted = [memory.take(each) for each in wanted]
+    memory = RecordMemory(1000)
+    leases = [LeaseMemory(memory) for _ in wanted]
+    granted = [asyncio.run(lease.take(each)) for lease, each in zip(leases, wanted, strict=True)]
     assert sum(granted) == min(sum(wanted), 1000)
-    for each in granted:
-        memory.give_back(each)
+    for lease in leases:
+        lease.give_back()
     assert memory.room_bytes == 1000
-    memory.hold(1500)
-    assert memory.room_bytes == memory.take(5) == 0
+    memory.use(1500)
+    assert memory.room_bytes == asyncio.run(LeaseMemory(memory).take(5)) == 0
 
 
 async def test_large_records_are_delivered_a_few_at_a_time(hooks: Hooks) -> None:
     size, go = 100_000, asyncio.Event()
-    hooks.door.memory.total_bytes = 3 * size
+    hooks.frontend.memory.total_bytes = 3 * size
 
     async def wait(_: Got) -> bytes:
         await go.wait()
-        return answer()
+        return http_response()
 
     async with EndpointServer(wait) as one, EndpointServer(wait) as two:
         for queue in ("one", "two"):
@@ -47,21 +48,21 @@ async def test_large_records_are_delivered_a_few_at_a_time(hooks: Hooks) -> None
         await asyncio.sleep(0.05)
         assert len(one.got) <= 4
         assert len(two.got) == 1
-        assert hooks.door.memory.held_bytes < 6 * size
+        assert hooks.frontend.memory.used_bytes < 6 * size
         go.set()
         await hooks.done("one")
         await hooks.done("two")
-        await hooks.until(lambda: hooks.door.memory.held_bytes == 0)
+        await hooks.until(lambda: hooks.frontend.memory.used_bytes == 0)
 
 
 @pytest.mark.slow
 async def test_compressed_records_are_unpacked_a_few_at_a_time(hooks: Hooks) -> None:
     size, count, go = 1 << 20, 30, asyncio.Event()
-    hooks.door.memory.total_bytes = 3 * size
+    hooks.frontend.memory.total_bytes = 3 * size
 
     async def wait(_: Got) -> bytes:
         await go.wait()
-        return answer()
+        return http_response()
 
     async with EndpointServer(wait) as server:
         await hooks.queue()
@@ -73,8 +74,8 @@ async def test_compressed_records_are_unpacked_a_few_at_a_time(hooks: Hooks) -> 
         await server.until(4)
         await asyncio.sleep(0.05)
         assert len(server.got) <= 5
-        assert hooks.door.memory.held_bytes < 5 * size
+        assert hooks.frontend.memory.used_bytes < 5 * size
         go.set()
         await hooks.done()
-        await hooks.until(lambda: hooks.door.memory.held_bytes == 0)
+        await hooks.until(lambda: hooks.frontend.memory.used_bytes == 0)
     assert len(server.got) == count + 1

@@ -1,4 +1,4 @@
-"""Endpoints, queues and rights that change while something is under way."""
+"""Endpoints, queues and rights that change during deliveries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sparrow.broker.access.authz import SYSTEM, Operation, Principal, ResourceTy
 from sparrow.broker.webhooks import registry
 from sparrow.frontends.webhook import frontend
 from tests.webhooks.conftest import LOCAL, Hooks
-from tests.webhooks.endpoints import EndpointServer, Got, answer
+from tests.webhooks.endpoints import EndpointServer, Got, http_response
 
 
 async def test_an_endpoint_that_was_changed_is_not_paused_by_what_the_old_one_answers(hooks: Hooks) -> None:
@@ -26,7 +26,7 @@ async def test_an_endpoint_that_was_changed_is_not_paused_by_what_the_old_one_an
     async def gone(_: Got) -> bytes:
         asked.set()
         await goes_on.wait()
-        return answer(410)
+        return http_response(410)
 
     await hooks.queue()
     async with EndpointServer(gone) as old, EndpointServer() as new:
@@ -43,7 +43,7 @@ async def test_an_endpoint_that_was_changed_is_not_paused_by_what_the_old_one_an
 async def test_an_endpoint_that_is_gone_is_paused_as_soon_as_that_can_be_kept(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(frontend, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(frontend, "_RETRY_S", 0.01)
     webhooks = hooks.broker.webhooks.registry
     keep, refused = webhooks.put, []
 
@@ -54,7 +54,7 @@ async def test_an_endpoint_that_is_gone_is_paused_as_soon_as_that_can_be_kept(
         return await keep(*arguments)
 
     await hooks.queue()
-    async with EndpointServer([answer(410), answer()]) as server:
+    async with EndpointServer([http_response(410), http_response()]) as server:
         await hooks.hook(server.url)
         monkeypatch.setattr(webhooks, "put", refuse_twice)
         await hooks.publish(b"job")
@@ -145,7 +145,7 @@ async def test_a_topic_that_the_owner_may_not_read_ends_the_deliveries(tmp_path:
 
 
 @pytest.mark.slow
-async def test_names_that_nobody_answers_for_hold_up_nothing_else(
+async def test_names_without_an_answer_delay_nothing_else(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes_on, asked = threading.Event(), []

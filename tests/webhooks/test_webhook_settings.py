@@ -1,4 +1,4 @@
-"""What an endpoint may be, and its stored form."""
+"""Valid settings of an endpoint, and its stored form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparrow.base.errors import DirectoryUnreadable, InvalidConfig, NewerFormat
 from sparrow.broker.access.authz import Principal
-from sparrow.broker.webhooks import stored
+from sparrow.broker.webhooks import persistence
 from sparrow.broker.webhooks.endpoint import (
     DEFAULTS,
     Endpoint,
@@ -21,7 +21,7 @@ from sparrow.broker.webhooks.endpoint import (
     make_secret,
     new_settings,
 )
-from sparrow.meta.store import Fact
+from sparrow.meta.store import Entry
 
 URL = "https://example.org/hook?a=b"
 SECRET = make_secret(bytes(range(32)))
@@ -29,7 +29,8 @@ SECRET = make_secret(bytes(range(32)))
 
 @pytest.mark.parametrize(
     "url",
-    ["https://example.org", "http://example.org:8080/a/b?c=d%20e", "https://[2001:db8::1]/x", "http://xn--bcher-kva.example/", "http://a_b.example./"],
+    ["https://example.org", "http://example.org:8080/a/b?c=d%20e", "https://[2001:db8::1]/x",
+    "http://xn--bcher-kva.example/", "http://a_b.example./"],
 )  # fmt: skip
 def test_a_plain_url_is_taken_as_it_is(url: str) -> None:
     assert new_settings({"url": url}).url == url
@@ -38,12 +39,18 @@ def test_a_plain_url_is_taken_as_it_is(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "", "example.org", "ftp://example.org/", "file:///etc/passwd", "gopher://x/", "http://", "http:///path", "//example.org/",
-        "http://user@example.org/", "http://user:pass@example.org/", "http://example.org/#part", "http://exa mple.org/",
-        "http://example.org/\r\nX: y", "http://example.org\\@evil.example/", "http://example.org:0/", "http://example.org:99999/",
-        "http://example.org:x/", "http://2130706433/", "http://0x7f.1/", "http://0177.0.0.1/", "http://127.1/", "http://1.2.3/",
-        "http://0x7f000001/", "http://127.0.0.1./", "http://[::1", "http://bücher.example/", "http://-a.example/", "http://a..b/",
-        "http://" + "a" * 300 + "/", "http://example.org/" + "a" * 3000, 7, None, "http://[v1.a]/", "http://①②⑦.⓪.⓪.①/",
+        "", "example.org", "ftp://example.org/", "file:///etc/passwd", "gopher://x/", "http://",
+        "http:///path", "//example.org/",
+        "http://user@example.org/", "http://user:pass@example.org/", "http://example.org/#part",
+        "http://exa mple.org/",
+        ("http://example.org/\r\nX: "
+        "y"), "http://example.org\\@evil.example/", "http://example.org:0/", "http://example.org:99999/",
+        "http://example.org:x/", "http://2130706433/", "http://0x7f.1/", "http://0177.0.0.1/",
+        "http://127.1/", "http://1.2.3/",
+        "http://0x7f000001/", "http://127.0.0.1./", "http://[::1", "http://bücher.example/",
+        "http://-a.example/", "http://a..b/",
+        "http://" + "a" * 300 + "/", "http://example.org/" + "a" * 3000, 7, None, "http://[v1.a]/",
+        "http://①②⑦.⓪.⓪.①/",
     ],
 )  # fmt: skip
 def test_what_is_no_plain_url_is_refused(url: Any) -> None:
@@ -58,7 +65,7 @@ def test_any_text_is_a_url_or_a_clear_error(text: str) -> None:
 
 
 def outcome_of(url: str) -> str:
-    """The URL, or "refused" if the error names the setting."""
+    """Return the URL, or "refused" if the error names the setting."""
     try:
         return new_settings({"url": url}).url
     except InvalidConfig as error:
@@ -68,11 +75,16 @@ def outcome_of(url: str) -> str:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("colour", "red"), ("format", "xml"), ("accept", "maybe"), ("concurrency", 0), ("concurrency", 1 << 70), ("concurrency", True),
-        ("rate", -1), ("rate", float("nan")), ("rate", float("inf")), ("rate", "x"), ("rate", []), ("timeout_ms", 1), ("pause_after", 0),
-        ("backoff_ms", -1), ("backoff_jitter", 1.1), ("headers", "x"), ("headers", [[["a"], "b"]]), ("headers", [[{}, "b"]]), ("headers", {"a b": "c"}), ("headers", {"x": "a\r\nb: c"}),
-        ("headers", {"Host": "x"}), ("headers", {"Webhook-Id": "x"}), ("headers", {"Sparrow-Topic": "x"}), ("headers", {"x": "é"}),
-        ("headers", {"x": 1}), ("headers", {1: "x"}), ("headers", {f"x{n}": "y" for n in range(99)}), ("headers", {"x": " y"}),
+        ("colour", "red"), ("format", "xml"), ("accept", "maybe"), ("concurrency", 0), ("concurrency",
+        1 << 70), ("concurrency", True),
+        ("rate", -1), ("rate", float("nan")), ("rate", float("inf")), ("rate", "x"), ("rate", []),
+        ("timeout_ms", 1), ("pause_after", 0),
+        ("backoff_ms", -1), ("backoff_jitter", 1.1), ("headers", "x"), ("headers", [[["a"], "b"]]),
+        ("headers", [[{}, "b"]]), ("headers", {"a b": "c"}), ("headers", {"x": "a\r\nb: c"}),
+        ("headers", {"Host": "x"}), ("headers", {"Webhook-Id": "x"}), ("headers", {"Sparrow-Topic": "x"}),
+        ("headers", {"x": "é"}),
+        ("headers", {"x": 1}), ("headers", {1: "x"}), ("headers", {f"x{n}": "y" for n in range(99)}),
+        ("headers", {"x": " y"}),
     ],
 )  # fmt: skip
 def test_a_setting_out_of_its_limits_is_refused_by_name(name: str, value: Any) -> None:
@@ -101,7 +113,8 @@ def test_the_delay_doubles_up_to_its_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["whsec_", "whsec_AAAA", SECRET.replace("whsec_", ""), SECRET + "!", 7, [SECRET] * 6, [None], "whsec_" + "A" * 400]
+    "value", ["whsec_", "whsec_AAAA", SECRET.replace("whsec_", ""), SECRET + "!", 7, [SECRET] * 6, [None],
+    "whsec_" + "A" * 400]
 )  # fmt: skip
 def test_what_is_no_secret_is_refused_and_not_shown(value: Any) -> None:
     with pytest.raises(InvalidConfig, match="secret") as raised:
@@ -144,9 +157,9 @@ def test_every_setting_is_tried_below() -> None:
 @given(st.fixed_dictionaries({}, optional=CHOICES))
 def test_an_endpoint_is_the_same_after_it_was_stored(settings: dict[str, Any]) -> None:
     made = replace(endpoint(**settings), is_trusted=True, is_paused=True, paused_because="gone")
-    put = stored.fact_of(made)
+    put = persistence.entry_of(made)
     assert put.key == "a/queue/hook"
-    found = stored.decode(Fact(put.kind, put.key, put.value, 1))
+    found = persistence.decode(Entry(put.kind, put.key, put.value, 1))
     assert found == made
     assert found.owner.host == "10.0.0.1"
 
@@ -157,7 +170,7 @@ def test_a_stored_endpoint_of_today_is_read_for_ever() -> None:
         "727381a3582d41a162ab636f6e63757272656e6379039192d92677687365635f414141414141414141414141414141414141"
         "41414141414141414141414141416393a455736572a5616c696365a33a3a31c3c3a4676f6e6505"
     )
-    found = stored.decode(Fact("webhook", "q/h", value, 1))
+    found = persistence.decode(Entry("webhook", "q/h", value, 1))
     assert (found.queue, found.name, found.settings.concurrency) == ("q", "h", 3)
     assert (found.settings.url, found.settings.headers) == ("https://a.example/", (("X-A", "b"),))
     assert (found.owner, found.owner.host) == (Principal("alice"), "::1")
@@ -170,9 +183,9 @@ def test_a_stored_endpoint_of_today_is_read_for_ever() -> None:
     )
 
 
-def test_what_cannot_be_read_is_told() -> None:
-    put = stored.fact_of(endpoint())
+def test_unreadable_records_are_reported() -> None:
+    put = persistence.entry_of(endpoint())
     with pytest.raises(DirectoryUnreadable, match="a/queue/hook"):
-        stored.decode(Fact(put.kind, put.key, put.value[:-3], 1))
+        persistence.decode(Entry(put.kind, put.key, put.value[:-3], 1))
     with pytest.raises(NewerFormat):
-        stored.decode(Fact(put.kind, put.key, put.value.replace(b"\x99\x01", b"\x99\x02", 1), 1))
+        persistence.decode(Entry(put.kind, put.key, put.value.replace(b"\x99\x01", b"\x99\x02", 1), 1))

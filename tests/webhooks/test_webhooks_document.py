@@ -1,4 +1,4 @@
-"""Everything that docs/webhooks.md tells to type works; its tables name what there is."""
+"""All commands in docs/webhooks.md work; its tables are complete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import sparrow.testing
 from sparrow.broker.webhooks.description import EndpointStatistics
 from sparrow.broker.webhooks.endpoint import DEFAULTS, FORMATS, SETTINGS, make_secret
 from sparrow.cli import main
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text()
 URL = "sparrow://127.0.0.1:9094"
@@ -37,7 +37,7 @@ def server() -> Iterator[RunningBroker]:
 def run(
     server: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> Run:
-    """Runs `sparrow ARGUMENTS…` in this process; what it prints."""
+    """Run `sparrow ARGUMENTS…` in this process and return its output."""
     monkeypatch.setenv("SPARROW_URL", server.url)
 
     def command(*arguments: str, code: int = 0) -> str:
@@ -61,26 +61,26 @@ def rows(title: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-def test_every_setting_is_told_with_its_default() -> None:
-    told = {row[0].strip("`"): row[2] for row in rows("Settings")[1:]}
-    assert set(told) == set(SETTINGS)
-    assert told["timeout_ms"] == "10s"
+def test_every_setting_is_documented_with_its_default() -> None:
+    named = {row[0].strip("`"): row[2] for row in rows("Settings")[1:]}
+    assert set(named) == set(SETTINGS)
+    assert named["timeout_ms"] == "10s"
     assert DEFAULTS["timeout_ms"] == 10_000
     for name in ("concurrency", "pause_after", "backoff_jitter", "format"):
-        assert told[name] == str(DEFAULTS[name])
-    assert float(told["rate"]) == DEFAULTS["rate"]
+        assert named[name] == str(DEFAULTS[name])
+    assert float(named["rate"]) == DEFAULTS["rate"]
 
 
 def test_every_option_is_one_of_the_command(run: Run) -> None:
-    told = set(re.findall(r"`(--[\w-]+)`", section("Settings") + section("Which records an endpoint gets")))
+    named = set(re.findall(r"`(--[\w-]+)`", section("Settings") + section("Which records an endpoint gets")))
     shown = run("queue", "subscribe", "--help")
-    assert told <= set(re.findall(r"--[\w-]+", shown))
+    assert named <= set(re.findall(r"--[\w-]+", shown))
 
 
-def test_every_format_and_every_statistic_is_told() -> None:
+def test_every_format_and_every_statistic_is_documented() -> None:
     assert [row[0].strip("`") for row in rows("What is POSTed")[1:]] == list(FORMATS)
-    told = set(re.findall(r"`(\w+)`", section("Statistics")))
-    assert {each.name for each in dataclasses.fields(EndpointStatistics)} <= told
+    named = set(re.findall(r"`(\w+)`", section("Statistics")))
+    assert {each.name for each in dataclasses.fields(EndpointStatistics)} <= named
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The topic `orders` becomes a table; its large orders go to the topic `large-orders`.
 
-Sparrow needs no import here: Spark finds `format("sparrow")` by itself. Where the broker is and who logs in comes from the environment (SPARROW_URL, SPARROW_TOKEN, …).
+Sparrow needs no import here: Spark finds `format("sparrow")` by itself. The broker's address and
+the credentials come from the environment (SPARROW_URL, SPARROW_TOKEN, …).
 """
 
 from pyspark import pipelines as dp
@@ -14,7 +15,7 @@ SCHEMA = "id BIGINT, customer STRING, amount DOUBLE"
 
 @dp.table
 def orders() -> DataFrame:
-    """Every message of the topic, once."""
+    """Return every message of the topic, once."""
     messages = (
         spark.readStream.format("sparrow").option("subscribe", "orders").option("startingOffsets", "earliest")
     )
@@ -27,7 +28,7 @@ dp.create_sink("large_orders", "sparrow", {"topic": "large-orders"})
 
 @dp.append_flow(target="large_orders")
 def large() -> DataFrame:
-    """Orders of more than 100, by customer, as JSON."""
+    """Return orders of more than 100, by customer, as JSON."""
     large_orders = spark.readStream.table("orders").where("amount > 100")
     return large_orders.select(
         f.col("customer").alias("key"), f.to_json(f.struct("id", "amount")).alias("value")

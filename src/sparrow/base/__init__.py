@@ -1,1 +1,3 @@
-"""What every layer may use: errors, identifiers, the clock, declared options. Imports nothing of Sparrow."""
+"""Modules for every layer: errors, identifiers, the clock, declared options. Imports nothing of
+Sparrow.
+"""

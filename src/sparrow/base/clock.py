@@ -1,8 +1,9 @@
-"""The clock is an argument.
+"""Clocks, which are passed as arguments.
 
-Rules that depend on time take a `Clock`, so that a test turns the hands itself (`ManualClock`). Two times exist and are
-never mixed: *wall* time (milliseconds since the epoch; what record timestamps and retention use; may jump) and *monotonic*
-time (seconds; what time-outs and leases use; never goes back).
+Rules that depend on time take a `Clock`, so that a test sets the time itself (`ManualClock`). Two
+times exist and are never mixed: *wall* time (milliseconds since the epoch; used for record
+timestamps and retention; may jump) and *monotonic* time (seconds; used for time-outs and leases;
+never goes back).
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where time comes from. Both methods are cheap and may be called from any thread."""
+    """A source of time. Both methods are cheap and may be called from any thread."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970-01-01T00:00:00Z."""
+        """Return the milliseconds since 1970-01-01T00:00:00Z."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary point; never goes back."""
+        """Return the seconds since an arbitrary point; never goes back."""
         ...
 
 
@@ -34,7 +35,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until told otherwise; for tests."""
+    """A clock that only `advance` moves; for tests."""
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
         self._wall_ms = wall_ms
@@ -49,10 +50,6 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Move both clocks forward."""
         if seconds < 0:
-            raise ValueError("time passes forward; use jump_wall for a wall clock that is set back")
+            raise ValueError(f"time passes forward, not by {seconds} s")
         self._monotonic += seconds
         self._wall_ms += round(seconds * 1000)
-
-    def jump_wall(self, milliseconds: int) -> None:
-        """Set the wall clock forth or back, as an administrator or NTP does."""
-        self._wall_ms += milliseconds

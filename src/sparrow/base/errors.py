@@ -1,8 +1,9 @@
 """The error tree. Everything that Sparrow raises on purpose is a `SparrowError`.
 
-Each class says whose fault it was (its branch), has a stable `code` that travels on the wire, and says whether the same
-call may succeed later (`retriable`). Errors of the operating system and of libraries are translated at the borders:
-storage, meta store, sockets. A message is a sentence for a person: what failed, where, and what to do.
+Each class says who is at fault (its branch), has a stable `code` on the wire, and
+says whether the same call may succeed later (`retriable`). Errors of the operating system and of
+libraries are translated at the borders: storage, meta store, sockets. A message is a sentence for a
+person: what failed, where, and what to do.
 
     SparrowError
     ├── BadInput                  the caller's fault; the same call fails again
@@ -12,6 +13,7 @@ storage, meta store, sockets. A message is a sentence for a person: what failed,
     │   ├── InvalidConfig         INVALID_CONFIG
     │   ├── RecordTooLarge        RECORD_TOO_LARGE
     │   ├── CorruptBatch          CORRUPT_BATCH
+    │   │   └── CorruptStoredBatch CORRUPT_BATCH: the broker's disk, not the caller
     │   ├── UnsupportedCompression UNSUPPORTED_COMPRESSION
     │   ├── InvalidTimestamp      INVALID_TIMESTAMP
     │   ├── InvalidRecord         INVALID_RECORD
@@ -25,6 +27,7 @@ storage, meta store, sockets. A message is a sentence for a person: what failed,
     │   ├── OffsetMetadataTooLarge OFFSET_METADATA_TOO_LARGE
     │   ├── InvalidTransactionTimeout INVALID_TRANSACTION_TIMEOUT
     │   ├── IdempotencyKeyReused  IDEMPOTENCY_KEY_REUSED
+    │   ├── UsedAfterFork         USED_AFTER_FORK
     │   └── OffsetOutOfRange      OFFSET_OUT_OF_RANGE
     ├── NotFound                  the thing named does not exist
     │   ├── UnknownTopic          UNKNOWN_TOPIC
@@ -36,7 +39,7 @@ storage, meta store, sockets. A message is a sentence for a person: what failed,
     │   ├── UnknownWebhook        UNKNOWN_WEBHOOK
     │   ├── UnknownSink           UNKNOWN_SINK
     │   └── UnknownGroup          UNKNOWN_GROUP
-    ├── Conflict                  the state of the broker says no
+    ├── Conflict                  the state of the broker forbids the call
     │   ├── TopicExists           TOPIC_EXISTS
     │   ├── QueueExists           QUEUE_EXISTS
     │   ├── NotLeased             NOT_LEASED
@@ -70,18 +73,19 @@ storage, meta store, sockets. A message is a sentence for a person: what failed,
     │   ├── FencedMemberEpoch     FENCED_MEMBER_EPOCH
     │   ├── UnreleasedInstanceId  UNRELEASED_INSTANCE_ID
     │   └── ConditionFailed       CONDITION_FAILED
-    ├── Refused                   who you are does not allow it
+    ├── Refused                   the caller's identity does not allow it
     │   ├── NotAuthenticated      NOT_AUTHENTICATED
     │   └── NotAuthorized         NOT_AUTHORIZED
     ├── Unavailable               the broker or the network cannot now; retriable
     │   ├── DiskFull              DISK_FULL
     │   ├── StorageFailed         STORAGE_FAILED (not retriable: restart after repair)
+    │   │   └── LogDamaged        LOG_DAMAGED (not retriable: the partition is closed)
     │   ├── Draining              DRAINING
     │   ├── Overloaded            OVERLOADED
     │   │   └── TooManyIdempotencyKeys TOO_MANY_IDEMPOTENCY_KEYS
     │   ├── TimedOut              TIMED_OUT
     │   └── ConnectionLost        CONNECTION_LOST
-    ├── ProtocolError             the peer does not speak as agreed; the connection ends
+    ├── ProtocolError             the peer violates the protocol; the connection ends
     │   ├── BadFrame              BAD_FRAME
     │   ├── FrameTooLarge         FRAME_TOO_LARGE
     │   └── UnsupportedVersion    UNSUPPORTED_VERSION
@@ -90,7 +94,8 @@ storage, meta store, sockets. A message is a sentence for a person: what failed,
         ├── NewerFormat           NEWER_FORMAT
         └── DirectoryUnreadable   DIRECTORY_UNREADABLE
 
-`InternalError` (INTERNAL) stands for a bug: the broker logs the traceback, the client sees the code.
+`InternalError` (INTERNAL) is a bug: the broker logs the traceback, the client sees the
+code.
 """
 
 from __future__ import annotations
@@ -120,7 +125,7 @@ class InternalError(SparrowError):
 
 
 class BadInput(SparrowError):
-    """The call is wrong in itself; repeating it does not help."""
+    """The call itself is wrong; repeating it does not help."""
 
     code = "BAD_INPUT"
 
@@ -148,25 +153,65 @@ class RecordTooLarge(BadInput):
 
 
 class CorruptBatch(BadInput):
+    """A batch that cannot be read.
+
+    Attributes:
+        offset: the first unreadable one of the batch; -1 if none can be named: its bytes are
+            damaged (CRC), or this reader cannot read it (codec, size) and another one may.
+        topic, partition: location of the batch; "" and -1 if the reader did not name it.
+        base_offset: of the batch; -1 if its header cannot be read.
+        next_offset: beginning of the next batch, from which reading may continue; -1 likewise.
+        is_limit: its bytes are correct, and beyond what this reader can read (codec, size).
+    """
+
     code = "CORRUPT_BATCH"
+
+    def __init__(
+        self,
+        text: str = "",
+        offset: int = -1,
+        *,
+        topic: str = "",
+        partition: int = -1,
+        base_offset: int = -1,
+        next_offset: int = -1,
+        is_limit: bool = False,
+    ) -> None:
+        super().__init__(text)
+        self.is_limit = is_limit
+        self.offset = offset
+        self.topic = topic
+        self.partition = partition
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+
+
+class CorruptStoredBatch(CorruptBatch):
+    """A batch was damaged after it was stored. The caller is not at fault, in spite of the
+    branch.
+    """
 
 
 class UnsupportedCompression(BadInput):
     code = "UNSUPPORTED_COMPRESSION"
 
 
-class InvalidTimestamp(BadInput):
-    code = "INVALID_TIMESTAMP"
-
-
-class InvalidRecord(BadInput):
-    """`record_indexes`: which records of the batch are wrong, from 0; empty where it is the batch as a whole."""
-
-    code = "INVALID_RECORD"
+class _WithRecordIndexes(Exception):
+    """Base of errors with `record_indexes`: the wrong records of the batch, from 0; empty if the
+    batch as a whole is wrong.
+    """
 
     def __init__(self, text: str = "", record_indexes: tuple[int, ...] = ()) -> None:
         super().__init__(text)
         self.record_indexes = record_indexes
+
+
+class InvalidTimestamp(_WithRecordIndexes, BadInput):
+    code = "INVALID_TIMESTAMP"
+
+
+class InvalidRecord(_WithRecordIndexes, BadInput):
+    code = "INVALID_RECORD"
 
 
 class UnacceptableCredential(BadInput):
@@ -217,6 +262,14 @@ class IdempotencyKeyReused(BadInput):
     code = "IDEMPOTENCY_KEY_REUSED"
 
 
+class UsedAfterFork(BadInput):
+    """A client, or an object of one, is used in a process that was forked from the one in which it
+    was connected.
+    """
+
+    code = "USED_AFTER_FORK"
+
+
 class OffsetOutOfRange(BadInput):
     code = "OFFSET_OUT_OF_RANGE"
 
@@ -235,7 +288,7 @@ class UnknownTopic(NotFound):
 
 
 class UnknownTopicId(UnknownTopic):
-    """The name exists, but under another id: the topic was deleted and made again."""
+    """The name exists, but under another id: the topic was deleted and created again."""
 
     code = "UNKNOWN_TOPIC_ID"
 
@@ -280,7 +333,7 @@ class UnknownGroup(NotFound):
 
 
 class Conflict(SparrowError):
-    """The state of the broker says no."""
+    """The state of the broker forbids the call."""
 
     code = "CONFLICT"
 
@@ -290,19 +343,23 @@ class TopicExists(Conflict):
 
 
 class QueueExists(Conflict):
-    """A queue of that name exists, with other topics or another policy than asked for."""
+    """A queue of that name exists, with other topics or another policy than requested."""
 
     code = "QUEUE_EXISTS"
 
 
 class NotLeased(Conflict):
-    """A record was settled that is not leased: it was settled before, or never delivered. Nothing was changed."""
+    """A record was settled that is not leased: it was settled before, or never delivered. Nothing
+    was changed.
+    """
 
     code = "NOT_LEASED"
 
 
 class LeaseExpired(NotLeased):
-    """The lease ended before the record was settled; somebody else may have the record, or will. Nothing was changed."""
+    """The lease ended before the record was settled; another consumer may have the record, or will.
+    Nothing was changed.
+    """
 
     code = "LEASE_EXPIRED"
 
@@ -318,7 +375,7 @@ class UserExists(Conflict):
 
 
 class PolicyViolation(Conflict):
-    """A rule of the broker or of the topic forbids it, whoever asks."""
+    """A rule of the broker or of the topic forbids it to everybody."""
 
     code = "POLICY_VIOLATION"
 
@@ -366,7 +423,7 @@ class UnstableOffset(Conflict):
 
 
 class MemberIdRequired(Conflict):
-    """Join again with `member_id`, so that a lost answer makes no second member (KIP-394)."""
+    """Join again with `member_id`, so that a lost response makes no second member (KIP-394)."""
 
     code = "MEMBER_ID_REQUIRED"
 
@@ -386,7 +443,7 @@ class OutOfOrderSequence(Conflict):
 
 
 class DuplicateSequence(Conflict):
-    """The batch was accepted before, so long ago that its first answer is forgotten."""
+    """The batch was accepted before, so long ago that its first result is forgotten."""
 
     code = "DUPLICATE_SEQUENCE"
 
@@ -400,7 +457,9 @@ class UnknownProducer(Conflict):
 
 
 class ProducerMismatch(Conflict):
-    """The producer id is not the one that the transactional id has (Kafka: INVALID_PRODUCER_ID_MAPPING)."""
+    """The producer id is not the one that the transactional id has (Kafka:
+    INVALID_PRODUCER_ID_MAPPING).
+    """
 
     code = "PRODUCER_MISMATCH"
 
@@ -418,14 +477,16 @@ class NotInTransaction(InvalidTransactionState):
 
 
 class ConcurrentTransactions(Conflict):
-    """The last transaction is still being completed; ask again in a moment."""
+    """The last transaction is still being completed; try again in a moment."""
 
     code = "CONCURRENT_TRANSACTIONS"
     retriable = True
 
 
 class StageExpired(Conflict):
-    """What was staged for a sink was aborted, or never was: it cannot be written to or committed. The batch must be written again."""
+    """A stage of a sink was aborted, or never existed: it cannot be written to or committed. The
+    batch must be written again.
+    """
 
     code = "STAGE_EXPIRED"
 
@@ -478,7 +539,7 @@ class ConditionFailed(Conflict):
 
 
 class Refused(SparrowError):
-    """Who the caller is does not allow it."""
+    """The caller's identity does not allow the call."""
 
     code = "REFUSED"
 
@@ -488,7 +549,9 @@ class NotAuthenticated(Refused):
 
 
 class NotAuthorized(Refused):
-    """The principal may not do this. `resource_type` is Kafka's name of what it was refused on ("Topic", "Group", …), "" if unknown."""
+    """The principal may not do this. `resource_type` is Kafka's name of the refused resource's type
+    ("Topic", "Group", …), "" if unknown.
+    """
 
     code = "NOT_AUTHORIZED"
 
@@ -512,10 +575,18 @@ class DiskFull(Unavailable):
 
 
 class StorageFailed(Unavailable):
-    """A write or a sync failed; what was promised is kept, nothing more is accepted until a restart."""
+    """A write or a sync failed; promised records are kept, no more are accepted until a restart."""
 
     code = "STORAGE_FAILED"
     retriable = False
+
+
+class LogDamaged(StorageFailed):
+    """Records that were on stable storage are missing; the partition is closed until an operator
+    decides.
+    """
+
+    code = "LOG_DAMAGED"
 
 
 class Draining(Unavailable):
@@ -527,7 +598,7 @@ class Overloaded(Unavailable):
 
 
 class TooManyIdempotencyKeys(Overloaded):
-    """So many are kept that no new one can be taken."""
+    """The limit of stored keys is reached."""
 
     code = "TOO_MANY_IDEMPOTENCY_KEYS"
 
@@ -544,7 +615,7 @@ class ConnectionLost(Unavailable):
 
 
 class ProtocolError(SparrowError):
-    """The peer does not speak as agreed; the connection ends."""
+    """The peer violates the protocol; the connection ends."""
 
     code = "PROTOCOL_ERROR"
 
@@ -585,7 +656,8 @@ class DirectoryUnreadable(DataDirectoryError):
 def _leaves(root: type[SparrowError]) -> dict[str, type[SparrowError]]:
     found = {root.code: root}
     for child in root.__subclasses__():
-        found.update(_leaves(child))
+        for code, kind in _leaves(child).items():
+            found.setdefault(code, kind)
     return found
 
 
@@ -593,6 +665,8 @@ _BY_CODE = _leaves(SparrowError)
 
 
 def from_code(code: str, text: str) -> SparrowError:
-    """The error that a peer named by `code`; an unknown code becomes a plain `SparrowError` that says so."""
+    """Return the error that a peer named by `code`; an unknown code becomes a plain `SparrowError`
+    that says so.
+    """
     kind = _BY_CODE.get(code)
     return kind(text) if kind else SparrowError(f"{text} (code {code})")

@@ -1,7 +1,8 @@
-"""Histograms: how often a value fell between which bounds, and the sum of all.
+"""Histograms: counts of values between bounds, and their sum.
 
-Made for hot paths: an observation is a search in a tuple and two additions, a tenth of a microsecond, and takes no memory. The bounds are fixed, so
-histograms can be added up and scraped; there is no label, lock or clock in here. One thread observes.
+Made for hot paths: an observation is a search in a tuple and two additions, a tenth of a
+microsecond, and takes no memory. The bounds are fixed, so histograms can be added up and scraped;
+there is no label, lock or clock in here. One thread observes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Histogram:
     """Counts of values by upper bounds.
 
     Args:
-        bounds: ascending; a value falls under the first that is not less. What is above all is counted, too.
+        bounds: ascending; a value falls under the first that is not less. Values above all bounds
+            are counted, too.
     """
 
     __slots__ = ("_counts", "bounds", "total")
@@ -52,9 +54,9 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values there were."""
+        """Return the number of values."""
         return sum(self._counts)
 
     def cumulative(self) -> list[int]:
-        """How many values were at most each bound, and (last) how many there were."""
+        """Return the number of values up to each bound, and (last) the number of all."""
         return list(accumulate(self._counts))

@@ -1,4 +1,4 @@
-"""Identifiers: UUIDv7 (RFC 9562, section 5.7), sortable by the time they were made."""
+"""Identifiers: UUIDv7 (RFC 9562, section 5.7), sortable by their creation times."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 
 
 def uuid7(now_ms: int, randomness: bytes | None = None) -> uuid.UUID:
-    """A UUID version 7.
+    """Return a UUID version 7.
 
     Args:
         now_ms: wall time in milliseconds since the epoch; the first 48 bits.

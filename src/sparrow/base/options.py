@@ -1,11 +1,13 @@
 """Options: each is declared once, and everything else follows from the declaration.
 
-A configuration is a frozen dataclass whose fields are made by `option(...)`: name, YAML key, flag, environment variable, type,
-default and help stand in one line of source. A value comes from the first of: flag, environment, file, default. A wrong
-value is reported with the place that it came from (flag, variable, or file and line) and all wrong ones at once.
+A configuration is a frozen dataclass whose fields are made by `option(...)`, with name, YAML key,
+flag, environment variable, type, default and help in one line of source. A value comes from the
+first of: flag, environment, file, default. A wrong value is reported with its location (flag,
+variable, or file and line), and all wrong ones at once.
 
-YAML keys are dotted paths (`native.port`); flag (`--native-port`) and variable (`SPARROW_NATIVE_PORT`) follow from the key
-unless the declaration says otherwise; `flag=""` keeps a secret off the command line.
+YAML keys are dotted paths (`native.port`); flag (`--native-port`) and variable
+(`SPARROW_NATIVE_PORT`) follow from the key unless the declaration says otherwise; `flag=""` keeps a
+secret off the command line.
 """
 
 from __future__ import annotations
@@ -32,23 +34,27 @@ ENVIRONMENT_PREFIX = "SPARROW_"
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T_co]):
-    """A type of option: `read` takes text or what YAML gave and raises ValueError with what is allowed."""
+    """A type of option: `read` takes text or YAML's value and raises ValueError with what is
+    allowed.
+    """
 
     name: str
     read: Callable[[object], T_co]
     repeats: bool = False
-    """The flag may be given several times; the texts arrive as a list."""
+    """True if the flag may be given several times; the texts arrive as a list."""
     schema: Mapping[str, object] | Callable[[], Mapping[str, object]] = field(default_factory=dict)
-    """What a file may say, as JSON Schema for editors; it allows whatever `read` takes. See `schema_of`."""
+    """Permitted values in a file, as JSON Schema for editors; it allows whatever `read` takes. See
+    `schema_of`.
+    """
 
 
 def schema_of(kind: Kind[Any]) -> Mapping[str, object]:
-    """What a file may say."""
+    """Return the JSON Schema of the values in a file."""
     return kind.schema() if callable(kind.schema) else kind.schema
 
 
 def deferred(module: str, attribute: str, name: str, *, repeats: bool = False) -> Kind[Any]:
-    """A kind that another module has, which is loaded when something is read: who has no such value need not pay for its reader."""
+    """Return a kind of another module, which is imported only when a value is read."""
 
     def load() -> Kind[Any]:
         found: Kind[Any] = getattr(importlib.import_module(module), attribute)
@@ -69,34 +75,36 @@ class Option:
     default: object
     help: str
     show: str
-    """How the default is written for people."""
+    """The default as it is shown to people."""
     secret: bool = False
-    """The value never appears in an error."""
+    """True if the value never appears in an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A value from a file and where it stands: "sparrow.yml:12".
+    """A value from a file and its location: "sparrow.yml:12".
 
-    `lines` has the lines of its parts, as far as they are known. `faults` are sentences about it, and then the value does not count.
+    `lines` has the lines of its parts, as far as they are known. `faults` are sentences about it;
+    then the value is not valid, but it is there if it could be read, so that its other parts can be
+    judged.
     """
 
     value: object
-    place: str
+    location: str
     lines: Mapping[Path, int] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
 
-    def place_of(self, path: Path) -> str:
-        """Where a part stands, or what it is in."""
+    def location_of(self, path: Path) -> str:
+        """Return the location of a part, or of what contains it."""
         while path and path not in self.lines:
             path = path[:-1]
-        file = self.place.rpartition(":")[0]
-        return f"{file}:{self.lines[path]}" if path else self.place
+        file = self.location.rpartition(":")[0]
+        return f"{file}:{self.lines[path]}" if path else self.location
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The values by option name, where each came from, and what looked like a mistake but is none for sure."""
+    """The values by option name, the source of each, and warnings of possible mistakes."""
 
     values: dict[str, Any]
     sources: dict[str, str]
@@ -114,7 +122,7 @@ def option(
     show: str | None = None,
     secret: bool = False,
 ) -> T:
-    """A dataclass field that declares an option; see the module's text."""
+    """Return a dataclass field that declares an option; see the module's text."""
     words = key.replace(".", "-").replace("_", "-")
     declared = {
         "key": key,
@@ -134,7 +142,7 @@ def _variable(words: str) -> str:
 
 
 def options_of(configuration: type) -> list[Option]:
-    """The declared options of a dataclass, in order."""
+    """Return the declared options of a dataclass, in order."""
     found = []
     for each in dataclasses.fields(configuration):
         declared = each.metadata.get("option")
@@ -166,7 +174,7 @@ def resolve(
     declared = list(options)
     errors = [sentence for found in file.values() for sentence in found.faults]
     errors += [
-        _unknown_key(key, found.place, declared, advice or {})
+        _unknown_key(key, found.location, declared, advice or {})
         for key, found in file.items()
         if not found.faults and not _knows(declared, key)
     ]
@@ -179,7 +187,7 @@ def resolve(
             sources[each.name] = source
         except ValueError as error:
             found = file.get(each.key, Located(given, source))
-            at = found if found.place == source else Located(given, source)
+            at = found if found.location == source else Located(given, source)
             errors += _sentences(each, at, error)
     if errors:
         raise InvalidConfig("\n".join(by_line(errors)))
@@ -188,7 +196,7 @@ def resolve(
 
 def _sentences(wanted: Option, given: Located, error: ValueError) -> list[str]:
     return [
-        f"{given.place_of(path)}: {dotted((wanted.key, *path))}{text}"
+        f"{given.location_of(path)}: {dotted((wanted.key, *path))}{text}"
         for path, text in faults_of(error, given.value, is_secret=wanted.secret)
     ]
 
@@ -201,7 +209,7 @@ def _first(
     if wanted.environment in environment:
         return environment[wanted.environment], f"environment variable {wanted.environment}"
     if wanted.key in file and not file[wanted.key].faults:
-        return file[wanted.key].value, file[wanted.key].place
+        return file[wanted.key].value, file[wanted.key].location
     return None, "default"
 
 
@@ -209,15 +217,17 @@ def _knows(options: list[Option], key: str) -> bool:
     return any(each.key == key for each in options)
 
 
-def _unknown_key(key: str, place: str, options: list[Option], advice: Mapping[str, str]) -> str:
+def _unknown_key(key: str, location: str, options: list[Option], advice: Mapping[str, str]) -> str:
     section = key.partition(".")[0]
     if section in advice:
-        return f"{place}: there is no option {key!r}; {advice[section]}"
-    return f"{place}: there is no option {key!r}{suggestion(key, [each.key for each in options])}"
+        return f"{location}: there is no option {key!r}; {advice[section]}"
+    return f"{location}: there is no option {key!r}{suggestion(key, [each.key for each in options])}"
 
 
 def _misspelt_variables(options: list[Option], environment: Mapping[str, str]) -> list[str]:
-    """Variables close to one of ours. No error: Kubernetes sets SPARROW_PORT and more for a service named sparrow."""
+    """Return variables whose names are close to one of Sparrow's. No error: Kubernetes sets
+    SPARROW_PORT and more for a service named sparrow.
+    """
     names = [each.environment for each in options]
     warnings = []
     for variable in environment:
@@ -250,12 +260,13 @@ def _read_boolean(given: object) -> bool:
     }
     found = words.get(str(given).lower())
     if found is None:
-        raise ValueError("true or false")
+        close = suggestion(given.lower(), ("true", "false")) if isinstance(given, str) else ""
+        raise ValueError(f"true or false{close}")
     return found
 
 
 def integer(low: int, high: int) -> Kind[int]:
-    """A whole number within bounds, both included."""
+    """Return the kind of a whole number within bounds, both included."""
 
     def read(given: object) -> int:
         text = str(given).strip()
@@ -273,17 +284,17 @@ def integer(low: int, high: int) -> Kind[int]:
 
 
 def size(low: int, high: int) -> Kind[int]:
-    """A size in bytes, within bounds."""
+    """Return the kind of a size in bytes, within bounds."""
     return Kind("size", _bounded(parse_size_bytes, low, high, "bytes"), schema=_amount("64 MiB", low, high))
 
 
 def duration(low: int, high: int) -> Kind[int]:
-    """A duration in milliseconds, within bounds."""
+    """Return the kind of a duration in milliseconds, within bounds."""
     return Kind("duration", _bounded(parse_duration_ms, low, high, "ms"), schema=_amount("30s", low, high))
 
 
 def _amount(example: str, low: int, high: int) -> dict[str, object]:
-    """A number, or a text with a unit."""
+    """Return the kind of a number, or a text with a unit."""
     number = {"type": "number", "minimum": low, "maximum": high}
     return {"anyOf": [number, {"type": "string", "examples": [example]}]}
 
@@ -299,14 +310,14 @@ def _bounded(parse: Callable[[str], int], low: int, high: int, unit: str) -> Cal
 
 
 def choice(*words: str) -> Kind[str]:
-    """One of some words."""
+    """Return the kind of one of some words."""
 
     spelled = {False: "off", True: "on"}  # YAML reads a bare `off` as false
 
     def read(given: object) -> str:
         text = spelled[given] if isinstance(given, bool) else str(given)
         if text not in words:
-            raise ValueError("one of " + ", ".join(words))
+            raise ValueError(f"one of {', '.join(words)}{suggestion(text.lower(), words)}")
         return text
 
     allowed = [*words, *(value for value, word in spelled.items() if word in words)]
@@ -314,7 +325,9 @@ def choice(*words: str) -> Kind[str]:
 
 
 def _read_pairs(given: object) -> dict[str, str]:
-    """A mapping from YAML, or "name=value" texts: a list (repeated flag) or one text with commas between."""
+    """Read a mapping from YAML, or "name=value" texts: a list (repeated flag) or one text with
+    commas between.
+    """
     if isinstance(given, dict):
         return _read_mapping(given)
     texts = given if isinstance(given, list) else [part for part in str(given).split(",") if part.strip()]
@@ -334,7 +347,7 @@ def _read_mapping(given: dict[object, object]) -> dict[str, str]:
         if isinstance(name, bool) or not isinstance(name, str | int | float):
             faults.append(Fault((str(name),), ": a name is a text; put it in quotes"))
         elif not isinstance(value, str | int | float):
-            # What it is may be a secret.
+            # The value may be a secret.
             faults.append(Fault((str(name),), ": a text or a number is expected; put it in quotes"))
         else:
             pairs[str(name)] = str(value).lower() if isinstance(value, bool) else str(value)
@@ -344,7 +357,7 @@ def _read_mapping(given: dict[object, object]) -> dict[str, str]:
 
 
 def _read_words(given: object) -> tuple[str, ...]:
-    """A list from YAML, or one text with commas between."""
+    """Read a list from YAML, or one text with commas between."""
     texts = given if isinstance(given, list | tuple) else _read_text(given).split(",")
     return tuple(word for word in (_read_text(text).strip() for text in texts) if word)
 

@@ -1,9 +1,10 @@
 """Kinds of values that have parts: sections with named parts, lists, and declarations by name.
 
-Each part has a kind of its own. A wrong part does not end the reading: all faults of a value are told together, each with its path, so that
-the place in the file can be shown. What YAML gives is never changed.
+Each part has a kind of its own. A wrong part does not end the reading: all faults of a value are
+reported together, each with its path, so that the place in the file can be shown. YAML's values are
+never changed.
 
-Things that are declared by name may stand as a mapping or as a list; both mean the same:
+Things that are declared by name may be written as a mapping or as a list; both mean the same:
 
     queues:                      queues:
       emails: {partitions: 4}      - {name: emails, partitions: 4}
@@ -12,10 +13,11 @@ Things that are declared by name may stand as a mapping or as a list; both mean 
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from sparrow.base.faults import Fault, Misfit, faults_of, misfit, shown, suggestion
+from sparrow.base.faults import NOTHING, Fault, Misfit, Nothing, closest, faults_of, misfit, shown, suggestion
 from sparrow.base.options import TEXT, Kind, schema_of
 
 if TYPE_CHECKING:
@@ -33,29 +35,45 @@ class Part:
     kind: Kind[Any]
     is_required: bool = False
     is_secret: bool = False
+    blank: object = NOTHING
+    """Value to continue with when a required part is missing or wrong."""
+
+
+class Rest(NamedTuple):
+    """The correct parts of a wrong section, and the names of those that could not be read.
+
+    An unknown setting whose name is like that of a part may have been meant for it, so that part
+    counts as not read.
+    """
+
+    values: dict[str, Any]
+    unread: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What a section is made of.
+    """The structure of a section.
 
     Args:
-        noun: what one is, for people: "a queue".
+        noun: its name for people: "a queue".
         parts: by name.
-        short: the part that a bare text stands for; "": a bare text is wrong.
-        advice: name that is wrong but likely → what to do instead.
+        short: the part that a bare text sets; "": a bare text is wrong.
+        advice: name that is wrong but likely → what to do instead; it quotes the name of the part
+            that was meant.
+        keeps_rest: if True, an error has the correct parts as its `rest`, a `Rest`.
     """
 
     noun: str
     parts: Mapping[str, Part]
     short: str = ""
     advice: Mapping[str, str] = field(default_factory=dict)
+    keeps_rest: bool = False
 
     def read(self, given: object) -> dict[str, Any]:
-        """The parts that are there, read.
+        """Read the present parts.
 
         Raises:
-            Misfit: names all that is wrong.
+            Misfit: names all faults.
         """
         if isinstance(given, str) and self.short:
             given = {self.short: given}
@@ -73,8 +91,28 @@ class Section:
             if part.is_required and name not in given:
                 faults.append(Fault((), f": {self.noun} needs {name!r}"))
         if faults:
-            raise Misfit(faults)
+            raise Misfit(faults, self._rest(given, values))
         return values
+
+    def _rest(self, given: Mapping[object, object], values: dict[str, Any]) -> Rest | Nothing:
+        """Return the correct parts, with blanks for those that cannot be missing."""
+        needed = {name: part.blank for name, part in self.parts.items() if part.is_required}
+        if not self.keeps_rest or NOTHING in needed.values():
+            return NOTHING
+        unread = {name for name in needed if name not in values}
+        for key in given:
+            name = str(key)
+            if name in self.parts:
+                unread |= {name} - values.keys()
+            else:
+                unread |= self._meant(name)
+        return Rest({**needed, **values}, frozenset(unread))
+
+    def _meant(self, name: str) -> set[str]:
+        if name in self.advice:
+            return {part for part in self.parts if f"'{part}'" in self.advice[name]}
+        close = closest(name, self.parts)
+        return set() if close is None else {close}
 
     def _unknown(self, name: str) -> str:
         if name in self.advice:
@@ -82,7 +120,7 @@ class Section:
         return f": {self.noun} has no setting {name!r}{suggestion(name, self.parts)}"
 
     def schema(self) -> dict[str, object]:
-        """As JSON Schema."""
+        """Return the JSON Schema of the section."""
         made: dict[str, object] = {
             "type": "object",
             "properties": {name: dict(schema_of(part.kind)) for name, part in self.parts.items()},
@@ -99,13 +137,43 @@ def _collect(part: Part, name: str, value: object, *, values: dict[str, Any], fa
         values[name] = part.kind.read(value)
     except ValueError as error:
         faults += [each.under(name) for each in faults_of(error, value, is_secret=part.is_secret)]
+        rest = rest_of(error)
+        if rest is not NOTHING:
+            values[name] = rest
+
+
+def rest_of(error: ValueError) -> Any:
+    """Return the value made in spite of an error; `NOTHING` if there is none."""
+    return error.rest if isinstance(error, Misfit) else NOTHING
+
+
+def built(section: Section, make: Callable[[dict[str, Any]], T], given: object) -> T:
+    """Read a section and make a value of it. `make` gets the present parts.
+
+    Raises:
+        Misfit: names all faults. Its `rest` is the value made of the other parts, a dataclass whose
+            field `unread` has the names of those that could not be read; only of a section with
+            `keeps_rest`.
+    """
+    try:
+        return make(section.read(given))
+    except Misfit as error:
+        if not isinstance(error.rest, Rest):
+            raise
+        try:
+            made: Any = make(dict(error.rest.values))
+        except ValueError as other:
+            raise Misfit((*error.faults, *faults_of(other, given))) from None
+        raise Misfit(error.faults, dataclasses.replace(made, unread=error.rest.unread)) from None
 
 
 def section_of(section: Section, make: Callable[[dict[str, Any]], T]) -> Kind[T]:
-    """A section as a kind, empty where nothing stands; `make` gets the parts that are there and may raise ValueError about the whole."""
+    """Return the kind of a section, empty if nothing is written; `make` gets the present parts and
+    may raise ValueError about the whole.
+    """
 
     def read(given: object) -> T:
-        return make(section.read({} if given is None else given))
+        return built(section, make, {} if given is None else given)
 
     allowed: list[object] = [section.schema(), {"type": "null"}]
     if section.short:
@@ -113,18 +181,26 @@ def section_of(section: Section, make: Callable[[dict[str, Any]], T]) -> Kind[T]
     return Kind("section", read, schema={"anyOf": allowed})
 
 
-def list_of(kind: Kind[T], noun: str) -> Kind[tuple[T, ...]]:
-    """A list of one kind of value, empty where nothing stands; a value that stands alone is a list of one."""
+def list_of(kind: Kind[T], noun: str, *, blank: object = NOTHING) -> Kind[tuple[T, ...]]:
+    """Return the kind of a list of one kind of value, empty if nothing is written; a single value
+    is a list of one.
+
+    With `blank`, an error has the list as its `rest`, with that in the place of values that could
+    not be read.
+    """
 
     def read(given: object) -> tuple[T, ...]:
-        found, faults = [], []
+        found: list[Any] = []
+        faults: list[Fault] = []
         for index, value in enumerate(_listed(given)):
             try:
                 found.append(kind.read(value))
             except ValueError as error:
                 faults += [each.under(index) for each in faults_of(error, value)]
+                rest = rest_of(error)
+                found.append(blank if rest is NOTHING else rest)
         if faults:
-            raise Misfit(faults)
+            raise Misfit(faults, NOTHING if blank is NOTHING else tuple(found))
         return tuple(found)
 
     one = dict(schema_of(kind))
@@ -140,7 +216,7 @@ def _listed(given: object) -> list[object]:
 
 
 def _read_name(given: object) -> str:
-    # YAML makes true of on, and 1.1 of 1.10.
+    # YAML reads on as true, and 1.10 as 1.1.
     if isinstance(given, bool) or not isinstance(given, str | int):
         raise ValueError("a text; put it in quotes")  # noqa: TRY004 - what readers raise
     return str(given)
@@ -149,35 +225,52 @@ def _read_name(given: object) -> str:
 _NAME = Kind("text", _read_name, schema={"type": ["string", "integer"]})
 
 
-def named(section: Section, make: Callable[[dict[str, Any]], T], noun: str) -> Kind[tuple[T, ...]]:
-    """Declarations that each have a name, as a mapping or a list.
+def named(
+    section: Section,
+    make: Callable[[dict[str, Any]], T],
+    noun: str,
+    *,
+    blank: Callable[[str], object] | None = None,
+) -> Kind[tuple[T, ...]]:
+    """Return the kind of declarations that each have a name, as a mapping or a list.
 
     Args:
-        section: of one of them, without the name; its `short` is what a bare text behind the name means.
-        make: gets the parts that are there, and the name as `NAME`.
+        section: of one of them, without the name; its `short` is the meaning of a bare text behind
+            the name.
+        make: gets the present parts, and the name as `NAME`.
         noun: of several: "queues".
+        blank: the value that replaces one that could not be read, by its name ("" if that is
+            unknown); then an error has the declarations as its `rest`.
     """
-    with_name = Section(
-        section.noun, {NAME: Part(_NAME, is_required=True), **section.parts}, NAME, section.advice
+    with_name = dataclasses.replace(
+        section, parts={NAME: Part(_NAME, is_required=True, blank=""), **section.parts}, short=NAME
     )
 
     def read(given: object) -> tuple[T, ...]:
-        found: list[T] = []
+        found: list[Any] = []
         faults: list[Fault] = []
         names: set[str] = set()
+
+        def make_once(values: dict[str, Any]) -> T:
+            name = values[NAME]
+            if name and name in names:
+                raise misfit(f"{section.noun} of the name {name!r} occurs twice")
+            names.add(name)
+            return make(values)
+
         for path, entry in _entries(given, section, noun):
             try:
                 if isinstance(entry, _Wrong):
                     raise misfit(entry)
-                values = with_name.read(entry)
-                if values[NAME] in names:
-                    raise misfit(f"{section.noun} of the name {values[NAME]!r} stands twice")
-                names.add(values[NAME])
-                found.append(make(values))
+                found.append(built(with_name, make_once, entry))
             except ValueError as error:
                 faults += [each.under(path) for each in faults_of(error, entry)]
+                if blank is not None and rest_of(error) is NOTHING:
+                    found.append(blank("" if isinstance(path, int) else path))
+                elif blank is not None:
+                    found.append(rest_of(error))
         if faults:
-            raise Misfit(faults)
+            raise Misfit(faults, NOTHING if blank is None else tuple(found))
         return tuple(found)
 
     return Kind(f"list of {noun}", read, schema=_schema_of_named(section, with_name))
@@ -206,7 +299,7 @@ def _with_name(key: object, value: object, section: Section) -> object:
 
 
 class _Wrong(str):
-    """What is said of an entry that is no declaration."""
+    """The fault of an entry that is no declaration."""
 
     __slots__ = ()
 

@@ -1,7 +1,8 @@
 """Sizes and durations as people write them: "64 MiB", "7d", "1h30m", "500ms".
 
-A bare number is in the unit that the place asks for (bytes, milliseconds), so that machines may write plain integers. kB, MB,
-GB, TB are powers of 1000; KiB, MiB, GiB, TiB and the short K, M, G, T are powers of 1024.
+A bare number is in the unit of its context (bytes, milliseconds), so that machines may write plain
+integers. kB, MB, GB, TB are powers of 1000; KiB, MiB, GiB, TiB and the short K, M, G, T are powers
+of 1024.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MS_PER = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 
 
 
 def parse_size_bytes(text: str) -> int:
-    """Bytes of a size such as "64 MiB", "1.5GB" or "1048576".
+    """Return the bytes of a size such as "64 MiB", "1.5GB" or "1048576".
 
     Raises:
         ValueError: says what is allowed.
@@ -39,7 +40,7 @@ def parse_size_bytes(text: str) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds of a duration such as "500ms", "90s", "1h30m", "7d" or "30000" (ms).
+    """Return the milliseconds of a duration such as "500ms", "90s", "1h30m", "7d" or "30000" (ms).
 
     Raises:
         ValueError: says what is allowed.
@@ -54,7 +55,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def format_size(size_bytes: int) -> str:
-    """A size for people: "64.0 MiB"."""
+    """Return a size for people: "64.0 MiB"."""
     value = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1024:
@@ -67,7 +68,9 @@ _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
 
 def format_duration(duration_ms: int) -> str:
-    """A duration for people, and exactly, as `parse_duration_ms` reads it: "1h30m", "2s500ms", "0s"."""
+    """Return a duration for people, and exactly, as `parse_duration_ms` reads it: "1h30m",
+    "2s500ms", "0s".
+    """
     parts = []
     for unit, unit_ms in _UNITS_MS:
         number, duration_ms = divmod(duration_ms, unit_ms)
@@ -83,9 +86,10 @@ _NUMBER = re.compile(r"\s*-?\d+\s*")
 
 
 def plain_topic_config(values: Mapping[str, str]) -> dict[str, str]:
-    """Topic configuration as Kafka writes it: in values of names that end in `.ms` and `.bytes`, units become numbers.
+    """Return a topic configuration as Kafka writes it: in values of names that end in `.ms` and
+    `.bytes`, units become numbers.
 
-    Names and bounds are left for the broker to judge, and what only looks like a number.
+    The broker judges names, bounds, and values that only look like a number.
 
     Raises:
         ValueError: a value that is neither a number nor a duration or size; says what is allowed.
@@ -104,5 +108,5 @@ def _plain(name: str, value: str) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """ "1 topic", "3 topics"."""
+    """Return a number with its noun: "1 topic", "3 topics"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,4 +1,4 @@
-"""Which Sparrow this is."""
+"""The version of Sparrow."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 
 @functools.cache
 def version() -> str:
-    """The installed distribution's version; read late, as the look-up costs milliseconds."""
+    """Return the installed distribution's version; read late, as the look-up costs milliseconds."""
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 

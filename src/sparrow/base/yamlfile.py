@@ -1,10 +1,13 @@
-"""A YAML file as a flat map of dotted keys, each with the line that it stands on, and the lines of what is inside its value.
+"""A YAML file as a flat map of dotted keys, each with its line, and the lines of the parts of its
+value.
 
-Safe: plain data only, never objects. Stricter than YAML where YAML hides mistakes: a key that stands twice is refused. A
-mapping under a key that is declared to hold one (`whole`) stays a value; any other mapping is a section.
+Safe: plain data only, never objects. Stricter than YAML where YAML hides mistakes: a duplicate key
+is refused. A mapping under a key that is declared to have one (`whole`) stays a value; any other
+mapping is a section.
 
-What is no YAML ends the reading. What is wrong with one value is kept with that value (`Located.faults`), so that a reader of the file hears of everything at
-once. A file cannot cost more than its size: aliases that multiply are counted.
+A file that is no YAML ends the reading. A fault of one value is kept with that value
+(`Located.faults`), so that a reader of the file learns of everything at once. A file cannot cost
+more than its size: aliases that multiply are counted.
 """
 
 from __future__ import annotations
@@ -24,19 +27,20 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 16 << 20
 MAX_VALUES = 200_000
-"""Values inside one value; an alias counts as often as it is used."""
+"""Limit of the values inside one value; an alias counts as often as it is used."""
 MAX_KEYS = 2_000
-"""Options of one file; what an alias repeats counts as often as it is used."""
+"""Limit of the options of one file; keys repeated by an alias count as often as it is used."""
 _MAX_SECTION_DEPTH = 8
 _MAX_DIGITS = 100
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _NO_TEXT_IS = "null, or half of a surrogate pair"
+_TEXT = "tag:yaml.org,2002:str"
 _MERGE = "tag:yaml.org,2002:merge"
 _INTEGER = "tag:yaml.org,2002:int"
 
 
 def read_yaml(path: str, whole: Collection[str]) -> dict[str, Located]:
-    """Dotted key → value with its place.
+    """Return dotted key → value with its location.
 
     Args:
         path: the file; its name appears in every error.
@@ -49,11 +53,11 @@ def read_yaml(path: str, whole: Collection[str]) -> dict[str, Located]:
 
 
 class YamlFile:
-    """A file that was read and is a mapping of something.
+    """A file that was read and is a mapping.
 
     Args:
         path: the file; its name appears in every error.
-        noun: what the file is, for people.
+        noun: the kind of file, for people.
         example: a line of such a file.
         remedy: what to do when it cannot be read.
 
@@ -91,7 +95,9 @@ class YamlFile:
             yield self._name(key_node)
 
     def _name(self, key_node: yaml.Node) -> str:
-        """A key as text. What is no plain text or number is the name of nothing, and may multiply when it is built."""
+        """Return a key as text. A key that is no plain text or number names nothing, and may
+        multiply when it is built.
+        """
         if not isinstance(key_node, yaml.ScalarNode):
             return "(a mapping)" if isinstance(key_node, yaml.MappingNode) else "(a list)"
         if key_node.tag == _MERGE or len(key_node.value) > _MAX_DIGITS:
@@ -99,7 +105,7 @@ class YamlFile:
         return str(self._value(key_node, []))
 
     def flat(self, whole: Collection[str]) -> dict[str, Located]:
-        """Dotted key → value with its place; see `read_yaml`."""
+        """Return dotted key → value with its location; see `read_yaml`."""
         found: dict[str, Located] = {}
         if self._root is not None:
             self._flatten(self._root, "", frozenset(whole), found)
@@ -117,12 +123,12 @@ class YamlFile:
                 return
             if key_node.tag == _MERGE:
                 self._add_fault(
-                    found, key, line, "options cannot be merged by '<<', only what stands inside one"
+                    found, key, line, "options cannot be merged by '<<', only the contents of one"
                 )
                 continue
             if key in first or key in found:
-                before = first.get(key) or found[key].place.rpartition(":")[2]
-                self._add_fault(found, key, line, f"{key!r} stands twice; the first is on line {before}")
+                before = first.get(key) or found[key].location.rpartition(":")[2]
+                self._add_fault(found, key, line, f"{key!r} occurs twice; the first is on line {before}")
                 continue
             first[key] = line
             if key.count(".") > _MAX_SECTION_DEPTH:
@@ -133,19 +139,25 @@ class YamlFile:
                 found[key] = self._located(value_node, line)
 
     def _is_section(self, node: yaml.Node, key: str, whole: frozenset[str]) -> bool:
-        """Whether something may follow; where nothing stands, only if it is known that something could."""
+        """Return True if the node may be a section; an empty value only if a section of that name
+        is known.
+        """
         if isinstance(node, yaml.MappingNode) and node.value:
             return True
         is_empty = isinstance(node, yaml.MappingNode) or node.tag == "tag:yaml.org,2002:null"
         return is_empty and any(each.startswith(f"{key}.") for each in whole)
 
     def _add_fault(self, found: dict[str, Located], key: str, line: int, fault: str) -> None:
-        place = f"{self.path}:{line}"
-        before = found.get(key, Located(None, place))
-        found[key] = Located(before.value, before.place, before.lines, (*before.faults, f"{place}: {fault}"))
+        location = f"{self.path}:{line}"
+        before = found.get(key, Located(None, location))
+        found[key] = Located(
+            before.value, before.location, before.lines, (*before.faults, f"{location}: {fault}")
+        )
 
     def _located(self, node: yaml.Node, line: int) -> Located:
-        """Read once: to construct a value changes its nodes, where it merges others."""
+        """Return a node's value with its location. The lines are read once, before construction,
+        which changes the nodes of a value that merges others.
+        """
         known = self._read.get((id(node), line))
         if known is None:
             known = self._read[id(node), line] = self._constructed(node, line)
@@ -157,10 +169,30 @@ class YamlFile:
         value = None
         if self._is_bounded(node, line, faults):
             self._refuse_duplicates(node, faults)
+            self._take_as_text(node, faults)
             value = self._value(node, faults)
-        if not faults:
             lines = dict(self._lines(node, ()))
         return Located(value, f"{self.path}:{line}", lines, tuple(faults))
+
+    def _take_as_text(self, node: yaml.Node, faults: list[str]) -> None:
+        """Make texts of those scalars that cannot be read (such as the day 2026-02-30), so that the
+        values around them can.
+        """
+        waiting, seen = [node], set()
+        while waiting:
+            each = waiting.pop()
+            if id(each) in seen:
+                continue
+            seen.add(id(each))
+            if isinstance(each, yaml.CollectionNode):
+                waiting += _children(each)
+            elif each.tag != _MERGE:
+                known = len(faults)
+                self._value(each, faults)
+                if len(faults) > known:
+                    # The loader takes an unfinished node for one that contains itself.
+                    self._loader.recursive_objects.pop(each, None)
+                    each.tag = _TEXT
 
     def _value(self, node: yaml.Node, faults: list[str]) -> Any:
         try:
@@ -187,14 +219,16 @@ class YamlFile:
                 return False
             if isinstance(each, yaml.ScalarNode) and _NO_TEXT.search(each.value):
                 faults.append(
-                    f"{self.path}:{each.start_mark.line + 1}: a text has a letter that is none ({_NO_TEXT_IS})"
+                    f"{self.path}:{each.start_mark.line + 1}: a text has a letter that is none "
+                    f"({_NO_TEXT_IS})"
                 )
                 return False
             if isinstance(each, yaml.CollectionNode):
                 waiting += _children(each)
         if waiting:
             faults.append(
-                f"{self.path}:{line}: more than {MAX_VALUES} values stand here; an alias counts as often as it is used, and must"
+                f"{self.path}:{line}: more than {MAX_VALUES} values stand here; an alias counts as "
+                "often as it is used, and must"
                 " not be in itself"
             )
         return not waiting
@@ -208,13 +242,15 @@ class YamlFile:
         for child in node.value if isinstance(node, yaml.MappingNode) else ():
             key = self._name(child[0])
             if key in keys:
-                faults.append(f"{self.path}:{child[0].start_mark.line + 1}: {key!r} stands twice")
+                faults.append(f"{self.path}:{child[0].start_mark.line + 1}: {key!r} occurs twice")
             keys.add(key)
         for part in _children(node):
             self._refuse_duplicates(part, faults)
 
     def _lines(self, node: yaml.Node, path: Path) -> Iterator[tuple[Path, int]]:
-        """The lines of the parts of a value that was constructed (so that what it merges is in it)."""
+        """Return the lines of the parts of a constructed value (so that merged values are in
+        it).
+        """
         if isinstance(node, yaml.MappingNode):
             for key_node, value_node in node.value:
                 inner: Path = (*path, self._name(key_node))
@@ -247,4 +283,4 @@ def _loader(path: str, noun: str, remedy: str) -> yaml.SafeLoader:
         return yaml.SafeLoader(text)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise InvalidConfig(f"{path}:{line}: a character stands here that YAML does not allow") from None
+        raise InvalidConfig(f"{path}:{line}: there is a character here that YAML does not allow") from None

@@ -1,4 +1,6 @@
-"""The rules: topics, publishing, reading, groups, authorization. No socket, no SQL, no protocol's bytes.
+"""The rules: topics, publishing, reading, groups, authorization. No socket, no SQL, no protocol's
+bytes.
 
-`broker.Broker` has one verb for each thing that a door may ask for.
+`broker.Broker` starts the parts and offers services with one method for each operation of a
+frontend.
 """

@@ -1,4 +1,6 @@
-"""Waiting at the ends of several partitions at once, and knowing which of them woke one. Costs nothing while nothing is appended."""
+"""Waiting at the ends of several partitions at once, with the partitions that had something new.
+Costs nothing while nothing is appended.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ K = TypeVar("K", bound="Hashable")
 
 
 class Alarm(Generic[K]):
-    """Waits from when it is made until `close`. Loop thread only.
+    """A waiter at several partitions, until `close`. Loop thread only.
 
     Args:
-        partitions: where to wait, by a name of the caller's.
+        partitions: the partitions, by keys of the caller's choice.
     """
 
     def __init__(self, partitions: dict[K, Partition]) -> None:
@@ -25,28 +27,28 @@ class Alarm(Generic[K]):
         self._bells = {key: _Bell(self, key) for key in partitions}
         self.woken: set[K] = set()
         self.rung: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when any of them woke it, or somebody else rang."""
+        """Done when a partition woke the alarm, or `ring` was called."""
         self._arm(partitions)
 
     def ring(self) -> None:
-        """Wake who waits, for a reason of one's own."""
+        """Wake the waiting task for a reason other than a partition."""
         if not self.rung.done():
             self.rung.set_result(None)
 
     def wake(self, key: K) -> None:
-        """There is more at one of them, or it is gone."""
+        """Wake the waiting task: the partition has more records, or was deleted."""
         self.woken.add(key)
         self.ring()
 
     def take(self) -> set[K]:
-        """Which of them woke it; from here on it waits at them again."""
+        """Return the partitions that woke it, and wait at them again."""
         woken, self.woken = self.woken, set()
         self.rung = asyncio.get_running_loop().create_future()
         self._arm(woken)
         return woken
 
     def close(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         for key, partition in self.partitions.items():
             partition.stop_waiting(self._bells[key])
 
@@ -56,7 +58,7 @@ class Alarm(Generic[K]):
 
 
 class _Bell(Generic[K]):
-    """What waits at one partition for an alarm."""
+    """The waiter at one partition."""
 
     __slots__ = ("_alarm", "_key")
 

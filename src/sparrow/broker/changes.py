@@ -1,7 +1,7 @@
-"""Changes of what is stored: one after the other, and each to its end.
+"""Changes of stored entries: one after the other, and each to its end.
 
-A caller that is cancelled (its connection was lost) stops waiting, but the store writes all the same; so the change goes on, and
-memory and store do not part.
+A caller that is cancelled (its connection was lost) stops waiting, but the store writes all the
+same; so the change is completed, and memory and store agree.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ T = TypeVar("T")
 
 
 class Changes:
-    """The changes of one kind of facts. Loop thread only."""
+    """The changes of one kind of entries. Loop thread only."""
 
     def __init__(self, meta: MetaStore) -> None:
         self._meta = meta
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._running = Detached()
 
     async def write(self, writes: Sequence[Write], then: Callable[[], object]) -> None:
-        """Write facts, durably, then let memory follow.
+        """Write entries, durably, then call `then` to update memory.
 
         Raises:
             DiskFull, StorageFailed: nothing was written; `then` was not called.
@@ -37,14 +37,16 @@ class Changes:
             then()
 
     async def carry_out(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run a change in its turn. It may look at memory: no other change runs meanwhile."""
+        """Run a change when the changes before it are done. It may read memory: no other change
+        runs meanwhile.
+        """
 
-        async def in_turn() -> T:
-            async with self._turn:
+        async def locked() -> T:
+            async with self._lock:
                 return await change()
 
-        return await self._running.run(in_turn())
+        return await self._running.run(locked())
 
     async def settle(self) -> None:
-        """Wait for changes whose callers went away."""
+        """Wait for changes whose callers have gone away."""
         await self._running.settle()

@@ -1,7 +1,7 @@
-"""Work that is carried to its end even if its caller is cancelled.
+"""Work that is completed even if its caller is cancelled.
 
-A caller whose connection was lost stops waiting, but the store writes all the same: what has begun goes on, so that memory and store do
-not part.
+A caller whose connection was lost stops waiting, but the store writes all the same: work that has
+begun is completed, so that memory and store agree.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ class Detached:
         self._running: set[asyncio.Task[Any]] = set()
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Carry work out; a caller that is cancelled stops waiting, the work goes on."""
+        """Do the work; a caller that is cancelled stops waiting, the work continues."""
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._over)
         return await asyncio.shield(task)
 
     async def settle_begun(self) -> None:
-        """Wait for what has begun by now."""
+        """Wait for the work that has begun by now."""
         if self._running:
             await asyncio.wait(set(self._running))
 
     async def settle(self) -> None:
-        """Wait until nothing runs any more, what begins meanwhile included."""
+        """Wait until no work runs any more, including work that begins meanwhile."""
         while self._running:
             await asyncio.wait(set(self._running))
 
     def _over(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # its caller may be gone; then nobody else looks at it
+            task.exception()  # retrieves the exception: its caller may be gone

@@ -1,10 +1,12 @@
-"""One fetch over many partitions with long poll: minimum bytes, maximum wait (Kafka's Fetch; also a plain read).
+"""One fetch over many partitions with long poll: minimum bytes, maximum wait (Kafka's Fetch; also a
+plain read).
 
-Stateless: the caller names the offsets each time. Waits at the partitions' ends until `min_bytes` are there, the wait is over,
-or something is wrong with one of the partitions (which is answered at once).
+Stateless: the caller names the offsets each time. It waits at the partitions' ends until
+`min_bytes` are there, the wait is over, or one of the partitions has an error (which is returned at
+once; but see `is_patient`).
 
-A reader of committed records alone (`committed`) gets batches before the last stable offset, and with them the aborted transactions that have
-records among them: it is the reader that drops those (KIP-98).
+A reader of committed records (`committed`) gets batches before the last stable offset, and with
+them the aborted transactions that have records among them: the reader drops those itself (KIP-98).
 """
 
 from __future__ import annotations
@@ -15,37 +17,41 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sparrow.base.errors import SparrowError, UnknownTopicId
+from sparrow.base.errors import LogDamaged, SparrowError, UnknownTopicId
 from sparrow.broker.alarm import Alarm
-from sparrow.broker.transactions.committed import stable as stable_part
+from sparrow.broker.committed_chunks import stable as stable_part
 
 if TYPE_CHECKING:
     import uuid
 
     from sparrow.broker.partition import Partition
     from sparrow.broker.topics import Topic, Topics
-    from sparrow.broker.transactions.index import AbortedTransaction
+    from sparrow.broker.transaction_index import AbortedTransaction
     from sparrow.storage.store import Chunk
 
+READS_AT_ONCE: Final = 8
+"""The number of partitions of one fetch that wait for the store at the same time."""
 _READ_AT_ONCE: Final = 256
-"""Partitions that are read before the loop may do something else."""
+"""Partitions that are read before other tasks run."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchRequest:
-    """What is wanted of one partition."""
+    """The part of a fetch that concerns one partition."""
 
     topic: str
     partition: int
     offset: int
     max_bytes: int = 1 << 20
     topic_id: uuid.UUID | None = None
-    """The topic must be this one, not another of its name; None: any."""
+    """The id that the topic must have; None: any topic of that name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What one partition gave: a chunk (None if nothing) or an error. `aborted` is for readers of committed records."""
+    """Result of one partition: a chunk (None if nothing) or an error. `aborted` is for readers of
+    committed records.
+    """
 
     topic: str
     partition: int
@@ -62,21 +68,34 @@ class Fetched:
 
 
 class ReadMemory(Protocol):
-    """Memory for records, which many fetches share."""
+    """Memory for the records of one response, shared with other responses."""
 
-    def take(self, wanted_bytes: int) -> int:
-        """How many bytes may be read now; 0: the first batch alone."""
+    async def take(self, wanted_bytes: int, least_bytes: int = 0) -> int:
+        """Wait for memory. Return the bytes that may be read: `least_bytes` or more."""
         ...
 
-    def give_back(self, granted_bytes: int) -> None:
-        """What was granted has been read."""
+    def keep(self, size_bytes: int) -> bool:
+        """Reserve the bytes that were read instead of those granted; return False if they are more
+        and there is no room for them.
+        """
+        ...
+
+    def resize(self, size_bytes: int) -> None:
+        """Count the bytes that were read instead of those granted, even if there is no room for
+        them.
+        """
+        ...
+
+    def give_back(self) -> None:
+        """Free the memory of all that was read."""
         ...
 
 
 class _Growth:
-    """How much was appended since something was read, so that what is too little is not read again and again.
+    """The bytes appended since a read, so that a fetch with too little is not read again and again.
 
-    `can_tell` is False where sizes say nothing about what a reader sees: the partition is gone, or has a transaction open.
+    `is_known` is False if sizes say nothing about the records that a reader sees: the partition was
+    deleted, or has an open transaction.
     """
 
     def __init__(self, partitions: dict[int, Partition], *, committed: bool) -> None:
@@ -84,18 +103,18 @@ class _Growth:
         self._committed = committed
         self._sizes = {number: self._size(partition) for number, partition in partitions.items()}
         self._grown: dict[int, int] = {}
-        self.can_tell = True
+        self.is_known = True
 
     def look(self, numbers: Iterable[int]) -> int:
-        """Bytes that were appended to these partitions and those looked at before."""
+        """Return the bytes that were appended to these partitions and those looked at before."""
         for number in numbers:
             before, now = self._sizes[number], self._size(self._partitions[number])
-            self.can_tell = self.can_tell and 0 <= before <= now
+            self.is_known = self.is_known and 0 <= before <= now
             self._grown[number] = now - before
         return sum(self._grown.values())
 
     def _size(self, partition: Partition) -> int:
-        """-1: it cannot be told."""
+        """Return the size of the log; -1 if it says nothing about the records that readers see."""
         with suppress(SparrowError):
             if not self._committed or partition.last_stable_offset == partition.visible_end:
                 return partition.log.size_bytes
@@ -112,10 +131,17 @@ async def fetch(
     committed: bool = False,
     stop: asyncio.Future[None] | None = None,
     memory: ReadMemory | None = None,
+    is_patient: bool = False,
 ) -> list[Fetched]:
-    """Answers in the order of the requests. The first non-empty partition gives at least one batch, whatever its size.
+    """Return results in the order of the requests. The first non-empty partition gives at least one
+    batch, of any size.
 
-    `stop` ends the wait early. `memory` is asked before each read, and given back what it granted when that is done.
+    `stop` ends the wait early. Memory is taken from `memory` before each read and holds the records
+    when this returns; the caller frees it.
+
+    Args:
+        is_patient: a closed partition (`LogDamaged`) does not end the wait: the caller would ask
+            again at once, without end.
     """
     if not requests:
         return []
@@ -126,11 +152,15 @@ async def fetch(
             memory, topics, requests, range(len(requests)), max_bytes, committed=committed
         )
         is_over = alarm is None
-        while not is_over and not _is_enough(results.values(), min_bytes, committed=committed):
+        while not is_over and not _is_enough(
+            results.values(), min_bytes, committed=committed, is_patient=is_patient
+        ):
             assert alarm is not None
             got = _size_of(results.values())
             if got:
-                results.clear()  # a wait may be long: others need the memory
+                results.clear()  # a wait may be long: other responses need the memory
+                if memory is not None:
+                    memory.give_back()
                 is_over = not await _wait_for_bytes(
                     alarm, min_bytes - got, deadline, stop, committed=committed
                 )
@@ -147,7 +177,7 @@ async def fetch(
 
 
 async def _wait(alarm: Alarm[int], deadline: float, stop: asyncio.Future[None] | None) -> bool:
-    """Wait for any of the partitions; False when time is over, or it is to stop."""
+    """Wait for any of the partitions; return False if the time is over or `stop` is done."""
     remaining = deadline - asyncio.get_running_loop().time()
     if remaining <= 0:
         return False
@@ -162,18 +192,20 @@ async def _wait(alarm: Alarm[int], deadline: float, stop: asyncio.Future[None] |
 async def _wait_for_bytes(
     alarm: Alarm[int], missing: int, deadline: float, stop: asyncio.Future[None] | None, *, committed: bool
 ) -> bool:
-    """Wait until so many bytes were appended; False when time is over, or it is to stop."""
-    if alarm.woken:  # while something was read
+    """Wait until so many bytes were appended; return False if the time is over or `stop` is
+    done.
+    """
+    if alarm.woken:  # something was appended during the read
         return await _wait(alarm, deadline, stop)
     growth = _Growth(alarm.partitions, committed=committed)
     while await _wait(alarm, deadline, stop):
-        if growth.look(alarm.take()) >= missing or not growth.can_tell:
+        if growth.look(alarm.take()) >= missing or not growth.is_known:
             return True
     return False
 
 
 def _partitions(topics: Topics, requests: Sequence[FetchRequest]) -> dict[int, Partition]:
-    """What is asked for and exists, by its place in the request."""
+    """Return the partitions that exist, by their index in the request."""
     found = {}
     for number, request in enumerate(requests):
         topic = topics.find(request.topic)
@@ -182,12 +214,14 @@ def _partitions(topics: Topics, requests: Sequence[FetchRequest]) -> dict[int, P
     return found
 
 
-def _is_enough(results: Iterable[Fetched], min_bytes: int, *, committed: bool) -> bool:
-    """Also whether waiting is of no use: something is wrong, or a reader is behind and its chunk was cut (by a limit, or at the end
-    of a segment)."""
+def _is_enough(results: Iterable[Fetched], min_bytes: int, *, committed: bool, is_patient: bool) -> bool:
+    """Return True if the results may be returned: they are large enough, or waiting is useless
+    because of an error, or because a reader is behind and its chunk was cut (by a limit, or at the
+    end of a segment).
+    """
     return (
         _size_of(results) >= min_bytes
-        or any(r.error for r in results)
+        or any(r.error and not (is_patient and isinstance(r.error, LogDamaged)) for r in results)
         or any(
             r.chunk.next_offset < (r.last_stable_offset if committed else r.high_watermark)
             for r in results
@@ -211,11 +245,21 @@ async def _read_within(
 ) -> dict[int, Fetched]:
     if memory is None:
         return await _read(topics, requests, numbers, max_bytes, committed=committed)
-    granted = memory.take(min(max_bytes, sum(requests[number].max_bytes for number in numbers)))
-    try:
-        return await _read(topics, requests, numbers, granted, committed=committed)
-    finally:
-        memory.give_back(granted)
+    wanted_bytes = min(max_bytes, sum(requests[number].max_bytes for number in numbers))
+    least_bytes = 0
+    while True:
+        granted = await memory.take(wanted_bytes, least_bytes)
+        try:
+            results = await _read(topics, requests, numbers, granted, committed=committed)
+        except BaseException:
+            memory.give_back()
+            raise
+        least_bytes = _size_of(results.values())
+        if memory.keep(least_bytes):
+            return results
+        # the first batch is larger than the granted memory: it is read again when there is room for
+        # it
+        results.clear()
 
 
 async def _read(
@@ -226,57 +270,138 @@ async def _read(
     *,
     committed: bool,
 ) -> dict[int, Fetched]:
-    """What some of the requests give, by their places."""
-    results: dict[int, Fetched] = {}
-    room = max_bytes
+    """Return the results of some requests, by their index. Partitions that wait for the store wait
+    together.
+    """
+    reading = _Reading(topics, requests, max_bytes, committed=committed)
     for count, number in enumerate(numbers, 1):
-        is_first = room == max_bytes
-        result = await _read_one(topics, requests[number], room, is_first=is_first, committed=committed)
-        room -= result.size_bytes
-        results[number] = result
+        if reading.is_waiting_enough:
+            await reading.wait()
+        if not reading.read_nowait(number):
+            await reading.wait()  # the results so far decide if this one may exceed the limit
+            reading.read_nowait(number)
         if count % _READ_AT_ONCE == 0:
             await asyncio.sleep(0)
-    return results
+    await reading.wait()
+    return reading.results
 
 
-async def _read_one(
-    topics: Topics, request: FetchRequest, room: int, *, is_first: bool, committed: bool
-) -> Fetched:
-    try:
-        partition = _topic(topics, request).partition(request.partition)
-        log = partition.log
-        chunk: Chunk | None = None
-        limit = min(room, request.max_bytes)
-        if limit > 0 or is_first:
-            chunk = log.read_nowait(request.offset, limit)
-            if chunk is None:
-                chunk = await log.read(request.offset, limit)
-            # A batch larger than the limit is only forced on an answer that is empty otherwise (KIP-74).
-            if len(chunk.data) > limit and not is_first:
-                chunk = None
-        # All raise when the topic was deleted while the disk was busy.
+class _Reading:
+    """One pass over partitions: those that need no waiting are read in their order, the others by a
+    few tasks at a time.
+
+    A read that waits has its limit of bytes reserved, so that all reads together keep the limit.
+    """
+
+    def __init__(
+        self, topics: Topics, requests: Sequence[FetchRequest], max_bytes: int, *, committed: bool
+    ) -> None:
+        self.results: dict[int, Fetched] = {}
+        self._topics = topics
+        self._requests = requests
+        self._committed = committed
+        self._room = max_bytes
+        self._got = 0
+        self._waiting: dict[int, int] = {}
+        """Indexes of partitions that wait for the store, with the bytes reserved for each."""
+
+    @property
+    def is_waiting_enough(self) -> bool:
+        """Return True if nothing more may be read before the waiting reads."""
+        return bool(self._waiting) and (len(self._waiting) >= READS_AT_ONCE or self._room <= 0)
+
+    def read_nowait(self, number: int) -> bool:
+        """Read one partition, or note that it has to wait for the store; return False if it can be
+        read only after the others.
+        """
+        request = self._requests[number]
+        try:
+            partition = _topic(self._topics, request).partition(request.partition)
+            limit = min(self._room, request.max_bytes)
+            chunk: Chunk | None = None
+            if not partition.is_open and not partition.open_nowait():
+                self._reserve(number, max(0, limit))
+                return True
+            log = partition.log
+            if limit > 0 or not self._got:
+                chunk = log.read_nowait(request.offset, limit)
+                if chunk is None:
+                    self._reserve(number, min(limit, log.size_bytes))
+                    return True
+                if len(chunk.data) > limit and not self._got and self._waiting:
+                    return False
+            self._take(number, partition, chunk, limit)
+        except SparrowError as error:
+            self._fail(number, error)
+        return True
+
+    def _reserve(self, number: int, limit: int) -> None:
+        self._waiting[number] = limit
+        self._room -= limit
+
+    async def wait(self) -> None:
+        """Read all partitions that wait, and take their results in order."""
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, {}
+        read = await asyncio.gather(*(self._read(number, limit) for number, limit in waiting.items()))
+        for (number, limit), found in zip(waiting.items(), read, strict=True):
+            self._room += limit
+            if isinstance(found, SparrowError):
+                self._fail(number, found)
+                continue
+            try:
+                self._take(number, *found, limit)
+            except SparrowError as error:  # the topic was deleted meanwhile
+                self._fail(number, error)
+
+    async def _read(self, number: int, limit: int) -> tuple[Partition, Chunk] | SparrowError:
+        request = self._requests[number]
+        try:
+            partition = _topic(self._topics, request).partition(request.partition)
+            log = await partition.opened()
+            return partition, await log.read(request.offset, limit)
+        except SparrowError as error:
+            return error
+
+    def _take(self, number: int, partition: Partition, chunk: Chunk | None, limit: int) -> None:
+        """Read at an offset. A batch larger than the limit is only returned in a response that is
+        empty otherwise (KIP-74).
+        """
+        request = self._requests[number]
+        # All calls raise if the topic was deleted during the wait for the store.
         end, start, stable = partition.visible_end, partition.start_offset, partition.last_stable_offset
-    except SparrowError as error:
-        return Fetched(request.topic, request.partition, error=error)
-    aborted: Sequence[AbortedTransaction] = ()
-    if committed and chunk is not None:
-        chunk, aborted = _committed(partition, chunk, request.offset)
-    if chunk is not None and chunk.data:
-        partition.count_read(chunk.next_offset - request.offset, len(chunk.data))
-    return Fetched(request.topic, request.partition, chunk, None, end, start, stable, aborted)
+        if chunk is not None and len(chunk.data) > limit and self._got:
+            chunk = None
+        aborted: Sequence[AbortedTransaction] = ()
+        if self._committed and chunk is not None:
+            chunk, aborted = _committed(partition, chunk, request.offset)
+        if chunk is not None and chunk.data:
+            partition.count_read(chunk.next_offset - request.offset, len(chunk.data))
+        found = Fetched(request.topic, request.partition, chunk, None, end, start, stable, aborted)
+        self._room -= found.size_bytes
+        self._got += found.size_bytes
+        self.results[number] = found
+
+    def _fail(self, number: int, error: SparrowError) -> None:
+        request = self._requests[number]
+        self.results[number] = Fetched(request.topic, request.partition, error=error)
 
 
 def _topic(topics: Topics, request: FetchRequest) -> Topic:
     topic = topics.get(request.topic)
     if request.topic_id is not None and request.topic_id != topic.id:
         raise UnknownTopicId(
-            f"topic {request.topic!r} was deleted and made again: its id is {topic.id} now, {request.topic_id} was asked for"
+            f"topic {request.topic!r} was deleted and created again: its id is {topic.id} now, "
+            f"{request.topic_id} was asked for"
         )
     return topic
 
 
 def _committed(partition: Partition, chunk: Chunk, offset: int) -> tuple[Chunk, Sequence[AbortedTransaction]]:
-    """The batches before the last stable offset, and the aborted transactions that reach into them."""
+    """Return the batches before the last stable offset, and the aborted transactions with records
+    in them.
+    """
     chunk = stable_part(partition, chunk, offset)
     if not chunk.data:
         return chunk, ()

@@ -1,4 +1,4 @@
-"""How far a group is behind: committed offsets beside the ends of the partitions."""
+"""Lag of groups: committed offsets compared with the ends of the partitions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ if TYPE_CHECKING:
         MemberDescription,
     )
     from sparrow.broker.groups.offsets import OffsetAndMetadata
-    from sparrow.broker.groups.share.queues import Progress
-    from sparrow.broker.reader import Key
+    from sparrow.broker.groups.share.queues import GroupProgress
     from sparrow.broker.topics import Topics
+    from sparrow.records.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """One partition of a group: `lag` counts the records from the committed offset (of a share group: from the start offset) to the end."""
+    """One partition of a group: `lag` counts the records from the committed offset (of a share
+    group: from the start offset) to the end.
+    """
 
     topic: str
     partition: int
@@ -34,7 +36,7 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """A group with its members and how far it is."""
+    """A group with its members and its lag."""
 
     group: str
     state: GroupState
@@ -45,9 +47,9 @@ class GroupReport:
 
 
 def report(
-    description: GroupDescription, committed: dict[Key, OffsetAndMetadata], topics: Topics
+    description: GroupDescription, committed: dict[TopicPartition, OffsetAndMetadata], topics: Topics
 ) -> GroupReport:
-    """Put both together; offsets of partitions that are gone are left out."""
+    """Return the report of a group; offsets of deleted partitions are left out."""
     lags = (_lag(key, committed[key], topics) for key in sorted(committed))
     return GroupReport(
         description.group,
@@ -59,21 +61,25 @@ def report(
     )
 
 
-def lags_of_share(progress: Mapping[Key, Progress]) -> tuple[PartitionLag, ...]:
-    """How far a share group is: the offset is the one before which all is finished, the lag what is not finished behind it."""
+def lags_of_share(progress: Mapping[TopicPartition, GroupProgress]) -> tuple[PartitionLag, ...]:
+    """Return the lag of a share group: the offset is the one before which all records are finished,
+    the lag is the number of unfinished records behind it.
+    """
     return tuple(
         PartitionLag(topic, number, each.start_offset, each.end_offset, each.lag, "")
         for (topic, number), each in sorted(progress.items())
     )
 
 
-def _lag(key: Key, committed: OffsetAndMetadata, topics: Topics) -> PartitionLag | None:
+def _lag(key: TopicPartition, committed: OffsetAndMetadata, topics: Topics) -> PartitionLag | None:
     name, index = key
     topic = topics.find(name)
     if topic is None or index >= len(topic.partitions):
         return None
     partition = topic.partitions[index]
+    if partition.failure is not None:  # closed: the lag is unknown
+        return PartitionLag(name, index, committed.offset, -1, 0, committed.metadata)
     end = partition.visible_end
-    # Records that retention took away are nothing to catch up with.
+    # Records that retention deleted are not counted.
     behind = end - max(committed.offset, partition.start_offset)
     return PartitionLag(name, index, committed.offset, end, max(0, behind), committed.metadata)

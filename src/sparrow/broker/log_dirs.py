@@ -1,4 +1,4 @@
-"""Where records are kept and how much room they take: one directory, as Kafka's log directories (KIP-113, KIP-827)."""
+"""The directory of the records and its size, as Kafka's log directories (KIP-113, KIP-827)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import UnknownTopic
+from sparrow.base.errors import LogDamaged, UnknownTopic
 
 if TYPE_CHECKING:
     from sparrow.broker.partition import Partition
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sparrow.storage.store import LogStore
 
 _OPENED_AT_ONCE = 50
-"""Logs that are opened before the loop may do something else."""
+"""Logs that are opened before other tasks run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,16 @@ class LogDirectory:
 async def describe_log_directory(
     topics: Topics, store: LogStore, wanted: Mapping[str, Sequence[int]] | None
 ) -> LogDirectory:
-    """The directory with the wanted partitions, or (None) all; what does not exist is left out."""
+    """Return the directory with the wanted partitions, or (None) all; those that do not exist are
+    left out.
+    """
     chosen = _chosen(topics, wanted)
     written = await _written(store, chosen)
     sizes: dict[str, dict[int, int]] = {}
     for count, partition in enumerate(chosen, 1):
         try:
             size = partition.log.size_bytes if partition.is_open or partition.id in written else 0
-        except UnknownTopic:  # deleted while others were looked at
+        except (UnknownTopic, LogDamaged):  # closed, or deleted during the other look-ups
             continue
         sizes.setdefault(partition.id.topic, {})[partition.id.partition] = size
         if count % _OPENED_AT_ONCE == 0:
@@ -58,7 +60,9 @@ def _chosen(topics: Topics, wanted: Mapping[str, Sequence[int]] | None) -> list[
 
 
 async def _written(store: LogStore, chosen: Sequence[Partition]) -> frozenset[object]:
-    """Logs that have data; only those are worth opening. The directory is read only when a log among them is not open yet."""
+    """Return the logs that have data; only those need to be opened. The directory is read only if a
+    log among them is not open yet.
+    """
     if all(partition.is_open for partition in chosen):
         return frozenset()
     return frozenset(await asyncio.to_thread(store.ids))

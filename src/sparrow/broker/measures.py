@@ -1,6 +1,7 @@
-"""What is counted while a broker runs, for whoever watches it (`metrics/`): times, and requests by door.
+"""Counters and times of a running broker, read by `metrics/`, with those of requests by frontend.
 
-Whatever can be seen at any time (sizes, offsets, states of queues) is not counted here; the watcher looks when it wants to know.
+Values that can be read at any time (sizes, offsets, states of queues) are not counted here; the
+collector reads them when it is asked.
 """
 
 from __future__ import annotations
@@ -9,58 +10,76 @@ from collections import Counter
 from collections.abc import Callable
 
 from sparrow.base.histogram import Histogram
+from sparrow.broker.corrupt_batches import CorruptBatches
 
 
-class DoorMeasures:
-    """Of one door. Loop thread only.
+class FrontendMeasures:
+    """Counters of one frontend. Loop thread only.
 
     Args:
         name: "native", "kafka", "http", or the name of a seed.
-        connections: how many there are now.
+        connections: returns the current number of connections.
     """
 
-    __slots__ = ("connections", "failures", "name", "requests")
+    __slots__ = ("connections", "failures", "name", "refusals", "requests")
 
     def __init__(self, name: str, connections: Callable[[], int]) -> None:
         self.name = name
         self.connections = connections
         self.requests: dict[str, Histogram] = {}
-        """How long each kind of request took, in seconds. The kinds are the door's own, a few dozen."""
+        """Durations of each kind of request, in seconds. Each frontend has its own kinds, a few
+        dozen.
+        """
         self.failures: Counter[str] = Counter()
-        """How many were answered with an error."""
+        """The number of requests that failed, by kind."""
+        self.refusals: Counter[str] = Counter()
+        """Connections that were refused or closed to make room, by reason: "limit", "address",
+        "files", "stranger".
+        """
 
     def observe(self, request: str, seconds: float) -> None:
-        """A request was answered."""
+        """Record the duration of a request."""
         self.times_of(request).observe(seconds)
 
     def times_of(self, request: str) -> Histogram:
-        """The times of one kind of request."""
+        """Return the durations of one kind of request."""
         times = self.requests.get(request)
         if times is None:
             times = self.requests[request] = Histogram()
         return times
 
     def failed(self, request: str) -> None:
-        """... with an error."""
+        """Count a failed request."""
         self.failures[request] += 1
 
 
 class Measures:
-    """`broker.measures`. Loop thread only."""
+    """Counters of a broker, `broker.measures`. Loop thread only."""
 
     def __init__(self) -> None:
         self.append = Histogram()
-        """From the arrival of a publish at its partition to the page cache."""
+        """Seconds from the arrival of a publish at its partition to the page cache."""
         self.publish = Histogram()
-        """... to stable storage, of publishes that wait for it."""
+        """Seconds from the arrival of a publish that waits for stable storage until it is there."""
         self.appended = self.append.observe
         self.published = self.publish.observe
-        self.doors: dict[str, DoorMeasures] = {}
+        self.failed_logins: Counter[str] = Counter()
+        """Failed logins by reason: "credentials" (wrong), "waiting" (too many waited)."""
+        self.audit_events: Counter[str] = Counter()
+        """Audit events by outcome."""
+        self.lost_audit_events: Counter[str] = Counter()
+        """Lost audit events by reason: "limited" (too many), "queue_full" and "write_failed" (both
+        of the topic alone).
+        """
+        self.frontends: dict[str, FrontendMeasures] = {}
+        self.corrupt_batches = CorruptBatches()
+        self.send_budget: Callable[[], int] = int
+        """Returns the bytes that were sent to clients and that they have not received."""
 
-    def door(self, name: str, connections: Callable[[], int]) -> DoorMeasures:
-        """A door that opens; one of the same name that was closed before goes on counting."""
-        door = self.doors.get(name)
-        if door is None:
-            door = self.doors[name] = DoorMeasures(name, connections)
-        door.connections = connections
-        return door
+    def frontend(self, name: str, connections: Callable[[], int]) -> FrontendMeasures:
+        """Return the counters of a frontend; one that is started again continues to count."""
+        frontend = self.frontends.get(name)
+        if frontend is None:
+            frontend = self.frontends[name] = FrontendMeasures(name, connections)
+        frontend.connections = connections
+        return frontend

@@ -1,14 +1,26 @@
-"""Producers of one partition: which sequences were taken, what was answered, which transactions are open.
+"""Producers of one partition: their accepted sequences, the results of these, and their open
+transactions.
 
-Strategy (KIP-98): each batch carries producer id, epoch and the sequence of its first record. For each producer the last
-`REMEMBERED_BATCHES` batches are kept with the offsets they got, so that a batch sent again is answered with the first
-answer. The state is a fold over the batch headers and control batches of the log: it is rebuilt from them (`fold`), and saved beside
-the log's checkpoint (`dump`, `load`) so that only the newest need to be read.
+Strategy (KIP-98): each batch carries producer id, epoch and the sequence of its first record. For
+each producer the last `REMEMBERED_BATCHES` batches are kept with their offsets, so that a batch
+that is sent again gets the first result. The state is a fold over the batch headers and control
+batches of the log: it is rebuilt from them (`fold`), and saved beside the log's checkpoint (`dump`,
+`load`) so that only the newest need to be read.
 
-A producer's epoch only grows. A marker that ends a transaction may bring a newer one, which fences whoever still writes with the
-older (KIP-360, KIP-890); the next batch then begins at sequence 0. `TransactionIndex` has what readers need to know.
+A producer's epoch only grows. A marker that ends a transaction may bring a newer one, which fences
+writers with the older (KIP-360, KIP-890); the next batch then begins at sequence 0.
+`TransactionIndex` has what readers need to know.
 
-Kafka remembers 5 batches, which bounds its clients' pipeline; 32 lets a client keep more under way at once.
+Kafka remembers 5 batches, which bounds its clients' pipeline; 32 lets a client have more batches in
+flight.
+
+A log may confirm an append late (`storage/store.py`). The fold then holds exactly the batches
+before the log's end, as a checkpoint needs it, and `_ahead` is the state as it will be when all
+pending appends succeed: new batches are checked against that. `settle` moves confirmed appends from
+one to the other, in the order of the log. When one fails, all behind it fail as well, and `_ahead`
+is dropped: the producer's next batch is again the one that failed. Futures are checked before each
+use of the state, because their callbacks run one iteration of the loop later, when the next batch
+may have arrived already.
 
 Pure: times are arguments (wall ms).
 """
@@ -16,6 +28,7 @@ Pure: times are arguments (wall ms).
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,7 +41,7 @@ from sparrow.base.errors import (
     OutOfOrderSequence,
     ProducerFenced,
 )
-from sparrow.broker.transactions.index import TransactionIndex
+from sparrow.broker.transaction_index import TransactionIndex
 from sparrow.records.control import ControlType, maybe_parse_marker
 from sparrow.storage.store import Appended
 
@@ -43,31 +56,75 @@ _MASK = 0x7FFFFFFF
 _VERSION = 2
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionEnd:
+    """The end of one producer's transaction: committed or aborted."""
+
+    producer_id: int
+    epoch: int
+    commit: bool
+
+    @property
+    def kind(self) -> ControlType:
+        return ControlType.COMMIT if self.commit else ControlType.ABORT
+
+
 @dataclass(slots=True)
 class AcceptedBatch:
-    """A batch that was given to the log: its sequences, and the offsets it got (or their promise, while it is kept)."""
+    """A batch that was given to the log: its sequences, and its offsets (or their future, while the
+    append is pending).
+    """
 
     first_sequence: int
     last_sequence: int
-    answer: Appended | asyncio.Future[Appended]
+    appended: Appended | asyncio.Future[Appended]
     log_append_time_ms: int = -1
-    """Where the topic stamped it; else -1."""
+    """The append time if the topic stamps it; else -1."""
 
 
 @dataclass(slots=True)
 class Producer:
-    """What one partition knows of one producer."""
+    """State of one producer in one partition."""
 
     epoch: int
     last_seen_ms: int
     batches: deque[AcceptedBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
     coordinator_epoch: int = -1
-    """Of the last marker; -1 before the first."""
+    """The coordinator's epoch in the last marker; -1 before the first."""
+    first_sequence: int = 0
+    """The sequence that the next batch must have while `batches` is empty."""
+
+
+@dataclass(slots=True)
+class _Ahead:
+    """A producer as it will be when its pending appends succeed."""
+
+    producer: Producer
+    in_transaction: bool
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """An append of a batch, or of markers, whose result the log has not given or `settle` has not
+    read.
+    """
+
+    promised: asyncio.Future[Appended]
+    now_ms: int
+    header: BatchHeader | None = None
+    ends: Sequence[TransactionEnd] = ()
+    coordinator_epoch: int = -1
+
+    def producer_ids(self) -> list[int]:
+        if self.header is not None:
+            return [self.header.producer_id]
+        return [end.producer_id for end in self.ends]
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerInfo:
-    """A producer as seen from outside (KIP-664). Times are wall ms; -1 stands for "none"."""
+    """Description of a producer (KIP-664). Times are wall ms; -1 means "none"."""
 
     producer_id: int
     epoch: int
@@ -87,7 +144,9 @@ class _Saved(msgspec.Struct, array_like=True):
 
 
 class _Snapshot(msgspec.Struct, array_like=True):
-    """Version 1 ends after the producers (and theirs after `batches`); version 2 has transactions."""
+    """The stored form. Version 1 ends after the producers (and theirs after `batches`); version 2
+    has transactions.
+    """
 
     version: int
     producers: list[_Saved]
@@ -105,38 +164,139 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
-        self.transactions = TransactionIndex()
+        self._transactions = TransactionIndex()
+        self._pending: deque[_Pending] = deque()
+        """Pending appends in the order of the log; they are not in `_producers` or
+        `_transactions`.
+        """
+        self._ahead: dict[int, _Ahead] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
 
+    def __contains__(self, producer_id: int) -> bool:
+        """Return True if batches of the producer are known."""
+        return producer_id in self._producers or producer_id in self._ahead
+
+    @property
+    def transactions(self) -> TransactionIndex:
+        """The transactions before the log's end."""
+        if self._pending:
+            self.settle()
+        return self._transactions
+
+    @property
+    def has_pending(self) -> bool:
+        """Return True while appends of producers are pending."""
+        if self._pending:
+            self.settle()
+        return bool(self._pending)
+
+    def settle(self) -> None:
+        """Fold the pending appends that the log has confirmed; forget all pending ones when one of
+        them failed.
+        """
+        while self._pending and self._pending[0].promised.done():
+            each = self._pending[0]
+            if each.promised.cancelled() or each.promised.exception() is not None:
+                self._forget_pending()
+                return
+            self._pending.popleft()
+            self._fold_pending(each, each.promised.result().base_offset)
+            for producer_id in each.producer_ids():
+                ahead = self._ahead[producer_id]
+                ahead.pending -= 1
+                if not ahead.pending:
+                    del self._ahead[producer_id]
+
+    def _fold_pending(self, pending: _Pending, offset: int) -> None:
+        header = pending.header
+        if header is not None:
+            self._accept(header, Appended(offset, offset + header.last_offset_delta), pending.now_ms)
+        for offset_, end in enumerate(pending.ends, offset):
+            self.add_marker(
+                end.producer_id,
+                end.epoch,
+                offset_,
+                pending.now_ms,
+                committed=end.commit,
+                coordinator_epoch=pending.coordinator_epoch,
+            )
+
+    def _forget_pending(self) -> None:
+        """Drop all pending appends after one failed. Producers of which nothing else is known
+        continue with the sequence that failed, so that no later one skips it.
+        """
+        for each in self._pending:
+            header = each.header
+            if header is not None and header.producer_id not in self._producers:
+                self._producers[header.producer_id] = Producer(
+                    header.producer_epoch, each.now_ms, first_sequence=header.base_sequence
+                )
+        self._pending.clear()
+        self._ahead.clear()
+
+    def _look_ahead(self, producer_id: int) -> _Ahead | None:
+        """Return the producer with its pending appends; None if it has none."""
+        if self._pending:
+            self.settle()
+        return self._ahead.get(producer_id)
+
+    def _await(self, pending: _Pending, producer_id: int, epoch: int) -> _Ahead:
+        """Add one producer's part of a pending append to the state ahead."""
+        ahead = self._ahead.get(producer_id)
+        if ahead is None:
+            known = self._producers.get(producer_id)
+            producer = Producer(epoch, pending.now_ms)
+            if known is not None:
+                producer = Producer(
+                    known.epoch,
+                    pending.now_ms,
+                    known.batches.copy(),
+                    known.coordinator_epoch,
+                    known.first_sequence,
+                )
+            ahead = self._ahead[producer_id] = _Ahead(producer, producer_id in self._transactions.open)
+        if ahead.producer.epoch < epoch:
+            ahead.producer = Producer(
+                epoch, pending.now_ms, coordinator_epoch=ahead.producer.coordinator_epoch
+            )
+        ahead.pending += 1
+        return ahead
+
     def check(self, header: BatchHeader) -> AcceptedBatch | None:
-        """None: the batch is the next one. An `AcceptedBatch`: it is known, answer as then.
+        """Return None if the batch is the next one, and the `AcceptedBatch` if it was accepted
+        before.
 
         Raises:
-            ProducerFenced: a newer epoch of this producer was seen.
+            ProducerFenced: a newer epoch of this producer is known.
             OutOfOrderSequence: records before it are missing.
-            DuplicateSequence: accepted, but so long ago that the answer is forgotten.
+            DuplicateSequence: it was accepted so long ago that the result is forgotten.
             InvalidTransactionState: it is in no transaction, while one of this producer is open.
         """
-        producer = self._producers.get(header.producer_id)
+        ahead = self._look_ahead(header.producer_id)
+        producer = self._producers.get(header.producer_id) if ahead is None else ahead.producer
         if producer is None:
             return None
         if header.producer_epoch < producer.epoch:
             raise ProducerFenced(
-                f"producer {header.producer_id} has epoch {producer.epoch} now; epoch {header.producer_epoch} is over"
+                f"producer {header.producer_id} has epoch {producer.epoch} now; epoch "
+                f"{header.producer_epoch} is over"
             )
         known = None
-        if header.producer_epoch > producer.epoch or not producer.batches:
+        if header.producer_epoch > producer.epoch:
             self._check_first(header, 0)
+        elif not producer.batches:
+            self._check_first(header, producer.first_sequence)
         else:
             known = self._check_next(header, producer)
-        if known is None and self.transactions.open:
-            self._check_transaction(header)
+        if known is None and not header.is_transactional:
+            self._check_transaction(header, ahead)
         return known
 
-    def _check_transaction(self, header: BatchHeader) -> None:
-        if header.producer_id in self.transactions.open and not header.is_transactional:
+    def _check_transaction(self, header: BatchHeader, ahead: _Ahead | None) -> None:
+        is_open = header.producer_id in self._transactions.open if ahead is None else ahead.in_transaction
+        if is_open:
             raise InvalidTransactionState(
                 f"producer {header.producer_id} has a transaction open and sent a batch that is in none"
             )
@@ -156,7 +316,7 @@ class ProducerStates:
         for batch in producer.batches:
             if batch.first_sequence == header.base_sequence and batch.last_sequence == header.last_sequence:
                 return batch
-        # Sequences wrap: "before" is what lies less than half the circle behind.
+        # Sequences wrap: "before" means less than half the circle behind.
         oldest = producer.batches[0].first_sequence
         if 0 < (oldest - header.base_sequence) & _MASK < 1 << 30:
             raise DuplicateSequence(
@@ -166,20 +326,45 @@ class ProducerStates:
         self._check_first(header, expected)
         return None
 
-    def accept(self, header: BatchHeader, answer: Appended | asyncio.Future[Appended], now_ms: int) -> None:
-        """Remember a batch that was given to the log."""
+    def accept(self, header: BatchHeader, appended: Appended | asyncio.Future[Appended], now_ms: int) -> None:
+        """Remember a batch that was given to the log; call this in the order of the log."""
+        if isinstance(appended, Appended):
+            self._accept(header, appended, now_ms)
+            return
+        pending = _Pending(appended, now_ms, header)
+        self._pending.append(pending)
+        ahead = self._await(pending, header.producer_id, header.producer_epoch)
+        ahead.producer.batches.append(_accepted(header, appended))
+        ahead.in_transaction = ahead.in_transaction or header.is_transactional
+
+    def _accept(self, header: BatchHeader, appended: Appended, now_ms: int) -> None:
         producer = self._producers.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
             marked = -1 if producer is None else producer.coordinator_epoch
             producer = Producer(header.producer_epoch, now_ms, coordinator_epoch=marked)
             self._producers[header.producer_id] = producer
         producer.last_seen_ms = now_ms
-        stamped_ms = header.max_timestamp if header.is_log_append_time else -1
-        producer.batches.append(AcceptedBatch(header.base_sequence, header.last_sequence, answer, stamped_ms))
-        if header.is_transactional and isinstance(answer, Appended):
-            self.transactions.begin(header.producer_id, answer.base_offset)
+        producer.batches.append(_accepted(header, appended))
+        if header.is_transactional:
+            self._transactions.begin(header.producer_id, appended.base_offset)
 
-    def mark(
+    def end(
+        self,
+        ends: Sequence[TransactionEnd],
+        promised: asyncio.Future[Appended],
+        now_ms: int,
+        coordinator_epoch: int,
+    ) -> None:
+        """Remember markers that were given to the log, one offset each; call this in the order of
+        the log.
+        """
+        pending = _Pending(promised, now_ms, None, ends, coordinator_epoch)
+        self._pending.append(pending)
+        for end in ends:
+            self._await(pending, end.producer_id, end.epoch).in_transaction = False
+        self.settle()
+
+    def add_marker(
         self,
         producer_id: int,
         epoch: int,
@@ -195,21 +380,22 @@ class ProducerStates:
             producer = self._producers[producer_id] = Producer(epoch, now_ms)
         producer.last_seen_ms = now_ms
         producer.coordinator_epoch = coordinator_epoch
-        self.transactions.end(producer_id, offset, committed=committed)
+        self._transactions.end(producer_id, offset, committed=committed)
 
     def fold(self, header: BatchHeader, now_ms: int, control: bytes = b"") -> None:
-        """Take a batch that the log already holds into account, as seen now: the records' times may be of any age.
+        """Add a batch of the log to the state. The producer was seen at `now_ms`: the records'
+        times may be of any age.
 
         Args:
             control: the whole batch if it is a control batch.
 
         Raises:
-            CorruptBatch: a control batch that is none.
+            CorruptBatch: the control batch is malformed.
         """
         if header.is_control:
             marker = maybe_parse_marker(control)
             if marker is not None and marker.type is not ControlType.OTHER:
-                self.mark(
+                self.add_marker(
                     marker.producer_id,
                     marker.producer_epoch,
                     marker.offset,
@@ -221,7 +407,7 @@ class ProducerStates:
             self.accept(header, Appended(header.base_offset, header.last_offset), now_ms)
 
     def active(self) -> list[ProducerInfo]:
-        """All producers, by id."""
+        """Return all producers, by id."""
         open_ = self.transactions.open
         return [
             ProducerInfo(
@@ -235,20 +421,36 @@ class ProducerStates:
             for producer_id, p in sorted(self._producers.items())
         ]
 
+    def may_be_open(self, producer_id: int) -> bool:
+        """Return True if the producer's transaction is open before the log's end, or will be when
+        its pending appends succeed.
+        """
+        ahead = self._look_ahead(producer_id)
+        return (ahead is not None and ahead.in_transaction) or producer_id in self._transactions.open
+
     def open_transactions(self) -> list[tuple[int, int]]:
-        """(producer id, epoch) of producers whose transaction is open."""
+        """Return (producer id, epoch) of producers whose transaction is open."""
         return [(each, self._producers[each].epoch) for each in self.transactions.open]
 
     def forget_silent(self, before_ms: int) -> None:
-        """Drop producers not seen since `before_ms`, but for those with an open transaction."""
+        """Drop producers that sent nothing since `before_ms`, except those with an open
+        transaction.
+        """
         open_ = self.transactions.open
-        silent = [i for i, p in self._producers.items() if p.last_seen_ms < before_ms and i not in open_]
+        silent = [
+            i
+            for i, p in self._producers.items()
+            if p.last_seen_ms < before_ms and i not in open_ and i not in self._ahead
+        ]
         for producer_id in silent:
             del self._producers[producer_id]
 
     def dump(self) -> bytes:
-        """The state as bytes for the log's checkpoint; b"" when there is nothing."""
-        if not self._producers and not self.transactions:
+        """Return the state before the log's end as bytes for the log's checkpoint; b"" if it is
+        empty.
+        """
+        self.settle()
+        if not self._producers and not self._transactions:
             return b""
         saved = [
             _Saved(
@@ -259,33 +461,35 @@ class ProducerStates:
                     (
                         b.first_sequence,
                         b.last_sequence,
-                        b.answer.base_offset,
-                        b.answer.last_offset,
+                        b.appended.base_offset,
+                        b.appended.last_offset,
                         b.log_append_time_ms,
                     )
                     for b in p.batches
-                    if isinstance(b.answer, Appended)
+                    if isinstance(b.appended, Appended)
                 ],
                 p.coordinator_epoch,
             )
             for producer_id, p in self._producers.items()
+            if p.batches or p.coordinator_epoch >= 0  # else all its batches failed
         ]
-        index = self.transactions
+        index = self._transactions
         return _ENCODER.encode(_Snapshot(_VERSION, saved, list(index.open.items()), index.dump_aborted()))
 
     @classmethod
     def load(cls, state: bytes) -> ProducerStates:
-        """The state that `dump` wrote.
+        """Return the state that `dump` wrote.
 
         Raises:
-            NewerFormat: a later Sparrow did.
+            NewerFormat: a later Sparrow wrote it.
         """
         states = cls()
         if state:
             snapshot = _DECODER.decode(state)
             if snapshot.version > _VERSION:
                 raise NewerFormat(
-                    f"the producers' state in a checkpoint has format {snapshot.version}, known is {_VERSION};"
+                    f"the producers' state in a checkpoint has format {snapshot.version}, known is "
+                    f"{_VERSION};"
                     " open the data with the newer Sparrow"
                 )
             for saved in snapshot.producers:
@@ -293,6 +497,11 @@ class ProducerStates:
             states.transactions.open.update(snapshot.open)
             states.transactions.load_aborted(snapshot.aborted)
         return states
+
+
+def _accepted(header: BatchHeader, appended: Appended | asyncio.Future[Appended]) -> AcceptedBatch:
+    stamped_ms = header.max_timestamp if header.is_log_append_time else -1
+    return AcceptedBatch(header.base_sequence, header.last_sequence, appended, stamped_ms)
 
 
 def _producer(saved: _Saved) -> Producer:

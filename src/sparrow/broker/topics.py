@@ -1,10 +1,11 @@
-"""The topics of a broker: the registry, kept in the meta store, and who watches it.
+"""The topics of a broker: the registry, kept in the meta store, and its watchers.
 
-The meta store is the truth: a topic exists when its fact is written. Directories of logs follow lazily, and what a crash
-leaves behind of a deleted topic is purged at the next start.
+The meta store decides: a topic exists when its entry is written. Directories of logs follow lazily,
+and those of a deleted topic that a crash left behind are removed at the next start.
 
-A change that has begun is carried to its end even if its caller is cancelled (its connection was lost), because the store writes
-all the same: memory and store must not part. The name of a deleted topic is free when all that it had is gone.
+A change that has begun is completed even if its caller is cancelled (its connection was lost),
+because the store writes all the same: memory and store must agree. The name of a deleted topic is
+free when all its data is gone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -22,6 +24,7 @@ from sparrow.base.errors import (
     DirectoryUnreadable,
     InvalidPartitions,
     InvalidTopicName,
+    LogDamaged,
     NewerFormat,
     PolicyViolation,
     TopicExists,
@@ -29,37 +32,42 @@ from sparrow.base.errors import (
     UnknownTopic,
 )
 from sparrow.base.ids import uuid7
+from sparrow.broker.audit.topic import AuditPartition
 from sparrow.broker.configs.topic import ConfigEntry, TopicConfig, check_config, check_name
 from sparrow.broker.detached import Detached
 from sparrow.broker.internal_topics import INTERNAL_TOPICS
 from sparrow.broker.measures import Measures
+from sparrow.broker.name_matches import NameMatches
+from sparrow.broker.names import check_topic_name, compile_pattern, plain_name
 from sparrow.broker.partition import Partition
-from sparrow.broker.topic_names import check_topic_name, compile_pattern, plain_name
+from sparrow.broker.record_checks import RecordChecks
 from sparrow.meta.store import ABSENT, Delete, Put
 from sparrow.storage.store import LogId
 
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock
     from sparrow.broker.config import BrokerConfig
-    from sparrow.meta.store import Fact, MetaStore
+    from sparrow.meta.store import Entry, MetaStore
     from sparrow.storage.store import LogStore
 
 T = TypeVar("T")
 
 _KIND = "topic"
 _DELETED = "deleted-topic"
-"""Ids of deleted topics whose logs may still be there. Only what is named here is ever removed at a start."""
-_FACT_VERSION = 1
+"""Ids of deleted topics whose logs may still exist. A start removes only logs that are named
+here.
+"""
+_ENTRY_VERSION = 1
 NO_TOPIC_ID = uuid.UUID(int=0)
-"""Of a topic that does not exist."""
+"""The id of a topic that does not exist."""
 _LOG = logging.getLogger(__name__)
 _RECONFIGURED_AT_ONCE = 100
-"""Topics that get new defaults before the loop may do something else."""
+"""Topics that get new defaults before other tasks run."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """What is known of one partition."""
+    """Description of one partition; offsets are -1 if it is closed (`LogDamaged`)."""
 
     partition: int
     start_offset: int
@@ -69,7 +77,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What is known of one topic. Lists of topics leave `partitions` and `config` empty."""
+    """Description of one topic. Lists of topics leave `partitions` and `config` empty."""
 
     name: str
     id: uuid.UUID
@@ -77,13 +85,11 @@ class TopicInfo:
     partitions: list[PartitionInfo] = field(default_factory=list)
     config: list[ConfigEntry] = field(default_factory=list)
 
-    @property
-    def is_internal(self) -> bool:
-        """One of Kafka's internal topics."""
-        return self.name in INTERNAL_TOPICS
+    is_internal: bool = False
+    """True for Kafka's internal topics and the audit topic."""
 
 
-class _TopicFact(msgspec.Struct, array_like=True):
+class _TopicEntry(msgspec.Struct, array_like=True):
     """The stored form of a topic, version 1."""
 
     version: int
@@ -94,14 +100,23 @@ class _TopicFact(msgspec.Struct, array_like=True):
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(_TopicFact)
+_DECODER = msgspec.msgpack.Decoder(_TopicEntry)
 
 
 class Topic:
     """A topic and its partitions."""
 
-    def __init__(self, name: str, topic_id: uuid.UUID, config: TopicConfig, created_ms: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        topic_id: uuid.UUID,
+        config: TopicConfig,
+        created_ms: int,
+        *,
+        is_internal: bool = False,
+    ) -> None:
         self.name = name
+        self.is_internal = is_internal
         self.id = topic_id
         self.config = config
         self.created_ms = created_ms
@@ -109,10 +124,10 @@ class Topic:
         self.is_deleted = False
 
     def partition(self, index: int) -> Partition:
-        """One partition.
+        """Return one partition.
 
         Raises:
-            UnknownPartition: says how many there are.
+            UnknownPartition: names the number of partitions.
         """
         if 0 <= index < len(self.partitions):
             return self.partitions[index]
@@ -121,28 +136,40 @@ class Topic:
         )
 
     def listing(self) -> TopicInfo:
-        """What a list of topics shows; touches no log."""
-        return TopicInfo(self.name, self.id, len(self.partitions))
+        """Return the description that lists of topics show; touch no log."""
+        return TopicInfo(self.name, self.id, len(self.partitions), is_internal=self.is_internal)
 
     def info(self, *, new_from: int | None = None) -> TopicInfo:
-        """Everything. Partitions from `new_from` on were made just now: their logs are empty and need not be opened to know it."""
+        """Return the full description. Partitions from `new_from` on were created just now: their
+        logs are empty and are not opened.
+        """
         partitions = [
             PartitionInfo(i, 0, 0, 0)
             if new_from is not None and i >= new_from and not p.is_open
-            else PartitionInfo(i, p.log.start_offset, p.log.end_offset, p.log.size_bytes)
+            else _partition_info(i, p)
             for i, p in enumerate(self.partitions)
         ]
-        return TopicInfo(self.name, self.id, len(partitions), partitions, self.config.entries())
+        return TopicInfo(
+            self.name, self.id, len(partitions), partitions, self.config.entries(), self.is_internal
+        )
 
-    def fact(self) -> Put:
-        stored = _TopicFact(
-            _FACT_VERSION, self.id.bytes, len(self.partitions), self.config.overrides, self.created_ms
+    def entry(self) -> Put:
+        stored = _TopicEntry(
+            _ENTRY_VERSION, self.id.bytes, len(self.partitions), self.config.overrides, self.created_ms
         )
         return Put(_KIND, self.name, _ENCODER.encode(stored))
 
 
+def _partition_info(index: int, partition: Partition) -> PartitionInfo:
+    try:
+        log = partition.log
+    except LogDamaged:  # the partition is closed; the others are shown
+        return PartitionInfo(index, -1, -1, 0)
+    return PartitionInfo(index, log.start_offset, log.end_offset, log.size_bytes)
+
+
 class Topics:
-    """The registry. Loop thread only. Changes are durable when a method returns."""
+    """The registry of topics. Loop thread only. Changes are durable when a method returns."""
 
     def __init__(
         self,
@@ -153,24 +180,31 @@ class Topics:
         *,
         measures: Measures | None = None,
     ) -> None:
+        self.explain: Callable[[str], str | None] = lambda _: None
+        """Returns the reason why a topic is missing, if another part knows one; None: it does not
+        exist.
+        """
         self._config = config
         self._measures = measures or Measures()
+        self.record_checks = RecordChecks()
         self.defaults: Mapping[str, str] = config.topic_defaults
         """Configuration values that topics have unless they set their own."""
         self._meta = meta
         self._store = store
         self._clock = clock
+        self._internal = INTERNAL_TOPICS | ({config.audit_topic} - {""})
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._plain_names: dict[str, str] = {}
-        """Names by how metrics write them."""
+        """Names by their form in metrics."""
         self.partition_count = 0
-        """Partitions of all topics together, those that are being made included."""
+        """The number of partitions of all topics, including those that are being created."""
         self._creating: dict[str, asyncio.Future[Topic]] = {}
         self._deleting: dict[str, asyncio.Future[None]] = {}
         self._changing = asyncio.Lock()
         self._changes = Detached()
         self._watchers: list[Callable[[Topic], None]] = []
+        self._patterns = NameMatches(self, compile_pattern)
 
     def __len__(self) -> int:
         return len(self._topics)
@@ -181,15 +215,15 @@ class Topics:
     # ── finding ───────────────────────────────────────────────────────────────────────────────────
 
     def find(self, name: str) -> Topic | None:
-        """The topic, or None."""
+        """Return the topic, or None."""
         return self._topics.get(name)
 
     def find_id(self, topic_id: uuid.UUID) -> Topic | None:
-        """The topic of that id, or None."""
+        """Return the topic of that id, or None."""
         return self._by_id.get(topic_id)
 
     def get(self, name: str) -> Topic:
-        """The topic.
+        """Return the topic.
 
         Raises:
             UnknownTopic, InvalidTopicName
@@ -197,30 +231,62 @@ class Topics:
         topic = self._topics.get(name)
         if topic is None:
             check_topic_name(name)
-            raise UnknownTopic(f"there is no topic {name!r}; `sparrow topic create {name}` makes one")
+            raise UnknownTopic(
+                self.explain(name) or f"there is no topic {name!r}; `sparrow topic create {name}` makes one"
+            )
         return topic
 
     def find_partition(self, key: tuple[str, int]) -> Partition | None:
-        """The partition of (topic, number), or None."""
+        """Return the partition of (topic, number), or None."""
         topic = self._topics.get(key[0])
         return topic.partitions[key[1]] if topic is not None and 0 <= key[1] < len(topic.partitions) else None
 
     def matching(self, pattern: str, *, internal: bool = False) -> list[Topic]:
-        """Topics whose name matches a pattern (`*` and `?`), by name. Kafka's internal ones only where `internal` says so, or the
-        pattern begins as they do."""
-        hidden = frozenset() if internal or pattern.startswith("__") else INTERNAL_TOPICS
+        """Return the topics whose name matches a pattern (`*` and `?`), by name. Kafka's internal
+        topics are included if `internal` is True, or if the pattern begins as they do.
+        """
+        hidden = frozenset() if internal else self._hidden_from(pattern)
         names = sorted(self._topics.keys() - hidden)
         if pattern == "*":
             return [self._topics[name] for name in names]
         matches = compile_pattern(pattern).match
         return [self._topics[name] for name in names if matches(name)]
 
+    def knows_pattern(self, pattern: str) -> bool:
+        """Return True if the names that a pattern matches are known, so that `learn_pattern` takes
+        no time.
+        """
+        return pattern in self._patterns
+
+    async def learn_pattern(self, pattern: str) -> list[str]:
+        """Return the names that match a pattern, in any order, as `matching` has them. Other tasks
+        run in between.
+
+        Raises:
+            InvalidTopicName: the pattern has a character that no topic name has.
+        """
+        names = await self._patterns.learn(pattern, partial(asyncio.sleep, 0))
+        return [name for name in names if name not in self._hidden_from(pattern)]
+
+    async def find_matching(self, pattern: str) -> list[str]:
+        """Return the names that match a pattern that is needed once, in order. Other tasks run in
+        between.
+        """
+        names = await self._patterns.find(pattern, partial(asyncio.sleep, 0))
+        return sorted(name for name in names if name not in self._hidden_from(pattern))
+
     def watch(self, watcher: Callable[[Topic], None]) -> Callable[[], None]:
-        """Call `watcher` with each topic that was created, grew, or was deleted (`is_deleted`); returns what ends it."""
+        """Call `watcher` with each topic that was created, grew, or was deleted (`is_deleted`);
+        return a function that stops that.
+        """
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher)
 
-    def _tell(self, topic: Topic) -> None:
+    def _notify(self, topic: Topic) -> None:
+        if topic.is_deleted:
+            self._patterns.topic_deleted(topic.name)
+        else:
+            self._patterns.topic_created(topic.name)
         for watcher in list(self._watchers):
             try:
                 watcher(topic)
@@ -230,15 +296,15 @@ class Topics:
     # ── changing ──────────────────────────────────────────────────────────────────────────────────
 
     async def load(self) -> None:
-        """Read all topics from the meta store; finish deletions that a crash cut short.
+        """Read all topics from the meta store; complete deletions that a crash interrupted.
 
         Raises:
-            DirectoryUnreadable, NewerFormat: a fact is no topic, or one of a later Sparrow.
+            DirectoryUnreadable, NewerFormat: an entry is no topic, or one of a later Sparrow.
         """
-        for fact in await self._meta.scan(_KIND):
-            stored = _decode(fact)
+        for entry in await self._meta.scan(_KIND):
+            stored = _decode(entry)
             config = TopicConfig(stored.config, self.defaults)
-            topic = Topic(fact.key, uuid.UUID(bytes=stored.id), config, stored.created_ms)
+            topic = self._new(entry.key, uuid.UUID(bytes=stored.id), config, stored.created_ms)
             self._grow(topic, stored.partitions)
             self._topics[topic.name] = self._by_id[topic.id] = topic
             self._plain_names.setdefault(plain_name(topic.name), topic.name)
@@ -246,32 +312,36 @@ class Topics:
         await self._finish_deletions()
 
     async def _finish_deletions(self) -> None:
-        """Remove the logs of topics whose deletion a crash cut short. Logs that nobody knows are kept: the meta store may be
-        the one that lost something."""
-        deleted = {fact.key for fact in await self._meta.scan(_DELETED)}
+        """Remove the logs of topics whose deletion a crash interrupted. Other unknown logs are
+        kept: the meta store may be the one that lost something.
+        """
+        deleted = {entry.key for entry in await self._meta.scan(_DELETED)}
         for log_id in self._store.ids():
             known = self._topics.get(log_id.topic)
             if log_id.topic_id.hex in deleted:
                 await self._store.purge(log_id)
             elif known is None or known.id != log_id.topic_id:
+                if await self._store.forget_missing(log_id):
+                    continue
                 _LOG.warning(
-                    "the log %s belongs to no topic that is known and is left alone; was the meta store (meta.db, meta.db-wal)"
+                    "the log %s belongs to no topic that is known and is left alone; was the meta "
+                    "store (meta.db, meta.db-wal)"
                     " lost or restored without its log? Put it back, or remove the log's directory",
                     log_id,
                 )
         await self._meta.write([Delete(_DELETED, key) for key in deleted])
 
     async def create(self, name: str, partitions: int, config: Mapping[str, str]) -> Topic:
-        """Make a topic; -1 partitions means the broker's default.
+        """Create a topic; -1 partitions means the broker's default.
 
         Raises:
-            TopicExists: it is there and can be used, also if another call was making it.
-            InvalidTopicName, InvalidConfig, InvalidArgument
+            TopicExists: it exists and can be used, also if another call was creating it.
+                InvalidTopicName, InvalidConfig, InvalidArgument
         """
         await self._wait_until_settled(name)
         count, checked = self.check_new(name, partitions, config)
         now_ms = self._clock.wall_ms()
-        topic = Topic(name, uuid7(now_ms), checked, now_ms)
+        topic = self._new(name, uuid7(now_ms), checked, now_ms)
         self._grow(topic, count)
         self._creating[name] = asyncio.get_running_loop().create_future()
         self._plain_names[plain_name(name)] = name
@@ -279,7 +349,8 @@ class Topics:
         return await self._changes.run(self._create(topic))
 
     def check_new(self, name: str, partitions: int, config: Mapping[str, str]) -> tuple[int, TopicConfig]:
-        """Whether such a topic could be made; returns what it would have.
+        """Check that such a topic could be created; return its number of partitions and its
+        configuration.
 
         Raises:
             as `create`
@@ -297,7 +368,8 @@ class Topics:
         taken = self._plain_names.get(plain_name(name))
         if taken is not None and taken != name:
             raise InvalidTopicName(
-                f"the topic name {name!r} collides with that of topic {taken!r}: names that differ only in . and _"
+                f"the topic name {name!r} collides with that of topic {taken!r}: names that differ "
+                "only in . and _"
                 " are the same in metrics"
             )
 
@@ -307,7 +379,7 @@ class Topics:
 
     async def _create(self, topic: Topic) -> Topic:
         try:
-            put = topic.fact()
+            put = topic.entry()
             await self._meta.write([Put(put.kind, put.key, put.value, ABSENT)])
             self._topics[topic.name] = self._by_id[topic.id] = topic
         except BaseException:
@@ -316,14 +388,14 @@ class Topics:
             raise
         finally:
             self._creating.pop(topic.name).cancel()
-        self._tell(topic)
+        self._notify(topic)
         return topic
 
     async def ensure(self, name: str) -> Topic:
-        """The topic; made with the defaults when it is missing and the policy allows.
+        """Return the topic; create it with the defaults if it is missing and the policy allows.
 
         Raises:
-            UnknownTopic: missing, and the broker does not create topics by itself.
+            UnknownTopic: it is missing, and the broker does not create topics by itself.
         """
         topic = self._topics.get(name)
         if topic is not None or not self._config.auto_create_topics:
@@ -339,7 +411,9 @@ class Topics:
         return await self.create(name, -1, {})
 
     async def delete(self, name: str, forget: Callable[[str], Awaitable[None]]) -> None:
-        """Delete a topic and its logs; `forget` is to drop what others keep under its name, before the name is free."""
+        """Delete a topic and its logs; `forget` drops what other parts keep under its name, before
+        the name is free.
+        """
         await self._changes.run(self._delete(name, forget))
 
     async def _delete(self, name: str, forget: Callable[[str], Awaitable[None]]) -> None:
@@ -353,7 +427,7 @@ class Topics:
                 self._forget_plain_name(name)
                 self.partition_count -= len(topic.partitions)
                 topic.is_deleted = True
-                self._tell(topic)
+                self._notify(topic)
                 for partition in topic.partitions:
                     partition.wake_waiters()
                 await self._clear(topic, forget)
@@ -390,7 +464,7 @@ class Topics:
             overrides.update(check_config(set_))
             before, topic.config = topic.config, TopicConfig(overrides, self.defaults)
             try:
-                await self._meta.write([topic.fact()])
+                await self._meta.write([topic.entry()])
             except BaseException:
                 topic.config = before
                 raise
@@ -409,14 +483,14 @@ class Topics:
             self.check_growth(topic, total)
             grown = Topic(topic.name, topic.id, topic.config, topic.created_ms)
             self._grow(grown, total)
-            await self._meta.write([grown.fact()])
+            await self._meta.write([grown.entry()])
             topic.partitions.extend(grown.partitions[before:])
             self.partition_count += total - before
-            self._tell(topic)
+            self._notify(topic)
             return topic
 
     async def set_defaults(self, defaults: Mapping[str, str]) -> None:
-        """Configuration values that topics have unless they set their own; they hold for all topics from now on."""
+        """Change the values that topics have unless they set their own, for all topics at once."""
         self.defaults = defaults
         async with self._changing:
             for count, topic in enumerate(list(self), 1):
@@ -427,7 +501,7 @@ class Topics:
                     await asyncio.sleep(0)
 
     def check_growth(self, topic: Topic, total: int) -> None:
-        """Whether a topic could grow to `total` partitions.
+        """Check that a topic could grow to `total` partitions.
 
         Raises:
             InvalidPartitions
@@ -440,7 +514,7 @@ class Topics:
         self._check_count(total, total - before)
 
     async def settle(self) -> None:
-        """Wait for changes whose callers went away."""
+        """Wait for changes whose callers have gone away."""
         await self._changes.settle()
 
     def _check_count(self, count: int, new: int) -> None:
@@ -449,29 +523,48 @@ class Topics:
             raise InvalidPartitions(f"a topic has 1 to {limit} partitions, not {count}")
         if self.partition_count + new > self._config.max_partitions:
             raise PolicyViolation(
-                f"{new} more partitions are too many: there are {self.partition_count}, and max_partitions allows"
+                f"{new} more partitions are too many: there are {self.partition_count}, and "
+                "max_partitions allows"
                 f" {self._config.max_partitions}; delete topics, or raise it"
             )
 
+    def _hidden_from(self, pattern: str) -> frozenset[str]:
+        """Return the topics that a pattern does not match unless it begins as they do."""
+        return frozenset() if pattern.startswith("__") else self._internal
+
+    def _new(self, name: str, topic_id: uuid.UUID, config: TopicConfig, created_ms: int) -> Topic:
+        return Topic(name, topic_id, config, created_ms, is_internal=name in self._internal)
+
     def _grow(self, topic: Topic, total: int) -> None:
         loop = asyncio.get_running_loop()
+        kind = AuditPartition if topic.name == self._config.audit_topic else Partition
         for index in range(len(topic.partitions), total):
             log_id = LogId(topic.name, topic.id, index)
             topic.partitions.append(
-                Partition(log_id, topic.config, self._store, self._clock, loop, measures=self._measures)
+                kind(
+                    log_id,
+                    topic.config,
+                    self._store,
+                    self._clock,
+                    loop,
+                    measures=self._measures,
+                    checks=self.record_checks,
+                )
             )
 
 
-def _decode(fact: Fact) -> _TopicFact:
+def _decode(entry: Entry) -> _TopicEntry:
     try:
-        stored = _DECODER.decode(fact.value)
+        stored = _DECODER.decode(entry.value)
     except msgspec.DecodeError as error:
         raise DirectoryUnreadable(
-            f"the meta store holds a topic that cannot be read, {fact.key!r}: {error}; put back a backup of the data directory"
+            f"the meta store holds a topic that cannot be read, {entry.key!r}: {error}; put back a "
+            "backup of the data directory"
         ) from error
-    if stored.version > _FACT_VERSION:
+    if stored.version > _ENTRY_VERSION:
         raise NewerFormat(
-            f"topic {fact.key!r} was stored by a newer Sparrow (format {stored.version}, known is {_FACT_VERSION});"
+            f"topic {entry.key!r} was stored by a newer Sparrow (format {stored.version}, known is "
+            f"{_ENTRY_VERSION});"
             " start that version, or a newer one"
         )
     return stored

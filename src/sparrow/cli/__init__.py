@@ -1,7 +1,8 @@
-"""The command `sparrow`: a thin door in front of the commands, so that `sparrow serve` starts without Typer and Rich.
+"""The command `sparrow`: a thin layer above the commands, so that `sparrow serve` starts without
+Typer and Rich.
 
-`main` is the entry point of the distribution. The thin install lacks the libraries of the commands; then every command but `version`
-says in one line how to get them.
+`main` is the entry point of the distribution. The thin install lacks the libraries of the commands;
+then every command but `version` says in one line how to get them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MISSING = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code (see `sparrow.cli.exits`)."""
+    """Run one command and return its exit code (see `sparrow.cli.exits`)."""
     from sparrow.cli.exits import run_reporting
 
     open_missing_streams()
@@ -28,9 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def open_missing_streams() -> None:
-    """Point those of stdin, stdout and stderr that are closed (`>&-`) to nowhere.
+    """Open the null device for those of stdin, stdout and stderr that are closed (`>&-`).
 
-    Else the next file or socket gets their number, and what is printed goes there.
+    Otherwise the next file or socket would get their number, and what is printed would go there.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -64,7 +65,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def print_version() -> int:
-    """Say which Sparrow and which Python this is."""
+    """Print the versions of Sparrow and of Python."""
     import platform
 
     from sparrow.base.version import version

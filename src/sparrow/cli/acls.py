@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sparrow.base.faults import suggestion
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.tables import print_table
-from sparrow.cli.target import Target, Token, Url, target, with_client
+from sparrow.cli.target import CommandTarget, Token, Url, target, with_client
 from sparrow.cli.topics import confirmed
 
 if TYPE_CHECKING:
@@ -48,6 +49,14 @@ Topic = Annotated[
 Group = Annotated[
     str | None, typer.Option("--group", metavar="NAME", help="A consumer group's name; '*' stands for all.")
 ]
+Queue = Annotated[
+    str | None,
+    typer.Option(
+        "--queue",
+        metavar="NAME",
+        help="A queue's name; '*' stands for all. The same as --group: rules have one kind for both.",
+    ),
+]
 TransactionalId = Annotated[
     str | None,
     typer.Option("--transactional-id", metavar="ID", help="A transactional id; '*' stands for all."),
@@ -65,6 +74,7 @@ def add(
     *,
     topic: Topic = None,
     group: Group = None,
+    queue: Queue = None,
     transactional_id: TransactionalId = None,
     cluster: Cluster = False,
     prefix: Prefix = False,
@@ -73,16 +83,18 @@ def add(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Let somebody do something, or forbid it.
+    """Allow a principal an operation, or deny it.
 
-    A resource that some rule names is closed to everybody whom no rule allows it.
+    A resource that some rule names is closed to all principals that no rule allows it.
     """
     from sparrow.client.results import AccessRule
 
     _check_address(host)
-    resource = _resource(topic, group, transactional_id, cluster=cluster)
+    resource = _resource(topic, group, queue, transactional_id, cluster=cluster)
     if resource is None:
-        raise typer.BadParameter("name what it is about: --topic, --group, --transactional-id or --cluster")
+        raise typer.BadParameter(
+            "name what it is about: --topic, --group, --queue, --transactional-id or --cluster"
+        )
     rules = [
         AccessRule(
             resource_type=resource[0],
@@ -108,13 +120,16 @@ def list_rules(
     principal: Annotated[str | None, typer.Option("--principal", metavar="PRINCIPAL", help=_WHO)] = None,
     topic: Topic = None,
     group: Group = None,
+    queue: Queue = None,
     transactional_id: TransactionalId = None,
     cluster: Cluster = False,
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """List rules; for a named resource all that hold for it, those for prefixes and '*' included."""
-    selected = _selection(_resource(topic, group, transactional_id, cluster=cluster), "Match")
+    """List rules; for a named resource all that apply to it, those for prefixes and '*'
+    included.
+    """
+    selected = _selection(_resource(topic, group, queue, transactional_id, cluster=cluster), "Match")
     if principal is not None:
         selected["principal"] = _principal(principal)
     _print(
@@ -135,6 +150,7 @@ def remove(
     *,
     topic: Topic = None,
     group: Group = None,
+    queue: Queue = None,
     transactional_id: TransactionalId = None,
     cluster: Cluster = False,
     prefix: Prefix = False,
@@ -147,8 +163,10 @@ def remove(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Remove rules: those that have all that is given. A named resource means rules for just this name or, with --prefix, prefix."""
-    resource = _resource(topic, group, transactional_id, cluster=cluster)
+    """Remove the rules that have everything that is given. A named resource means rules for just
+    this name or, with --prefix, this prefix.
+    """
+    resource = _resource(topic, group, queue, transactional_id, cluster=cluster)
     selected = _selection(resource, "Prefixed" if prefix else "Literal")
     if principal is not None:
         selected["principal"] = _principal(principal)
@@ -172,11 +190,11 @@ def remove(
     return OK
 
 
-def _list(where: Target, selected: dict[str, str]) -> list[AccessRule]:
+def _list(where: CommandTarget, selected: dict[str, str]) -> list[AccessRule]:
     return with_client(where, lambda client: client.admin.list_access_rules(**selected))
 
 
-def _delete(where: Target, selected: dict[str, str]) -> list[AccessRule]:
+def _delete(where: CommandTarget, selected: dict[str, str]) -> list[AccessRule]:
     return with_client(where, lambda client: client.admin.delete_access_rules(**selected))
 
 
@@ -188,12 +206,17 @@ def _confirmed(rules: list[AccessRule]) -> bool:
 
 
 def _resource(
-    topic: str | None, group: str | None, transactional_id: str | None, *, cluster: bool
+    topic: str | None, group: str | None, queue: str | None, transactional_id: str | None, *, cluster: bool
 ) -> tuple[str, str] | None:
-    """(type, name), or None if none was given."""
+    """Return (type, name), or None if none was given."""
     named = [
         (kind, name)
-        for kind, name in (("Topic", topic), ("Group", group), ("TransactionalId", transactional_id))
+        for kind, name in (
+            ("Topic", topic),
+            ("Group", group),
+            ("Group", queue),
+            ("TransactionalId", transactional_id),
+        )
         if name is not None
     ]
     if cluster:
@@ -210,12 +233,14 @@ def _selection(resource: tuple[str, str] | None, pattern_type: str) -> dict[str,
 
 
 def _principal(text: str) -> str:
-    # A type is one word; a colon further behind is part of a name, such as a certificate's "CN=a,OU=urn:b".
+    # A type is one word; a later colon is part of a name, such as a certificate's "CN=a,OU=urn:b".
     return text if text.partition(":")[0].isalnum() and ":" in text else f"User:{text}"
 
 
 def _check_address(host: str) -> None:
-    """A rule for a name or a network would hold for nobody, and one that forbids would forbid nothing."""
+    """Refuse a name or a network: such a rule would apply to no client, and one that denies would
+    deny nothing.
+    """
     try:
         if host != "*":
             ip_address(host)
@@ -230,7 +255,8 @@ def _operations(text: str) -> list[str]:
     unknown = [word for word in words if word not in OPERATIONS]
     if unknown:
         raise typer.BadParameter(
-            f"there is no operation {unknown[0]!r}; there are {', '.join(sorted(OPERATIONS))}"
+            f"there is no operation {unknown[0]!r}"
+            + (suggestion(unknown[0], OPERATIONS) or f"; there are {', '.join(sorted(OPERATIONS))}")
         )
     return list(dict.fromkeys(OPERATIONS[word] for word in words))
 

@@ -1,4 +1,4 @@
-"""All commands under one name. Each group has a module; this one only puts them together."""
+"""All commands under one name. Each group has a module; this one only combines them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ from sparrow.cli import (
     users,
 )
 from sparrow.cli.exits import DEBUG_VARIABLE, reader_gone
+from sparrow.cli.login_options import take_login_options
 from sparrow.cli.target import CaFile, CertificateFile, KeyFile, PasswordFile, Token, Url, User
 
 
 class _Commands(TyperGroup):
-    """Typer would end a command whose reader went away with exit code 1."""
+    """Commands whose exit code stays what it is when the reader of their output goes away; Typer
+    would make it 1.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -102,14 +105,16 @@ def serve(context: typer.Context) -> int:
 
 @app.command("version")
 def version() -> int:
-    """Say which version this is."""
+    """Print the version."""
     return print_version()
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; returns the exit code that the command returned."""
+    """Run one command line and return the exit code of the command."""
+    command = typer.main.get_command(app)
+    take_login_options(command)
     try:
-        app(arguments, prog_name="sparrow")
+        command(arguments, prog_name="sparrow")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else 0
     return 0

@@ -1,4 +1,6 @@
-"""`sparrow bench publish|consume|queue`: what a broker does on this machine, in the manner of kafka-producer-perf-test."""
+"""`sparrow bench publish|consume|queue`: the speed of a broker on this machine, in the manner of
+kafka-producer-perf-test.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def publish_command(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Publish messages, and say how many per second and how late they were acknowledged."""
+    """Publish messages, and print the rate and the time until they were acknowledged."""
     load = Load(messages, _payloads(size, payload_file), keys, rate)
 
     async def act(client: Client) -> Figures:
@@ -86,7 +88,7 @@ def consume_command(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Read topics from their beginning, and say how many messages per second."""
+    """Read topics from their beginning, and print the rate."""
 
     async def act(client: Client) -> Figures:
         return await consume(client, topics, messages, group=group)
@@ -111,7 +113,9 @@ def queue_command(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Send messages through a queue of its own, which is removed at the end; each is acknowledged on stable storage."""
+    """Send messages through a temporary queue, which is removed at the end; each is acknowledged on
+    stable storage.
+    """
     load = Load(messages, random_payloads(max(size, 8)), keys, rate)
     to = target(context, url, token)
     name = f"bench-{uuid.uuid4().hex[:12]}"

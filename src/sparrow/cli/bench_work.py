@@ -1,7 +1,9 @@
-"""The work of `sparrow bench`: messages out, in, or through a queue, as fast as they go or at a fixed rate.
+"""The work of `sparrow bench`: messages out, in, or through a queue, at full speed or at a fixed
+rate.
 
-At a fixed rate every message has a time at which it is due, and its latency counts from there. Without one a message is due when it is sent, and only a sample is timed, so that
-the timing costs nothing that is seen.
+At a fixed rate every message has a time at which it is due, and its latency counts from there. At
+full speed a message is due when it is sent, and only a sample is timed, so that the timing costs
+nothing noticeable.
 """
 
 from __future__ import annotations
@@ -19,33 +21,33 @@ from sparrow.cli.bench_report import Figures
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sparrow.client.batch import Delivery
     from sparrow.client.client import Client
-    from sparrow.client.delivery import Delivery
     from sparrow.client.options import Acks
 
 _TIMED_OF = 100
-"""At full speed one message of so many is timed."""
+"""At full speed one message in this many is timed."""
 _AT_A_TIME = 5_000
 _LEASED_AT_A_TIME = 500
 _IDLE_WAIT_S = 0.25
 _FIRST_WAIT_S = 30.0
 _DIFFERENT = 1000
-"""Payloads that there are."""
+"""Number of different payloads."""
 _STAMP = struct.Struct(">d")
 _UNTIMED = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent."""
+    """The messages to send."""
 
     messages: int
     payloads: Sequence[bytes]
-    """Sent in turn."""
+    """Payloads, sent round robin."""
     keys: int = 0
-    """How many different keys; 0: none."""
+    """Number of different keys; 0: no keys."""
     rate: float = 0.0
-    """Messages per second; 0: as fast as they go."""
+    """Messages per second; 0: full speed."""
 
     def key(self, number: int) -> bytes | None:
         return b"key-%d" % (number % self.keys) if self.keys else None
@@ -58,21 +60,21 @@ class Load:
 
 
 def random_payloads(size_bytes: int) -> list[bytes]:
-    """Letters, the same in every run; they compress about as text does."""
+    """Return random text, the same in every run; it compresses about as prose does."""
     dice = random.Random(size_bytes)  # noqa: S311 - not a secret
     letters = bytes(dice.choices(b"abcdefghijklmnopqrstuvwxyz     ", k=size_bytes + _DIFFERENT))
     return [letters[start : start + size_bytes] for start in range(_DIFFERENT)]
 
 
 class _Pace:
-    """When each message is due."""
+    """Times at which messages are due."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
         self._began = time.monotonic()
 
     async def due(self, number: int) -> float:
-        """Wait for the time of a message, and return it."""
+        """Wait until a message is due, and return that time."""
         now = time.monotonic()
         if not self._rate:
             return now
@@ -95,7 +97,8 @@ async def publish(
     """
     figures = Figures()
     async with client.producer(acks=acks, compression=compression, linger_ms=linger_ms) as producer:
-        await (await producer.send(topic, load.payload(0), key=load.key(0)))  # the way is open
+        # open the connection before the clock starts
+        await (await producer.send(topic, load.payload(0), key=load.key(0)))
         timed: asyncio.Queue[tuple[float, Delivery] | None] = asyncio.Queue()
         timing = asyncio.create_task(_time_acknowledgements(timed, figures))
         pace = _Pace(load.rate)
@@ -132,7 +135,9 @@ async def _time_acknowledgements(
 
 
 async def consume(client: Client, topics: list[str], count: int, *, group: str | None) -> Figures:
-    """Read from the beginning (or where the group is); `count` 0: what is there when it begins."""
+    """Read from the beginning (or the group's position); `count` 0: everything that is there at the
+    start.
+    """
     ends = {
         (name, each.partition): each.offset
         for name in topics
@@ -169,9 +174,11 @@ def _is_read(positions: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, 
 
 
 async def through_queue(publisher: Client, workers: Sequence[Client], queue_name: str, load: Load) -> Figures:
-    """Publish to a queue while workers lease and acknowledge; it is over when every message is acknowledged, on stable storage.
+    """Publish to a queue while workers lease and acknowledge; end when every message is
+    acknowledged on stable storage.
 
-    The latency is from when a message is due to when its worker has it. Each message begins with that time, so it has eight bytes at least.
+    The latency is the time from when a message is due until its worker has it. Each message begins
+    with the time at which it is due, so it has at least eight bytes.
     """
     topic = await publisher.queue(queue_name).topic()
     figures = Figures()

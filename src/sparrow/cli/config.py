@@ -1,4 +1,6 @@
-"""`sparrow config …`: judge, show and describe the configuration file, without starting a broker and without a look at its data."""
+"""`sparrow config …`: check, show and describe the configuration file without asking a broker; make
+a running one reload it.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,13 @@ import typer
 from sparrow.base.errors import InvalidConfig
 from sparrow.cli.exits import BAD_CONFIG, OK
 from sparrow.cli.tables import print_table
+from sparrow.cli.target import Token, Url, target, with_client
 
 if TYPE_CHECKING:
-    from sparrow.server.bootstrap.check import Report
+    from sparrow.server.bootstrap.check import CheckReport
 
 app = typer.Typer(
-    help="Check and show the configuration of `sparrow serve`; starts nothing, changes nothing.",
+    help="Check and show the configuration of `sparrow serve`, or have a running broker load it again.",
     no_args_is_help=True,
 )
 File = Annotated[
@@ -31,7 +34,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 
 @app.command("check")
 def check(file: File = None, *, as_json: AsJson = False) -> int:
-    """Say everything that is wrong with the configuration, or what it declares. Exit code 78 if something is wrong."""
+    """Report everything that is wrong with the configuration, or print what it declares. Exit code
+    78 if something is wrong.
+    """
     report = _report(file)
     if as_json:
         print(json.dumps(_as_json(report)))
@@ -49,7 +54,7 @@ def check(file: File = None, *, as_json: AsJson = False) -> int:
 
 @app.command("show")
 def show(file: File = None, *, as_json: AsJson = False) -> int:
-    """Every option with the value that holds, and where it comes from. Secrets are not shown."""
+    """Show every option with its value and where it comes from. Secrets are not shown."""
     from sparrow.server.bootstrap.plain import plain_options
     from sparrow.server.config import load
 
@@ -63,22 +68,37 @@ def show(file: File = None, *, as_json: AsJson = False) -> int:
     return OK
 
 
+@app.command("reload")
+def reload(context: typer.Context, *, url: Url = None, token: Token = None, as_json: AsJson = False) -> int:
+    """Make the running broker reload certificates, tokens and log level. Exit code 78: nothing has
+    changed.
+    """
+    done = with_client(target(context, url, token), lambda client: client.admin.reload_config())
+    if as_json:
+        print(json.dumps({"loaded": done.loaded, "needs_restart": done.needs_restart}))
+        return OK
+    print(f"loaded again: {', '.join(done.loaded)}")
+    if done.needs_restart:
+        print(f"changed, but after a restart only: {', '.join(done.needs_restart)}")
+    return OK
+
+
 @app.command("schema")
 def schema() -> int:
-    """The JSON Schema of the configuration file, for editors."""
+    """Print the JSON Schema of the configuration file, for editors."""
     from sparrow.server.bootstrap.schema import file_schema
 
     print(json.dumps(file_schema(), indent=2))
     return OK
 
 
-def _report(file: str | None) -> Report:
+def _report(file: str | None) -> CheckReport:
     from sparrow.server.bootstrap.check import check
 
     return check({} if file is None else {"config": file}, os.environ)
 
 
-def _as_json(report: Report) -> dict[str, Any]:
+def _as_json(report: CheckReport) -> dict[str, Any]:
     from sparrow.server.bootstrap.plain import plain_declared
 
     return {
@@ -90,12 +110,12 @@ def _as_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _print_warnings(report: Report) -> None:
+def _print_warnings(report: CheckReport) -> None:
     for warning in report.warnings:
         print(f"sparrow: warning: {warning}", file=sys.stderr)
 
 
-def _refuse_errors(report: Report) -> None:
+def _refuse_errors(report: CheckReport) -> None:
     if report.errors:
         raise InvalidConfig("\n".join(report.errors))
 

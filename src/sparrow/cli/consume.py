@@ -1,19 +1,22 @@
-"""`sparrow consume TOPIC…`: messages on stdout, up to the end that was there at the start, or for ever."""
+"""`sparrow consume TOPIC…`: messages on stdout, up to the end at the start of the command, or
+without end.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import time
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from sparrow.base.errors import StaleMember
 from sparrow.cli.exits import OK, reader_gone, say
 from sparrow.cli.formats import FORMATS, formatter
+from sparrow.cli.merge import MAX_PARTITIONS, read_merged
 from sparrow.cli.starts import parse_start
 from sparrow.cli.target import Token, Url, target, with_client
 
@@ -23,29 +26,31 @@ if TYPE_CHECKING:
 
     from sparrow.client.client import Client
     from sparrow.client.subscription import Subscription
+    from sparrow.records.readable import OnCorrupt
     from sparrow.records.record import Record
 
 _AT_A_TIME = 2000
 _POLL_S = 0.25
-"""How often a reading that ends looks whether it is at the end."""
+"""Interval at which a reading that ends looks whether it is at the end."""
 _COMMIT_INTERVAL_S = 1.0
 _ASSIGNMENT_TIMEOUT_S = 10.0
-"""How long a reading that ends waits for its group to give it partitions."""
+"""Time that a reading that ends waits for its group to assign partitions."""
 
 
 @dataclass(slots=True)
-class Reading:
-    """What one run reads, and how it ends."""
+class ConsumeRun:
+    """The messages that one run reads, and where it ends."""
 
     topics: list[str]
     start: str | int | datetime
     write: Callable[[list[Record]], None]
     follow: bool
     group: str | None
+    on_corrupt: OnCorrupt
     remaining: int | None
     """Messages that may still be printed; None: any number."""
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Where a reading that does not follow ends, by partition."""
+    """End of each partition, for a reading that does not follow."""
     printed: dict[tuple[str, int], Record] = field(default_factory=dict)
     """The last message printed of each partition, for a group that is stopped in the middle."""
 
@@ -72,15 +77,21 @@ def consume(
         int | None, typer.Option("--max", "-n", min=1, help="Print so many messages at most.")
     ] = None,
     output: Annotated[str, typer.Option("--format", help="text, json or raw.")] = "text",
+    on_corrupt: Annotated[
+        str,
+        typer.Option("--on-corrupt", help="At a batch that cannot be read: fail, or skip it with a warning."),
+    ] = "fail",
     url: Url = None,
     token: Token = None,
 ) -> int:
     """Print messages: what is there now, or with --follow also what comes."""
     if output not in FORMATS:
         raise typer.BadParameter(f"--format cannot be {output!r}; it is text, json or raw")
+    if on_corrupt not in ("fail", "skip"):
+        raise typer.BadParameter(f"--on-corrupt cannot be {on_corrupt!r}; it is fail or skip")
     begin = parse_start(start or ("end" if follow else "beginning"))
     write = formatter(output, sys.stdout)
-    reading = Reading(topics, begin, write, follow, group, max_messages)
+    reading = ConsumeRun(topics, begin, write, follow, group, cast("OnCorrupt", on_corrupt), max_messages)
     try:
         with_client(target(context, url, token), lambda client: _read(client, reading))
     except BrokenPipeError:
@@ -88,15 +99,21 @@ def consume(
     return OK
 
 
-async def _read(client: Client, reading: Reading) -> None:
+async def _read(client: Client, reading: ConsumeRun) -> None:
     if not reading.follow:
         reading.ends = await _ends(client, reading.topics)
         if not reading.ends:
             say(
-                f"no topic matches {' '.join(reading.topics)}; `sparrow topic list` shows those that there are"
+                f"no topic matches {' '.join(reading.topics)}; `sparrow topic list` shows those "
+                "that there are"
             )
             return
-    async with client.subscribe(*reading.topics, start=reading.start, group=reading.group) as subscription:
+        if not reading.group and 1 < len(reading.ends) <= MAX_PARTITIONS:
+            await _print_merged(client, reading)
+            return
+    async with client.subscribe(
+        *reading.topics, start=reading.start, group=reading.group, on_corrupt=reading.on_corrupt
+    ) as subscription:
         try:
             await _print_all(subscription, reading)
         except BaseException:
@@ -106,8 +123,23 @@ async def _read(client: Client, reading: Reading) -> None:
             await subscription.commit()
 
 
-async def _commit_printed(subscription: Subscription, reading: Reading) -> None:
-    """What was taken and could not be printed comes again."""
+async def _print_merged(client: Client, reading: ConsumeRun) -> None:
+    if reading.remaining == 0:
+        return
+    wanted = _AT_A_TIME if reading.remaining is None else min(_AT_A_TIME, reading.remaining)
+    pages = read_merged(client, reading.ends, reading.start, reading.on_corrupt, wanted)
+    async with aclosing(pages):
+        async for messages in pages:
+            kept = messages[: reading.remaining]
+            await _print(reading, kept)
+            if reading.remaining is not None:
+                reading.remaining -= len(kept)
+                if reading.remaining == 0:
+                    return
+
+
+async def _commit_printed(subscription: Subscription, reading: ConsumeRun) -> None:
+    """Commit what was printed, so that a message that could not be printed comes again."""
     for message in reading.printed.values():
         with suppress(StaleMember):
             await subscription.commit(message)
@@ -125,7 +157,7 @@ async def _ends(client: Client, topics: list[str]) -> dict[tuple[str, int], int]
     }
 
 
-async def _print_all(subscription: Subscription, reading: Reading) -> None:
+async def _print_all(subscription: Subscription, reading: ConsumeRun) -> None:
     started_at = committed_at = time.monotonic()
     while reading.remaining != 0:
         if not reading.follow and _is_at_end(subscription, reading, time.monotonic() - started_at):
@@ -142,8 +174,10 @@ async def _print_all(subscription: Subscription, reading: Reading) -> None:
             committed_at = time.monotonic()
 
 
-async def _print(reading: Reading, messages: list[Record]) -> None:
-    """Write in a thread: whoever reads our output may stop for long, and the connection must be kept alive meanwhile."""
+async def _print(reading: ConsumeRun, messages: list[Record]) -> None:
+    """Write in a thread: the reader of the output may pause for long, and the connection must be
+    kept alive meanwhile.
+    """
     writing = asyncio.ensure_future(asyncio.to_thread(reading.write, messages))
     try:
         await asyncio.shield(writing)
@@ -153,15 +187,15 @@ async def _print(reading: Reading, messages: list[Record]) -> None:
             reading.printed |= {(each.topic, each.partition): each for each in messages}
 
 
-def _within(messages: list[Record], reading: Reading) -> list[Record]:
-    """Without those that came after the start. A group gets all that it will commit."""
+def _within(messages: list[Record], reading: ConsumeRun) -> list[Record]:
+    """Remove messages that came after the start. A group gets all that it will commit."""
     if reading.follow or reading.group:
         return messages
     return [each for each in messages if each.offset < reading.ends.get((each.topic, each.partition), 0)]
 
 
-def _is_at_end(subscription: Subscription, reading: Reading, waited_s: float) -> bool:
-    """Whether every partition that this reader has is read up to where it ended at the start."""
+def _is_at_end(subscription: Subscription, reading: ConsumeRun, waited_s: float) -> bool:
+    """Return True if every assigned partition is read up to its end at the start."""
     positions = subscription.positions
     if not positions:
         return waited_s > _ASSIGNMENT_TIMEOUT_S

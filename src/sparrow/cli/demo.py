@@ -1,4 +1,4 @@
-"""`sparrow demo`: the main job on real input, every step checked."""
+"""`sparrow demo`: Sparrow's main features on real input, every step checked."""
 
 from __future__ import annotations
 
@@ -27,10 +27,6 @@ def demo(
             help="A git repository. Default: that of this directory; without one a made-up history.",
         ),
     ] = None,
-    file: Annotated[
-        str | None,
-        typer.Option("--file", metavar="FILE", help="A log or NDJSON file (or .gz) instead of a history."),
-    ] = None,
     workers: Annotated[
         int, typer.Option("--workers", min=1, max=64, help="Competing processes; one of them is killed.")
     ] = 4,
@@ -47,15 +43,16 @@ def demo(
     ] = "sparrow-demo",
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
 ) -> int:
-    """Take a git history (or a log file) through the whole of Sparrow, and check every step.
+    """Take a git history through the whole of Sparrow, and check every step.
 
-    Commits are published children first, worked off by competing processes in the order of their parents while one of them is killed, and taken by a Spark
-    pipeline, killed as well, into a table and a chart. Ends with 0 only if every check held. Everything else is removed, unless --keep.
+    Commits are published children first, processed by competing processes in the order of their
+    parents while one of them is killed, and read by a Spark pipeline, also killed, into a table and
+    a chart. Ends with 0 only if every check passed. Everything else is removed, unless --keep.
     """
     from sparrow.demo import run
-    from sparrow.demo.plan import Plan
+    from sparrow.demo.plan import DemoPlan
 
-    plan = Plan(repo=repo, file=file, workers=workers, keep=keep, broker=broker, out_dir=out)
+    plan = DemoPlan(repo=repo, workers=workers, keep=keep, broker=broker, out_dir=out)
     with _signals_raise():
         report = run(plan)
     if as_json:
@@ -67,7 +64,7 @@ def demo(
 
 
 def _printable(line: str) -> str:
-    """What histories and files say must not move the cursor, and not every terminal has a tick."""
+    """Escape what would move the cursor, and characters that the terminal does not have."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     encoding = sys.stdout.encoding or "utf-8"
     return shown.encode(encoding, "replace").decode(encoding)
@@ -75,7 +72,9 @@ def _printable(line: str) -> str:
 
 @contextmanager
 def _signals_raise() -> Iterator[None]:
-    """SIGTERM, and the end of the terminal, end the demonstration as Ctrl-C does: with its processes, and without its files."""
+    """Let SIGTERM, and the end of the terminal, end the demonstration as Ctrl-C does: its processes
+    end, and its files are removed.
+    """
 
     def end(number: int, _: object) -> NoReturn:
         raise SystemExit(128 + number)

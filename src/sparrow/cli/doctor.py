@@ -1,4 +1,6 @@
-"""`sparrow doctor [DIR]`: checks a data directory offline and says what a start would repair. Changes nothing."""
+"""`sparrow doctor [DIR]`: checks a data directory offline and says what a start would repair.
+Changes nothing unless asked to accept what is lost.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,19 @@ import typer
 from sparrow.base.errors import DirectoryInUse, DirectoryUnreadable, SparrowError
 from sparrow.base.units import format_size
 from sparrow.cli.exits import BAD_DATA, FAILED, OK
-from sparrow.cli.segmentfile import read_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sparrow.storage.filesystem import FileSystem
+    from sparrow.storage.recovery import Recovered
+    from sparrow.storage.scrub import SegmentCheck
+
+_CHECKED_AT_ONCE = 64 << 20
 DEFAULT_DIRECTORY = "./sparrow-data"
 _LOST_TOPICS = (
-    "it names no topic, but there are {logs} logs, which a start would take for those of deleted topics and remove;"
+    "it names no topic, but there are {logs} logs, which a start would take for those of deleted "
+    "topics and remove;"
     " do not start a broker here, put back meta.db and meta.db-wal first"
 )
 
@@ -31,20 +38,36 @@ def doctor(
     check_all: Annotated[
         bool, typer.Option("--all", help="Check every batch of every log, not only what a start would check.")
     ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Let partitions that lack records go on without them; the offsets become gaps and "
+            "are never given out again."
+            " With --all also places where no batch begins any more.",
+        ),
+    ] = False,
 ) -> int:
-    """Check a data directory that no broker uses; say what would be repaired; change nothing."""
-    _check_usable(directory)
+    """Check a data directory that no broker uses; report what a start would repair and what is
+    lost.
+
+    Nothing is changed, except with --accept-loss.
+    """
+    check_usable(directory)
     print(f"{os.path.abspath(directory)}: {_room(directory)}")
-    repairs = _check_logs(directory)
-    damages = _check_meta(directory, _count_logs(directory))
+    repairs, lost = _check_logs(directory)
+    if accept_loss and (lost or check_all):
+        _accept_loss(directory, all_headers=check_all)
+        repairs, lost = _check_logs(directory)
+    damages = lost + _check_meta(directory, _count_logs(directory))
     if check_all:
         damages += _check_batches(directory)
     print(_verdict(repairs, damages))
     return BAD_DATA if damages else FAILED if repairs else OK
 
 
-def _check_usable(directory: str) -> None:
-    """Raise unless it is a data directory of this format that nobody has open."""
+def check_usable(directory: str) -> None:
+    """Raise unless it is a data directory of this format that no broker has open."""
     from sparrow.storage.directory import check_version
 
     if not os.path.isdir(directory):
@@ -58,13 +81,14 @@ def _check_usable(directory: str) -> None:
             check_version(file.name, file.read())
     except OSError as error:
         raise DirectoryUnreadable(
-            f"{directory} is no data directory: its file `format` cannot be read ({error.strerror}); name the one that"
+            f"{directory} is no data directory: its file `format` cannot be read "
+            f"({error.strerror}); name the one that"
             " `sparrow serve --data-dir` used"
         ) from None
 
 
 def _owner(directory: str) -> str | None:
-    """The pid in the lock file, if a broker holds the lock."""
+    """Return the pid in the lock file, if a broker holds the lock."""
     try:
         descriptor = os.open(f"{directory}/.lock", os.O_RDONLY)
     except FileNotFoundError:
@@ -84,16 +108,61 @@ def _room(directory: str) -> str:
     return f"{format_size(found.f_bavail * found.f_frsize)} free"
 
 
-def _check_logs(directory: str) -> int:
-    from sparrow.storage.filesystem import LocalFileSystem
-    from sparrow.storage.recovery import inspect
-
+def _check_logs(directory: str) -> tuple[int, int]:
+    """Print what a start would repair, and what is lost; return the number of each."""
     clean = os.path.exists(f"{directory}/.clean")
     print("the last broker was stopped cleanly" if clean else "the last broker was not stopped cleanly")
-    repairs = inspect(LocalFileSystem(), directory)
+    found = _examine(directory)
+    repairs = [repair for each in found if not each.damages for repair in each.repairs]
+    damages = [damage for each in found for damage in each.damages + each.unreadable]
     for repair in repairs:
         print(f"would repair: {repair}")
-    return len(repairs)
+    for damage in damages:
+        print(f"damaged: {damage.sentence}")
+    return len(repairs), len(damages)
+
+
+def _examine(directory: str, *, all_headers: bool = False) -> list[Recovered]:
+    from sparrow.storage.filesystem import LocalFileSystem
+    from sparrow.storage.recovery import examine_all
+
+    return examine_all(LocalFileSystem(), os.path.abspath(directory), all_headers=all_headers)
+
+
+def _accept_loss(directory: str, *, all_headers: bool) -> None:
+    """Let all damaged logs continue without what they lost.
+
+    Args:
+        all_headers: also without what is behind unreadable headers that no start needs.
+    """
+    from sparrow.storage.acceptance import accept
+    from sparrow.storage.directory import DataDirectory
+    from sparrow.storage.filesystem import LocalFileSystem
+    from sparrow.storage.names import LOGS_DIRECTORY, POINTS_FILE
+    from sparrow.storage.recovery_points import RecoveryPoints
+
+    fs = LocalFileSystem()
+    owned = DataDirectory(fs, directory)  # no broker may start meanwhile
+    try:
+        points = RecoveryPoints(fs, f"{owned.path}/{LOGS_DIRECTORY}/{POINTS_FILE}")
+        while damaged := [
+            each for each in _examine(directory, all_headers=all_headers) if _is_acceptable(each)
+        ]:
+            for (
+                found
+                # a log that lacks files is examined again: its headers may also be unreadable
+            ) in damaged:
+                for gap in accept(fs, found, points):
+                    print(
+                        f"accepted: offsets {gap.first} to {gap.end - 1} of {found.log} are a gap from now on"
+                    )
+        points.close()
+    finally:
+        owned.release(clean=owned.was_clean)
+
+
+def _is_acceptable(found: Recovered) -> bool:
+    return bool(found.damages or found.unreadable) and not found.is_unreachable
 
 
 def _count_logs(directory: str) -> int:
@@ -126,26 +195,42 @@ def _check_meta(directory: str, logs: int) -> int:
 
 
 def _check_batches(directory: str) -> int:
-    batches = size_bytes = damages = 0
-    for path in _segments(directory):
-        for found in read_batches(path):
-            batches += 1
-            size_bytes += len(found.data)
-            if found.problem:
-                damages += 1
-                print(f"damaged: {path}: position {found.position}: {found.problem}")
-    print(f"checked {batches} batches, {format_size(size_bytes)}")
+    from sparrow.storage.filesystem import LocalFileSystem
+
+    fs, examined = LocalFileSystem(), _examine(directory)
+    known = {damage.sentence for each in examined for damage in each.unreadable}
+    segments = size_bytes = damages = 0
+    for check in _segments(fs, examined):
+        segments += 1
+        while not check.is_done:
+            size_bytes += check.step(_CHECKED_AT_ONCE)
+        new = [each for each in check.damages if each.sentence not in known]
+        damages += len(new)
+        for damage in new:
+            print(f"damaged: {damage.sentence}")
+    print(f"checked {segments} segments, {format_size(size_bytes)}")
     return damages
 
 
-def _segments(directory: str) -> Iterator[str]:
-    for parent, _, names in sorted(os.walk(f"{directory}/logs")):
-        yield from (os.path.join(parent, name) for name in sorted(names) if name.endswith(".log"))
+def _segments(fs: FileSystem, examined: list[Recovered]) -> Iterator[SegmentCheck]:
+    """Return the segments of all logs that are whole, as far as a start would keep them."""
+    from sparrow.storage.scrub import SegmentCheck
+
+    for found in examined:
+        for extent in [] if found.damages else found.extents():
+            yield SegmentCheck(fs, found.log, extent)
 
 
 def _verdict(repairs: int, damages: int) -> str:
     if damages:
-        return f"{damages} damaged: this cannot be repaired from what is here; put back a backup or live without it"
+        return (
+            f"{damages} damaged: this cannot be repaired from what is here; put back a backup, or "
+            "live without it"
+            " (`sparrow doctor --accept-loss` lets closed partitions go on)"
+        )
     if repairs:
-        return f"{repairs} to repair: the next `sparrow serve` does that by itself; what it cuts off was never acknowledged with acks=all, unless the disk has damaged it since"
+        return (
+            f"{repairs} to repair: the next `sparrow serve` does that by itself; what it cuts off was "
+            "never acknowledged with acks=all, unless the disk has damaged it since"
+        )
     return "all is well"

@@ -1,4 +1,4 @@
-"""How commands end: exit codes, and errors as sentences on stderr.
+"""Exit codes of commands, and errors as sentences on stderr.
 
 The codes follow sysexits.h where it has one:
 
@@ -14,7 +14,7 @@ The codes follow sysexits.h where it has one:
      78  the configuration is wrong
     129  the terminal went away (SIGHUP)
     130  stopped by Ctrl-C
-    141  whoever read the output went away (SIGPIPE)
+    141  the reader of the output went away (SIGPIPE)
     143  stopped by SIGTERM
 """
 
@@ -54,21 +54,24 @@ _CODES: tuple[tuple[type[errors.SparrowError], int], ...] = (
     (errors.DataDirectoryError, BAD_DIRECTORY),
     (errors.Refused, NOT_ALLOWED),
     (errors.Unavailable, UNAVAILABLE),
+    (errors.ProtocolError, UNAVAILABLE),
 )
 
 
 def exit_code_of(error: errors.SparrowError) -> int:
-    """The exit code for an error that ended a command."""
+    """Return the exit code for an error that ended a command."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
 
 
 def say(text: str) -> None:
-    """One line (or more) for a person, on stderr."""
+    """Print one line (or more) for people on stderr."""
     print(f"sparrow: {text}", file=sys.stderr, flush=True)
 
 
 def run_reporting(command: Callable[[], int]) -> int:
-    """Run a command; errors become a sentence and an exit code. With SPARROW_DEBUG=1 the traceback comes, too."""
+    """Run a command; errors become a sentence and an exit code. With SPARROW_DEBUG=1 the traceback
+    is also printed.
+    """
     try:
         code = command()
         sys.stdout.flush()
@@ -105,7 +108,7 @@ def _sentence(error: Exception) -> tuple[str, int]:
 
 
 def reader_gone() -> int:
-    """End quietly when nobody reads the output any more."""
+    """End quietly when the reader of the output has gone."""
     # Python flushes stdout at exit; into a closed pipe that would print a second error.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return BROKEN_PIPE

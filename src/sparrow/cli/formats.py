@@ -1,6 +1,7 @@
-"""How `consume` writes messages.
+"""Formats in which `consume` writes messages.
 
-text  the value as UTF-8, one line each; bytes that are none are escaped, on a terminal control characters, too
+text  the value as UTF-8, one line each; other bytes are escaped, on a terminal control characters
+      as well
 raw   the value's bytes as they are, a line end after each
 json  one object per line, as `publish --ndjson` reads it
 """
@@ -26,7 +27,7 @@ def _text(record: Record) -> bytes:
 
 
 def _terminal_text(record: Record) -> bytes:
-    """What a message holds must not move the cursor or change colours."""
+    """Escape what would move the cursor or change colours."""
     text = _text(record).decode()
     if text.isprintable():
         return text.encode()
@@ -43,7 +44,7 @@ FORMATS: dict[str, Callable[[Record], bytes]] = {"text": _text, "raw": _raw, "js
 
 
 def formatter(name: str, stream: TextIO) -> Callable[[list[Record]], None]:
-    """A function that writes messages to the stream and flushes it."""
+    """Return a function that writes messages to the stream and flushes it."""
     write_one = _terminal_text if name == "text" and stream.isatty() else FORMATS[name]
     return lambda records: write_lines(map(write_one, records), stream)
 

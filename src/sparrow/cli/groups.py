@@ -61,7 +61,7 @@ def reset(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Move a group to another place in a topic. The group must have no members."""
+    """Move a group to another position in a topic. The group must have no members."""
     start = parse_start(to)
     moved = with_client(
         target(context, url, token),

@@ -1,7 +1,9 @@
-"""Lines of a file or of stdin, without blocking the event loop and without holding more than a few chunks.
+"""Lines of a file or of stdin, without blocking the event loop and without holding more than a few
+chunks.
 
-A daemon thread reads what is there (`os.read`), so a slow terminal or pipe gives its lines as they come and Ctrl-C never waits
-for one more line. The thread stays at most `_CHUNKS_AHEAD` chunks ahead of the consumer.
+A daemon thread reads what is there (`os.read`), so a slow terminal or pipe gives its lines as they
+come and Ctrl-C never waits for one more line. The thread stays at most `_CHUNKS_AHEAD` chunks ahead
+of the consumer.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ MAX_LINE_BYTES = 64 << 20
 
 
 async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
-    """The lines of an open descriptor, as they arrive, in lists; line ends (\\n or \\r\\n) are taken off.
+    """Yield the lines of an open descriptor as they arrive, in lists, without their ends (\\n or
+    \\r\\n).
 
-    The last line needs no end. The number of bytes read is bounded by the longest line plus a few chunks.
+    The last line needs no end. The number of bytes read is bounded by the longest line plus a few
+    chunks.
 
     Raises:
         InvalidRecord: a line longer than MAX_LINE_BYTES.
@@ -61,9 +65,12 @@ async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
             loop.call_soon_threadsafe(queue.put_nowait, item)
 
     stopped = threading.Event()
-    # A descriptor of its own: the caller may close his while the thread reads, and the number would mean another file then.
+    # A duplicate of the descriptor: the caller may close his while the thread reads, and the number
+    # would mean another file then.
     own = os.dup(descriptor)
-    threading.Thread(target=_pump, args=(own, room, stopped, give), name="sparrow-input", daemon=True).start()
+    threading.Thread(
+        target=_read_chunks, args=(own, room, stopped, give), name="sparrow-input", daemon=True
+    ).start()
     try:
         while item := await queue.get():
             if isinstance(item, OSError):
@@ -75,7 +82,7 @@ async def _chunks(descriptor: int) -> AsyncIterator[bytes]:
         room.release()
 
 
-def _pump(
+def _read_chunks(
     descriptor: int,
     room: threading.Semaphore,
     stopped: threading.Event,

@@ -1,4 +1,6 @@
-"""`sparrow log dump FILE`: what a segment file holds, offline."""
+"""`sparrow log dump FILE`: the content of a segment file, offline. `sparrow log skip`: removal of
+an unreadable batch.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,24 @@ from sparrow.base.errors import SparrowError
 from sparrow.cli.exits import BAD_DATA, OK, say
 from sparrow.cli.ndjson import format_line
 from sparrow.cli.segmentfile import FoundBatch, read_batches
+from sparrow.cli.target import Token, Url, target, with_client
 from sparrow.cli.times import format_time
 from sparrow.records.compression import Compression
 
 if TYPE_CHECKING:
+    from sparrow.client.results import RemovedBatch
     from sparrow.records.batch import BatchHeader
     from sparrow.records.record import Record
+    from sparrow.storage.store import RemovedBatch as StoredBatch
 
-app = typer.Typer(help="Look into log files, offline.", no_args_is_help=True)
+app = typer.Typer(help="Look into log files; remove a batch that nobody can read.", no_args_is_help=True)
 
 _FLAGS = ("is_log_append_time", "is_transactional", "is_control", "has_delete_horizon")
 
 
 @app.callback()
 def _group() -> None:
-    """Look into log files, offline."""
+    """Look into log files; remove an unreadable batch."""
 
 
 @app.command("dump")
@@ -45,8 +50,51 @@ def dump(
     return BAD_DATA if problems else OK
 
 
+@app.command("skip")
+def skip(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)],
+    offset: Annotated[
+        int, typer.Argument(metavar="OFFSET", min=0, help="An offset in the batch.", show_default=False)
+    ],
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Also a batch that can be read.")] = False,
+    data_dir: Annotated[
+        str | None, typer.Option("--data-dir", help="In this data directory, which no broker uses.")
+    ] = None,
+    url: Url = None,
+    token: Token = None,
+) -> int:
+    """Remove the records of an unreadable batch, so that every client continues behind it."""
+    removed: RemovedBatch | StoredBatch
+    if data_dir is None:
+        removed = with_client(
+            target(context, url, token),
+            lambda client: client.admin.skip_batch(topic, partition, offset, force=force),
+        )
+    else:
+        removed = _skip_offline(data_dir, topic, partition, offset, force=force)
+    print(
+        f"removed the batch of offsets {removed.base_offset} to {removed.last_offset} of topic "
+        f"{topic}, partition {partition}:"
+        f" {removed.record_count} records, {removed.size_bytes} bytes; {removed.reason or 'it could be read'}"
+    )
+    return OK
+
+
+def _skip_offline(data_dir: str, topic: str, partition: int, offset: int, *, force: bool) -> StoredBatch:
+    import asyncio
+
+    from sparrow.cli.doctor import check_usable
+    from sparrow.storage.offline import remove_batch
+
+    check_usable(data_dir)  # otherwise a directory that does not exist would be created
+    return asyncio.run(remove_batch(data_dir, topic, partition, offset, force=force))
+
+
 def _print_batch(found: FoundBatch, *, records: bool, as_json: bool) -> str:
-    """Print one sound batch; returns what is wrong with its records, if anything."""
+    """Print one sound batch, and return what is wrong with its records, if anything."""
     assert found.header is not None  # a batch without a problem has a header
     print(_batch_json(found.position, found.header) if as_json else _batch_text(found.position, found.header))
     if not records or found.header.is_control:
@@ -75,7 +123,8 @@ def _batch_text(position: int, header: BatchHeader) -> str:
         else (f" producer {header.producer_id}/{header.producer_epoch} sequence {header.base_sequence}")
     )
     return (
-        f"position {position} offsets {header.base_offset}..{header.last_offset} records {header.record_count}"
+        f"position {position} offsets {header.base_offset}..{header.last_offset} records "
+        f"{header.record_count}"
         f" bytes {header.size_bytes} {_codec(header)} epoch {header.leader_epoch}"
         f" time {format_time(header.base_timestamp)}..{format_time(header.max_timestamp)}{producer}{flags}"
     )

@@ -1,11 +1,12 @@
-"""Messages as lines of JSON, in and out; what `consume --format json` writes, `publish --ndjson` reads.
+"""Messages as lines of JSON, in and out; what `consume --format json` writes, `publish --ndjson`
+reads.
 
     {"value": "…", "key": "…", "headers": {"name": "…"}, "partition": 0, "timestamp": 1700000000000}
 
-A value, key or header value is a string (UTF-8), null, or {"base64": "…"} for bytes that are no UTF-8. Headers whose names
-repeat are a list of [name, value]. `timestamp` is ms since the epoch, or a time as ISO 8601. Only `value` is needed; `topic`
-and `offset`, which `consume` writes, and `queue`, in which `queue peek` and `queue lease` tell what the queue knows of the record, are
-accepted and mean nothing to `publish`.
+A value, key or header value is a string (UTF-8), null, or {"base64": "…"} for other bytes. Headers
+whose names repeat are a list of [name, value]. `timestamp` is ms since the epoch, or a time as ISO
+8601. Only `value` is required; `topic` and `offset`, which `consume` writes, and `queue`, which
+`queue peek` and `queue lease` write, are accepted and mean nothing to `publish`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _Bytes(msgspec.Struct, forbid_unknown_fields=True):
     base64: str
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True):
+class _Message(msgspec.Struct, forbid_unknown_fields=True):
     value: str | _Bytes | None
     key: str | _Bytes | None = None
     headers: dict[str, str | _Bytes | None] | list[tuple[str, str | _Bytes | None]] = {}
@@ -54,12 +55,12 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     queue: object = None
 
 
-_decode = msgspec.json.Decoder(_Line).decode
+_decode = msgspec.json.Decoder(_Message).decode
 _encode = msgspec.json.Encoder().encode
 
 
 def parse_line(line: bytes) -> Outgoing:
-    """One line of NDJSON as a message.
+    """Parse one line of NDJSON.
 
     Raises:
         InvalidRecord: says what is wrong with the line.
@@ -90,10 +91,11 @@ def _to_bytes(given: str | _Bytes | None) -> bytes | None:
 
 
 def format_line(record: Record, queue: Mapping[str, object] | None = None) -> bytes:
-    """One record as a line of JSON, without the line's end. What was read from a file alone has no topic.
+    """Format one record as a line of JSON, without the line's end. A record that was read from a
+    file alone has no topic.
 
     Args:
-        queue: what a queue knows of the record.
+        queue: the queue's state of the record.
     """
     shown: dict[str, object] = {"topic": record.topic, "partition": record.partition} if record.topic else {}
     shown |= {

@@ -1,6 +1,9 @@
-"""`sparrow pipeline archive|replay|compact-table|stats|redrive`: the built-in pipelines, each one command.
+"""`sparrow pipeline archive|replay|compact-table|stats|redrive`: the built-in pipelines, each one
+command.
 
-What can be wrong is found before Spark starts, which takes seconds. On a terminal Spark's own progress bar is shown; what is being done is said on stderr, the result is a short table on stdout.
+Everything that can be wrong is found before Spark starts, which takes seconds. On a terminal
+Spark's progress bar is shown; stderr says what is being done, the result is a short table on
+stdout.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ Until = Annotated[
 
 
 def add_to(app: typer.Typer) -> None:
-    """Put the commands beside the others of `sparrow pipeline`."""
+    """Add the commands to `sparrow pipeline`."""
     app.command("archive")(archive)
     app.command("replay")(replay)
     app.command("compact-table")(compact_table)
@@ -86,11 +89,12 @@ def archive(
 ) -> int:
     """Bring an archive (Parquet with a manifest) up to date with its topics.
 
-    The first run archives all that is there, each further one what came since. Ends with 1 if messages were deleted before they could be archived.
+    The first run archives everything, each further one what is new. Ends with 1 if messages were
+    deleted before they could be archived.
     """
     if format_ != "parquet":
         raise InvalidArgument(f"--format {format_}: archives are written as parquet only")
-    from sparrow.spark.pipelines import builtin
+    from sparrow.pipelines import builtin
 
     done = builtin.archive(
         topics,
@@ -109,7 +113,8 @@ def archive(
     for each in done.topics:
         for gap in each.gaps:
             say(
-                f"{each.topic}-{gap.partition}: {counted(gap.offsets, 'offset')} ({gap.from_offset} to {gap.to_offset - 1}) were deleted"
+                f"{each.topic}-{gap.partition}: {counted(gap.offsets, 'offset')} "
+                f"({gap.from_offset} to {gap.to_offset - 1}) were deleted"
                 " before they were archived; archive more often than the topic's retention"
             )
     return FAILED if done.lost else OK
@@ -178,7 +183,7 @@ def replay(
     token: Token = None,
 ) -> int:
     """Write an archive or another table to a topic, in order per partition, in one transaction."""
-    from sparrow.spark.pipelines import builtin
+    from sparrow.pipelines import builtin
 
     done = builtin.replay(
         source,
@@ -226,8 +231,10 @@ def compact_table(
     conf: Conf = None,
     as_json: AsJson = False,
 ) -> int:
-    """Make few files of many small ones. Readers see the old files or the new ones of a directory."""
-    from sparrow.spark.pipelines import builtin
+    """Merge many small files into few. Readers see either the old files of a directory or the new
+    ones.
+    """
+    from sparrow.pipelines import builtin
 
     done = builtin.compact_table(
         directory,
@@ -292,7 +299,7 @@ def stats(
     token: Token = None,
 ) -> int:
     """Measure topics: messages, bytes, keys, sizes, lateness, per topic and window."""
-    from sparrow.spark.pipelines import builtin
+    from sparrow.pipelines import builtin
 
     found = builtin.stats(
         topics,
@@ -308,7 +315,7 @@ def stats(
         for each in found:
             print(msgspec.json.encode(each).decode())
         return OK
-    places = ["TOPIC"] if window is None else ["TOPIC", "WINDOW"]
+    columns = ["TOPIC"] if window is None else ["TOPIC", "WINDOW"]
     rows = [
         (
             *((each.topic,) if window is None else (each.topic, each.window_start)),
@@ -316,14 +323,15 @@ def stats(
         )
         for each in found
     ]
-    print_table((*places, *_COLUMNS.values()), rows)
+    print_table((*columns, *_COLUMNS.values()), rows)
     return OK
 
 
 # ── redrive ───────────────────────────────────────────────────────────────────────────────────────
 
 _WHERE = (
-    "SQL; only those for which it is true. Columns: key, value, headers['…'], reason, error, delivery_count, queue, subscriber, flow, expectation,"
+    "SQL; only those for which it is true. Columns: key, value, headers['…'], reason, error, "
+    "delivery_count, queue, subscriber, flow, expectation,"
     " origin_topic, origin_partition, origin_offset, topic, partition, offset, timestamp."
 )
 
@@ -349,8 +357,8 @@ def redrive(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Send dead letters back to where they came from, those that SQL chooses, each once."""
-    from sparrow.spark.pipelines import builtin
+    """Send dead letters back to their topics, those that SQL selects, each once."""
+    from sparrow.pipelines import builtin
 
     done = builtin.redrive(
         name,
@@ -407,11 +415,11 @@ def _common(
 
 
 def _engine(master: str | None, remote: str | None, conf: list[str] | None) -> dict[str, Any]:
-    # As --since and --until, and the directories of an archive.
+    # Options such as --since and --until, and the directories of an archive.
     settings: dict[str, object] = {"spark.sql.session.timeZone": "UTC"}
     if remote is None or remote.startswith("local"):
         # A server's settings are its own.
-        from sparrow.spark.quietly import quiet_settings
+        from sparrow.spark.quiet_loggers import quiet_settings
 
         settings |= {**quiet_settings(), "spark.ui.enabled": "false"}
         settings["spark.ui.showConsoleProgress"] = sys.stderr.isatty()

@@ -1,4 +1,6 @@
-"""What `sparrow pipeline run` does behind the checks: Spark in a thread, signals in the main one, progress between."""
+"""The run of `sparrow pipeline run` after the checks: Spark in a thread, signals in the main one,
+progress between.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,16 @@ from sparrow.cli.tables import print_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from sparrow.spark.pipelines.engine import Outcome, Progress
-    from sparrow.spark.pipelines.model import Pipeline
+    from sparrow.pipelines.engine import Outcome, Progress
+    from sparrow.pipelines.pipeline import Pipeline
 
 _POLL_S = 0.2
 _LINES_S = 5.0
-"""How often progress is written as JSON of a flow that goes on."""
+"""Interval at which the progress of a running flow is written as JSON."""
 
 
 def settings_of(conf: Sequence[str]) -> dict[str, object]:
-    """`--conf NAME=VALUE`, as the session takes them.
+    """Parse `--conf NAME=VALUE`, as the session takes them.
 
     Raises:
         InvalidArgument: a text without "=".
@@ -43,7 +45,7 @@ def settings_of(conf: Sequence[str]) -> dict[str, object]:
 
 
 def run_until_stopped(pipeline: Pipeline, options: dict[str, Any], *, as_json: bool) -> int:
-    """Run a pipeline that was checked; returns the exit code.
+    """Run a pipeline that was checked, and return the exit code.
 
     Args:
         options: of `engine.run`.
@@ -51,7 +53,8 @@ def run_until_stopped(pipeline: Pipeline, options: dict[str, Any], *, as_json: b
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if not options.get("is_verbose"):
-        # What goes wrong between the driver's Python and Java is told by the errors, too.
+        # Errors report what goes wrong between the driver's Python and Java, so its log is not
+        # needed.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
     ending = _Ending()
     ending.listen()
@@ -66,7 +69,7 @@ def run_until_stopped(pipeline: Pipeline, options: dict[str, Any], *, as_json: b
 def _supervised(
     pipeline: Pipeline, options: dict[str, Any], ending: _Ending, *, as_json: bool
 ) -> Sequence[Outcome]:
-    from sparrow.spark.pipelines import engine
+    from sparrow.pipelines import engine
 
     found: list[Sequence[Outcome]] = []
     errors: list[BaseException] = []
@@ -89,14 +92,16 @@ def _supervised(
 
 
 def _shown(*, as_json: bool) -> Any:
-    """Where progress goes: stderr, so that stdout has what the pipeline itself prints, or lines of JSON on stdout."""
+    """Return where progress goes: a table on stderr, so that stdout has what the pipeline itself
+    prints, or lines of JSON on stdout.
+    """
     from contextlib import contextmanager
 
     if as_json:
         return contextmanager(_json_lines)()
     from rich.console import Console
 
-    from sparrow.spark.pipelines.engine.display import Display
+    from sparrow.pipelines.engine.display import Display
 
     @contextmanager
     def displayed() -> Iterator[Callable[[Sequence[Progress]], None]]:
@@ -121,7 +126,7 @@ def _json_lines() -> Iterator[Callable[[Sequence[Progress]], None]]:
 
 
 def _told(outcomes: Sequence[Outcome], *, is_verbose: bool, as_json: bool) -> int:
-    """Say how the flows ended."""
+    """Print how the flows ended."""
     if as_json:
         for each in outcomes:
             print(json.dumps({"outcome": asdict(each)}))
@@ -141,7 +146,9 @@ def _told(outcomes: Sequence[Outcome], *, is_verbose: bool, as_json: bool) -> in
 
 
 class _Ending:
-    """What SIGINT and SIGTERM do: the first asks for the end, the second is the end."""
+    """Handlers of SIGINT and SIGTERM: the first signal asks the flows to end, the second ends the
+    process.
+    """
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -149,16 +156,16 @@ class _Ending:
         self._before: dict[int, Any] = {}
 
     def listen(self) -> None:
-        """Handle both, from now on. Only the main thread gets signals."""
+        """Handle both signals from now on. Only the main thread gets signals."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGINT, signal.SIGTERM):
-            # A shell that runs a command in the background has it ignore Ctrl-C.
+            # A shell that runs a command in the background makes it ignore Ctrl-C.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._receive)
 
     def restore(self) -> None:
-        """Let signals mean what they meant before."""
+        """Restore the former handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -1,7 +1,8 @@
 """`sparrow pipeline …`: check, run and watch pipelines that a YAML file describes.
 
-Only `run` starts Spark. It does so in a thread of its own: PySpark takes Ctrl-C for itself where it starts in the main one, and here the first Ctrl-C (or SIGTERM)
-lets every flow end after its running batch, the second ends the process at once.
+Only `run` starts Spark. It does so in a separate thread: PySpark takes Ctrl-C for itself where it
+starts in the main thread, and here the first Ctrl-C (or SIGTERM) lets every flow end after its
+running batch, the second ends the process at once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from sparrow.cli.times import format_time
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.spark.pipelines.model import Broker, Pipeline
+    from sparrow.pipelines.model import Broker
+    from sparrow.pipelines.pipeline import Pipeline
 
 app = typer.Typer(
     help="Run data pipelines on Spark: from topics to topics and tables. Needs the extra 'spark'.",
@@ -75,7 +77,8 @@ def run(
 ) -> int:
     """Check a pipeline, then run its flows until they have ended or are stopped.
 
-    The first Ctrl-C stops after the running batches, the second at once. Ends with 1 if a flow failed.
+    The first Ctrl-C stops after the running batches, the second at once. Ends with 1 if a flow
+    failed.
     """
     if master is not None and remote is not None:
         raise InvalidArgument("--master and --remote are two places; give one of them")
@@ -101,7 +104,9 @@ def run(
 
 @app.command("check")
 def check(file: File, *, as_json: AsJson = False) -> int:
-    """Say everything that is wrong with a pipeline, with file and line, or what it does. Starts nothing. Exit code 78 if something is wrong."""
+    """Report everything that is wrong with a pipeline, with file and line, or print what it does.
+    Starts nothing. Exit code 78 if something is wrong.
+    """
     errors: list[str] = []
     pipeline: Pipeline | None = None
     try:
@@ -115,7 +120,7 @@ def check(file: File, *, as_json: AsJson = False) -> int:
         print(json.dumps({"file": file, "is_good": not errors, "errors": errors}))
         return BAD_CONFIG if errors else OK
     assert pipeline is not None
-    from sparrow.spark.pipelines import summary
+    from sparrow.pipelines import summary
 
     print(f"{file}: good, {summary.size_words(pipeline)}")
     print_table(summary.HEADINGS, [summary.flow_row(pipeline, each) for each in pipeline.flows])
@@ -126,7 +131,7 @@ def check(file: File, *, as_json: AsJson = False) -> int:
 def list_flows(files: Files, *, as_json: AsJson = False) -> int:
     """List the flows of pipelines: from where, to where, and when."""
     rows, is_good = [], True
-    from sparrow.spark.pipelines import summary
+    from sparrow.pipelines import summary
 
     for path in _expanded(files):
         try:
@@ -137,7 +142,7 @@ def list_flows(files: Files, *, as_json: AsJson = False) -> int:
             continue
         for each in pipeline.flows:
             if as_json:
-                print(json.dumps({"file": path, **summary.flow_facts(pipeline, each)}))
+                print(json.dumps({"file": path, **summary.flow_data(pipeline, each)}))
             rows.append((pipeline.name, *summary.flow_row(pipeline, each)))
     if not as_json:
         print_table(("PIPELINE", *summary.HEADINGS), rows)
@@ -154,19 +159,20 @@ def status(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Show how a pipeline is doing: what its runs report, how far behind it is, which batch was the last. Does not start Spark.
+    """Show how a pipeline is doing: what its runs report, how far behind it is, and its last batch.
+    Does not start Spark.
 
     Ends with 1 if a flow has failed.
     """
     pipeline = _told(_load(file), context, url, token, checkpoints)
-    from sparrow.spark.pipelines.status import connection, status_of
+    from sparrow.pipelines.status import connection, status_of
 
     failure: SparrowError | None = None
     try:
         with connection(pipeline) as link:
             found = status_of(pipeline, link)
     except SparrowError as error:
-        # The checkpoints tell something without a broker.
+        # The checkpoints say something even without a broker.
         failure, found = error, status_of(pipeline, None)
     if as_json:
         for each in found:
@@ -184,9 +190,9 @@ def status(
 
 @app.command("schema")
 def schema() -> int:
-    """The JSON Schema of a pipeline's file, for editors."""
+    """Print the JSON Schema of a pipeline's file, for editors."""
     _require()
-    from sparrow.spark.pipelines.reading import file_schema
+    from sparrow.pipelines.pipeline_file import file_schema
 
     print(json.dumps(file_schema(), indent=2))
     return OK
@@ -199,10 +205,10 @@ pipeline_builtins.add_to(app)
 
 
 def _require() -> None:
-    """Say what is missing before something fails in the middle.
+    """Check that the packages of the extra are there, before something fails in the middle.
 
     Raises:
-        InvalidArgument: the packages of the extra are not there.
+        InvalidArgument: a package is missing.
     """
     from importlib.util import find_spec
 
@@ -212,13 +218,15 @@ def _require() -> None:
 
 def _load(file: str) -> Pipeline:
     _require()
-    from sparrow.spark.pipelines import load
+    from sparrow.pipelines import load
 
     return load(_declared(file) or file)
 
 
 def _declared(name: str) -> str | None:
-    """The file of a pipeline that the broker's configuration declares by this name; None: it is a file, or there is no such declaration."""
+    """Return the file of a pipeline that the broker's configuration declares by this name; None: it
+    is a file, or there is no such declaration.
+    """
     if os.path.exists(name) or name.endswith((".yml", ".yaml")):
         return None
     from sparrow.server.config import config_file_of, load
@@ -230,7 +238,7 @@ def _declared(name: str) -> str | None:
 
 
 def _expanded(files: Sequence[str]) -> list[str]:
-    """Directories replaced by the files in them."""
+    """Replace directories by the files in them."""
     found: list[str] = []
     for path in files:
         if not os.path.isdir(path):
@@ -246,7 +254,7 @@ def _expanded(files: Sequence[str]) -> list[str]:
 
 
 def _known_flows(pipeline: Pipeline, names: Sequence[str]) -> None:
-    """Refuse what is not there before Spark starts."""
+    """Refuse unknown flows before Spark starts."""
     from sparrow.base.faults import suggestion
 
     known = [flow.name for flow in pipeline.flows]
@@ -259,7 +267,7 @@ def _known_flows(pipeline: Pipeline, names: Sequence[str]) -> None:
 def _told(
     pipeline: Pipeline, context: typer.Context, url: str | None, token: str | None, checkpoints: str | None
 ) -> Pipeline:
-    """The pipeline with what the command line says of the broker and the checkpoints."""
+    """Return the pipeline with the broker and checkpoints of the command line."""
     outer = context.find_root().params
     broker = _broker(pipeline.broker, outer, url or outer.get("url"), token or outer.get("token"))
     if checkpoints is not None and "://" not in checkpoints:
@@ -268,7 +276,9 @@ def _told(
 
 
 def _broker(broker: Broker, outer: dict[str, Any], url: str | None, token: str | None) -> Broker:
-    """Who logs in is told as a whole: a token of the command line does not go with a user of the file."""
+    """Combine login options as a whole: a token of the command line does not go with a user of the
+    file.
+    """
     told: dict[str, Any] = {name: os.path.abspath(outer[name]) for name in TLS_FILES if outer.get(name)}
     if url:
         told["url"] = url

@@ -1,4 +1,6 @@
-"""Progress bars on stderr, while a long input is read or the broker works; nothing where stderr is no terminal."""
+"""Progress bars on stderr, while a long input is read or the broker works; none where stderr is no
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ if TYPE_CHECKING:
     Advance = Callable[[int, int], None]
 
 _LONG_BYTES = 1 << 20
-"""Shorter files are done before a bar could be read."""
+"""Size below which a file is done before a bar could be read."""
 
 
 @contextmanager
 def reading_progress(descriptor: int) -> Iterator[Advance]:
-    """Yields `advance(bytes_read, lines_read)`."""
+    """Yield `advance(bytes_read, lines_read)`."""
     if not sys.stderr.isatty() or os.isatty(descriptor):
         yield _ignore
         return
@@ -33,7 +35,7 @@ def reading_progress(descriptor: int) -> Iterator[Advance]:
 
 @contextmanager
 def counting_progress(noun: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yields a function that shows how many of about `total` are done."""
+    """Yield a function that shows how many of about `total` are done."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -47,7 +49,7 @@ def counting_progress(noun: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def _ignore(size_bytes: int, lines: int) -> None:
-    """Advance of a bar that is not shown."""
+    """Do nothing, for a bar that is not shown."""
 
 
 def _file_bytes(descriptor: int) -> int | None:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sparrow.base.errors import InvalidRecord
+from sparrow.base.units import parse_duration_ms
 from sparrow.cli.exits import FAILED, OK, exit_code_of, say
 from sparrow.cli.lines import read_lines
 from sparrow.cli.ndjson import parse_line
 from sparrow.cli.progress import reading_progress
-from sparrow.cli.publishing import Publication, Tally
+from sparrow.cli.publication import Publication, PublishTally
 from sparrow.cli.schedule import (
     Delay,
     DeliverAt,
@@ -33,6 +34,7 @@ from sparrow.cli.target import Token, Url, target, with_client
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from sparrow.base.errors import SparrowError
     from sparrow.cli.ndjson import Headers
     from sparrow.client.client import Client
 
@@ -69,6 +71,14 @@ def publish(
         Literal["all", "1", "0"],
         typer.Option("--acks", help="all: on stable storage; 1: page cache; 0: nothing."),
     ] = "all",
+    timeout: Annotated[
+        str,
+        typer.Option(
+            "--timeout",
+            metavar="DURATION",
+            help="How long each message is tried for, such as 10s, while the broker takes none.",
+        ),
+    ] = "2m",
     delay: Delay = None,
     deliver_at: DeliverAt = None,
     priority: Priority = None,
@@ -79,7 +89,7 @@ def publish(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Publish messages and say how many were acknowledged."""
+    """Publish messages and print how many were acknowledged."""
     if values and (file or ndjson):
         raise typer.BadParameter("give either VALUEs or --file/--ndjson, not both")
     if message_id is not None and len(values or ()) != 1:
@@ -94,10 +104,19 @@ def publish(
         message_id=message_id,
         parents=parent,
     )
-    tally = Tally()
+    tally = PublishTally()
+    timeout_s = _timeout_s(timeout)
 
     async def act(client: Client) -> None:
-        producer = client.producer(acks=acks, compression=compression)
+        def say_refused(error: SparrowError) -> None:
+            say(
+                f"the broker at {client.address} takes no messages for now: {error.text} ({error.code});"
+                f" trying for {timeout_s:g} s, Ctrl-C stops"
+            )
+
+        producer = client.producer(
+            acks=acks, compression=compression, delivery_timeout_s=timeout_s, on_refused=say_refused
+        )
         encoded = None if key is None else os.fsencode(key)
         publication = Publication(
             producer, topic, tally, key=encoded, headers=headers, partition=partition, schedule=schedule
@@ -113,7 +132,7 @@ def publish(
                     await publication.finish()
                     raise
                 await publication.finish()
-        finally:  # Ctrl-C, too: what was acknowledged by now
+        finally:  # also after Ctrl-C: what was acknowledged by now
             publication.settle_done()
 
     return _reported(tally, acks, lambda: with_client(target(context, url, token), act))
@@ -159,7 +178,7 @@ def _opened(file: str | None) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _reported(tally: Tally, acks: str, work: Callable[[], None]) -> int:
+def _reported(tally: PublishTally, acks: str, work: Callable[[], None]) -> int:
     try:
         work()
     except BaseException:
@@ -167,14 +186,15 @@ def _reported(tally: Tally, acks: str, work: Callable[[], None]) -> int:
             _report(tally, acks)
         raise
     _report(tally, acks)
-    return exit_code_of(tally.failures[0][1]) if tally.failures else OK if not tally.unknown else FAILED
+    first = next(iter(tally.failures.values()), None)
+    return exit_code_of(first.error) if first else OK if not tally.unknown else FAILED
 
 
-def _report(tally: Tally, acks: str) -> None:
-    for number, error in tally.failures:
-        say(f"message {number} was not published: {error.text}")
-    if tally.failed > len(tally.failures):
-        say(f"and {tally.failed - len(tally.failures)} more were not published")
+def _report(tally: PublishTally, acks: str) -> None:
+    for failure in tally.failures.values():
+        say(failure.sentence())
+    if tally.unexplained:
+        say(f"and {tally.unexplained} more were not published for other reasons")
     if tally.unknown:
         say(f"{_counted(tally.unknown)} sent without an answer: they may have arrived or not")
     seconds = max(time.monotonic() - tally.started_at, 1e-9)
@@ -183,12 +203,22 @@ def _report(tally: Tally, acks: str) -> None:
     print(f"{_counted(tally.acknowledged)} {done} in {seconds:.1f} s{rate}", flush=True)
 
 
+def _timeout_s(text: str) -> float:
+    try:
+        timeout_ms = parse_duration_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--timeout cannot be {text!r}; it takes {error}") from None
+    if timeout_ms == 0:
+        raise typer.BadParameter("--timeout cannot be 0; it is how long each message is tried for")
+    return timeout_ms / 1000
+
+
 def _counted(number: int) -> str:
     return "1 message" if number == 1 else f"{number} messages"
 
 
 def parse_headers(texts: list[str]) -> Headers:
-    """Headers from NAME=VALUE texts; names may repeat.
+    """Parse headers from NAME=VALUE texts; names may repeat.
 
     Raises:
         typer.BadParameter: a text without "=".

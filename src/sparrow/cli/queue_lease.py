@@ -1,7 +1,7 @@
-"""`sparrow queue lease QUEUE`: take records, print them, and say what becomes of them.
+"""`sparrow queue lease QUEUE`: take records, print them, and settle them.
 
-Nothing is said of a record before it was printed. What was leased and could not be printed, because the reader of the output went away or
-Ctrl-C came, goes back to the queue.
+No record is settled before it was printed. Records that were leased and could not be printed,
+because the reader of the output went away or Ctrl-C came, go back to the queue.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Taking:
-    """What one run takes, and what it says of it."""
+    """The records that one run takes, and how it settles them."""
 
     queue: str
     max_records: int
@@ -43,7 +43,7 @@ class Taking:
 
     @property
     def taken(self) -> int:
-        """How many records."""
+        """Return the number of records taken."""
         return sum(map(len, self.batches))
 
 
@@ -75,7 +75,9 @@ def lease(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Take records and print them; without an option that says otherwise they are given back at the end."""
+    """Take records and print them; without an option that says otherwise they are released at the
+    end.
+    """
     verbs = {
         "acknowledged": ack,
         "given back as failed": nack,
@@ -116,7 +118,7 @@ async def _lease(client: Client, taking: Taking) -> None:
     async with client.queue(taking.queue, subscriber=taking.subscriber, create=False) as queue:
         await _take(queue, taking)
         if taking.verb == "kept":
-            await client.drop()  # closing would give them back
+            await client.drop()  # closing would release them
         else:
             await _settle(taking)
 
@@ -133,7 +135,9 @@ async def _take(queue: Queue, taking: Taking) -> None:
 
 
 async def _print(batch: JobBatch, *, as_json: bool) -> None:
-    """Write in a thread: whoever reads our output may stop for long, and the connection must be kept alive meanwhile."""
+    """Write in a thread: the reader of the output may pause for long, and the connection must be
+    kept alive meanwhile.
+    """
     if as_json:
         lines = [format_line(job.record, {"delivery_count": job.delivery_count}) for job in batch]
         await asyncio.to_thread(write_lines, lines, sys.stdout)
@@ -142,7 +146,7 @@ async def _print(batch: JobBatch, *, as_json: bool) -> None:
 
 
 async def _settle(taking: Taking) -> None:
-    """Say it of all, also where it cannot be said of some. Raises the first failure."""
+    """Settle all records, also where some cannot be settled. Raises the first failure."""
     outcomes = await asyncio.gather(
         *(_settled(batch, taking) for batch in taking.batches), return_exceptions=True
     )

@@ -1,4 +1,4 @@
-"""`sparrow queue peek QUEUE`: look at records as the queue sees them. Nothing changes for anybody."""
+"""`sparrow queue peek QUEUE`: show records with their state in the queue. Changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sparrow.client.results import PeekedRecord
 
 _SHOWN_CHARACTERS = 60
-"""Of a value, in a table."""
+"""Characters of a value that a table shows."""
 
 
 def peek(
@@ -38,7 +38,7 @@ def peek(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Show the next records of a queue; nothing changes for anybody."""
+    """Show the next records of a queue, without changing them."""
     found = with_client(
         target(context, url, token),
         lambda client: client.admin.peek_queue(name, max_records, states=state, subscriber=subscriber),
@@ -53,7 +53,7 @@ def peek(
 
 
 def _known(record: PeekedRecord) -> dict[str, object]:
-    """What the queue knows, without what it does not."""
+    """Return the fields that the queue knows."""
     known: dict[str, object] = {
         "state": record.state,
         "delivery_count": record.delivery_count,
@@ -76,12 +76,13 @@ def _row(record: PeekedRecord) -> tuple[object, ...]:
         record.state,
         record.delivery_count,
         record.priority,
-        _shortened(record.key, "-"),
-        _shortened(record.value, "null"),
+        shortened(record.key, "-"),
+        shortened(record.value, "null"),
     )
 
 
-def _shortened(data: bytes | None, missing: str) -> str:
+def shortened(data: bytes | None, missing: str) -> str:
+    """Return a key or value as a table shows it."""
     if data is None:
         return missing
     text = data[: 4 * _SHOWN_CHARACTERS + 1].decode("utf-8", "backslashreplace")

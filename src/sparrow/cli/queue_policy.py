@@ -1,6 +1,7 @@
-"""A queue's policy on the command line: one option for each setting, the same for `create` and `configure`; and settings in words.
+"""A queue's policy on the command line: one option for each setting, the same for `create` and
+`configure`; and settings in words.
 
-The options are declared once, in `OPTIONS`; `takes_policy` gives them to a command.
+The options are declared once, in `OPTIONS`; `takes_policy` adds them to a command.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.base.units import format_duration, parse_duration_ms
+from sparrow.base.faults import suggestion
+from sparrow.base.queue_policy import find, known
+from sparrow.base.units import parse_duration_ms
 from sparrow.cli.times import format_time, parse_time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from sparrow.base.queue_policy import Setting
 
 Settings = dict[str, Any]
 """Settings by name, as `client.admin.create_queue` takes them."""
@@ -24,8 +29,10 @@ Settings = dict[str, Any]
 _TIMESTAMP = "timestamp:"
 
 
-class Option(NamedTuple):
-    """One setting: its name, its flag, what stands behind the flag, and what it does."""
+class PolicyOption(NamedTuple):
+    """One setting: its word (see `base.queue_policy`), its flag, the flag's metavar, and its
+    help.
+    """
 
     setting: str
     flag: str
@@ -34,57 +41,69 @@ class Option(NamedTuple):
 
 
 OPTIONS = (
-    Option(
-        "lease_ms", "--lease", "DURATION", "How long a consumer has for a record before others get it. [30s]"
+    PolicyOption(
+        "lease", "--lease", "DURATION", "How long a consumer has for a record before others get it. [30s]"
     ),
-    Option(
+    PolicyOption(
         "delivery_limit",
         "--delivery-limit",
         "N",
         "Deliveries before a record goes to the dead letters; 0: no limit. [5]",
     ),
-    Option(
+    PolicyOption(
         "backoff",
         "--backoff",
         "KIND",
         "How the delay before another delivery grows: fixed, linear, exponential. [fixed]",
     ),
-    Option("backoff_ms", "--backoff-delay", "DURATION", "The delay after the first delivery. [0s]"),
-    Option("backoff_max_ms", "--backoff-max", "DURATION", "The longest delay. [10m]"),
-    Option("backoff_jitter", "--jitter", "SHARE", "Vary delays by up to this share, 0 to 1. [0]"),
-    Option("prefetch", "--prefetch", "N", "Records that one consumer may hold leased; 0: no limit. [0]"),
-    Option("max_leased", "--max-leased", "N", "Records that all consumers may hold leased. [100000]"),
-    Option("order", "--order", "ORDER", "none, key (one record of a key at a time), or parented. [none]"),
-    Option(
-        "expiry_ms", "--expiry", "DURATION", "Age at which a record that nobody took expires; 0: never. [0s]"
+    PolicyOption("backoff_delay", "--backoff-delay", "DURATION", "The delay after the first delivery. [0s]"),
+    PolicyOption("backoff_max", "--backoff-max", "DURATION", "The longest delay. [10m]"),
+    PolicyOption("jitter", "--jitter", "SHARE", "Vary delays by up to this share, 0 to 1. [0]"),
+    PolicyOption(
+        "prefetch", "--prefetch", "N", "Records that one consumer may hold leased; 0: no limit. [0]"
     ),
-    Option(
+    PolicyOption("max_leased", "--max-leased", "N", "Records that all consumers may hold leased. [100000]"),
+    PolicyOption(
+        "order", "--order", "ORDER", "none, key (one record of a key at a time), or parented. [none]"
+    ),
+    PolicyOption(
+        "expiry", "--expiry", "DURATION", "Age at which a record that nobody took expires; 0: never. [0s]"
+    ),
+    PolicyOption(
         "dead_letter_topic",
         "--dead-letter-topic",
         "TOPIC",
         "Where records go that cannot be handled. [QUEUE.dead]",
     ),
-    Option(
+    PolicyOption(
         "start", "--start", "WHERE", "beginning, end, or a time: the first record of the queue. [beginning]"
     ),
-    Option(
-        "parent_wait_ms",
+    PolicyOption(
+        "parent_wait",
         "--parent-wait",
         "DURATION",
         "How long a record waits for a parent that never came. [10m]",
     ),
-    Option(
+    PolicyOption(
         "parent_failed",
         "--parent-failed",
         "WHAT",
         "follow the failed parent into the dead letters, or release. [follow]",
+    ),
+    PolicyOption(
+        "on_corrupt",
+        "--on-corrupt",
+        "WHAT",
+        "At a batch that nobody can read: skip (its records are dead letters), or fail (the queue "
+        "stops). [skip]",
     ),
 )
 _SETTING = "--set"
 
 
 def takes_policy(command: Callable[..., int]) -> Callable[..., int]:
-    """Replace a command's parameter `policy` by an option for each setting; it gets those that were given.
+    """Replace a command's parameter `policy` by an option for each setting; it gets those that were
+    given.
 
     Typer reads the signature of what this returns.
     """
@@ -140,55 +159,59 @@ def parse_policy(
     setting: list[str] | None = None,
     **texts: str | None,
 ) -> Settings:
-    """Settings from what the options said; names and bounds are the broker's to judge.
+    """Parse settings from the options; the broker checks their bounds.
 
     Raises:
         typer.BadParameter: a setting that is given twice, or a text without "=".
-        InvalidConfig: a duration or a time that is none.
+        InvalidConfig: an unknown setting, or text that is no duration, time or word of it.
     """
-    said: list[tuple[str, Any]] = [
-        (name, _value(name, text)) for name, text in texts.items() if text is not None
-    ]
+    said: list[tuple[str, Any]] = [(word, text) for word, text in texts.items() if text is not None]
     if no_dead_letters:
         said.append(("dead_letter_topic", None))
     if subscriber:
         said.append(("subscribers", subscriber))
     for text in setting or []:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
+        word, equals, value = text.partition("=")
+        if not equals or not word:
             raise typer.BadParameter(f"{text!r} is not NAME=VALUE")
-        said.append((name.strip(), _value(name.strip(), value.strip())))
+        said.append((word.strip(), value.strip()))
     settings: Settings = {}
-    for name, value in said:
+    for word, given in said:
+        name = known(word).name
         if name in settings:
-            raise typer.BadParameter(f"the setting {name} is given twice")
-        settings[name] = value
+            raise typer.BadParameter(f"the setting {known(word).word} is given twice")
+        settings[name] = _value(known(word), word, given) if isinstance(given, str) else given
     return settings
 
 
-def _value(name: str, text: str) -> Any:
+def _value(setting: Setting, word: str, text: str) -> Any:
+    """Return a value as the broker takes it; the broker checks its bounds. `word`: the name by
+    which the setting was given.
+    """
     try:
-        if name.endswith("_ms"):
+        if setting.is_duration:
             return parse_duration_ms(text)
-        if name == "start" and text not in {"beginning", "end"}:
+        if setting.name == "start" and text not in {"beginning", "end"}:
             return f"{_TIMESTAMP}{parse_time_ms(text.removeprefix(_TIMESTAMP))}"
     except ValueError as error:
-        raise InvalidConfig(f"{name} cannot be {text!r}: {error}") from None
-    return text.split(",") if name == "subscribers" else text
+        raise InvalidConfig(f"{word} cannot be {text!r}: {error}") from None
+    if setting.choices and text not in setting.choices:
+        raise InvalidConfig(
+            f"{word} cannot be {text!r}; it takes one of "
+            f"{', '.join(setting.choices)}{suggestion(text, setting.choices)}"
+        )
+    return text.split(",") if setting.name == "subscribers" else text
 
 
 def policy_rows(policy: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Settings with their values in words."""
-    return [(name, _words(name, value)) for name, value in policy.items()]
+    """Return settings, given by name, as words with their values in words."""
+    return [_words(name, value) for name, value in policy.items()]
 
 
-def _words(name: str, value: Any) -> str:
-    if name.endswith("_ms") and isinstance(value, int):
-        return format_duration(value)
-    if name == "dead_letter_topic":
-        return "none" if value is None else value or "default"
+def _words(name: str, value: Any) -> tuple[str, str]:
+    setting = find(name)
+    if setting is None:  # a setting of a broker that is newer than this command
+        return name, str(value)
     if name == "start" and str(value).startswith(_TIMESTAMP):
-        return format_time(int(value.removeprefix(_TIMESTAMP)))
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "none"
-    return str(value)
+        return setting.word, format_time(int(value.removeprefix(_TIMESTAMP)))
+    return setting.word, setting.show(value)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def publish(context: typer.Context, name: str, **options: Any) -> int:
-    """Publish messages to a queue and say how many were acknowledged. Takes the options of `sparrow publish`."""
+    """Publish messages to a queue and print how many were acknowledged. Takes the options of
+    `sparrow publish`.
+    """
     where = target(context, options["url"], options["token"])
     queue = with_client(where, lambda client: client.admin.describe_queue(name))
     if not queue.topics:
@@ -24,7 +26,7 @@ def publish(context: typer.Context, name: str, **options: Any) -> int:
 
 
 def _signature() -> inspect.Signature:
-    """Those of `sparrow publish`, with a queue in the place of the topic."""
+    """Return the signature of `sparrow publish`, with a queue instead of the topic."""
     signature = inspect.signature(publishing.publish, eval_str=True)
     context, topic, *options = signature.parameters.values()
     return signature.replace(parameters=[context, topic.replace(name="name", annotation=Name), *options])

@@ -1,14 +1,17 @@
-"""`sparrow queue …`: make, list, describe, configure, pause, purge and delete queues; records and dead letters in modules of their own."""
+"""`sparrow queue …`: create, list, describe, configure, pause, purge and delete queues. Records and
+dead letters have their own modules.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import msgspec
 import typer
 
+from sparrow.base.queue_policy import known
 from sparrow.base.units import counted, format_duration
-from sparrow.cli import queue_lease, queue_peek, queue_publish, redrive, webhooks
+from sparrow.cli import dead_letters, queue_lease, queue_peek, queue_publish, redrive, webhooks
 from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.queue_options import AsJson, Name
 from sparrow.cli.queue_policy import Settings, policy_rows, takes_policy
@@ -19,8 +22,8 @@ from sparrow.cli.topics import confirmed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sparrow.cli.target import Target
-    from sparrow.client import Client
+    from sparrow.cli.target import CommandTarget
+    from sparrow.client import Client, Policy
     from sparrow.client.results import QueueDescription, QueueStatistics
 
 app = typer.Typer(
@@ -48,10 +51,12 @@ def create(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Make a queue; topics that are missing are made, too."""
+    """Create a queue, and the topics that are missing."""
     made = with_client(
         target(context, url, token),
-        lambda client: client.admin.create_queue(name, topic or (), policy=policy, partitions=partitions),
+        lambda client: client.admin.create_queue(
+            name, topic or (), policy=cast("Policy", policy), partitions=partitions
+        ),
     )
     print(f"queue {made.name} made on {_topics(made)}")
     return OK
@@ -142,9 +147,10 @@ def configure(
         raise typer.BadParameter("say what to change, such as --lease 1m, --set NAME=VALUE or --unset NAME")
     queue = with_client(
         target(context, url, token),
-        lambda client: client.admin.configure_queue(name, set=policy, unset=unset or []),
+        lambda client: client.admin.configure_queue(name, set=cast("Policy", policy), unset=unset or []),
     )
-    changed = {setting: queue.policy[setting] for setting in (*policy, *(unset or []))}
+    names = [known(key).name for key in (*policy, *(unset or []))]
+    changed = {name: queue.policy[name] for name in names}
     print(
         f"queue {name} is configured: {', '.join(f'{name}={value}' for name, value in policy_rows(changed))}"
     )
@@ -154,6 +160,7 @@ def configure(
 app.command("publish")(queue_publish.publish)
 app.command("lease")(queue_lease.lease)
 app.command("peek")(queue_peek.peek)
+app.command("dead-letters")(dead_letters.dead_letters)
 app.command("redrive")(redrive.redrive)
 app.command("subscribe")(webhooks.subscribe)
 app.command("unsubscribe")(webhooks.unsubscribe)
@@ -184,7 +191,7 @@ def resume(
     return OK
 
 
-def _pause(to: Target, name: str, webhook: str | None, *, is_paused: bool) -> None:
+def _pause(to: CommandTarget, name: str, webhook: str | None, *, is_paused: bool) -> None:
     async def act(client: Client) -> None:
         if webhook is not None:
             await webhooks.set_paused(client, name, webhook, is_paused=is_paused)
@@ -207,7 +214,9 @@ def purge(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Finish all records that nobody has leased, without delivering them. They stay in their topics."""
+    """Finish all records that are not leased, without delivering them. They stay in their
+    topics.
+    """
     if not yes and not confirmed(f"Finish all records of queue {name} that nobody has leased?"):
         return FAILED
     purged = with_client(target(context, url, token), lambda client: client.admin.purge_queue(name))
@@ -224,7 +233,7 @@ def delete(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Delete a queue with what it knows of each record. Its topics and dead letters stay."""
+    """Delete a queue with its state of each record. Its topics and dead letters stay."""
     if not yes and not confirmed(f"Delete queue {name} with what it knows of each record?"):
         return FAILED
     with_client(target(context, url, token), lambda client: client.admin.delete_queue(name))
@@ -237,7 +246,9 @@ def _topics(queue: QueueDescription) -> str:
 
 
 def _age(age_ms: int) -> str:
-    """To the second, as a longer text is no easier to read; "-" where there is nothing."""
+    """Return an age in whole seconds, as a longer text is no easier to read; "-" where there is
+    none.
+    """
     if age_ms < 0:
         return "-"
     return format_duration(age_ms if age_ms < 1000 else age_ms // 1000 * 1000)

@@ -22,7 +22,7 @@ NAMES = {
     "consume": "consumer_byte_rate",
     "requests": "request_percentage",
 }
-"""Short names; Kafka's own are taken, too."""
+"""Short names; Kafka's own are also accepted."""
 DEFAULT = "<default>"
 
 User = Annotated[
@@ -46,7 +46,8 @@ def set_quota(
         list[str],
         typer.Argument(
             metavar="NAME=LIMIT",
-            help="publish=1MiB, consume=500kB (bytes per second), requests=50 (percent of the broker's time).",
+            help="publish=1MiB, consume=500kB (bytes per second), requests=50 (percent of the "
+            "broker's time).",
             show_default=False,
         ),
     ],

@@ -1,6 +1,7 @@
-"""`sparrow queue redrive QUEUE`: send dead letters back to where they came from, and watch until it is done.
+"""`sparrow queue redrive QUEUE`: send dead letters back to their topics, and watch until it is
+done.
 
-The broker does the work. This command asks how far it is; Ctrl-C ends the work, too.
+The broker does the work. This command asks for its progress; Ctrl-C also stops the work.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.2
 _WHERE = (
-    "Only those with reason=R, topic=T, partition=N, key=K, subscriber=S, since=TIME, until=TIME (when they died), or"
+    "Only those with reason=R, topic=T, partition=N, key=K, subscriber=S, since=TIME, until=TIME "
+    "(when they died), or"
     " error~TEXT (the last error contains it); may repeat, all must hold."
 )
+
+Where = Annotated[list[str] | None, typer.Option("--where", "-w", metavar="CONDITION", help=_WHERE)]
 
 
 def redrive(
     context: typer.Context,
     name: Name,
     *,
-    where: Annotated[
-        list[str] | None, typer.Option("--where", "-w", metavar="CONDITION", help=_WHERE)
-    ] = None,
+    where: Where = None,
     max_records: Annotated[int, typer.Option("--max", "-n", min=0, help="At most so many; 0: all.")] = 0,
     per_second: Annotated[
         float, typer.Option("--rate", min=0, help="At most so many per second; 0: no limit.")
@@ -48,7 +50,7 @@ def redrive(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Send dead letters of a queue back to where they came from, each exactly once. Ctrl-C stops it."""
+    """Send dead letters of a queue back to their topics, each exactly once. Ctrl-C stops it."""
     conditions = parse_where(where or [])
 
     async def act(client: Client) -> RedriveProgress:
@@ -98,10 +100,10 @@ def _sentence(progress: RedriveProgress) -> str:
 
 
 def parse_where(texts: list[str]) -> dict[str, Any]:
-    """Conditions as `client.admin.redrive_queue` takes them.
+    """Parse conditions as `client.admin.redrive_queue` takes them.
 
     Raises:
-        typer.BadParameter: no such condition, a value that it does not take, or one given twice.
+        typer.BadParameter: an unknown condition, a value that it does not take, or one given twice.
     """
     conditions: dict[str, Any] = {}
     for text in texts:

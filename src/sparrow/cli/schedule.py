@@ -1,4 +1,4 @@
-"""When, how urgently and after which others a message is delivered by queues, as options of `publish`."""
+"""Options of `publish` for delivery by queues: time, priority, parents."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def parse_schedule(
     message_id: str | None,
     parents: list[str] | None,
 ) -> Schedule:
-    """What the options say; only those that were given.
+    """Parse the options that were given.
 
     Raises:
-        typer.BadParameter: one is none of its kind, or two contradict each other.
+        typer.BadParameter: a value is invalid, or two contradict each other.
     """
     schedule: Schedule = {}
     if delay is not None:

@@ -1,7 +1,8 @@
-"""The batches of a segment file, one after the other, with what is wrong with each; offline, without the broker's storage.
+"""The batches of a segment file, one after the other, with the fault of each; offline, without the
+broker's storage.
 
-Holds one batch at a time. A batch with a wrong CRC is reported and passed over, since its length still says where the next one
-begins; after bytes that are no batch at all nothing can be found any more.
+Holds one batch at a time. A batch with a wrong CRC is reported and skipped, since its length still
+says where the next one begins; after bytes that are no batch at all nothing more can be found.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FoundBatch:
-    """One batch and its place. `header` is None where there is none to be read; `problem` is empty where all is well."""
+    """One batch and its position. `header` is None where it cannot be read; `problem` is empty for
+    a sound batch.
+    """
 
     position: int
     header: BatchHeader | None
@@ -31,7 +34,7 @@ class FoundBatch:
 
 
 def read_batches(path: str) -> Iterator[FoundBatch]:
-    """All batches of a segment file.
+    """Yield all batches of a segment file.
 
     Raises:
         OSError: the file cannot be read.

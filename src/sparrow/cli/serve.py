@@ -1,4 +1,6 @@
-"""`sparrow serve`: the flags follow from the declared options, read by argparse (Typer would cost a third of the start)."""
+"""`sparrow serve`: the flags are derived from the declared options and read by argparse (Typer
+would cost a third of the start).
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,16 @@ if TYPE_CHECKING:
 
 DESCRIPTION = "Run a broker in the foreground until SIGTERM or Ctrl-C, which drain it."
 EPILOG = (
-    f"A value comes from the flag, else the environment variable, else the file ({CONFIG_FLAG} or {CONFIG_VARIABLE},"
-    f" else {DEFAULT_FILE} in the working directory), else the default. Tokens and topics are set in the file; see"
+    f"A value comes from the flag, else the environment variable, else the file ({CONFIG_FLAG} or "
+    f"{CONFIG_VARIABLE},"
+    f" else {DEFAULT_FILE} in the working directory), else the default. Tokens and topics are set "
+    "in the file; see"
     " docs/configuration.md."
 )
 
 
 def serve(arguments: Sequence[str]) -> int:
-    """Run the server; returns the exit code."""
+    """Run the server and return the exit code."""
     import os
 
     flags = {name: value for name, value in vars(parser().parse_args(arguments)).items() if value is not None}
@@ -36,14 +40,17 @@ def serve(arguments: Sequence[str]) -> int:
         logging.getLogger("sparrow.server").warning(warning)
     from sparrow.server.run import run
 
-    # kio offers strategies for hypothesis where that is installed, as it is where programs are tested; a broker need not load it (2 s).
+    # kio offers strategies for hypothesis where that is installed, as in test environments; a
+    # broker does not need them (2 s).
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]  # makes its import fail
-    run(config)
+    run(config, lambda: load(flags, os.environ)[0])
     return 0
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags of `serve`; every value arrives as text, the options judge it."""
+    """Return the parser of the flags of `serve`; every value arrives as text, the options check
+    it.
+    """
     made = argparse.ArgumentParser(
         "sparrow serve", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False
     )
@@ -58,7 +65,7 @@ def _add_flag(made: argparse.ArgumentParser, each: Option) -> None:
     text = f"{each.help} (default: {each.show}) [{each.environment}]".replace("%", "%%")
     action = "append" if each.kind.repeats else "store"
     metavar = each.kind.name if "|" in each.kind.name else each.kind.name.upper()
-    if each.kind is BOOLEAN:  # the bare flag says true
+    if each.kind is BOOLEAN:  # the bare flag means true
         made.add_argument(each.flag, dest=each.name, metavar=metavar, nargs="?", const="true", help=text)
         return
     made.add_argument(each.flag, dest=each.name, metavar=metavar, action=action, help=text)

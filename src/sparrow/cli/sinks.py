@@ -1,4 +1,6 @@
-"""`sparrow sink …`: list, describe and delete sinks, which data pipelines write their batches into."""
+"""`sparrow sink …`: list, describe and delete sinks, into which data pipelines write their
+batches.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ Sink = Annotated[str, typer.Argument(metavar="SINK", help="The sink's id.", show
 def list_sinks(
     context: typer.Context, *, as_json: AsJson = False, url: Url = None, token: Token = None
 ) -> int:
-    """List sinks: whose they are, the last batch that was committed, how many stages are open."""
+    """List sinks: their owner, the last committed batch, and the number of open stages."""
     found = with_client(target(context, url, token), lambda client: client.admin.list_sinks())
     if as_json:
         for each in found:
@@ -61,7 +63,8 @@ def describe(
         print(msgspec.json.encode(found).decode())
         return OK
     print(
-        f"sink {found.sink} ({found.kind}): last batch {_batch(found)}, changed {format_time(found.updated_ms)}"
+        f"sink {found.sink} ({found.kind}): last batch {_batch(found)}, changed "
+        f"{format_time(found.updated_ms)}"
     )
     print(f"query {found.query or '-'}, run {found.run} (epoch {found.epoch})")
     if found.past_runs:
@@ -92,7 +95,9 @@ def delete(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Forget a sink and which batches it committed, and drop what is staged. A query that goes on with it may write a batch twice."""
+    """Delete a sink with its record of committed batches, and drop what is staged. A query that
+    continues with it may write a batch twice.
+    """
     if not yes and not confirmed(f"Forget sink {sink} and which batches it committed?"):
         return FAILED
     dropped = with_client(target(context, url, token), lambda client: client.admin.delete_sink(sink))

@@ -1,4 +1,4 @@
-"""Where to begin reading, as people say it: `--from`, `--to`."""
+"""Start positions on the command line: `--from`, `--to`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import typer
 from sparrow.cli.times import parse_time_ms
 
 _MS_DIGITS = 12
-"""A number with at least so many digits is a time in ms (1973 and later); no log is that long."""
+"""Digits from which on a number is a time in ms (1973 and later); no log is that long."""
 
 
 def parse_start(text: str) -> str | int | datetime:
-    """ "beginning", "end", an offset, or a point in time.
+    """Parse "beginning", "end", an offset, or a point in time.
 
     Raises:
-        typer.BadParameter: anything else.
+        typer.BadParameter: any other text.
     """
     if text in {"beginning", "end"}:
         return text
@@ -26,5 +26,6 @@ def parse_start(text: str) -> str | int | datetime:
         return datetime.fromtimestamp(parse_time_ms(text) / 1000, UTC)
     except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"{text!r} is no place to begin; say beginning, end, an offset, or a time such as 2026-05-01T12:00:00Z"
+            f"{text!r} is no place to begin; say beginning, end, an offset, or a time such as "
+            "2026-05-01T12:00:00Z"
         ) from None

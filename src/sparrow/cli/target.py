@@ -1,7 +1,7 @@
-"""Which broker a command talks to, the loop that it runs on, and how a signal ends it.
+"""The broker that a command talks to, the event loop that it runs on, and how a signal ends it.
 
-The first Ctrl-C or SIGTERM cancels the command, which then finishes (a group's offsets are committed, the connection says goodbye).
-The second ends the process at once.
+The first Ctrl-C or SIGTERM cancels the command, which then finishes (a group's offsets are
+committed, the connection says goodbye). The second ends the process at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 DEFAULT_URL = "sparrow://127.0.0.1:9094"
 CONNECT_TIMEOUT_S = 2.0
-"""Somebody waits at the terminal."""
+"""Short, because a person waits at the terminal."""
 
 URL_VARIABLE = "SPARROW_URL"
 TOKEN_VARIABLE = "SPARROW_TOKEN"  # noqa: S105 - a variable's name
@@ -54,13 +54,15 @@ PasswordFile = Annotated[
     typer.Option(
         "--password-file",
         metavar="FILE",
-        help=f"File whose first line is the password of --user; - is stdin. [env var: {PASSWORD_VARIABLE}, the password itself]",
+        help="File whose first line is the password of --user; - is stdin. [env var: "
+        f"{PASSWORD_VARIABLE}, the password itself]",
     ),
 ]
 CaFile = Annotated[
     str | None,
     typer.Option(
         "--ca-file",
+        "--tls-ca",
         metavar="FILE",
         help="Authorities that may vouch for a broker with TLS (PEM). [env var: SPARROW_CA_FILE]",
     ),
@@ -69,19 +71,22 @@ CertificateFile = Annotated[
     str | None,
     typer.Option(
         "--certificate-file",
+        "--tls-certificate",
         metavar="FILE",
         help="Certificate to show to the broker (PEM). [env var: SPARROW_CERTIFICATE_FILE]",
     ),
 ]
 KeyFile = Annotated[
     str | None,
-    typer.Option("--key-file", metavar="FILE", help="Its key (PEM). [env var: SPARROW_KEY_FILE]"),
+    typer.Option(
+        "--key-file", "--tls-key", metavar="FILE", help="Its key (PEM). [env var: SPARROW_KEY_FILE]"
+    ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A broker's address, who logs in there, and the files for TLS."""
+class CommandTarget:
+    """A broker's address, the login there, and the files for TLS."""
 
     url: str
     token: str | None
@@ -92,13 +97,15 @@ class Target:
     key_file: str | None = None
 
 
-def target(context: typer.Context, url: str | None, token: str | None) -> Target:
-    """What the command was told, else what stood in front of the command, else the environment, else the default."""
+def target(context: typer.Context, url: str | None, token: str | None) -> CommandTarget:
+    """Return the target: by the options of the command, else those before the command, else the
+    environment, else the default.
+    """
     outer = context.find_root().params
     token = token or outer.get("token")
     user = outer.get("user") or (None if token else os.environ.get(USER_VARIABLE))
     file = outer.get("password_file")
-    return Target(
+    return CommandTarget(
         url or outer.get("url") or os.environ.get(URL_VARIABLE) or DEFAULT_URL,
         token or (None if user else os.environ.get(TOKEN_VARIABLE)),
         user,
@@ -108,7 +115,7 @@ def target(context: typer.Context, url: str | None, token: str | None) -> Target
 
 
 def read_password_file(path: str) -> str:
-    """The first line of a file, or of stdin for "-".
+    """Return the first line of a file, or of stdin for "-".
 
     Raises:
         InvalidArgument: it is empty.
@@ -125,8 +132,8 @@ def read_password_file(path: str) -> str:
     return password
 
 
-def connecting(where: Target) -> Connecting:
-    """A client of that broker, to be entered as a context."""
+def connecting(where: CommandTarget) -> Connecting:
+    """Return a client of that broker, to be entered as a context."""
     from sparrow.client import connect
 
     return connect(
@@ -142,11 +149,12 @@ def connecting(where: Target) -> Connecting:
     )
 
 
-def with_client(where: Target, act: Callable[[Client], Awaitable[T]]) -> T:
-    """Connect, act, close; returns what `act` returned.
+def with_client(where: CommandTarget, act: Callable[[Client], Awaitable[T]]) -> T:
+    """Connect, act, close, and return the result of `act`.
 
     Raises:
-        ConnectionLost: the broker cannot be reached; the message names the address and what to check.
+        ConnectionLost: the broker cannot be reached; the message names the address and what to
+            check.
         KeyboardInterrupt, SystemExit: Ctrl-C, SIGTERM.
     """
     signals = Signals()
@@ -167,7 +175,7 @@ def with_client(where: Target, act: Callable[[Client], Awaitable[T]]) -> T:
 
 
 class Signals:
-    """What SIGINT and SIGTERM do to one command."""
+    """Handlers of SIGINT and SIGTERM for one command."""
 
     def __init__(self) -> None:
         self._received: int | None = None
@@ -176,23 +184,23 @@ class Signals:
             self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def cancel_this_task(self) -> None:
-        """Let the first signal cancel the task that runs now. Only the main thread gets signals."""
+        """Let the first signal cancel the current task. Only the main thread gets signals."""
         if threading.current_thread() is not threading.main_thread():
             return
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
         for number in (signal.SIGINT, signal.SIGTERM):
-            # A shell that runs a command in the background has it ignore Ctrl-C.
+            # A shell that runs a command in the background makes it ignore Ctrl-C.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._receive, number, task)
 
     def restore(self) -> None:
-        """Let signals mean what they meant before."""
+        """Restore the former handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def raise_received(self) -> None:
-        """End as the signal asks, if there was one."""
+        """Raise what the received signal stands for, if there was one."""
         if self._received == signal.SIGINT:
             raise KeyboardInterrupt
         if self._received == signal.SIGTERM:

@@ -1,4 +1,4 @@
-"""Points in time as people write them on a command line."""
+"""Points in time on a command line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 
 def parse_time_ms(given: int | str) -> int:
-    """Milliseconds since the epoch, from a number of them or from ISO 8601 ("2026-05-01T12:00:00Z"); no zone means UTC.
+    """Parse milliseconds since the epoch from a number of them or from ISO 8601
+    ("2026-05-01T12:00:00Z"); no zone means UTC.
 
     Raises:
         ValueError: says what is allowed.
@@ -25,7 +26,7 @@ def parse_time_ms(given: int | str) -> int:
 
 
 def format_time(timestamp_ms: int) -> str:
-    """A record's time for people, in UTC; "-" if there is none."""
+    """Return a record's time for people, in UTC; "-" if there is none."""
     if timestamp_ms < 0:
         return "-"
     shown = datetime.fromtimestamp(timestamp_ms / 1000, UTC)

@@ -1,4 +1,4 @@
-"""`sparrow topic …`: make, list, describe, configure and delete topics."""
+"""`sparrow topic …`: create, list, describe, configure and delete topics."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def create(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Make a topic."""
+    """Create a topic."""
     settings = parse_pairs(config or [])
     made = with_client(
         target(context, url, token),
@@ -140,7 +140,7 @@ def add_partitions(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Give a topic more partitions. Keys may move to others; there is no way back."""
+    """Add partitions to a topic. Keys may move to others; partitions cannot be removed again."""
     topic = with_client(target(context, url, token), lambda client: client.admin.add_partitions(name, total))
     print(f"topic {name} has {_partitions(topic.partition_count)}")
     return OK
@@ -164,7 +164,7 @@ def delete(
 
 
 def confirmed(question: str) -> bool:
-    """Ask on a terminal; elsewhere nobody can answer, so it is a no that says how to say yes."""
+    """Ask on a terminal; elsewhere no one can reply, so return False and print how to say yes."""
     if not sys.stdin.isatty():
         say("nothing was done: there is nobody to ask; say --yes")
         return False
@@ -172,11 +172,11 @@ def confirmed(question: str) -> bool:
 
 
 def parse_pairs(texts: list[str]) -> Mapping[str, str]:
-    """Configuration from NAME=VALUE texts; durations and sizes may have units.
+    """Parse configuration from NAME=VALUE texts; durations and sizes may have units.
 
     Raises:
         typer.BadParameter: a text without "=".
-        InvalidConfig: a duration or size that is none.
+        InvalidConfig: a value that is no duration or size where one is required.
     """
     pairs: dict[str, str] = {}
     for text in texts:

@@ -1,4 +1,6 @@
-"""`sparrow user …`: make, list and delete users, and change their passwords; at a running broker, or in the data of a stopped one."""
+"""`sparrow user …`: create, list and delete users, and change their passwords; at a running broker,
+or in the data directory of a stopped one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from sparrow.cli.exits import FAILED, OK
 from sparrow.cli.tables import print_table
 from sparrow.cli.target import Token, Url, read_password_file, target, with_client
 from sparrow.cli.topics import confirmed
-from sparrow.client.salting import MECHANISMS
+from sparrow.client.security import MECHANISMS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -40,7 +42,8 @@ NewPassword = Annotated[
     typer.Option(
         "--password-file",
         metavar="FILE",
-        help="File whose first line is the new password; - is stdin. Without it the terminal is asked, else stdin is read.",
+        help="File whose first line is the new password; - is stdin. Without it the terminal is "
+        "asked, else stdin is read.",
     ),
 ]
 DataDir = Annotated[
@@ -60,7 +63,7 @@ def create(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Make a user. The password is hashed before it leaves this command."""
+    """Create a user. The password is hashed before it leaves this command."""
     mechanisms = _mechanisms(mechanism)
     password = _new_password(name, password_file)
     _act(
@@ -84,7 +87,7 @@ def set_password(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Give a user another password. Who is connected stays connected."""
+    """Set a user's password. Sessions by the old one end."""
     mechanisms = _mechanisms(mechanism)
     password = _new_password(name, password_file)
     _act(
@@ -122,7 +125,9 @@ def delete(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Delete a user. Who is connected stays connected; access rules that name the user stay."""
+    """Delete a user. The user's sessions end and webhooks are paused; access rules that name the
+    user stay.
+    """
     if not yes and not confirmed(f"Delete user {name}?"):
         return FAILED
     _act(
@@ -162,7 +167,8 @@ def _act(
         return with_client(target(context, url, token), lambda client: at_broker(client.admin))
     except ConnectionLost as error:
         raise ConnectionLost(
-            f"{error.text}. Without a running broker, --data-dir DIR does it in the directory of a stopped one"
+            f"{error.text}. Without a running broker, --data-dir DIR does it in the directory of a "
+            "stopped one"
         ) from None
 
 
@@ -197,7 +203,9 @@ def _mechanisms(given: list[str] | None) -> list[str]:
 
 
 def _new_password(name: str, file: str | None) -> str:
-    """From the file, the terminal or stdin; never from the command line, which other users of the machine can read."""
+    """Read the password from the file, the terminal or stdin; never from the command line, which
+    other users of the machine can read.
+    """
     if file is not None:
         return read_password_file(file)
     if not sys.stdin.isatty():

@@ -1,4 +1,6 @@
-"""`sparrow queue subscribe`, `unsubscribe`, `subscribers` and `rotate-secret`: subscribers of queues that are URLs."""
+"""`sparrow queue subscribe`, `unsubscribe`, `subscribers` and `rotate-secret`: subscribers of
+queues that are URLs.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ def subscribe(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Deliver a queue's records to a URL, or change how. The secret that is made for it is shown this once."""
+    """Deliver a queue's records to a URL, or change its settings. A generated secret is shown only
+    this once.
+    """
     settings = {
         "format": form,
         "accept": accept,
@@ -125,7 +129,7 @@ def subscribe(
 
 
 async def _free_name(client: Client, queue: str, endpoint: str) -> str:
-    """The name that a URL has by itself.
+    """Return the default name of a URL.
 
     Raises:
         InvalidArgument: another URL has it.
@@ -137,13 +141,14 @@ async def _free_name(client: Client, queue: str, endpoint: str) -> str:
         return made
     if there.settings["url"] != endpoint:
         raise InvalidArgument(
-            f"queue {queue!r} has a webhook {made!r} for {there.settings['url']}; give this one another name with --name"
+            f"queue {queue!r} has a webhook {made!r} for {there.settings['url']}; give this one "
+            "another name with --name"
         )
     return made
 
 
 def name_of(endpoint: str) -> str:
-    """Host and path of a URL as one word; what is no URL is left for the broker to judge."""
+    """Return host and path of a URL as one word; the broker checks what is no URL."""
     try:
         parts = urlsplit(endpoint)
     except ValueError:
@@ -153,7 +158,7 @@ def name_of(endpoint: str) -> str:
 
 
 def parse_headers(texts: Iterable[str]) -> dict[str, str]:
-    """Headers from texts such as "Authorization: Bearer abc".
+    """Parse headers from texts such as "Authorization: Bearer abc".
 
     Raises:
         typer.BadParameter: a text without ":".
@@ -198,7 +203,9 @@ def unsubscribe(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Deliver a queue's records to a URL no longer. Of an all-of queue nobody waits for it any more."""
+    """Stop delivering a queue's records to a URL. An all-of queue no longer waits for this
+    subscriber.
+    """
     with_client(
         target(context, url, token),
         lambda client: client.admin.delete_webhook(name, subscriber, remove_subscriber=not keep),
@@ -210,7 +217,7 @@ def unsubscribe(
 def subscribers(
     context: typer.Context, name: Name, *, as_json: AsJson = False, url: Url = None, token: Token = None
 ) -> int:
-    """List the URLs that a queue's records are delivered to, and how that goes."""
+    """List the URLs that a queue's records are delivered to, with their state."""
     found = with_client(target(context, url, token), lambda client: client.admin.list_webhooks(name))
     if as_json:
         _print_json(found)
@@ -251,7 +258,9 @@ def rotate_secret(
     url: Url = None,
     token: Token = None,
 ) -> int:
-    """Sign the deliveries to a URL with a new secret, which is shown this once; the old ones sign beside it for a while."""
+    """Sign the deliveries to a URL with a new secret, which is shown only this once; the old ones
+    also sign for a while.
+    """
     keep_ms = _milliseconds("--keep", keep) or 0
     secret = None if secret_file is None else read_password_file(secret_file)
     rotated = with_client(
@@ -268,7 +277,7 @@ def rotate_secret(
 
 
 async def set_paused(client: Client, queue: str, subscriber: str, *, is_paused: bool) -> None:
-    """Deliver nothing to a URL, or again."""
+    """Pause or resume deliveries to a URL."""
     change = client.admin.pause_webhook if is_paused else client.admin.resume_webhook
     await change(queue, subscriber)
 

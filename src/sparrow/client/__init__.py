@@ -1,16 +1,18 @@
-"""The client: publishes, subscribes and administers over the native protocol. `docs/client.md` is its tour.
+"""The client: publishes, subscribes and administers over the native protocol. `docs/client.md` is
+its tour.
 
-Knows the protocol and the format of records, and nothing of a broker.
+It knows the protocol and the format of records, and nothing of a broker.
 """
 
 from __future__ import annotations
 
 from sparrow.client.admin import Admin
-from sparrow.client.channel import Channel
+from sparrow.client.batch import Delivery, RecordMetadata
 from sparrow.client.client import DEFAULT_URL, Client, connect
-from sparrow.client.delivery import Delivery, RecordMetadata
 from sparrow.client.job import Job
 from sparrow.client.job_batch import JobBatch
+from sparrow.client.msbq_channel import Channel
+from sparrow.client.policy import Policy
 from sparrow.client.producer import Producer
 from sparrow.client.queue import Queue
 from sparrow.client.subscription import Subscription
@@ -26,6 +28,7 @@ __all__ = [
     "Job",
     "JobBatch",
     "Message",
+    "Policy",
     "Producer",
     "Queue",
     "RecordMetadata",

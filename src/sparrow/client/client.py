@@ -1,9 +1,11 @@
-"""The client: one connection, and what is done over it.
+"""The client: one session with a broker, and everything that is done over it.
 
     async with sparrow.connect("sparrow://127.0.0.1:9094") as client:
         await client.publish("orders", b"one")
 
-Everything of a client belongs to the loop on which it was connected; `sparrow.sync` is the same for threads.
+A client and all its parts belong to the event loop on which it was connected; `sparrow.sync` is the
+same for threads. In a process that was forked from the one that connected, every use raises
+`UsedAfterFork`, and closing does nothing (`sparrow.base.forks`).
 """
 
 from __future__ import annotations
@@ -14,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.client.admin import Admin
-from sparrow.client.channel import Channel
-from sparrow.client.connection import Connection
 from sparrow.client.job import Job
+from sparrow.client.msbq_channel import Channel
 from sparrow.client.options import (
     Acks,
     ClientOptions,
@@ -24,56 +25,67 @@ from sparrow.client.options import (
     Isolation,
     Mode,
     ProducerOptions,
-    QueueOptions,
     StartAt,
     SubscribeOptions,
+    check_name,
     parse_acks,
     producer_options,
 )
+from sparrow.client.policy import queue_options, settings_of
 from sparrow.client.producer import Producer
 from sparrow.client.queue import Queue
+from sparrow.client.session import Session
+from sparrow.client.signals import listening
 from sparrow.client.subscription import Subscription
 from sparrow.client.url import parse_url
-from sparrow.client.worker import Worker, WorkerOptions, Workers
+from sparrow.client.worker import Shutdown, Worker, WorkerOptions, WorkerSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
     from types import TracebackType
 
-    from sparrow.client.delivery import RecordMetadata
-    from sparrow.client.intake import Key
+    from sparrow.client.batch import RecordMetadata
     from sparrow.client.job import LeasedRecord
+    from sparrow.client.options import OnRefused, QueueOptions
+    from sparrow.client.policy import Policy
     from sparrow.client.queue import OnFailure
     from sparrow.client.schedule import Schedule
     from sparrow.client.subscription import OnAssigned, OnRevoked
     from sparrow.client.worker import AnyHandler, RetryDelay
     from sparrow.records.compression import Compression
+    from sparrow.records.readable import OnCorrupt
+    from sparrow.records.topic_partition import TopicPartition
 
 DEFAULT_URL = "sparrow://127.0.0.1:9094"
 
 
 class Client:
-    """A connected client; made by `connect`. Loop thread only."""
+    """A connected client, made by `connect`. Loop thread only."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._publishers: dict[int, asyncio.Task[Producer]] = {}
         self._producers: set[Producer] = set()
         self._subscriptions: set[Subscription] = set()
         self._channels: list[Channel] = []
         self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
-        self._workers = Workers()
-        self.admin = Admin(connection)
+        self._workers = WorkerSet()
+        self.admin = Admin(session)
 
     @property
     def address(self) -> str:
         """The broker's host and port."""
-        return str(self._connection.address)
+        return str(self._session.address)
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.address}, {self._session.state}>"
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a link now; while there is none, one is being sought."""
-        return self._connection.link is not None
+        """True while there is a connection. While there is none, the client tries to connect
+        again.
+        """
+        return self._session.connection is not None
 
     # ── publishing ────────────────────────────────────────────────────────────────────────────────
 
@@ -89,17 +101,19 @@ class Client:
         acks: Acks = "all",
         **schedule: Unpack[Schedule],
     ) -> RecordMetadata:
-        """Publish one message and wait until it is kept as `acks` says; returns where it went.
+        """Publish one message, wait until it is stored as `acks` asks, and return its position.
 
-        Tasks that publish at the same time share batches. For many messages one after the other use `producer`.
+        Tasks that publish at the same time share batches. For many messages in a row, use
+        `producer`.
 
         Args:
-            schedule: as for `Producer.send`: delay_ms, deliver_at, priority, ttl_ms, expires_at, message_id, parents.
+            schedule: delay_ms, deliver_at, priority, ttl_ms, expires_at, message_id, parents, as
+                for `Producer.send`.
 
         Raises:
-            SparrowError: as `Producer.send`, and what kept the message from being written.
+            SparrowError: as `Producer.send`, or the error that kept the message from being written.
         """
-        self._connection.check_loop()
+        self._session.check_loop()
         producer = await self._publisher(parse_acks(acks))
         delivery = await producer.send(
             topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition, **schedule
@@ -107,7 +121,9 @@ class Client:
         return await delivery
 
     async def _publisher(self, acks: int) -> Producer:
-        """The shared producer of all that publish with the same `acks`; opened by the first."""
+        """Return the producer that all publishes with the same `acks` share; the first call opens
+        it.
+        """
         task = self._publishers.get(acks)
         if task is None or (task.done() and _is_broken(task)):
             task = self._publishers[acks] = asyncio.create_task(self._open_publisher(acks))
@@ -127,11 +143,18 @@ class Client:
         idempotent: bool | None = None,
         max_pending_bytes: int = 32 << 20,
         delivery_timeout_s: float = 120.0,
+        on_refused: OnRefused | None = None,
     ) -> Producer:
-        """A producer of its own, for streams of messages; use it as `async with`. See `ProducerOptions` for the arguments.
+        """Return a producer for streams of messages; use it as `async with`.
+
+        The arguments are those of `ProducerOptions`, except for these:
 
         Args:
-            idempotent: default: yes, unless acks is 0.
+            idempotent: default: True, unless acks is 0.
+            on_refused: called on the loop with the broker's error (`DiskFull`, …) when the broker
+                takes no messages for now, and again only after it has taken some. The producer
+                retries until `delivery_timeout_s` is over. Default: a warning in the log
+                `sparrow.client`.
 
         Raises:
             InvalidArgument: the arguments contradict each other or are out of range.
@@ -145,14 +168,16 @@ class Client:
                 batch_bytes=batch_bytes,
                 max_pending_bytes=max_pending_bytes,
                 delivery_timeout_s=delivery_timeout_s,
+                on_refused=on_refused,
             )
         )
 
     def _made(self, options: ProducerOptions) -> Producer:
+        self._session.check_process()
         producer = Producer(
-            self._connection,
+            self._session,
             options,
-            close_timeout_s=self._connection.options.close_timeout_s,
+            close_timeout_s=self._session.options.close_timeout_s,
             on_close=self._producers.discard,
         )
         self._producers.add(producer)
@@ -172,16 +197,21 @@ class Client:
         session_timeout_s: float = 45.0,
         rebalance_timeout_s: float = 60.0,
         isolation: Isolation = "read_uncommitted",
+        on_corrupt: OnCorrupt = "fail",
         on_assigned: OnAssigned | None = None,
         on_revoked: OnRevoked | None = None,
     ) -> Subscription:
-        """A subscription to topics and patterns (`*`, `?`); use it as `async with`. See `SubscribeOptions` for the arguments.
+        """Return a subscription to topics and patterns (`*`, `?`); use it as `async with`.
+
+        The arguments are those of `SubscribeOptions`, except for these:
 
         Args:
-            start: "beginning", "end", an offset, or a datetime; where the group has committed offsets, those win.
+            start: "beginning", "end", an offset, or a datetime. Offsets that the group has
+                committed take precedence.
             on_assigned: called with [(topic, partition, first offset), …]; plain or async.
-            on_revoked: called with [(topic, partition), …] and the reason, "" when the group takes them back: then they are
-                given up when it returns, so it may commit.
+            on_revoked: called with [(topic, partition), …] and the reason; plain or async. The
+                reason is "" when the group moves the partitions to another member: they are
+                released when the callback returns, so it may commit.
 
         Raises:
             InvalidArgument: the arguments contradict each other or are out of range.
@@ -195,6 +225,7 @@ class Client:
             session_timeout_ms=round(session_timeout_s * 1000),
             rebalance_timeout_ms=round(rebalance_timeout_s * 1000),
             isolation=isolation,
+            on_corrupt=on_corrupt,
         )
         return self.subscription(topics, start, options, on_assigned=on_assigned, on_revoked=on_revoked)
 
@@ -204,13 +235,16 @@ class Client:
         start: StartAt,
         options: SubscribeOptions,
         *,
-        positions: dict[Key, int] | None = None,
+        positions: dict[TopicPartition, int] | None = None,
         on_assigned: OnAssigned | None = None,
         on_revoked: OnRevoked | None = None,
     ) -> Subscription:
-        """As `subscribe`, with an options object, and with explicit offsets for some partitions if wished."""
+        """Return a subscription as `subscribe` does, from an options object; `positions` are
+        offsets to start at, for some partitions.
+        """
+        self._session.check_process()
         subscription = Subscription(
-            self._connection,
+            self._session,
             topics,
             start,
             options,
@@ -231,20 +265,26 @@ class Client:
         prefetch: int = 100,
         subscriber: str | None = None,
         create: bool = True,
+        policy: Policy | None = None,
         on_failure: OnFailure | None = None,
     ) -> Queue:
-        """A queue; use it as `async with`, iterate over it, or ask it for leases. Nothing is sent before it is used.
+        """Return a queue; use it as `async with`, iterate over it, or lease from it. Nothing is
+        sent before the first use.
 
         Args:
-            prefetch: how many jobs of an iteration are here at a time and not settled.
-            subscriber: whose part of an "all of" queue.
-            create: make it with the default policy if it is missing; `admin.create_queue` takes a policy.
-            on_failure: called with a `SettlementFailure` when something said of jobs without waiting had no effect.
+            prefetch: the most jobs of an iteration that are here and not settled.
+            subscriber: the subscriber to consume for, where the queue has subscribers ("all of").
+            create: create the queue if it is missing.
+            policy: settings that the queue must have, such as {"lease": "30s"};
+                `admin.ensure_queue` applies them before the first use.
+            on_failure: called with a `SettlementFailure` when a settlement that is not awaited had
+                no effect.
 
         Raises:
             InvalidArgument: an argument is out of range.
+            InvalidConfig: the policy has an unknown setting or a wrong value.
         """
-        options = QueueOptions(prefetch=prefetch, subscriber=subscriber or "", create=create)
+        options = queue_options(prefetch, subscriber, policy, create=create)
         return self.queue_with(name, options, on_failure=on_failure)
 
     def queue_with(
@@ -255,9 +295,12 @@ class Client:
         on_failure: OnFailure | None = None,
         make_job: Callable[..., LeasedRecord] = Job,
     ) -> Queue:
-        """As `queue`, with an options object. `make_job` makes what an iteration hands out."""
+        """Return a queue as `queue` does, from an options object. `make_job` makes the jobs of an
+        iteration.
+        """
+        self._session.check_process()
         queue = Queue(
-            self._connection,
+            self._session,
             self.admin,
             self.publish,
             name,
@@ -280,14 +323,24 @@ class Client:
         reject_on: type[BaseException] | tuple[type[BaseException], ...] = (),
         subscriber: str | None = None,
         create: bool = True,
+        policy: Policy | None = None,
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Declare a function to be called with each job of a queue; `run_workers` calls it. See `WorkerOptions` for the arguments.
+        """Return a decorator that declares a function to be called with each job of a queue.
 
-        The function stays as it is. It may be async, or a plain one: that runs in a thread, and gets a `BlockingJob`.
+        `run_workers` calls it. The arguments are those of `WorkerOptions`. The function itself is
+        returned unchanged. It may be async, or plain: a plain one runs in a thread and gets a
+        `BlockingJob`.
 
         Raises:
+            TypeError: the declared object is not a function of one argument, or the queue's name is
+                missing.
             InvalidArgument: an argument is out of range.
+            InvalidConfig: the policy has an unknown setting or a wrong value.
         """
+        self._session.check_process()
+        if callable(queue):
+            raise TypeError('@client.worker needs the name of a queue: @client.worker("emails")')
+        check_name("the name of a queue", queue)
         options = WorkerOptions(
             concurrency=concurrency,
             prefetch=prefetch,
@@ -296,46 +349,77 @@ class Client:
             reject_on=reject_on if isinstance(reject_on, tuple) else (reject_on,),
             subscriber=subscriber or "",
             create=create,
+            policy=None if policy is None else settings_of(policy),
         )
 
         def declare(handler: AnyHandler) -> AnyHandler:
-            self._workers.add(Worker(self.queue_with, queue, handler, options))
+            check = self._session.check_process
+            self._workers.add(Worker(self.queue_with, queue, handler, options, check_process=check))
             return handler
 
         return declare
 
-    async def run_workers(self) -> None:
-        """Let all declared workers work, until `stop_workers` or until this is cancelled (then what runs is cancelled and released).
+    async def run_workers(self, *, shutdown_timeout_s: float = 30.0, handle_signals: bool = True) -> None:
+        """Run all declared workers until `stop_workers`, a signal, or cancellation of this call
+        (running jobs are then cancelled and released).
+
+        In the main thread SIGTERM and SIGINT (Ctrl-C) end the run: no new job is started, and
+        running jobs may finish within `shutdown_timeout_s`. After that they are cancelled and
+        released, which does not count as a delivery. A second signal releases them at once. Either
+        way this returns as after `stop_workers`, and restores the signal handlers. A handler that
+        the program has set is called as well.
+
+        Args:
+            shutdown_timeout_s: how long running jobs may take after a signal, in seconds.
+            handle_signals: False leaves signals to the program. Outside the main thread they are
+                always left to it.
 
         Raises:
-            InvalidArgument: none is declared, or they run already.
-            SparrowError: what ended one of them; the others are ended, too.
+            InvalidArgument: no worker is declared, they already run, or the time is negative.
+            SparrowError: the error that ended one of them; the others are stopped, too.
         """
-        self._connection.check_loop()
-        await self._workers.run()
+        self._session.check_loop()
+        shutdown = self.shutdown(shutdown_timeout_s)
+        if not handle_signals:
+            await shutdown.run()
+            return
+        loop = self._session.loop
+        with listening(lambda name: loop.call_soon_threadsafe(shutdown.signalled, name)):
+            await shutdown.run()
+
+    def shutdown(self, timeout_s: float) -> Shutdown:
+        """Return one run of the workers, for callers that receive signals outside the loop."""
+        return Shutdown(self._workers, timeout_s)
 
     async def stop_workers(self, grace_s: float = 30.0) -> None:
-        """Begin nothing new, let what runs finish within `grace_s` seconds, then cancel and release it. Returns when all have ended."""
+        """Start no new jobs, let running ones finish within `grace_s` seconds, then cancel and
+        release them. Return when all workers have ended.
+        """
+        self._session.check_process()
         await self._workers.stop(grace_s)
 
     async def channel(self) -> Channel:
-        """Queues in the style of msbq."""
+        """Return a channel with queues in the style of msbq."""
+        self._session.check_process()
         channel = Channel(self)
         self._channels.append(channel)
         return channel
 
-    # ── the end ───────────────────────────────────────────────────────────────────────────────────
+    # ── closing ───────────────────────────────────────────────────────────────────────────────────
 
     async def close(self) -> None:
-        """Stop the workers, flush and close the producers, end subscriptions and queues, say goodbye. Each bounded by `close_timeout_s`.
+        """Stop the workers, flush and close the producers, end subscriptions and queues, and say
+        goodbye. Each step takes at most `close_timeout_s`.
 
         Raises:
-            SparrowError: a message that was sent was not confirmed, or a settlement that nobody waited for failed; everything is
-                closed all the same.
+            SparrowError: a message that was sent was not confirmed, or a settlement that was not
+                awaited failed. Everything is closed all the same.
         """
-        self._connection.check_loop()
+        if self._session.is_forked:
+            return
+        self._session.check_loop()
         try:
-            await self._workers.stop(self._connection.options.close_timeout_s)
+            await self._workers.stop(self._session.options.close_timeout_s)
             for subscription in list(self._subscriptions):
                 await subscription.close()
             left = await asyncio.gather(*(q.close() for q in list(self._queues)), return_exceptions=True)
@@ -343,7 +427,7 @@ class Client:
                 *(p.close() for p in list(self._producers)), return_exceptions=True
             )
         finally:
-            await self._connection.close()
+            await self._session.close()
         for outcome in (*left, *outcomes):
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -356,18 +440,21 @@ class Client:
     ) -> None:
         if error is None:
             await self.close()
-        else:  # the block's own error is the one to see
+        else:  # show the block's own error
             await self.abandon()
 
     async def drop(self) -> None:
-        """Cut the connection without a word, as a crash would: what is leased stays so until its lease ends, memberships until their session does.
+        """Cut the connection without a goodbye, as a crash would: leases last until they expire,
+        memberships until their session times out.
 
-        The client is of no use then; closing it does nothing more.
+        The client cannot be used afterwards; closing it does nothing more.
         """
-        await self._connection.close(says_goodbye=False)
+        await self._session.close(says_goodbye=False)
 
     async def abandon(self) -> None:
-        """Close without waiting long, and without raising what failed."""
+        """Close without waiting long, and without raising errors of sent messages."""
+        if self._session.is_forked:
+            return
         try:
             await self._workers.stop(0)
             for subscription in list(self._subscriptions):
@@ -375,16 +462,21 @@ class Client:
             await asyncio.gather(*(q.abandon() for q in list(self._queues)), return_exceptions=True)
             await asyncio.gather(*(p.abandon() for p in list(self._producers)), return_exceptions=True)
         finally:
-            await self._connection.close()
+            await self._session.close()
 
 
 class Connecting:
-    """What `connect` returns: await it, or use it as `async with`; it connects once."""
+    """The result of `connect`: await it, or use it as `async with`. It connects once."""
 
     def __init__(self, url: str, options: ClientOptions) -> None:
         self._address = parse_url(url)
         self._options = options
         self._client: Client | None = None
+
+    @property
+    def address(self) -> str:
+        """The broker's host and port."""
+        return str(self._address)
 
     def __await__(self) -> Generator[Any, None, Client]:
         return self._connect().__await__()
@@ -394,17 +486,17 @@ class Connecting:
             raise InvalidArgument(
                 "this connection was made already; call sparrow.connect again for another one"
             )
-        connection = Connection(self._address, self._options)
-        await connection.open()
-        self._client = Client(connection)
+        session = Session(self._address, self._options)
+        await session.open()
+        self._client = Client(session)
         return self._client
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(
-                f"nothing is connected yet, so there is no {name!r}; write `async with sparrow.connect(…) as client`, or"
-                " `client = await sparrow.connect(…)`"
+                f"nothing is connected yet, so there is no {name!r}; write `async with sparrow.connect(…) as "
+                "client`, or `client = await sparrow.connect(…)`"
             )
 
     async def __aenter__(self) -> Client:
@@ -432,14 +524,17 @@ def connect(
     call_timeout_s: float = 30.0,
     close_timeout_s: float = 10.0,
 ) -> Connecting:
-    """Connect to a broker: `async with connect(url) as client`, or `client = await connect(url)` and `await client.close()`.
+    """Connect to a broker: `async with connect(url) as client`, or `client = await connect(url)`
+    and `await client.close()`.
 
-    See `ClientOptions` for the arguments.
+    The arguments are those of `ClientOptions`.
 
     Raises:
-        InvalidArgument: the URL or an argument cannot be used (at once); the others when it is awaited:
-        ConnectionLost: nobody can be reached there within `connect_timeout_s`.
-        NotAuthenticated, UnsupportedVersion, ProtocolError: who is there does not let us in, or is no Sparrow broker.
+        InvalidArgument: the URL or an argument is invalid. Raised at once; the others when the
+            result is awaited.
+        ConnectionLost: no broker was reached within `connect_timeout_s`.
+        NotAuthenticated, UnsupportedVersion, ProtocolError: the broker refuses the client, or the
+            peer is not a Sparrow broker.
     """
     return Connecting(
         url,
@@ -460,5 +555,5 @@ def connect(
 
 
 def _is_broken(task: asyncio.Task[Producer]) -> bool:
-    """Whether the shared producer must be opened anew."""
+    """Return True if the shared producer must be opened again."""
     return task.cancelled() or task.exception() is not None or task.result().failure is not None

@@ -1,286 +1,444 @@
-"""The client's connection to its broker, kept up over lost links.
+"""One TCP connection to a broker, from hello to its end. It is never reopened: `session.py` opens
+the next one.
 
-Strategy: one task opens a link, tells the tenants (producers and subscriptions) that it is there, waits for its end, tells them, and
-opens the next one after a delay with backoff and full jitter. Tenants keep what must survive a link (identities, positions,
-unconfirmed batches) themselves; nothing of a link is kept here.
+Strategy: the socket feeds the sans-IO state machine, events are dispatched by channel number to the
+handler that opened the channel, and everything sent within one iteration of the loop leaves in one
+write. A connection ends exactly once, with the reason in `ended`; handlers get nothing afterwards.
 
-For ever, or for `reconnect_timeout_s`; an answer that time will not change (not authenticated, another version) ends the connection for
-good, and every tenant learns why.
+A broker that drains sends GOODBYE. The connection then accepts nothing new (`accepts` becomes
+False), waits at most `DRAIN_TIMEOUT_S` for pending replies (`hold` and `release` count them), says
+goodbye, and ends as a lost connection does.
+
+A silent broker is detected by a PING every `ping_interval_s`: when nothing at all arrived from one
+ping to the next, the connection ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+import ssl
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from sparrow.base.errors import (
     ConnectionLost,
-    InvalidArgument,
+    Draining,
+    Overloaded,
     ProtocolError,
-    Refused,
     SparrowError,
-    UnsupportedVersion,
+    TimedOut,
+    from_code,
 )
-from sparrow.base.version import version
-from sparrow.client.link import Link, open_link, unreachable
-from sparrow.client.retry import Backoff
-from sparrow.client.security import client_context, credentials_of
-from sparrow.protocol.native.messages import PROTOCOL, VERSION, Hello
+from sparrow.base.forks import Descriptor
+from sparrow.base.transport import write_pieces
+from sparrow.client.port_probe import explain, may_be_wrong_port
+from sparrow.client.requests import PendingRequests
+from sparrow.client.security import untrusted_error
+from sparrow.protocol.native.connection import Connection as Machine
+from sparrow.protocol.native.connection import Ended, Received, Role, State, Violation
+from sparrow.protocol.native.messages import (
+    CONTROL_CHANNEL,
+    Closed,
+    Error,
+    Goodbye,
+    Head,
+    Hello,
+    Ping,
+    Request,
+    Response,
+    Welcome,
+)
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Awaitable, Callable
-
-    from sparrow.client.options import ClientOptions
     from sparrow.client.url import Address
 
-_logger = logging.getLogger("sparrow.client")
-_LEAST_ATTEMPT_S = 0.02
-"""What must be left of the time for connecting to try once more."""
+DRAIN_TIMEOUT_S = 5.0
+"""Longest time that a connection waits for confirmations after the broker's goodbye."""
+_FIRST_BYTES = 4096
+DEFAULT_PING_INTERVAL_S = 20.0
+"""Used if the broker announces no idle timeout."""
 
 
-class Tenant(Protocol):
-    """What lives on the connection and survives its links. Called on the loop; must not block or raise."""
+class ChannelHandler(Protocol):
+    """The owner of a channel. All methods are called on the loop and must not block."""
 
-    def link_up(self, link: Link) -> None:
-        """A new link is open: open your channel on it."""
+    def received(self, head: Head, batches: memoryview | None) -> None:
+        """Handle a frame on the channel. After `Error` or `Closed` the channel is gone."""
         ...
 
-    def link_down(self, error: SparrowError) -> None:
-        """The link is over, and every channel on it."""
-        ...
-
-    def connection_ended(self, error: SparrowError) -> None:
-        """There will be no further link."""
+    def writable(self) -> None:
+        """Continue sending, after a time in which `accepts` was False."""
         ...
 
 
-class Connection:
-    """Loop thread only. `sleep` and `uniform` are injectable for tests."""
+class Connection(asyncio.Protocol):
+    """One TCP connection. Loop thread only."""
 
     def __init__(
-        self,
-        address: Address,
-        options: ClientOptions,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        uniform: Callable[[], float] | None = None,
+        self, address: Address, loop: asyncio.AbstractEventLoop, ping_interval_s: float | None = None
     ) -> None:
         self.address = address
-        self.options = options
-        self.link: Link | None = None
-        """The link that is up, or None."""
-        self.loop = asyncio.get_running_loop()
-        jitter = {} if uniform is None else {"uniform": uniform}
-        self._backoff = Backoff(options.backoff_initial_s, options.backoff_max_s, **jitter)
-        self._sleep = sleep
-        self._tenants: dict[Tenant, None] = {}
-        self._changed = asyncio.Event()
-        self._failure: SparrowError | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._tls: ssl.SSLContext | None = None
+        self._gone: asyncio.Future[None] = loop.create_future()
+        """Done when the socket is closed."""
+        self.ended: asyncio.Future[SparrowError] = loop.create_future()
+        """Done with the reason when the connection has ended."""
+        self.welcomed: asyncio.Future[Welcome] = loop.create_future()
+        self.accepts = False
+        """True if data may be sent now: the broker has welcomed the client, neither side said
+        goodbye, and the socket accepts data.
+        """
+        self.first_heard = b""
+        """The first bytes that were received."""
+        self.is_native = False
+        """True once the peer has sent a frame of the native protocol."""
+        self._loop = loop
+        self._machine = Machine(Role.CLIENT)
+        self._transport: asyncio.Transport | None = None
+        self._descriptor: Descriptor | None = None
+        self._handlers: dict[int, ChannelHandler] = {}
+        self._next_channel = 1
+        self._requests = PendingRequests(loop)
+        self._ping_interval_s = ping_interval_s
+        self._ping_timer: asyncio.TimerHandle | None = None
+        self._drain_timer: asyncio.TimerHandle | None = None
+        self._heard = True
+        self._nonce = 0
+        self._pending_replies = 0
+        self._is_draining = False
+        self._is_paused = False
+        self._is_flushing = False
+
+    # ── state ─────────────────────────────────────────────────────────────────────────────────────
 
     @property
-    def failure(self) -> SparrowError | None:
-        """Why the connection is over for good, or None."""
-        return self._failure
+    def max_batch_bytes(self) -> int:
+        """The largest batch that this broker accepts."""
+        return self._machine.max_batch_bytes
 
-    # ── the life of the connection ────────────────────────────────────────────────────────────────
+    @property
+    def is_over(self) -> bool:
+        return self.ended.done()
 
-    async def open(self) -> None:
-        """Open the first link and keep the connection up from here on.
+    @property
+    def is_open(self) -> bool:
+        """True if channels may be opened and calls made."""
+        return self._machine.state is State.OPEN and not self.ended.done() and not self._is_draining
 
-        Raises:
-            ConnectionLost: nobody could be reached within `connect_timeout_s`.
-            SparrowError: the broker refuses.
-        """
-        link = await self._first_link()
-        self._link_up(link)
-        self._task = self.loop.create_task(self._keep_up(link), name=f"sparrow connection to {self.address}")
+    # ── sending ───────────────────────────────────────────────────────────────────────────────────
 
-    async def close(self, *, says_goodbye: bool = True) -> None:
-        """End for good, in peace or without a word."""
-        link = self.link
-        error = ConnectionLost(f"the client of {self.address} is closed")
-        self._fail(error)
-        if link is not None and says_goodbye:
-            await link.close()
-        elif link is not None:
-            link.end(error)
-            await link.until_gone()
-        self.link = None
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+    def send(self, head: Head, channel: int = CONTROL_CHANNEL, batch: bytes | None = None) -> None:
+        """Queue a frame; it leaves at the end of this iteration of the loop, or at `flush`."""
+        self._machine.send(head, channel, batch)
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self.flush)
 
-    async def _first_link(self) -> Link:
-        deadline = self.loop.time() + self.options.connect_timeout_s
-        while True:
-            try:
-                return await self._open_link(max(0.001, deadline - self.loop.time()))
-            except SparrowError as error:
-                delay_s = self._backoff.next_delay_s()
-                if (
-                    isinstance(error, ProtocolError)
-                    or not _may_pass(error)
-                    or self.loop.time() + delay_s >= deadline
-                ):
-                    raise
-                await self._sleep(delay_s)
-                if (
-                    deadline - self.loop.time() < _LEAST_ATTEMPT_S
-                ):  # the loop was busy; so short a try would tell nothing
-                    raise
+    def flush(self) -> None:
+        """Write the queued frames."""
+        self._is_flushing = False
+        data = self._machine.data_to_send()
+        if data and self._transport is not None:
+            write_pieces(self._transport, data)
 
-    async def _keep_up(self, link: Link) -> None:
-        while self._failure is None:
-            opened_at = self.loop.time()
-            reason = await asyncio.shield(link.ended)
-            if self.loop.time() - opened_at > self._backoff.ceiling_s:
-                self._backoff.reset()
-            self._link_down(reason)
-            if self._failure is None:
-                _logger.warning("%s; connecting again", reason.text)
-                try:
-                    link = await self._next_link()
-                except SparrowError as error:
-                    self._fail(error)
-                    return
-                self._link_up(link)
-
-    async def _next_link(self) -> Link:
-        limit_s = self.options.reconnect_timeout_s
-        deadline = None if limit_s is None else self.loop.time() + limit_s
-        while True:
-            await self._sleep(self._backoff.next_delay_s())
-            if deadline is not None and self.loop.time() >= deadline:
-                raise unreachable(self.address, f"it was tried for {limit_s:g} s")
-            try:
-                return await self._open_link(self.options.connect_timeout_s)
-            except SparrowError as error:
-                if not _may_pass(error):
-                    raise
-
-    async def _open_link(self, timeout_s: float) -> Link:
-        options = self.options
-        hello = Hello(
-            PROTOCOL,
-            VERSION,
-            VERSION,
-            options.client_name,
-            version(),
-            credentials_of(self.address, options),
-        )
-        if self.address.has_tls and self._tls is None:
-            self._tls = client_context(options)
-        return await open_link(self.address, hello, timeout_s, options.ping_interval_s, tls=self._tls)
-
-    def _link_up(self, link: Link) -> None:
-        self.link = link
-        self._change()
-        for tenant in list(self._tenants):
-            tenant.link_up(link)
-
-    def _link_down(self, reason: SparrowError) -> None:
-        self.link = None
-        for tenant in list(self._tenants):
-            tenant.link_down(reason)
-
-    def _fail(self, error: SparrowError) -> None:
-        if self._failure is not None:
-            return
-        self._failure = error
-        self._change()
-        for tenant in list(self._tenants):
-            tenant.connection_ended(error)
-        self._tenants.clear()
-
-    def _change(self) -> None:
-        """Wake everybody who waits for a link."""
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
-
-    # ── what others ask of it ─────────────────────────────────────────────────────────────────────
-
-    def check_loop(self) -> None:
-        """Refuse what would wait for ever.
+    def open_channel(self, head: Head, handler: ChannelHandler) -> int:
+        """Send the frame that opens a channel on a free number, and return the number.
 
         Raises:
-            InvalidArgument: another event loop runs than the one on which the client was connected.
+            Overloaded: the connection has as many channels as the broker allows.
+            ConnectionLost: the connection has ended or accepts nothing new.
+            InvalidArgument: the frame cannot be encoded.
         """
-        if asyncio.get_running_loop() is not self.loop:
-            raise InvalidArgument(
-                f"the client of {self.address} belongs to the event loop on which it was connected; connect within each"
-                " asyncio.run, or use sparrow.sync"
+        if not self.is_open:
+            raise self._lost("the connection takes nothing new")
+        if self._machine.channels >= self._machine.max_channels:
+            raise Overloaded(
+                f"the connection to {self.address} has {self._machine.max_channels} producers and "
+                "subscriptions open, which is the broker's limit; close some, or connect once more"
             )
+        while self._next_channel in self._handlers:
+            self._next_channel += 1
+        number = self._next_channel
+        self._next_channel = number + 1
+        self.send(head, number)
+        self._handlers[number] = handler
+        return number
 
-    def attach(self, tenant: Tenant) -> None:
-        """Tell `tenant` of links from here on; at once, if one is up.
+    def may_send(self, head: type[Head], channel: int) -> bool:
+        """Return True if the channel may carry such a frame now."""
+        return not self.ended.done() and self._machine.may_send(head, channel)
 
-        Raises:
-            SparrowError: the connection is over for good.
-            InvalidArgument: as `check_loop`.
-        """
-        self.check_loop()
-        if self._failure is not None:
-            raise self._failure
-        self._tenants[tenant] = None
-        if self.link is not None and self.link.is_open:
-            tenant.link_up(self.link)
-
-    def detach(self, tenant: Tenant) -> None:
-        """Forget a tenant."""
-        self._tenants.pop(tenant, None)
-
-    async def ready_link(self, timeout_s: float) -> Link:
-        """A link that is open, waiting for one if need be.
+    async def call(self, verb: str, arguments: dict[str, Any], timeout_s: float) -> Any:
+        """Send a REQUEST and return its result.
 
         Raises:
-            ConnectionLost: there was none within `timeout_s`, or the connection is over.
+            ConnectionLost: the connection ended first.
+            TimedOut: no response within `timeout_s`.
+            SparrowError: the broker's error.
         """
+        if not self.is_open:
+            raise self._lost("the connection takes nothing new")
+        ref, future = self._requests.begin()
+        try:
+            self.send(Request(ref, verb, arguments))
+        except SparrowError:
+            future.cancel()
+            raise
+        self.hold()
         try:
             async with asyncio.timeout(timeout_s):
-                while self.link is None or not self.link.is_open:
-                    if self._failure is not None:
-                        raise self._failure
-                    await self._changed.wait()
+                return await future
         except TimeoutError:
-            raise unreachable(self.address, f"not connected again within {timeout_s:.3g} s") from None
-        return self.link
+            raise TimedOut(
+                f"the broker at {self.address} did not answer {verb} within {timeout_s:g} s; "
+                "whether it was done is not known"
+            ) from None
+        finally:
+            self.release()
 
-    async def call(
-        self,
-        verb: str,
-        arguments: dict[str, Any] | None = None,
-        *,
-        is_read: bool,
-        timeout_s: float | None = None,
-    ) -> Any:
-        """One call of a verb; a read is made again when the connection is lost under it.
+    # ── closing ───────────────────────────────────────────────────────────────────────────────────
 
-        Raises:
-            ConnectionLost: it cannot be reached in time, or the connection was lost under a call that changes something: whether
-                it was done is not known.
-            TimedOut: no answer in time.
-            SparrowError: what the broker answered.
-            InvalidArgument: as `check_loop`.
+    def hold(self) -> None:
+        """Count a reply that a draining connection must wait for."""
+        self._pending_replies += 1
+
+    def release(self, answers: int = 1) -> None:
+        """Count replies that arrived, or are not waited for any more."""
+        self._pending_replies -= answers
+        if self._is_draining and self._pending_replies <= 0:
+            self._leave()
+
+    async def close(self, timeout_s: float = 1.0) -> None:
+        """Say goodbye, wait for the broker's, close the socket."""
+        if self._machine.state is State.OPEN and not self.ended.done():
+            self.send(Goodbye())
+            self.flush()
+            await asyncio.wait([self.ended], timeout=timeout_s)
+        self.end(ConnectionLost(f"the connection to {self.address} was closed by this client"))
+        await self.until_gone()
+
+    async def until_gone(self, timeout_s: float = 0.5) -> None:
+        """Wait after the end until TLS has closed its socket, so that the loop may be closed;
+        without TLS return at once.
         """
-        self.check_loop()
-        limit_s = self.options.call_timeout_s if timeout_s is None else timeout_s
-        deadline = self.loop.time() + limit_s
-        while True:
-            link = await self.ready_link(max(0.001, deadline - self.loop.time()))
-            try:
-                return await link.call(verb, arguments or {}, max(0.001, deadline - self.loop.time()))
-            except ConnectionLost:
-                if not is_read or self._failure is not None or self.loop.time() >= deadline:
-                    raise
-                await asyncio.sleep(0)  # the lost link is taken down before the next one is waited for
+        transport = self._transport
+        if transport is None or not self.address.has_tls or self._gone.done():
+            return
+        await asyncio.wait([self._gone], timeout=timeout_s)
+        if not self._gone.done():
+            transport.abort()
+            await asyncio.wait([self._gone], timeout=timeout_s)
+
+    def forked(self) -> None:
+        """Detach from the socket in a child process: it is the parent's."""
+        self.accepts = False
+        self._handlers.clear()
+        if self._descriptor is not None and not self._gone.done():
+            self._descriptor.detach()
+
+    def end(self, reason: SparrowError) -> None:
+        """End the connection now, because of `reason`; do nothing if it has ended."""
+        if self.ended.done():
+            return
+        self.accepts = False
+        self.ended.set_result(reason)
+        if not self.welcomed.done():
+            self.welcomed.set_exception(reason)
+            self.welcomed.exception()  # callers that wait get it, but there may be none
+        self._requests.fail(reason if isinstance(reason, ConnectionLost) else self._lost(reason.text))
+        self._handlers.clear()
+        for timer in (self._ping_timer, self._drain_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._transport is not None:
+            self._transport.close()
+            # Data that the peer does not read would keep the socket open.
+            self._loop.call_later(1.0, self._transport.abort)
+
+    def _lost(self, what: str) -> ConnectionLost:
+        return ConnectionLost(f"the connection to the broker at {self.address} was lost: {what}")
+
+    def _leave(self) -> None:
+        """Answer the goodbye of a draining broker."""
+        if self._machine.may_send(Goodbye):
+            self._machine.send(Goodbye())
+            self.flush()
+        self.end(self._lost("the broker is shutting down (it said goodbye)"))
+
+    # ── the socket ────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=1 << 20)
+        sock = transport.get_extra_info("socket")
+        self._descriptor = None if sock is None else Descriptor.of(sock.fileno())
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = True
+        if not self.first_heard:
+            self.first_heard = data[:_FIRST_BYTES]
+        machine = self._machine
+        machine.receive_data(data)
+        for event in machine.events():
+            if type(event) is Received:
+                self.is_native = True
+                handler = self._handlers.get(event.channel)
+                if handler is not None:
+                    if type(event.head) is Error or type(event.head) is Closed:
+                        del self._handlers[event.channel]
+                    handler.received(event.head, event.batches)
+                elif event.channel == CONTROL_CHANNEL:
+                    self._control(event.head)
+            elif type(event) is Violation:
+                self.flush()
+                self.end(_violated(event.error, self.address))
+        if not self._is_flushing:
+            self.flush()
+
+    def eof_received(self) -> bool:
+        self._machine.receive_eof()
+        for event in self._machine.events():
+            if isinstance(event, Ended) and event.error is not None and self.welcomed.done():
+                self.end(self._lost(event.error.text))
+        self.end(self._lost(self._closed("the broker closed it")))
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone.set_result(None)
+        self.end(self._lost(self._closed(str(exc) if exc else "it was closed")))
+
+    def _closed(self, how: str) -> str:
+        if self.welcomed.done() or self.address.has_tls:
+            return how
+        return f"{how} before it answered (if it wants TLS, its URL begins with sparrows://)"
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+        self.accepts = False
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._accept()
+
+    def _accept(self) -> None:
+        self.accepts = self.is_open and not self._is_paused
+        if self.accepts:
+            for handler in list(self._handlers.values()):
+                handler.writable()
+
+    # ── control frames ────────────────────────────────────────────────────────────────────────────
+
+    def _control(self, head: Head) -> None:
+        if isinstance(head, Response):
+            self._requests.complete(head)
+        elif isinstance(head, Welcome):
+            self._welcome(head)
+        elif isinstance(head, Goodbye):
+            self._goodbye(head)
+        elif isinstance(head, Error):
+            error = from_code(head.code, head.text)
+            if (
+                type(error) is ProtocolError and not self.welcomed.done()
+            ):  # it came from another port of the broker
+                error = ProtocolError(f"{self.address} cannot be used: {head.text}")
+            self.end(error)
+
+    def _welcome(self, welcome: Welcome) -> None:
+        self.welcomed.set_result(welcome)
+        self._accept()
+        if self._ping_interval_s is None:
+            idle_s = welcome.idle_timeout_ms / 1000
+            self._ping_interval_s = idle_s / 3 if idle_s > 0 else DEFAULT_PING_INTERVAL_S
+        self._ping_timer = self._loop.call_later(self._ping_interval_s, self._ping)
+
+    def _goodbye(self, goodbye: Goodbye) -> None:
+        if self._machine.state is State.CLOSED:
+            self.end(self._lost("goodbye was said on both sides"))
+            return
+        if not self.welcomed.done():
+            self.end(
+                Draining(
+                    f"the broker at {self.address} takes no connections now: {goodbye.text or goodbye.code}"
+                )
+            )
+            return
+        self._is_draining = True
+        self.accepts = False
+        self._drain_timer = self._loop.call_later(DRAIN_TIMEOUT_S, self._leave)
+        if self._pending_replies <= 0:
+            self._leave()
+
+    def _ping(self) -> None:
+        if not self._heard:
+            self.end(self._lost(f"it was silent for {self._ping_interval_s:g} s and did not answer a ping"))
+            if self._transport is not None:
+                self._transport.abort()
+            return
+        self._heard = False
+        self._nonce += 1
+        if self._machine.may_send(Ping):
+            self.send(Ping(self._nonce))
+        if self._ping_interval_s is not None:
+            self._ping_timer = self._loop.call_later(self._ping_interval_s, self._ping)
 
 
-def _may_pass(error: SparrowError) -> bool:
-    """Whether another attempt to connect may succeed."""
-    return not isinstance(error, Refused | UnsupportedVersion | InvalidArgument)
+def _violated(error: ProtocolError, address: Address) -> ProtocolError:
+    return type(error)(f"the peer at {address} does not speak as a Sparrow broker does: {error.text}")
+
+
+async def open_connection(
+    address: Address,
+    hello: Hello,
+    timeout_s: float,
+    ping_interval_s: float | None = None,
+    *,
+    tls: ssl.SSLContext | None = None,
+    explains: bool = False,
+) -> Connection:
+    """Connect, say hello, wait for the welcome.
+
+    Args:
+        explains: on a failure, find out by further connections which protocol the peer speaks.
+
+    Raises:
+        ConnectionLost: no peer answers, or not within `timeout_s`. NotAuthenticated,
+            UnsupportedVersion, …: the broker's error instead of a welcome.
+        ProtocolError: the peer is not a Sparrow broker.
+    """
+    loop = asyncio.get_running_loop()
+    connection = Connection(address, loop, ping_interval_s)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await loop.create_connection(lambda: connection, address.host, address.port, ssl=tls)
+            connection.send(hello)
+            await connection.welcomed
+    except ssl.SSLCertVerificationError as error:
+        refused = untrusted_error(address, error)
+        connection.end(refused)
+        raise refused from None
+    except OSError as error:  # includes TimeoutError and SSLError
+        reason: SparrowError = unreachable(address, str(error) or f"no answer within {timeout_s:.3g} s")
+        reason.__context__ = error
+        connection.end(reason)
+        if explains and may_be_wrong_port(reason):
+            reason = await asyncio.to_thread(explain, address, reason)
+        raise reason from None
+    except (ConnectionLost, ProtocolError) as error:
+        connection.end(error)
+        await connection.until_gone()
+        if explains and not connection.is_native and may_be_wrong_port(error):
+            raise await asyncio.to_thread(explain, address, error, connection.first_heard) from None
+        raise
+    except BaseException:
+        connection.end(ConnectionLost(f"connecting to {address} was given up"))
+        await connection.until_gone()
+        raise
+    return connection
+
+
+def unreachable(address: Address, why: str) -> ConnectionLost:
+    """Return the error of a broker that cannot be reached; it names the address and the things to
+    check.
+    """
+    return ConnectionLost(
+        f"no broker can be reached at {address}: {why}; check that it runs (sparrow serve), that host and "
+        "port are right (the native listener's default is 9094), and that no firewall is between"
+    )

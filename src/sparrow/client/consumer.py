@@ -1,12 +1,14 @@
-"""A consumer of a queue: one channel, kept up over lost links, and what it has to say of the records that it leased.
+"""A consumer of a queue: one channel, reopened after lost connections, and the settlements of the
+records that it leased.
 
-- **Who it is.** The consumer names itself, so that a channel opened on the next link takes up what the last one held, even where the
-  broker's first answer was lost.
-- **Lost link.** What is unanswered is said again before any credit is given on the new link; so a record that was nacked and leased anew
-  cannot be nacked twice by the repetition.
-- **Ends.** A closed consumer gives back what it holds; who settles after that gets `NotLeased`.
+- **Identity.** The consumer chooses its own ID, so that a channel opened on the next connection
+  continues with the leases of the last one, even if the broker's first response was lost.
+- **Lost connection.** Unconfirmed settlements are sent again before any credit is given on the new
+  connection, so a record that was nacked and leased again cannot be nacked twice by the repetition.
+- **Ends.** A closed consumer releases its leases; settling after that raises `NotLeased`.
 
-What is leased, and how, is the matter of `prefetching.py` (the broker pushes) and `leasing.py` (one asks).
+The two kinds lease in different ways: `prefetcher.py` (the broker pushes) and `leaser.py` (the
+client asks).
 """
 
 from __future__ import annotations
@@ -16,11 +18,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import ConnectionLost, NotLeased, SparrowError, TimedOut, from_code
-from sparrow.client.delivery import repeated
-from sparrow.client.held import Held
-from sparrow.client.lease import Lease
+from sparrow.base.forks import used_after_fork, watch
+from sparrow.client.batch import copy_of
+from sparrow.client.lease import Lease, LeaseTable
 from sparrow.client.retry import Backoff
-from sparrow.client.settling import EXTEND, Settling
+from sparrow.client.settlements import EXTEND, Settlements
 from sparrow.protocol.native.messages import (
     Close,
     Closed,
@@ -36,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparrow.client.connection import Connection
-    from sparrow.client.link import Link
     from sparrow.client.options import QueueOptions
-    from sparrow.client.settling import Key, Part
+    from sparrow.client.session import Session
+    from sparrow.client.settlements import Part, SettlementKey
     from sparrow.protocol.native.messages import Head
 
     OnFailure = Callable[[Part, SparrowError], None]
@@ -51,49 +53,68 @@ _CLOSED_TIMEOUT_S = 1.0
 
 
 class Consumer:
-    """Base of the two kinds. Loop thread only."""
+    """Base of the two kinds of consumers. Loop thread only."""
 
     is_pushed = False
 
     def __init__(
         self,
-        connection: Connection,
+        session: Session,
         queue: str,
         options: QueueOptions,
         consumer_id: str,
         *,
         on_failure: OnFailure,
     ) -> None:
-        """`on_failure` is told what had no effect of what was said without waiting."""
+        """Create a consumer that is not opened. `on_failure` is called with settlements that are
+        not awaited and had no effect.
+        """
         self.queue = queue
         self.options = options
         self.consumer_id = consumer_id
-        self.connection = connection
-        self.loop = connection.loop
+        self.session = session
+        self.loop = session.loop
         self.lease_s = 0.0
-        """How long the queue's leases last; known once it was open."""
+        """Lease time of the queue; known once the channel was open."""
         self.failure: SparrowError | None = None
-        """Why it is over, or None."""
+        """The error that ended the consumer, or None."""
         self.is_open = False
-        self.link: Link | None = None
+        self.connection: Connection | None = None
         self.channel = 0
-        self._call_timeout_s = connection.options.call_timeout_s
+        self._call_timeout_s = session.options.call_timeout_s
         self.report = on_failure
-        """What was said without waiting had no effect."""
-        self._settling = Settling(on_failure)
-        self._held = Held()
+        """Called with a settlement that is not awaited and had no effect."""
+        self._settlements = Settlements(on_failure)
+        self._lease_table = LeaseTable()
         self._refusal: SparrowError | None = None
         self._was_open = False
         self._is_flushing = False
         self._changed = asyncio.Event()
         self._progress = asyncio.Event()
-        """Set, and replaced, with each answer."""
+        """Set, and replaced, with each response."""
         self._closed: asyncio.Future[None] | None = None
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
-        self._backoff = Backoff(connection.options.backoff_initial_s, connection.options.backoff_max_s)
+        self._backoff = Backoff(session.options.backoff_initial_s, session.options.backoff_max_s)
+        watch(self)
 
-    # ── its life ──────────────────────────────────────────────────────────────────────────────────
+    def forked(self, parent: int) -> None:
+        """Handle a fork (see `sparrow.base.forks`): leases stay with the parent."""
+        self.failure = used_after_fork(f"the queue {self.queue!r}", parent)
+        self.is_open = False
+        self.connection = None
+
+    @property
+    def address(self) -> str:
+        """The broker's host and port."""
+        return str(self.session.address)
+
+    @property
+    def leased_records(self) -> int:
+        """Number of records that are leased and not settled."""
+        return self._lease_table.records
+
+    # ── lifecycle ─────────────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> None:
         """Open the channel.
@@ -102,178 +123,181 @@ class Consumer:
             ConnectionLost: the broker could not be reached within the client's `call_timeout_s`.
             SparrowError: the broker refuses.
         """
-        self.connection.attach(self)
+        self.session.attach(self)
         try:
             async with asyncio.timeout(self._call_timeout_s):
                 await self.until_open()
         except TimeoutError:
             error = self._refusal or ConnectionLost(
-                f"the broker at {self.connection.address} did not open queue {self.queue!r} within {self._call_timeout_s:g} s"
+                f"the broker at {self.session.address} did not open queue {self.queue!r} within "
+                f"{self._call_timeout_s:g} s"
             )
             self.fail(error)
-            raise repeated(error) from None
+            raise copy_of(error) from None
         except BaseException:
             self.fail(ConnectionLost(f"opening queue {self.queue!r} was given up"))
             raise
 
     async def until_open(self) -> None:
-        """Wait until the channel is open. Raises what ended the consumer."""
+        """Wait until the channel is open. Raises the error that ended the consumer."""
         while not self.is_open:
             if self.failure is not None:
-                raise repeated(self.failure)
+                raise copy_of(self.failure)
             await self._changed.wait()
 
     async def flush(self) -> None:
-        """Wait until everything that was said until now is answered, or given up."""
-        self._close_in()
+        """Wait until everything settled before this call is confirmed, or given up."""
+        self._build_requests()
         self._send_settlements()
-        serial = self._settling.last_serial
-        while not self._settling.is_done(serial) and self.failure is None:
+        serial = self._settlements.last_serial
+        while not self._settlements.is_done(serial) and self.failure is None:
             await self._progress.wait()
 
     async def close(self, timeout_s: float) -> None:
-        """Wait for what was said to be answered, give back what is held, and end."""
+        """Wait for settlements under way, release all leases, and end the consumer."""
         if self.failure is None:
             try:
                 async with asyncio.timeout(timeout_s):
                     await self.flush()
             except TimeoutError:
                 _logger.warning("queue %r was closed with settlements that were not confirmed", self.queue)
-            await self._say_close()
-        self.fail(NotLeased(f"queue {self.queue!r} was closed here, and what it held was given back"))
+            await self._send_close()
+        self.fail(NotLeased(f"queue {self.queue!r} was closed here, and its unsettled jobs were released"))
 
-    async def _say_close(self) -> None:
-        link = self.link
-        if link is not None and link.may_send(Close, self.channel):
+    async def _send_close(self) -> None:
+        connection = self.connection
+        if connection is not None and connection.may_send(Close, self.channel):
             self._closed = self.loop.create_future()
-            link.send(Close(), self.channel)
+            connection.send(Close(), self.channel)
             await asyncio.wait([self._closed], timeout=_CLOSED_TIMEOUT_S)
 
     def fail(self, error: SparrowError) -> None:
-        """The consumer is over. The second time nothing happens."""
+        """End the consumer with an error; do nothing if it has ended."""
         if self.failure is not None:
             return
         self.failure = error
         self.is_open = False
-        self.connection.detach(self)
+        self.session.detach(self)
         for timer in (self._sweep_timer, self._expiry_timer):
             if timer is not None:
                 timer.cancel()
-        self._held.end()
-        self._settling.fail(error)
+        self._lease_table.end()
+        self._settlements.fail(error)
         self._change()
-        self._answered()
+        self._notify_progress()
         self.ended()
 
-    # ── what the kinds add ────────────────────────────────────────────────────────────────────────
+    # ── hooks of the two kinds ────────────────────────────────────────────────────────────────────
 
     def opened(self) -> None:
-        """The channel is open, and what was unanswered is said again."""
+        """Handle the opened channel, after unconfirmed settlements were sent again."""
 
     def leased(self, lease: Lease) -> None:
-        """A lease came."""
+        """Handle a new lease."""
         raise NotImplementedError
 
     def other(self, head: Head) -> None:
-        """A frame that only one kind gets."""
+        """Handle a frame that only one kind of consumer gets."""
 
     def interrupted(self) -> None:
-        """The channel is gone, for now."""
+        """Handle the loss of the channel; another one will be opened."""
 
     def settled(self, records: int) -> None:
-        """So many of the records that are held are held no longer."""
+        """Handle settled or expired records of leases."""
 
-    def told(self) -> None:
-        """Settlements were sent."""
+    def settlements_sent(self) -> None:
+        """Handle that settlements were sent."""
 
     def stale(self, now: float) -> None:
-        """A good time to give back what was not handed out."""
+        """Release leases that were not handed out and are getting old."""
 
     def ended(self) -> None:
-        """The consumer is over."""
+        """Handle the end of the consumer."""
 
-    # ── saying what becomes of records ────────────────────────────────────────────────────────────
+    # ── settling ──────────────────────────────────────────────────────────────────────────────────
 
-    def submit(self, lease: Lease, key: Key, first: int, last: int, outcome: object) -> None:
-        """Say something of the records `first` to `last` of a lease; it is sent at the end of this turn of the loop.
+    def submit(self, lease: Lease, key: SettlementKey, first: int, last: int, outcome: object) -> None:
+        """Settle the records `first` to `last` of a lease; it is sent at the end of this iteration
+        of the loop.
 
         Raises:
             NotLeased: the consumer is closed.
-            SparrowError: what ended it.
+            SparrowError: the error that ended it.
         """
         if self.failure is not None:
-            raise repeated(self.failure)
+            raise copy_of(self.failure)
         if not lease.delivery:
             key = lease.key_of(key, first, last)
-        if self._settling.add((key, first, last, outcome)) and not self._is_flushing:
+        if self._settlements.add((key, first, last, outcome)) and not self._is_flushing:
             self._is_flushing = True
             self.loop.call_soon(self._flush)
         if key[0] != EXTEND and not lease.is_over:
             records = last - first + 1
-            self._held.settled(lease, records)
+            self._lease_table.settled(lease, records)
             self.settled(records)
 
     def _flush(self) -> None:
         self._is_flushing = False
         if self.failure is None:
-            self._close_in()
+            self._build_requests()
             self._send_settlements()
-            self.told()
+            self.settlements_sent()
 
-    def _close_in(self) -> None:
-        self._settling.close_in(self.loop.time() + self._call_timeout_s)
-        if self._expiry_timer is None and not self._settling.is_empty:
+    def _build_requests(self) -> None:
+        self._settlements.build(self.loop.time() + self._call_timeout_s)
+        if self._expiry_timer is None and not self._settlements.is_empty:
             self._watch_deadlines()
 
     def _send_settlements(self) -> None:
-        link = self.link
-        if link is None or not self.is_open or not link.may_send(Settle, self.channel):
-            return  # it is said on the next link
-        for settle in self._settling.take(self.loop.time()):
-            link.send(settle, self.channel)
-            link.hold()
+        connection = self.connection
+        if connection is None or not self.is_open or not connection.may_send(Settle, self.channel):
+            return  # sent on the next connection
+        for settle in self._settlements.take(self.loop.time()):
+            connection.send(settle, self.channel)
+            connection.hold()
 
-    def _settlements_answered(self, head: Settled) -> None:
+    def _handle_settled(self, head: Settled) -> None:
         retry_at = self.loop.time() + self._backoff.ceiling_s
-        if self._settling.answer(head, retry_at):
-            assert self.link is not None  # it delivered the answer
-            self.link.release()
+        if self._settlements.handle_reply(head, retry_at):
+            assert self.connection is not None  # it delivered the response
+            self.connection.release()
             if head.failures:
-                self._repeat_failed()
+                self._send_again()
             else:
                 self._backoff.reset()
-            self._answered()
+            self._notify_progress()
 
-    def _repeat_failed(self) -> None:
-        """Send what is to be said again, now or when it has rested."""
+    def _send_again(self) -> None:
+        """Send what must be repeated, now or after its delay."""
         self._send_settlements()
-        rest_until = self._settling.next_rest()
+        rest_until = self._settlements.next_retry_at()
         if rest_until is not None:
             self._backoff.next_delay_s()
             self.loop.call_at(rest_until + 0.001, self._send_settlements)
 
-    def _answered(self) -> None:
+    def _notify_progress(self) -> None:
         progress, self._progress = self._progress, asyncio.Event()
         progress.set()
 
     def _watch_deadlines(self) -> None:
-        deadline = self._settling.next_deadline()
+        deadline = self._settlements.next_deadline()
         if deadline is None:
             self._expiry_timer = None
         else:
             self._expiry_timer = self.loop.call_at(deadline + 0.001, self._expire)
 
     def _expire(self) -> None:
-        given_up = self._settling.expire(self.loop.time(), self._late)
-        if self.link is not None and given_up:
-            self.link.release(given_up)
-        self._answered()
+        given_up = self._settlements.expire(self.loop.time(), self._late)
+        if self.connection is not None and given_up:
+            self.connection.release(given_up)
+        self._notify_progress()
         self._watch_deadlines()
 
     def _late(self, part: Part) -> TimedOut:
         return TimedOut(
-            f"the broker at {self.connection.address} did not confirm within {self._call_timeout_s:g} s what was said of"
-            f" {part[0][1]}-{part[0][2]} at offset {part[1]}; whether it was done is not known"
+            f"the broker at {self.session.address} did not confirm the settlement of "
+            f"{part[0][1]}-{part[0][2]} at offset {part[1]} within {self._call_timeout_s:g} s; whether it "
+            "was done is not known"
         )
 
     # ── leases ────────────────────────────────────────────────────────────────────────────────────
@@ -283,9 +307,9 @@ class Consumer:
             return
         self.lease_s = head.lease_ms / 1000  # the policy may have changed
         lease = Lease(self, head, batches, self.loop.time())
-        if not self._settling.is_empty:
-            self._settling.leased_again(lease.topic, lease.partition, lease.ranges)
-        self._held.add(lease)
+        if not self._settlements.is_empty:
+            self._settlements.leased_again(lease.topic, lease.partition, lease.ranges)
+        self._lease_table.add(lease)
         if self._sweep_timer is None:
             self._sweep_soon()
         self.leased(lease)
@@ -297,39 +321,39 @@ class Consumer:
     def _sweep(self) -> None:
         now = self.loop.time()
         self.stale(now)
-        ended = self._held.take_ended(now)
+        ended = self._lease_table.remove_expired(now)
         if ended:
             self.settled(ended)
-            self.told()
-        if self._held:
+            self.settlements_sent()
+        if self._lease_table:
             self._sweep_soon()
         else:
             self._sweep_timer = None
 
     # ── the channel ───────────────────────────────────────────────────────────────────────────────
 
-    def link_up(self, link: Link) -> None:
-        self.link = link
+    def connection_up(self, connection: Connection) -> None:
+        self.connection = connection
         self._open_channel()
 
-    def link_down(self, error: SparrowError) -> None:  # noqa: ARG002 - a tenant's
-        self.link = None
+    def connection_down(self, error: SparrowError) -> None:  # noqa: ARG002 - a tenant's
+        self.connection = None
         self._lost()
 
-    def connection_ended(self, error: SparrowError) -> None:
+    def session_ended(self, error: SparrowError) -> None:
         self.fail(error)
 
     def writable(self) -> None:
-        """Nothing is sent in bulk here."""
+        """Do nothing: a consumer sends no bulk data."""
 
     def received(self, head: Head, batches: memoryview | None) -> None:
         if self.failure is not None:
-            self._too_late(head)
+            self._received_after_end(head)
         elif type(head) is Leased:
             assert batches is not None  # the frame's type says so
             self._take(head, batches)
         elif type(head) is Settled:
-            self._settlements_answered(head)
+            self._handle_settled(head)
         elif isinstance(head, QueueOpened):
             self._opened(head)
         elif isinstance(head, Error):
@@ -340,15 +364,21 @@ class Consumer:
         else:
             self.other(head)
 
-    def _too_late(self, head: Head) -> None:
-        """The consumer is over; a channel that is opened only now is closed again, and what it held goes back."""
-        link = self.link
-        if isinstance(head, QueueOpened) and link is not None and link.may_send(Close, self.channel):
-            link.send(Close(), self.channel)
+    def _received_after_end(self, head: Head) -> None:
+        """Handle a frame after the end: close a channel that opens only now, which releases its
+        leases.
+        """
+        connection = self.connection
+        if (
+            isinstance(head, QueueOpened)
+            and connection is not None
+            and connection.may_send(Close, self.channel)
+        ):
+            connection.send(Close(), self.channel)
 
     def _open_channel(self) -> None:
-        link, options = self.link, self.options
-        if link is None or self.failure is not None or self.is_open:
+        connection, options = self.connection, self.options
+        if connection is None or self.failure is not None or self.is_open:
             return
         head = OpenQueue(
             self.queue,
@@ -359,9 +389,9 @@ class Consumer:
             create=options.create and not self._was_open,
         )
         try:
-            self.channel = link.open_channel(head, self)
+            self.channel = connection.open_channel(head, self)
         except ConnectionLost:
-            pass  # the next link tries again
+            pass  # the next connection tries again
         except SparrowError as error:
             self._refused(error)
 
@@ -376,7 +406,7 @@ class Consumer:
         self._change()
 
     def _refused(self, error: SparrowError) -> None:
-        """The broker ended the channel, or opened none."""
+        """Handle an error with which the broker ended the channel, or did not open it."""
         self._refusal = error
         self._lost()
         if error.retriable:
@@ -386,7 +416,7 @@ class Consumer:
 
     def _lost(self) -> None:
         self.is_open = False
-        self._settling.link_lost()
+        self._settlements.connection_lost()
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
         self.interrupted()

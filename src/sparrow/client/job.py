@@ -1,40 +1,42 @@
-"""A job: a record that is leased to this consumer, and the verbs that settle it.
+"""A job: a record that is leased to this consumer, with methods that settle it.
 
-Each verb takes effect when it is called, and returns a future that is done when the broker has it on stable storage; awaiting it is how one learns of an
-error. A job is settled once; a second time raises `NotLeased` here. The verbs with `_nowait` return nothing: what fails is told to the queue
+Each of them takes effect when it is called, and returns a future that is done when the broker has
+the settlement on stable storage; await it to learn of an error. A job is settled once; a second
+time raises `NotLeased`. The `_nowait` methods return nothing: failures go to the queue
 (`queue.failures`, or its `on_failure`), and `queue.flush()` waits for all of them.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidArgument, NotLeased
-from sparrow.client.settling import ACK, EXTEND, NACK, QUIET, REJECT, RETURN
+from sparrow.client.settlements import ACK, EXTEND, NACK, QUIET, REJECT, RELEASE
 from sparrow.records.wellknown import MESSAGE_ID, parse_text
 
 if TYPE_CHECKING:
     import asyncio
 
     from sparrow.client.lease import Lease
-    from sparrow.client.settling import Key
+    from sparrow.client.settlements import SettlementKey
     from sparrow.records.record import Record
 
 MAX_TEXT: Final = 1000
-"""Characters of an error or a reason; what is longer is cut."""
+"""Limit of an error's or reason's length, in characters; longer text is cut."""
 MAX_DELAY_S: Final = 30 * 86_400
 MAX_EXTENSION_S: Final = 43_200
-"""As for the `lease_ms` of a queue."""
+"""The limit of a queue's `lease_ms`, too."""
 OPEN: Final = -1
-"""Not settled."""
-_WORDS: Final = {ACK: "acknowledged", NACK: "nacked", REJECT: "rejected", RETURN: "released"}
+"""The value of a job that is not settled."""
+_WORDS: Final = {ACK: "acknowledged", NACK: "nacked", REJECT: "rejected", RELEASE: "released"}
 
 
 def delay_ms_of(delay_s: float | None) -> int:
-    """A delay as the wire has it; None: -1, as the queue's policy says.
+    """Return a delay in ms as the protocol has it; -1 for None: the policy's delay.
 
     Raises:
-        InvalidArgument: negative, more than 30 days, or no number.
+        InvalidArgument: negative, more than 30 days, or not a number.
     """
     if delay_s is None:
         return -1
@@ -44,13 +46,15 @@ def delay_ms_of(delay_s: float | None) -> int:
 
 
 def wire_text(text: str) -> str:
-    """An error or a reason as the wire has it: cut, and with escapes for what is no Unicode, as in undecodable file names."""
-    text = str(text)[:MAX_TEXT]  # many will say `error=exception`
+    """Return an error or reason as the protocol has it: cut to `MAX_TEXT`, with escapes for
+    characters that UTF-8 cannot encode, as in undecodable file names.
+    """
+    text = str(text)[:MAX_TEXT]  # many programs pass `error=exception`
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def extension_ms_of(seconds: float | None) -> int:
-    """A lease's length as the wire has it; None: -1, the queue's own.
+    """Return a lease extension in ms as the protocol has it; -1 for None: the queue's lease time.
 
     Raises:
         InvalidArgument: not positive, or more than 12 hours.
@@ -59,28 +63,29 @@ def extension_ms_of(seconds: float | None) -> int:
         return -1
     if not 0 < seconds <= MAX_EXTENSION_S:
         raise InvalidArgument(
-            f"a lease cannot be extended by {seconds} seconds; it must be more than 0, and at most {MAX_EXTENSION_S}"
+            f"a lease cannot be extended by {seconds} seconds; it must be more than 0, and at most "
+            f"{MAX_EXTENSION_S}"
         )
     return max(1, round(seconds * 1000))
 
 
 def settled_before(what: str, verb: int) -> NotLeased:
-    """The error of who settles something a second time."""
+    """Return the error of a second settlement."""
     return NotLeased(f"{what} was {_WORDS.get(verb, 'settled')} before; it is settled once")
 
 
 class LeasedRecord:
-    """What a job tells, without its verbs. Any thread may read it."""
+    """The data of a job, without the methods that settle it. Any thread may read it."""
 
     __slots__ = ("_deadline", "_settled_by", "delivery_count", "lease", "record")
 
     def __init__(self, lease: Lease, record: Record, delivery_count: int) -> None:
         self.lease = lease
-        """What it came with."""
+        """The lease that it came with."""
         self.record = record
         """The message itself."""
         self.delivery_count = delivery_count
-        """Which delivery this is, from 1."""
+        """Number of this delivery, from 1."""
         self._settled_by = OPEN
         self._deadline = 0.0
 
@@ -110,12 +115,14 @@ class LeasedRecord:
 
     @property
     def timestamp(self) -> int:
-        """When it was published (or appended, if its topic says so), ms since the epoch."""
+        """The time at which it was published (or appended, if its topic is set so), ms since the
+        epoch.
+        """
         return self.record.timestamp
 
     @property
     def message_id(self) -> str:
-        """The header `message-id`; "" without."""
+        """The value of the header `message-id`; "" without one."""
         found = ""
         for name, value in self.record.headers:
             if name == MESSAGE_ID:
@@ -129,39 +136,57 @@ class LeasedRecord:
 
     @property
     def deadline(self) -> float:
-        """When the lease ends, by this client's count: monotonic seconds, as `time.monotonic()` tells them."""
+        """The time at which the lease ends by this client's clock, monotonic seconds as of
+        `time.monotonic()`.
+        """
         return self._deadline or self.lease.deadline
 
     @property
     def is_settled(self) -> bool:
-        """Whether one of the verbs that end the lease was called."""
+        """True once a settlement other than an extension was made."""
         return self._settled_by != OPEN
 
     @property
     def is_lost(self) -> bool:
-        """Whether its record was delivered again meanwhile."""
+        """True if the record was delivered again meanwhile."""
         return any(first <= self.record.offset <= last for first, last in self.lease.lost)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._place}, delivery {self.delivery_count}>"
+        owner = self.lease.owner
+        where = f"queue {owner.queue!r} of {owner.address}"
+        state = f"delivery {self.delivery_count}, {self._state}"
+        return f"<{type(self).__name__} {self._position} of {where}, {state}>"
 
     @property
-    def _place(self) -> str:
+    def _state(self) -> str:
+        if self._settled_by != OPEN:
+            return _WORDS.get(self._settled_by, "settled")
+        if self.is_lost:
+            return "delivered again meanwhile"
+        left_s = self.deadline - time.monotonic()
+        return f"leased for {left_s:.1f} s" if left_s > 0 else "its lease has ended"
+
+    @property
+    def _position(self) -> str:
         return f"{self.topic}-{self.partition} at offset {self.offset}"
 
     def mark_settled(self, verb: int) -> None:
-        """It was settled with all of its batch."""
+        """Mark the job as settled with its whole batch."""
         self._settled_by = verb
 
     def check(self) -> None:
-        """Raises NotLeased: settled before; LeaseExpired: delivered again meanwhile."""
+        """Raise NotLeased if the job is settled, LeaseExpired if it was delivered again
+        meanwhile.
+        """
         if self._settled_by != OPEN:
-            raise settled_before(f"the job {self._place}", self._settled_by)
+            raise settled_before(f"the job {self._position}", self._settled_by)
         if self.lease.lost:
             self.lease.check(self.offset, self.offset)
 
-    def settle(self, key: Key, outcome: object) -> None:
-        """Say what becomes of it. Loop thread only. Raises as `check`, and NotLeased where the queue is closed."""
+    def settle(self, key: SettlementKey, outcome: object) -> None:
+        """Settle the job. Loop thread only. Raises as `check`, and NotLeased if the queue is
+        closed.
+        """
         if self._settled_by != OPEN or self.lease.lost:
             self.check()
         offset = self.record.offset
@@ -175,40 +200,46 @@ class LeasedRecord:
         owner = lease.owner
         owner.submit(lease, lease.key(EXTEND, extension_ms_of(seconds)), self.offset, self.offset, outcome)
         self._deadline = owner.loop.time() + (owner.lease_s if seconds is None else seconds)
-        lease.held_until = max(lease.held_until, self._deadline)
+        lease.latest_deadline = max(lease.latest_deadline, self._deadline)
 
-    def nack_key(self, delay_s: float | None, error: str) -> Key:
+    def nack_key(self, delay_s: float | None, error: str) -> SettlementKey:
         return self.lease.key(NACK, delay_ms_of(delay_s), wire_text(error))
 
-    def reject_key(self, reason: str) -> Key:
+    def reject_key(self, reason: str) -> SettlementKey:
         return self.lease.key(REJECT, -1, wire_text(reason))
 
-    def give_back(self) -> None:
-        """Ready again at once, unless it is settled; nobody minds if the lease is over. Loop thread only."""
+    def release_quietly(self) -> None:
+        """Release the job unless it is settled; an expired lease is no error. Loop thread only."""
         if self._settled_by == OPEN:
-            self.lease.owner.submit(self.lease, self.lease.key(RETURN), self.offset, self.offset, QUIET)
-            self._settled_by = RETURN
+            self.lease.owner.submit(self.lease, self.lease.key(RELEASE), self.offset, self.offset, QUIET)
+            self._settled_by = RELEASE
 
 
 class Job(LeasedRecord):
     """A job of the asyncio client. Loop thread only.
 
-    What the verbs raise (those that return a future: when it is awaited, unless it is known before):
-        NotLeased: it was settled before, or its queue was closed. `LeaseExpired`: too late. `LeasedByAnother`.
-        TimedOut: the broker did not answer within the client's `call_timeout_s`; whether it was done is not known.
-        ConnectionLost: the client ended first.
+    Errors of the methods below; those that return a future raise when it is awaited, unless the
+    error is known before:
+
+    Raises:
+        NotLeased: the job was settled before, or its queue was closed. Its subclasses:
+            `LeaseExpired`, `LeasedByAnother`.
+        TimedOut: the broker did not respond within the client's `call_timeout_s`; it is not known
+            whether the settlement took effect.
+        ConnectionLost: the client was closed first.
     """
 
     __slots__ = ()
 
     def ack(self) -> asyncio.Future[None]:
-        """Done with it: it is never delivered again."""
+        """Acknowledge the job: it is never delivered again."""
         future = self.lease.owner.loop.create_future()
         self.settle(self.lease.ack_key, future)
         return future
 
     def nack(self, delay_s: float | None = None, *, error: str = "") -> asyncio.Future[None]:
-        """It failed: deliver it again, after `delay_s` seconds (None: the queue's backoff), or move it to the dead letters at the delivery limit.
+        """Report a failure: the job is delivered again after `delay_s` seconds (None: the queue's
+        backoff), or becomes a dead letter at the delivery limit.
 
         Args:
             error: kept with the dead letter; cut at 1000 characters.
@@ -216,15 +247,17 @@ class Job(LeasedRecord):
         return self._settled(self.nack_key(delay_s, error))
 
     def reject(self, reason: str = "") -> asyncio.Future[None]:
-        """It is of no use: move it to the dead letters now. The reason is cut at 1000 characters."""
+        """Reject the job: it becomes a dead letter now. The reason is cut at 1000 characters."""
         return self._settled(self.reject_key(reason))
 
     def release(self) -> asyncio.Future[None]:
-        """It was not worked at: ready again at once, and this delivery does not count."""
-        return self._settled(self.lease.key(RETURN))
+        """Release the job unused: it is ready again at once, and this delivery does not count."""
+        return self._settled(self.lease.key(RELEASE))
 
     def extend(self, seconds: float | None = None) -> asyncio.Future[None]:
-        """The lease ends so many seconds from now (None: the queue's lease time). May be called as often as need be."""
+        """Let the lease end `seconds` from now (None: the queue's lease time). May be called any
+        number of times.
+        """
         future = self.lease.owner.loop.create_future()
         self.lengthen(seconds, future)
         return future
@@ -239,12 +272,12 @@ class Job(LeasedRecord):
         self.settle(self.reject_key(reason), None)
 
     def release_nowait(self) -> None:
-        self.settle(self.lease.key(RETURN), None)
+        self.settle(self.lease.key(RELEASE), None)
 
     def extend_nowait(self, seconds: float | None = None) -> None:
         self.lengthen(seconds, None)
 
-    def _settled(self, key: Key) -> asyncio.Future[None]:
+    def _settled(self, key: SettlementKey) -> asyncio.Future[None]:
         future = self.lease.owner.loop.create_future()
         self.settle(key, future)
         return future

@@ -1,4 +1,6 @@
-"""A batch of jobs, as `queue.lease(…)` returns it: settled by range, and nothing made per record before it is asked for."""
+"""A batch of jobs, as `queue.lease(…)` returns it: settled by range; per-record objects are made
+only on demand.
+"""
 
 from __future__ import annotations
 
@@ -13,40 +15,40 @@ from sparrow.client.job import (
     settled_before,
     wire_text,
 )
-from sparrow.client.settling import ACK, EXTEND, NACK, QUIET, REJECT, RETURN, Tally
+from sparrow.client.settlements import ACK, EXTEND, NACK, QUIET, REJECT, RELEASE, CountdownFuture
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
 
     from sparrow.base.errors import SparrowError
-    from sparrow.client.lease import Lease, Owner
+    from sparrow.client.lease import Lease, LeaseOwner
     from sparrow.records.record import Record
 
 AnyJob = TypeVar("AnyJob", bound=LeasedRecord)
 
 
 class LeasedBatch(Generic[AnyJob]):
-    """What a batch tells, without its verbs."""
+    """The data of a batch, without the methods that settle it."""
 
     def __init__(
-        self, owner: Owner, leases: list[Lease], make_job: Callable[[Lease, Record, int], AnyJob]
+        self, owner: LeaseOwner, leases: list[Lease], make_job: Callable[[Lease, Record, int], AnyJob]
     ) -> None:
         self._owner = owner
         self._leases = leases
         self._make_job = make_job
         self._records: list[list[Record]] = []
-        """Of each lease; what is not decoded yet is missing at the end."""
+        """Decoded records per lease; leases that are not decoded yet are missing at the end."""
         self._jobs: list[AnyJob] | None = None
         self._settled_by = OPEN
 
     def __len__(self) -> int:
-        """How many records were leased."""
+        """Return the number of leased records."""
         return sum(lease.size for lease in self._leases)
 
     @property
     def records(self) -> list[Record]:
-        """The messages. Raises CorruptBatch: they are damaged."""
+        """The messages. Raises CorruptBatch if they are damaged."""
         return [record for records in self._decoded() for record in records]
 
     @property
@@ -56,7 +58,9 @@ class LeasedBatch(Generic[AnyJob]):
 
     @property
     def jobs(self) -> list[AnyJob]:
-        """A job for each record, in the order of `records`; those that are settled by themselves are left out by the verbs of the batch."""
+        """A job for each record, in the order of `records`. Jobs settled one by one are skipped
+        when the batch is settled.
+        """
         if self._jobs is None:
             pairs = zip(self._leases, self._decoded(), strict=True)
             self._jobs = [
@@ -74,38 +78,44 @@ class LeasedBatch(Generic[AnyJob]):
 
     @property
     def ranges(self) -> list[tuple[str, int, int, int, int]]:
-        """What was leased: topic, partition, first offset, last offset, which delivery."""
+        """The leased ranges: topic, partition, first offset, last offset, number of the
+        delivery.
+        """
         return [(lease.topic, lease.partition, *each) for lease in self._leases for each in lease.ranges]
 
     @property
     def deadline(self) -> float:
-        """When the first of the leases ends; monotonic seconds. 0 for an empty batch."""
+        """The time at which the first of the leases ends, monotonic seconds; 0 for an empty
+        batch.
+        """
         return min((lease.deadline for lease in self._leases), default=0.0)
 
     @property
     def is_settled(self) -> bool:
-        """Whether one of the verbs that end the leases was called."""
+        """True once the batch was settled by another method than `extend`."""
         return self._settled_by != OPEN
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {len(self)}>"
+        where = f"queue {self._owner.queue!r} of {self._owner.address}"
+        state = "settled" if self._settled_by != OPEN else "leased"
+        return f"<{type(self).__name__} of {len(self)} jobs of {where}, {state}>"
 
     def _decoded(self) -> list[list[Record]]:
         while len(self._records) < len(self._leases):
             self._records.append(self._leases[len(self._records)].records())
         return self._records
 
-    # ── what becomes of it ────────────────────────────────────────────────────────────────────────
+    # ── settling ──────────────────────────────────────────────────────────────────────────────────
 
     def settle(self, verb: int, delay_ms: int, text: str, outcome: Callable[[int], object]) -> None:
-        """Say what becomes of all that is not settled. Loop thread only.
+        """Settle all jobs that are not settled. Loop thread only.
 
         Args:
-            outcome: who waits, given the number of parts that it is said in.
+            outcome: called with the number of parts; returns the object that waits for them.
 
         Raises:
             NotLeased: settled before, or the queue is closed.
-            LeaseExpired: some of it was delivered again meanwhile; nothing was settled.
+            LeaseExpired: some records were delivered again meanwhile; nothing was settled.
         """
         parts = self.check()
         waiting = outcome(len(parts))
@@ -123,23 +133,23 @@ class LeasedBatch(Generic[AnyJob]):
         for lease in self._leases:
             owner = lease.owner
             lease.deadline = owner.loop.time() + (owner.lease_s if seconds is None else seconds)
-            lease.held_until = max(lease.held_until, lease.deadline)
+            lease.latest_deadline = max(lease.latest_deadline, lease.deadline)
 
     def check(self) -> list[tuple[Lease, int, int]]:
-        """What is not settled, as ranges. Raises as `settle`."""
+        """Return the unsettled records as ranges. Raises as `settle`."""
         parts = self._parts()
         for lease, first, last in parts:
             lease.check(first, last)
         return parts
 
     def report(self, verb: int, error: SparrowError) -> None:
-        """What was said of it without waiting had no effect."""
+        """Report a settlement of the whole batch that had no effect."""
         for lease in self._leases:
             for first, last, _ in lease.ranges:
                 self._owner.report((lease.key(verb), first, last, None), error)
 
     def _parts(self) -> list[tuple[Lease, int, int]]:
-        """All ranges, or the jobs that were not settled one by one."""
+        """Return all ranges, or single jobs if some were settled one by one."""
         if self._settled_by != OPEN:
             raise settled_before("the batch", self._settled_by)
         if self._jobs is None or not any(job.is_settled for job in self._jobs):
@@ -147,47 +157,52 @@ class LeasedBatch(Generic[AnyJob]):
         return [(job.lease, job.offset, job.offset) for job in self._jobs if not job.is_settled]
 
     def awaited(self) -> tuple[asyncio.Future[None], Callable[[int], object]]:
-        """A future, and what completes it when so many parts are answered."""
+        """Return a future, and the `outcome` argument of `settle` that completes it."""
         future: asyncio.Future[None] = self._owner.loop.create_future()
 
-        def outcome(parts: int) -> Tally:
+        def outcome(parts: int) -> CountdownFuture:
             if not parts:
                 future.set_result(None)
-            return Tally(parts, future)
+            return CountdownFuture(parts, future)
 
         return future, outcome
 
-    def give_back(self) -> None:
-        """Ready again at once, unless it is settled; nobody minds if the lease is over. Loop thread only."""
+    def release_quietly(self) -> None:
+        """Release the batch unless it is settled; an expired lease is no error. Loop thread
+        only.
+        """
         if self._settled_by == OPEN:
-            self.settle(RETURN, -1, "", lambda _: QUIET)
+            self.settle(RELEASE, -1, "", lambda _: QUIET)
 
 
 class JobBatch(LeasedBatch[Job]):
     """A batch of the asyncio client. Loop thread only. An empty one is false.
 
-    The verbs are those of `Job`, for all that is not settled by itself, and raise the same. A range that cannot be settled leaves the others settled:
-    the error is that of the first.
+    The methods are those of `Job`, for all jobs that are not settled one by one, and raise the
+    same. A range that cannot be settled does not keep the others from it: the error is the first
+    range's.
     """
 
     def ack(self) -> asyncio.Future[None]:
-        """Done with all of it."""
+        """Acknowledge all jobs."""
         return self._settled(ACK)
 
     def nack(self, delay_s: float | None = None, *, error: str = "") -> asyncio.Future[None]:
-        """It failed: deliver it again."""
+        """Report a failure of all jobs: they are delivered again."""
         return self._settled(NACK, delay_ms_of(delay_s), error)
 
     def reject(self, reason: str = "") -> asyncio.Future[None]:
-        """Move it to the dead letters."""
+        """Reject all jobs: they become dead letters."""
         return self._settled(REJECT, -1, reason)
 
     def release(self) -> asyncio.Future[None]:
-        """It was not worked at: ready again at once, and this delivery does not count."""
-        return self._settled(RETURN)
+        """Release all jobs unused: they are ready again at once, and this delivery does not
+        count.
+        """
+        return self._settled(RELEASE)
 
     def extend(self, seconds: float | None = None) -> asyncio.Future[None]:
-        """The leases end so many seconds from now (None: the queue's lease time)."""
+        """Let the leases end `seconds` from now (None: the queue's lease time)."""
         future, outcome = self.awaited()
         self.lengthen(seconds, outcome)
         return future
@@ -205,4 +220,4 @@ class JobBatch(LeasedBatch[Job]):
 
 
 def reported(_parts: int) -> None:
-    """Nobody waits: failures are told to the queue."""
+    """Return no waiter: failures go to the queue."""

@@ -1,46 +1,56 @@
-"""A lease: records that one LEASED frame brought, and what the consumer still has to say of them.
+"""A lease: records that one LEASED frame brought, and those of them that are not settled yet.
 
-The batches stay as they came until somebody asks for a record, so what waits costs its bytes. `deadline` is the client's own count, from
-when the frame came: the broker's began a moment earlier, and the broker decides.
+The batches stay encoded until a record is needed, so waiting leases cost only their bytes.
+`deadline` is the client's own count, from the arrival of the frame: the broker's count began a
+moment earlier, and the broker decides.
 """
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from sparrow.base.errors import LeaseExpired
-from sparrow.client.settling import ACK, QUIET
-from sparrow.records.batch import parse_header
-from sparrow.records.record import Record, decode
+from sparrow.client.settlements import ACK, NACK, QUIET, REJECT
+from sparrow.records.readable import decode_batches
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable, Iterator
 
-    from sparrow.base.errors import SparrowError
-    from sparrow.client.settling import Key, Part
+    from sparrow.base.errors import CorruptBatch, SparrowError
+    from sparrow.client.settlements import Part, SettlementKey
     from sparrow.protocol.native.messages import Leased
+    from sparrow.records.record import Record
+
+_logger = logging.getLogger("sparrow.client")
 
 Range = tuple[int, int, int]
-"""First offset, last offset, which delivery it is."""
+"""First offset, last offset, number of the delivery."""
 
 _COPY_BELOW = 4
-"""A view that is less than a fourth of what it keeps alive is copied."""
+"""A view that is less than a fourth of the memory that it keeps alive is copied."""
 _offset_of = attrgetter("offset")
 
 
-class Owner(Protocol):
-    """Who leased: the consumer."""
+class LeaseOwner(Protocol):
+    """The consumer that leased the records."""
 
     queue: str
+
+    @property
+    def address(self) -> str:
+        """The broker's host and port."""
+        ...
+
     loop: asyncio.AbstractEventLoop
     lease_s: float
 
-    def submit(self, lease: Lease, key: Key, first: int, last: int, outcome: object) -> None:
-        """Say something of the records `first` to `last`.
+    def submit(self, lease: Lease, key: SettlementKey, first: int, last: int, outcome: object) -> None:
+        """Settle the records `first` to `last`.
 
         Raises:
             NotLeased: the consumer is closed.
@@ -48,20 +58,20 @@ class Owner(Protocol):
         ...
 
     def report(self, part: Part, error: SparrowError, /) -> None:
-        """What was said without waiting had no effect."""
+        """Report a settlement that is not awaited and had no effect."""
         ...
 
 
 class Lease:
-    """Loop thread only, but that any thread may read it."""
+    """Leased records of one partition. Loop thread only, except that any thread may read it."""
 
     __slots__ = (
         "ack_key",
         "data",
         "deadline",
         "delivery",
-        "held_until",
         "is_over",
+        "latest_deadline",
         "lost",
         "owner",
         "partition",
@@ -73,49 +83,56 @@ class Lease:
 
     def __init__(
         self,
-        owner: Owner,
+        owner: LeaseOwner,
         head: Leased,
         batches: memoryview,
         now: float,
     ) -> None:
-        """`now` is monotonic, in seconds."""
+        """Create a lease from a frame. `now` is monotonic, in seconds."""
         lease_s = head.lease_ms / 1000
         self.owner = owner
         self.topic = head.topic
         self.partition = head.partition
         self.ranges: list[Range] = head.ranges
         self.data: bytes | memoryview | None = batches
-        """None: they were decoded for good."""
+        """Encoded batches; None once they were decoded."""
         if len(batches) * _COPY_BELOW < memoryview(batches.obj).nbytes:
             self.data = bytes(batches)
         self.deadline = now + lease_s
         """Monotonic time (s) at which the lease ends, as it was given."""
-        self.held_until = self.deadline
+        self.latest_deadline = self.deadline
         """The latest end that an extension gave to one of its records."""
         self.stale_at = now + lease_s / 2
-        """When what was not handed out goes back."""
+        """Monotonic time (s) at which it is released if it was not handed out."""
         self.unsettled = self.size
-        """Records."""
+        """Number of records that are not settled."""
         self.is_over = False
-        """Whether it ended, or its consumer did."""
+        """True once it or its consumer has ended."""
         self.lost: list[tuple[int, int]] = []
-        """Records of it that were leased once more meanwhile."""
+        """Records of it that were leased again meanwhile."""
         counts = {count for _, _, count in head.ranges}
         self.delivery = counts.pop() if len(counts) == 1 else 0
-        """Which delivery of its records it is; 0: not the same of all."""
-        self.ack_key: Key = self.key(ACK)
+        """Number of the delivery of its records; 0 if they differ."""
+        self.ack_key: SettlementKey = self.key(ACK)
+
+    def __repr__(self) -> str:
+        where = f"queue {self.owner.queue!r} of {self.owner.address}"
+        state = "over" if self.is_over else f"{self.unsettled} not settled"
+        return f"<Lease of {self.size} records of {self.topic}-{self.partition}, {where}, {state}>"
 
     @property
     def size(self) -> int:
-        """How many records were leased."""
+        """Number of leased records."""
         return sum(last - first for first, last, _ in self.ranges) + len(self.ranges)
 
-    def key(self, verb: int, delay_ms: int = -1, text: str = "") -> Key:
-        """What is to be said of some of its records."""
+    def key(self, verb: int, delay_ms: int = -1, text: str = "") -> SettlementKey:
+        """Return the key of a settlement of some of its records."""
         return verb, self.topic, self.partition, delay_ms, text, self.delivery
 
-    def key_of(self, key: Key, first: int, last: int) -> Key:
-        """What is said of all of it, of the records `first` to `last`: a lease of them that followed is not meant."""
+    def key_of(self, key: SettlementKey, first: int, last: int) -> SettlementKey:
+        """Return the key for the records `first` to `last` alone: with their delivery number, so
+        that a later lease of them is not affected.
+        """
         for range_first, range_last, count in self.ranges:
             if range_first <= first and last <= range_last:
                 return (*key[:5], count)
@@ -124,22 +141,52 @@ class Lease:
     # ── records ───────────────────────────────────────────────────────────────────────────────────
 
     def records(self) -> list[Record]:
-        """The records, decoded; once only, as the batches are let go.
+        """Decode and return the records; once only, because the batches are dropped.
 
-        Offsets that have no record any more (compaction came in between) are acknowledged: nobody else could do better.
+        Offsets without a record (removed by compaction meanwhile) are acknowledged: no other
+        consumer could do better.
+
+        Batches whose records no reader can read are rejected: no later delivery could succeed.
+        Batches that only exceed this reader's limits are nacked.
 
         Raises:
-            CorruptBatch: the batches are damaged.
+            CorruptBatch: there are damaged bytes, and nothing else.
         """
-        assert self.data is not None  # else everything would count as missing
-        records = _within(_decoded(self.data, self.topic, self.partition, self.ranges[0][0]), self.ranges)
+        assert self.data is not None  # otherwise all records would count as missing
+        found = decode_batches(self.data, self.topic, self.partition, min_offset=self.ranges[0][0])
+        damaged = [error for error in found.corrupt if error.offset < 0 and not error.is_limit]
+        if damaged and not found.records:
+            raise damaged[0]
+        for error in found.corrupt:
+            self._refuse_batch(error)
+        records = _within(found.records, self.ranges)
         self.data = None
         if len(records) != self.size:
-            self._finish_missing(records)
+            # Where bytes are damaged, even the offsets of a batch may be wrong: then missing
+            # records are not acknowledged.
+            self._finish_missing(records, self.key(NACK, -1, damaged[0].text) if damaged else self.ack_key)
         return records
 
+    def _refuse_batch(self, error: CorruptBatch) -> None:
+        """Reject leased records of a batch that no reader can read; nack those that another reader
+        may read.
+        """
+        _logger.warning("leased records cannot be read: %s", error.text)
+        key = self.key(REJECT if error.offset >= 0 else NACK, -1, f"{error.code}: {error.text}")
+        left: list[Range] = []
+        for first, last, count in self.ranges:
+            start, end = max(first, error.base_offset), min(last, error.next_offset - 1)
+            if start > end:
+                left.append((first, last, count))
+                continue
+            self.owner.submit(self, key, start, end, QUIET)
+            left += [
+                each for each in ((first, start - 1, count), (end + 1, last, count)) if each[0] <= each[1]
+            ]
+        self.ranges = left
+
     def counted(self, records: list[Record]) -> Iterator[tuple[Record, int]]:
-        """Each of its records, with the number of its delivery."""
+        """Return each of its records with the number of its delivery."""
         if len(self.ranges) == 1:
             count = self.ranges[0][2]
             return ((record, count) for record in records)
@@ -153,39 +200,88 @@ class Lease:
                 _, last, count = next(ranges)
             yield record, count
 
-    def _finish_missing(self, records: list[Record]) -> None:
+    def _finish_missing(self, records: list[Record], key: SettlementKey) -> None:
         there: list[Range] = []
         offsets = [record.offset for record in records]
         for first, last, count in self.ranges:
             expected = first
             for offset in (*offsets[bisect_left(offsets, first) : bisect_right(offsets, last)], last + 1):
                 if offset > expected:
-                    self.owner.submit(self, self.ack_key, expected, offset - 1, QUIET)
+                    self.owner.submit(self, key, expected, offset - 1, QUIET)
                 if offset <= last:
                     there.append((offset, offset, count))
                 expected = offset + 1
         self.ranges = there
 
-    # ── records that are leased a second time ─────────────────────────────────────────────────────
+    # ── records leased again ──────────────────────────────────────────────────────────────────────
 
-    def lose(self, ranges: Iterable[Range]) -> None:
-        """These were leased once more: what is in hand of them is not ours any more."""
+    def mark_lost(self, ranges: Iterable[Range]) -> None:
+        """Mark records as leased again: this lease may not settle them any more."""
         for first, last, _ in ranges:
             if any(mine[0] <= last and first <= mine[1] for mine in self.ranges):
                 self.lost.append((first, last))
 
     def check(self, first: int, last: int) -> None:
-        """Raises LeaseExpired where some of these records were leased once more."""
+        """Raise LeaseExpired if some of these records were leased again."""
         for lost_first, lost_last in self.lost:
             if lost_first <= last and first <= lost_last:
                 raise LeaseExpired(
-                    f"the lease of {self.topic}-{self.partition} at offset {max(first, lost_first)} ended, and the record was"
-                    " delivered again; nothing was changed. Extend leases in time, or give the queue a longer lease_ms"
+                    f"the lease of {self.topic}-{self.partition} at offset {max(first, lost_first)} ended, "
+                    "and the record was delivered again; nothing was changed. Extend leases in time, or "
+                    "give the queue a longer lease_ms"
                 )
 
 
+class LeaseTable:
+    """The leases of a consumer that have unsettled records. Loop thread only.
+
+    Pure: times are arguments, monotonic seconds.
+    """
+
+    def __init__(self) -> None:
+        self._leases: dict[Lease, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._leases)
+
+    @property
+    def records(self) -> int:
+        """Number of leased records that are not settled."""
+        return sum(lease.unsettled for lease in self._leases)
+
+    def add(self, lease: Lease) -> None:
+        """Add a lease. Older leases of the same records have expired unnoticed, and must not settle
+        the new one.
+        """
+        if any(count > 1 for _, _, count in lease.ranges):
+            for older in self._leases:
+                if older.topic == lease.topic and older.partition == lease.partition:
+                    older.mark_lost(lease.ranges)
+        self._leases[lease] = None
+
+    def settled(self, lease: Lease, records: int) -> None:
+        """Count records of a lease as settled."""
+        lease.unsettled -= records
+        if lease.unsettled <= 0:
+            self._leases.pop(lease, None)
+
+    def remove_expired(self, now: float) -> int:
+        """Remove the expired leases; return the number of their unsettled records."""
+        ended = [lease for lease in self._leases if lease.latest_deadline <= now]
+        for lease in ended:
+            lease.is_over = True
+            del self._leases[lease]
+        return sum(lease.unsettled for lease in ended)
+
+    def end(self) -> None:
+        """End all leases, as the consumer has ended."""
+        for lease in self._leases:
+            lease.is_over = True
+        self._leases.clear()
+
+
 def _within(records: list[Record], ranges: list[Range]) -> list[Record]:
-    """The records whose offsets are in the ranges; both in order."""
+    """Return the records whose offsets are in the ranges; both are sorted."""
     if records and _is_whole(ranges, records[0].offset, records[-1].offset):
         return records
     found: list[Record] = []
@@ -198,22 +294,7 @@ def _within(records: list[Record], ranges: list[Range]) -> list[Record]:
 
 
 def _is_whole(ranges: list[Range], first: int, last: int) -> bool:
-    """Whether the ranges cover `first` to `last` without a hole."""
+    """Return True if the ranges cover `first` to `last` without a hole."""
     if first < ranges[0][0] or last > ranges[-1][1]:
         return False
     return all(before[1] + 1 == after[0] for before, after in pairwise(ranges))
-
-
-def _decoded(data: bytes | memoryview, topic: str, partition: int, min_offset: int) -> list[Record]:
-    """The records of batches, back to back."""
-    if not data:
-        return []
-    if parse_header(data).size_bytes == len(data):
-        return decode(data, topic, partition, min_offset=min_offset)
-    records: list[Record] = []
-    view, position = memoryview(data), 0
-    while position < len(view):
-        end = position + parse_header(view, position).size_bytes
-        records += decode(view[position:end], topic, partition, min_offset=min_offset)
-        position = end
-    return records

@@ -1,6 +1,7 @@
-"""The parts of a message as users write them, checked once at the door.
+"""The parts of a message as users write them, checked once when they are published.
 
-Bytes stay bytes: text is encoded by who knows the encoding, so a `str` is refused with the hint.
+Only bytes are accepted: a program knows the encoding of its text, so a `str` is refused with a
+hint.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from sparrow.base.errors import InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.client.delivery import Headers
+    from sparrow.client.batch import Headers
 
 MAX_TIMESTAMP_MS = 1 << 62
 HEADER_OVERHEAD_BYTES = 10
-"""The most that the lengths of a header's name and value take."""
+"""Upper bound of the lengths of a header's name and value."""
 
 
 def as_bytes(name: str, data: object) -> bytes:
-    """A part that is not `bytes` yet.
+    """Return a part as bytes.
 
     Raises:
-        InvalidArgument: it is nothing like bytes.
+        InvalidArgument: it is not bytes-like.
     """
     if isinstance(data, bytes):
         return data
@@ -35,10 +36,10 @@ def as_bytes(name: str, data: object) -> bytes:
 
 
 def checked_time(timestamp_ms: object) -> int:
-    """A time that a record can carry.
+    """Return a time that a record can carry.
 
     Raises:
-        InvalidArgument: no whole number of milliseconds since 1970.
+        InvalidArgument: not a whole number of milliseconds since 1970.
     """
     if (
         isinstance(timestamp_ms, int)
@@ -54,10 +55,10 @@ def checked_time(timestamp_ms: object) -> int:
 def checked_parts(
     key: bytes | None, headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None
 ) -> tuple[bytes | None, Headers, int]:
-    """Key, headers, and how many bytes they take at most.
+    """Return key, headers, and an upper bound of the bytes that they take.
 
     Raises:
-        InvalidArgument: a key that is no bytes, a header that is no pair of text and bytes.
+        InvalidArgument: a key that is not bytes, a header that is not a pair of text and bytes.
     """
     if key is not None and type(key) is not bytes:
         key = as_bytes("key", key)
@@ -66,7 +67,7 @@ def checked_parts(
 
 
 def parts_bytes(value: bytes | None, key: bytes | None, headers: Headers) -> int:
-    """How many bytes these parts take at most, without the record's own overhead."""
+    """Return an upper bound of the bytes of these parts, without the record's own overhead."""
     size_bytes = len(value or b"") + len(key or b"")
     for name, content in headers:
         # A character is at most four bytes of UTF-8.

@@ -1,4 +1,5 @@
-"""The options of a client, a producer and a subscription: three frozen declarations, checked once when they are made.
+"""Options of a client, a producer, a subscription and a queue: frozen declarations, checked when
+they are made.
 
 Sizes are bytes, times seconds or milliseconds as their names say.
 """
@@ -7,14 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.protocol.native.messages import Start
 from sparrow.records.compression import Compression
+from sparrow.records.readable import ON_CORRUPT, OnCorrupt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from sparrow.base.errors import SparrowError
+
+    OnRefused = Callable[[SparrowError], None]
 
 Acks = Literal["all", "1", "0", -1, 1, 0]
 CommitMode = Literal["manual", "auto"]
@@ -23,7 +29,7 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 StartAt = str | int | datetime
 
 MAX_PREFETCH: Final = 10_000_000
-"""Jobs; each that is here takes memory."""
+"""In jobs, because each of them takes memory."""
 ACKS_ALL: Final = -1
 ACKS_NONE: Final = 0
 _ACKS: Final[Mapping[object, int]] = {
@@ -38,30 +44,32 @@ _ACKS: Final[Mapping[object, int]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How a client connects, calls and ends."""
+    """Options of a client: connecting, calling, closing."""
 
     client_name: str = ""
     token: str | None = field(default=None, repr=False)
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     ca_file: str | None = None
-    """PEM file of the authorities that may vouch for the broker (`sparrows://`); None: those that the system trusts."""
+    """PEM file of the authorities that may sign the broker's certificate (`sparrows://`); None:
+    those that the system trusts.
+    """
     certificate_file: str | None = None
     """PEM file of the certificate to show to a broker that asks for one."""
     key_file: str | None = None
-    """PEM file of that certificate's key; None: it stands in `certificate_file`, too."""
+    """PEM file of that certificate's key; None: `certificate_file` contains it."""
     connect_timeout_s: float = 5.0
-    """How long the first connection is tried for; it is tried again and again within that time."""
+    """Limit of the first connection, with as many attempts as fit."""
     reconnect_timeout_s: float | None = None
-    """How long a lost connection is tried for before the client gives up; None: for ever."""
+    """Limit of reconnecting before the client gives up; None: no limit."""
     call_timeout_s: float = 30.0
-    """How long an administrative call may take, waiting for a connection included."""
+    """Limit of an administrative call, including the wait for a connection."""
     close_timeout_s: float = 10.0
-    """How long `close` waits for what was published to be confirmed."""
+    """Longest time that `close` waits for confirmations."""
     backoff_initial_s: float = 0.05
     backoff_max_s: float = 5.0
     ping_interval_s: float | None = None
-    """None: a third of the idle timeout that the broker announces."""
+    """Interval of pings; None: a third of the idle timeout that the broker announces."""
 
     def __post_init__(self) -> None:
         _positive(
@@ -84,21 +92,27 @@ class ClientOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """How messages become batches, and what is promised of them."""
+    """Options of a producer: batching and delivery guarantees."""
 
     acks: int = ACKS_ALL
     linger_ms: float = 5.0
-    """How long a message may wait for company. 0: until the loop's next turn."""
+    """Longest time that a message waits for others to share its batch. 0: until the loop's next
+    iteration.
+    """
     batch_bytes: int = 128 << 10
-    """A batch is sent when it has so many bytes (before compression), whatever the linger."""
+    """Size at which a batch is sent regardless of the linger, before compression."""
     compression: Compression = Compression.NONE
     idempotent: bool = True
     max_pending_bytes: int = 32 << 20
-    """Messages sent and not yet confirmed; beyond that `send` waits."""
+    """Limit of messages sent and not yet confirmed; beyond it `send` waits."""
     delivery_timeout_s: float = 120.0
-    """How long a message is tried for, from `send` on."""
+    """Time for which a message is retried, from `send` on."""
     metadata_refresh_s: float = 300.0
-    """How old the known number of partitions of a topic may become."""
+    """Age at which the number of a topic's partitions is read again."""
+    on_refused: OnRefused | None = None
+    """Called with the broker's error when it takes no messages for now (its disk is full), while
+    the producer retries; None: a line in the log.
+    """
 
     def __post_init__(self) -> None:
         _positive(self, "batch_bytes", "max_pending_bytes", "delivery_timeout_s", "metadata_refresh_s")
@@ -106,25 +120,32 @@ class ProducerOptions:
             raise InvalidArgument(f"linger_ms is {self.linger_ms}; it must be 0 or more")
         if self.idempotent and self.acks == ACKS_NONE:
             raise InvalidArgument(
-                "a producer with acks=0 learns nothing of its messages, so it cannot be idempotent; leave one out"
+                "a producer with acks=0 learns nothing of its messages, so it cannot be "
+                "idempotent; leave one out"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeOptions:
-    """How records come, and what becomes of their offsets."""
+    """Options of a subscription: delivery and commits."""
 
     group: str = ""
     commit: CommitMode = "manual"
     auto_commit_interval_s: float = 5.0
     mode: Mode = "push"
     prefetch_bytes: int = 4 << 20
-    """Bytes of batches that may have come and wait to be handed out."""
+    """Limit of received batches that wait to be handed out."""
     max_deliver_bytes: int = 1 << 20
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 60_000
     isolation: Isolation = "read_uncommitted"
-    """"read_committed" leaves out records of transactions that are open or were aborted; an open one holds back all that follows it."""
+    """"read_committed" leaves out records of transactions that are open or were aborted; an open
+    one holds back all that follows it.
+    """
+    on_corrupt: OnCorrupt = "fail"
+    """Handling of a batch whose records cannot be read: "fail" raises `CorruptBatch` at each step,
+    "skip" logs it and continues behind it.
+    """
 
     def __post_init__(self) -> None:
         _positive(
@@ -138,22 +159,25 @@ class SubscribeOptions:
         _one_of("commit", self.commit, ("manual", "auto"))
         _one_of("mode", self.mode, ("push", "pull"))
         _one_of("isolation", self.isolation, ("read_uncommitted", "read_committed"))
+        _one_of("on_corrupt", self.on_corrupt, ON_CORRUPT)
         if self.commit == "auto" and not self.group:
             raise InvalidArgument("commit='auto' needs a group: offsets are committed for a group")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions:
-    """How a queue's jobs come."""
+    """Options of a queue."""
 
     prefetch: int = 100
-    """Jobs that are here at a time and not settled, those that wait to be handed out included."""
+    """Most jobs that are here and not settled, including those that wait to be handed out."""
     subscriber: str = ""
-    """Whose part of an "all of" queue."""
+    """The subscriber to consume for, where the queue has subscribers ("all of")."""
     create: bool = True
-    """Whether a queue that is missing is made, with the default policy."""
+    """Create the queue if it is missing: with `policy`, or the default one."""
+    policy: Mapping[str, Any] | None = None
+    """Settings by name that the queue must have before it is used; None: as it is."""
     max_deliver_bytes: int = 1 << 20
-    """About how many bytes of batches the broker sends at a time."""
+    """Approximate size of the batches that the broker sends at a time."""
 
     def __post_init__(self) -> None:
         _positive(self, "max_deliver_bytes")
@@ -163,10 +187,15 @@ class QueueOptions:
             )
         if self.subscriber:
             check_name("the subscriber of a queue", self.subscriber)
+        if self.policy is not None and not self.create:
+            raise InvalidArgument(
+                "there are a policy and create=False; leave out the policy to take the queue as it "
+                "is, or leave out create"
+            )
 
 
 def parse_acks(acks: object) -> int:
-    """-1, 1 or 0.
+    """Return -1, 1 or 0.
 
     Raises:
         InvalidArgument: anything but "all", 1, 0 and their other spellings.
@@ -178,20 +207,22 @@ def parse_acks(acks: object) -> int:
 
 
 def producer_options(
-    *, acks: object, idempotent: bool | None, compression: str | Compression, **others: float
+    *, acks: object, idempotent: bool | None, compression: str | Compression, **others: Any
 ) -> ProducerOptions:
-    """Options from what a user writes: `idempotent` None means "unless acks is 0", `compression` may be a name."""
+    """Return options from a user's arguments: `idempotent` None means "unless acks is 0",
+    `compression` may be a name.
+    """
     number = parse_acks(acks)
     return ProducerOptions(
         acks=number,
         idempotent=number != ACKS_NONE if idempotent is None else idempotent,
         compression=Compression.parse(compression) if isinstance(compression, str) else compression,
-        **others,  # type: ignore[arg-type]  # the dataclass checks names, its __post_init__ values
+        **others,  # the dataclass checks names, its __post_init__ values
     )
 
 
 def parse_start(start: StartAt) -> Start:
-    """Where to begin, as the wire says it: "beginning", "end", an offset, or a point in time.
+    """Return a start position as the protocol has it: "beginning", "end", an offset, or a time.
 
     Raises:
         InvalidArgument: another word, a negative offset, or a datetime without time zone.
@@ -206,10 +237,10 @@ def parse_start(start: StartAt) -> Start:
 
 
 def epoch_ms(name: str, time: datetime) -> int:
-    """Milliseconds since the epoch.
+    """Return a time in ms since the epoch.
 
     Raises:
-        InvalidArgument: a time without zone; says so of the argument `name`.
+        InvalidArgument: a time without time zone; the error names the argument `name`.
     """
     if time.tzinfo is None:
         raise InvalidArgument(
@@ -219,7 +250,7 @@ def epoch_ms(name: str, time: datetime) -> int:
 
 
 def check_name(what: str, name: object) -> None:
-    """Raises InvalidArgument: it is no text, or none that can be sent."""
+    """Raise InvalidArgument if the name is not text, empty, or cannot be encoded."""
     if not isinstance(name, str) or not name:
         raise InvalidArgument(f"{what} is {name!r}; it must be text that is not empty")
     try:

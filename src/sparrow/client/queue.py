@@ -1,4 +1,4 @@
-"""A queue, as one client uses it: jobs in, settlements out, messages published to it.
+"""A queue as one client uses it: receive jobs, settle them, publish messages.
 
     async with client.queue("emails") as queue:
         await queue.publish(b"to: alice")
@@ -6,12 +6,14 @@
             await send(job.value)
             await job.ack()
 
-- **Two ways to take jobs**, each on a channel of its own that is opened when it is first used. Iterating: the broker pushes, at most `prefetch` jobs are
-  here unsettled, and those that nobody took go back in time. `lease`: one asks for a number, and settles them by range. They may be mixed;
+- **Two ways to take jobs**, each on its own channel, opened at the first use. Iterating: the broker
+  pushes; at most `prefetch` jobs are here unsettled, and those that were not taken are released in
+  time. `lease`: the caller asks for a number of jobs, and settles them by range. Both may be mixed;
   any number of tasks may do either.
-- **Lost link.** Jobs stay leased, and are settled on the next link. Jobs that were on their way when the link was lost come again when their lease ends.
-- **The end.** Leaving an iteration gives back what was not handed out; jobs in hand stay leased. Closing waits for settlements under way, and gives back all that
-  is not settled.
+- **Lost connection.** Jobs stay leased, and are settled on the next connection. Jobs that were on
+  their way when the connection was lost come again when their lease ends.
+- **The end.** Leaving an iteration releases the jobs that were not handed out; jobs in hand stay
+  leased. Closing waits for settlements under way, and releases everything that is not settled.
 """
 
 from __future__ import annotations
@@ -19,16 +21,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar, cast
 
 from sparrow.base.clock import SystemClock
 from sparrow.base.errors import InvalidArgument, NotLeased, SparrowError, UnknownQueue
 from sparrow.base.ids import uuid7
 from sparrow.client.job import Job
 from sparrow.client.job_batch import JobBatch
-from sparrow.client.leasing import Leaser
+from sparrow.client.leaser import Leaser
 from sparrow.client.options import check_name
-from sparrow.client.prefetching import Prefetcher
+from sparrow.client.prefetcher import Prefetcher
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -44,15 +46,16 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from sparrow.client.admin import Admin
-    from sparrow.client.connection import Connection
+    from sparrow.client.batch import RecordMetadata
     from sparrow.client.consumer import Consumer
-    from sparrow.client.delivery import RecordMetadata
     from sparrow.client.job import LeasedRecord
     from sparrow.client.lease import Lease
     from sparrow.client.options import Acks, QueueOptions
+    from sparrow.client.policy import Policy
     from sparrow.client.results import PeekedRecord, QueueDescription, QueueStatistics
     from sparrow.client.schedule import Schedule
-    from sparrow.client.settling import Part
+    from sparrow.client.session import Session
+    from sparrow.client.settlements import Part
     from sparrow.records.record import Record
 
     OnFailure = Callable[["SettlementFailure"], None]
@@ -61,17 +64,17 @@ AnyConsumer = TypeVar("AnyConsumer", bound="Consumer")
 
 _logger = logging.getLogger("sparrow.client")
 
-_TURN_S = 0.002
-"""How long an iteration may go on before other tasks have their turn."""
+_SLICE_S = 0.002
+"""The longest time that an iteration runs before it yields to other tasks."""
 _MAX_FAILURES = 1000
 _ABANDON_TIMEOUT_S = 1.0
 _MAX_LEASE_BYTES = 4 << 20
-_MOST = 1 << 31
-"""Of anything that one may ask for; it stands for "without limit"."""
+_UNLIMITED = 1 << 31
+"""The largest number that may be asked for; it means "without limit"."""
 
 
 class SettlementFailure(NamedTuple):
-    """Something that was said of records without waiting, and had no effect."""
+    """A settlement that was not awaited, and had no effect."""
 
     topic: str
     partition: int
@@ -83,11 +86,13 @@ class SettlementFailure(NamedTuple):
 
 
 class Queue:
-    """Made by `client.queue(…)`; use it as `async with`, or `close` it. Loop thread only."""
+    """A queue of one client, made by `client.queue(…)`; use it as `async with`, or `close` it. Loop
+    thread only.
+    """
 
     def __init__(
         self,
-        connection: Connection,
+        session: Session,
         admin: Admin,
         publish: Callable[..., Awaitable[RecordMetadata]],
         name: str,
@@ -97,11 +102,11 @@ class Queue:
         on_close: Callable[[Queue], None] | None = None,
         make_job: Callable[[Lease, Record, int], LeasedRecord] = Job,
     ) -> None:
-        """`make_job` makes what an iteration hands out."""
+        """Create a queue that is not opened. `make_job` makes the jobs of an iteration."""
         check_name("the name of a queue", name)
         self.name = name
         self.options = options
-        self._connection = connection
+        self._session = session
         self._admin = admin
         self._publish = publish
         self._on_failure = on_failure
@@ -112,9 +117,23 @@ class Queue:
         self._opening: dict[Consumer, asyncio.Task[None]] = {}
         self._failures: deque[SettlementFailure] = deque(maxlen=_MAX_FAILURES)
         self._topic: str | None = None
+        self._ensuring: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    # ── its life ──────────────────────────────────────────────────────────────────────────────────
+    def __repr__(self) -> str:
+        session = self._session
+        state = "closed" if self._is_closed else session.state
+        if not self._is_closed and self._prefetcher is None and self._leaser is None:
+            state += ", nothing taken yet"
+        elif not self._is_closed:
+            state += f", {self._leased_here()} jobs here"
+        subscriber = f" for {self.options.subscriber!r}" if self.options.subscriber else ""
+        return f"<Queue {self.name!r}{subscriber} of {session.address}, {state}>"
+
+    def _leased_here(self) -> int:
+        return sum(each.leased_records for each in (self._prefetcher, self._leaser) if each is not None)
+
+    # ── lifecycle ─────────────────────────────────────────────────────────────────────────────────
 
     async def __aenter__(self) -> Self:
         return self
@@ -124,23 +143,27 @@ class Queue:
     ) -> None:
         if error is None:
             await self.close()
-        else:  # the block's own error is the one to see
+        else:  # show the block's own error
             await self.abandon()
 
     async def close(self) -> None:
-        """End every iteration, wait for settlements under way (within the client's `close_timeout_s`), give back what is not settled.
+        """End every iteration, wait for settlements under way (at most the client's
+        `close_timeout_s`), and release all unsettled jobs.
 
         Raises:
-            SparrowError: the first failure of a settlement that nobody waited for, and that nobody looked at.
+            SparrowError: the first failure of a settlement that was not awaited and not read from
+                `failures`.
         """
-        await self._end(self._connection.options.close_timeout_s)
+        await self._end(self._session.options.close_timeout_s)
         self._raise_unseen()
 
     async def abandon(self) -> None:
-        """As `close`, without waiting long and without raising what failed."""
+        """Close without waiting long, and without raising failed settlements."""
         await self._end(_ABANDON_TIMEOUT_S)
 
     async def _end(self, timeout_s: float) -> None:
+        if self._session.is_forked:
+            return
         self._is_closed = True
         if self._on_close is not None:
             self._on_close(self)
@@ -152,8 +175,10 @@ class Queue:
             task.cancel()
 
     def stop(self) -> None:
-        """End every iteration that is going on now; what was not handed out goes back. Jobs in hand may be settled."""
-        if self._prefetcher is not None:
+        """End every running iteration and release the jobs that were not handed out. Jobs in hand
+        may still be settled.
+        """
+        if self._prefetcher is not None and not self._session.is_forked:
             self._prefetcher.stop()
 
     # ── taking jobs ───────────────────────────────────────────────────────────────────────────────
@@ -163,7 +188,7 @@ class Queue:
 
     async def _jobs(self) -> AsyncGenerator[Job, None]:
         prefetcher = await self.prefetcher()
-        loop_time = self._connection.loop.time
+        loop_time = self._session.loop.time
         prefetcher.begin()
         try:
             began = now = loop_time()
@@ -172,7 +197,7 @@ class Queue:
                 if job is not None:
                     yield job  # type: ignore[misc]  # `make_job` makes jobs
                     now = loop_time()
-                    if now - began < _TURN_S:
+                    if now - began < _SLICE_S:
                         continue
                     await asyncio.sleep(0)
                 elif not await self.more(prefetcher):
@@ -182,7 +207,9 @@ class Queue:
             prefetcher.end()
 
     async def more(self, prefetcher: Prefetcher) -> bool:
-        """Wait until the prefetcher has `jobs`, or may have; False when the iterations were ended."""
+        """Wait until the prefetcher has `jobs`, or may have; return False when the iterations were
+        ended.
+        """
         try:
             goes_on = prefetcher.refill() or await prefetcher.arrival()
         except NotLeased:
@@ -195,35 +222,37 @@ class Queue:
     async def lease(
         self, max_jobs: int = 100, *, wait_s: float = 1.0, max_bytes: int = _MAX_LEASE_BYTES
     ) -> JobBatch:
-        """At most `max_jobs` at once, waiting at most `wait_s` for the first; an empty batch is an answer.
+        """Lease at most `max_jobs`, waiting at most `wait_s` seconds for the first; the batch is
+        empty if none came.
 
         Args:
-            max_bytes: of their batches, about; at least one job comes.
+            max_bytes: approximate limit of the batches' size; at least one job comes.
 
         Raises:
-            SparrowError: the queue is not there, or cannot be had.
+            SparrowError: the queue does not exist, or may not be consumed.
         """
         owner, leases = await self.leased(max_jobs, wait_s, max_bytes)
         return JobBatch(owner, leases, Job)
 
     async def leased(self, max_jobs: int, wait_s: float, max_bytes: int) -> tuple[Leaser, list[Lease]]:
-        """As `lease`: what a batch is made of."""
-        if not (max_jobs >= 1 and wait_s >= 0 and max_bytes >= 1):  # written so that no NaN passes
+        """Return the leases that `lease` makes a batch of, and their owner."""
+        if not (max_jobs >= 1 and wait_s >= 0 and max_bytes >= 1):  # also refuses NaN
             raise InvalidArgument(
-                f"a lease of {max_jobs} jobs and {max_bytes} bytes, waiting {wait_s} s; ask for 1 or more, and wait 0 or more"
+                f"a lease of {max_jobs} jobs and {max_bytes} bytes, waiting {wait_s} s; ask for 1 "
+                "or more, and wait 0 or more"
             )
         leaser = await self._opened(self._leaser, self._make_leaser)
         return leaser, await leaser.lease(
-            int(min(max_jobs, _MOST)), min(wait_s, _MOST), int(min(max_bytes, _MOST))
+            int(min(max_jobs, _UNLIMITED)), min(wait_s, _UNLIMITED), int(min(max_bytes, _UNLIMITED))
         )
 
     async def prefetcher(self) -> Prefetcher:
-        """The consumer to whom the broker pushes, opened."""
+        """Return the open consumer that the broker pushes to."""
         return await self._opened(self._prefetcher, self._make_prefetcher)
 
     def _make_prefetcher(self) -> Prefetcher:
         self._prefetcher = Prefetcher(
-            self._connection,
+            self._session,
             self.name,
             self.options,
             _new_id(),
@@ -233,18 +262,22 @@ class Queue:
         return self._prefetcher
 
     def _make_leaser(self) -> Leaser:
-        self._leaser = Leaser(self._connection, self.name, self.options, _new_id(), on_failure=self._failed)
+        self._leaser = Leaser(self._session, self.name, self.options, _new_id(), on_failure=self._failed)
         return self._leaser
 
     async def _opened(self, consumer: AnyConsumer | None, make: Callable[[], AnyConsumer]) -> AnyConsumer:
-        """The consumer; a new one if there is none, or the last one failed. Opened once, whoever asks first."""
+        """Return the consumer, or a new one if there is none or the last one failed. Concurrent
+        callers share one opening.
+        """
+        self._session.check_process()
         if self._is_closed:
             raise NotLeased(f"queue {self.name!r} was closed here; take it from the client once more")
-        self._connection.check_loop()
+        self._session.check_loop()
+        await self._ensured()
         if consumer is None or consumer.failure is not None:
             consumer = make()
-            opening = self._connection.loop.create_task(consumer.open())
-            opening.add_done_callback(_look)
+            opening = self._session.loop.create_task(consumer.open())
+            opening.add_done_callback(_mark_seen)
             self._opening[consumer] = opening
         task = self._opening.get(consumer)
         if task is not None:
@@ -253,21 +286,25 @@ class Queue:
             task.result()
         return consumer
 
-    # ── settlements that nobody waits for ─────────────────────────────────────────────────────────
+    # ── settlements that are not awaited ──────────────────────────────────────────────────────────
 
     @property
     def failures(self) -> list[SettlementFailure]:
-        """What was said with `_nowait` and had no effect, since the last look or `flush`; the last 1000. Empty where there is an `on_failure`."""
+        """Settlements made with `_nowait` that had no effect, since the last access or `flush`; the
+        last 1000. Empty if the queue has an `on_failure`.
+        """
         failures = list(self._failures)
         self._failures.clear()
         return failures
 
     async def flush(self) -> None:
-        """Wait until everything that was said of jobs before this call is on stable storage, or failed.
+        """Wait until everything settled before this call is on stable storage, or failed.
 
         Raises:
-            SparrowError: the first failure that nobody waited for and nobody looked at.
+            SparrowError: the first failure of a settlement that was not awaited and not read from
+                `failures`.
         """
+        self._session.check_process()
         for consumer in (self._prefetcher, self._leaser):
             if consumer is not None:
                 await consumer.flush()
@@ -303,13 +340,14 @@ class Queue:
         acks: Acks = "all",
         **schedule: Unpack[Schedule],
     ) -> RecordMetadata:
-        """Publish one message to the queue, as `client.publish` does, with the options of `Schedule` (delay, priority, parents, …).
+        """Publish one message to the queue, as `client.publish` does, with the options of
+        `Schedule` (delay, priority, parents, …).
 
         Args:
-            topic: which of the queue's topics; default: its first one.
+            topic: one of the queue's topics; default: the first.
 
         Raises:
-            UnknownQueue: there is none, and it is not to be made.
+            UnknownQueue: the queue does not exist, and `create` is False.
             SparrowError: as `client.publish`.
         """
         return await self._publish(
@@ -324,11 +362,12 @@ class Queue:
         )
 
     async def topic(self) -> str:
-        """The first of the queue's topics; the queue is made if it is missing and shall be. Asked for once.
+        """Return the first of the queue's topics, asked for once. Create the queue if it is missing
+        and `create` is True, and apply the policy.
 
         Raises:
-            UnknownQueue: there is none.
-            InvalidArgument: it has no topic of its own, as a share group of Kafka has.
+            UnknownQueue: the queue does not exist.
+            InvalidArgument: the queue has no topic, as a Kafka share group before it subscribes.
         """
         if self._topic is None:
             topics = (await self._description()).topics
@@ -337,7 +376,21 @@ class Queue:
             self._topic = topics[0]
         return self._topic
 
+    async def _ensured(self) -> None:
+        """Apply the queue's policy once, if one was given."""
+        if self.options.policy is None:
+            return
+        task = self._ensuring
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            task = self._ensuring = self._session.loop.create_task(self._ensure())
+            task.add_done_callback(_mark_seen)
+        await asyncio.shield(task)
+
+    async def _ensure(self) -> None:
+        await self._admin.ensure_queue(self.name, policy=cast("Policy", self.options.policy))
+
     async def _description(self) -> QueueDescription:
+        await self._ensured()
         try:
             return await self._admin.describe_queue(self.name)
         except UnknownQueue:
@@ -345,37 +398,41 @@ class Queue:
                 raise
             return await self._admin.create_queue(self.name)
 
-    # ── looking at it, and changing it ────────────────────────────────────────────────────────────
+    # ── describing and changing ───────────────────────────────────────────────────────────────────
 
     async def describe(self) -> QueueDescription:
-        """Its topics, policy and statistics. Raises UnknownQueue, as all that follow."""
+        """Return the queue's topics, policy and statistics. Raises UnknownQueue, as all that
+        follow.
+        """
         return await self._admin.describe_queue(self.name)
 
     async def statistics(self) -> QueueStatistics:
-        """Where it stands."""
+        """Return the queue's statistics."""
         return (await self.describe()).statistics
 
     async def peek(self, max_records: int = 10, *, states: Iterable[str] | None = None) -> list[PeekedRecord]:
-        """The next unfinished records as they are now, without leasing them. See `client.admin.peek_queue`."""
+        """Return the next unfinished records as they are now, without leasing them. See
+        `client.admin.peek_queue`.
+        """
         return await self._admin.peek_queue(
             self.name, max_records, states=states, subscriber=self.options.subscriber
         )
 
     async def purge(self) -> int:
-        """Finish all records that nobody has leased; returns how many."""
+        """Finish all records that are not leased; return how many."""
         return await self._admin.purge_queue(self.name)
 
     async def pause(self) -> None:
-        """Deliver nothing more, to nobody, until it is resumed."""
+        """Stop delivery to all consumers until the queue is resumed."""
         await self._admin.pause_queue(self.name)
 
     async def resume(self) -> None:
-        """Deliver again."""
+        """Resume delivery."""
         await self._admin.resume_queue(self.name)
 
 
-def _look(task: asyncio.Task[None]) -> None:
-    """Whoever waits learns of a failure; nobody need wait."""
+def _mark_seen(task: asyncio.Task[None]) -> None:
+    """Mark the task's error as seen: a caller that waits gets it, but there may be none."""
     if not task.cancelled():
         task.exception()
 

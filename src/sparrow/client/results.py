@@ -1,4 +1,4 @@
-"""What administrative calls return: frozen values with the field names of `docs/protocol.md`."""
+"""Results of administrative calls: frozen values with the field names of `docs/protocol.md`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sparrow.records.record import Record
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Base; fields that a newer broker adds are ignored."""
+    """Base of the results; fields that a newer broker adds are ignored."""
 
 
 class PartitionDescription(Result, frozen=True):
-    """A partition's records have the offsets `start_offset` to `end_offset` - 1."""
+    """A partition; its records have the offsets `start_offset` to `end_offset` - 1."""
 
     partition: int
     start_offset: int
@@ -23,7 +23,7 @@ class PartitionDescription(Result, frozen=True):
 
 
 class ConfigEntry(Result, frozen=True):
-    """One setting of a topic: what it is, what it would be by itself, and who said so (`source`)."""
+    """One setting of a topic: its value, its default, and where the value was set (`source`)."""
 
     name: str
     value: str
@@ -34,7 +34,7 @@ class ConfigEntry(Result, frozen=True):
 
 
 class TopicDescription(Result, frozen=True):
-    """A topic. Lists of topics leave out what costs much: `config`, and maybe `partitions`."""
+    """A topic. Lists of topics leave out expensive fields: `config`, and sometimes `partitions`."""
 
     name: str
     id: str
@@ -44,11 +44,23 @@ class TopicDescription(Result, frozen=True):
 
 
 class PartitionOffset(Result, frozen=True, array_like=True):
-    """An offset of a partition; `timestamp` (ms) is -1 where none was asked for."""
+    """An offset of a partition; `timestamp` (ms) is -1 unless a time was asked for."""
 
     partition: int
     offset: int
     timestamp: int = -1
+
+
+class RemovedBatch(Result, frozen=True):
+    """A batch whose records were removed."""
+
+    base_offset: int
+    last_offset: int
+    record_count: int
+    """Number of records by its header."""
+    size_bytes: int
+    reason: str
+    """The reason why its records could not be read; "" if they could."""
 
 
 class UserListing(Result, frozen=True):
@@ -59,7 +71,7 @@ class UserListing(Result, frozen=True):
 
 
 class GroupListing(Result, frozen=True):
-    """A group in a list. `type`: how its members share: "sparrow", or Kafka's "classic" and "consumer"."""
+    """A group in a list. `type` is its protocol: "sparrow", or Kafka's "classic" and "consumer"."""
 
     group: str
     state: str
@@ -68,7 +80,7 @@ class GroupListing(Result, frozen=True):
 
 
 class MemberDescription(Result, frozen=True):
-    """A member of a group and the partitions (topic, partition) that it has."""
+    """A member of a group and its partitions (topic, partition)."""
 
     member_id: str
     client_name: str = ""
@@ -77,7 +89,9 @@ class MemberDescription(Result, frozen=True):
 
 
 class GroupPosition(Result, frozen=True):
-    """How far a group has come in a partition; `lag` is how many records are behind the committed offset."""
+    """A group's position in a partition; `lag` is the number of records after the committed
+    offset.
+    """
 
     topic: str
     partition: int
@@ -108,10 +122,11 @@ class CommittedOffset(Result, frozen=True, array_like=True):
 
 
 class AccessRule(Result, frozen=True):
-    """Who may (or may not) do what to which resources, in Kafka's words.
+    """A rule that allows or denies a principal an operation on resources, in Kafka's words.
 
-    `resource_type` is Topic, Group, Cluster, TransactionalId, DelegationToken or User; `name` a name, "*" for all, or with
-    `pattern_type` "Prefixed" what names begin with. `principal` is "User:alice", or "User:*" for everybody; `host` an address or "*".
+    `resource_type` is Topic, Group, Cluster, TransactionalId, DelegationToken or User. `name` is a
+    name, "*" for all, or with `pattern_type` "Prefixed" the beginning of names. `principal` is
+    "User:alice", or "User:*" for everybody; `host` an address or "*".
     """
 
     resource_type: str
@@ -124,9 +139,10 @@ class AccessRule(Result, frozen=True):
 
 
 class Quota(Result, frozen=True):
-    """Limits of a user, a client id, both, or an address.
+    """Limits of a user, a client ID, both, or an address.
 
-    `entity`: type ("user", "client-id", "ip") → name, None for the default of the type. `values`: setting → number.
+    `entity`: type ("user", "client-id", "ip") → name, None for the default of the type. `values`:
+    setting → number.
     """
 
     entity: dict[str, str | None]
@@ -134,7 +150,9 @@ class Quota(Result, frozen=True):
 
 
 class QueueConsumerListing(Result, frozen=True):
-    """Who consumes from a queue, and how many records it holds leased. `subscriber`: of an "all of" queue."""
+    """A consumer of a queue, and the number of records it has leased. `subscriber` is set in an
+    "all of" queue.
+    """
 
     consumer_id: str
     client_name: str = ""
@@ -143,7 +161,7 @@ class QueueConsumerListing(Result, frozen=True):
 
 
 class SubscriberStatistics(Result, frozen=True):
-    """What one subscriber of an "all of" queue has still to do, in records."""
+    """Unfinished records of one subscriber of an "all of" queue, by state."""
 
     ready: int = 0
     leased: int = 0
@@ -152,28 +170,32 @@ class SubscriberStatistics(Result, frozen=True):
 
 
 class QueueStatistics(Result, frozen=True):
-    """Where a queue stands, in records: what there is now, then what was counted since the broker started.
+    """Statistics of a queue, in records: current numbers, then counts since the broker started.
 
-    Of an "all of" queue a number of now is the largest of its subscribers'.
+    A current number of an "all of" queue is the largest of its subscribers'.
     """
 
     ready: int = 0
-    """With those that the queue has not looked at yet, which may turn out to be delayed or blocked."""
+    """Includes records that the queue has not read yet, some of which may prove delayed or
+    blocked.
+    """
     leased: int = 0
     delayed: int = 0
-    """A time has to pass: `deliver-at`, or the delay after a failed delivery."""
+    """Waiting for a time: `deliver-at`, or the delay after a failed delivery."""
     blocked: int = 0
-    """By parents that are not finished, or by an earlier record of their key."""
+    """Waiting for unfinished parents, or for an earlier record with the same key."""
     moving: int = 0
-    """On their way to the dead letters."""
+    """Being written to the dead-letter topic."""
     unfinished: int = 0
-    """All of these together."""
+    """The sum of all these."""
     dead: int = 0
     """Unfinished records on the dead-letter topic."""
     oldest_ms: int = -1
-    """Age of the oldest unfinished record; -1: there is none, or its age is not known without reading from the disk."""
+    """Age of the oldest unfinished record; -1: there is none, or its age is not known without
+    reading from the disk.
+    """
     oldest_by_priority: dict[int, int] = {}
-    """Age of the oldest ready record of each priority."""
+    """Age in ms of the oldest ready record of each priority."""
     delivered: int = 0
     redelivered: int = 0
     acknowledged: int = 0
@@ -181,20 +203,21 @@ class QueueStatistics(Result, frozen=True):
     dead_lettered: int = 0
     expired: int = 0
     dropped: int = 0
-    """Could not be handled, and there is no dead-letter topic."""
+    """Given up in a queue without a dead-letter topic."""
     lost: int = 0
     """Deleted by retention before they were finished."""
     published_rate: float = 0.0
-    """Per second, over about the last ten."""
+    """Per second, averaged over about ten seconds."""
     delivered_rate: float = 0.0
     acknowledged_rate: float = 0.0
     consumers: list[QueueConsumerListing] = []
     subscribers: dict[str, SubscriberStatistics] = {}
-    """Of an "all of" queue."""
+    """Statistics per subscriber of an "all of" queue."""
 
 
 class QueueDescription(Result, frozen=True):
-    """A queue: a subscription to `topics` that remembers each record. `kind` is "queue", "share" (a share group of Kafka) or "dead".
+    """A queue: a subscription to `topics` that keeps a state for each record. `kind` is "queue",
+    "share" (a Kafka share group) or "dead".
 
     `policy` has every setting by name; see `docs/queues.md`.
     """
@@ -209,22 +232,50 @@ class QueueDescription(Result, frozen=True):
 
 
 class PeekedRecord(Record, frozen=True, gc=False):
-    """A record as its queue sees it."""
+    """A record with its state in a queue."""
 
     state: str = ""
     """ "ready", "leased", "delayed", "blocked" or "moving"."""
     delivery_count: int = 0
     priority: int = 4
     consumer: str = ""
-    """Who has it leased, or had it last."""
+    """The consumer that has it leased, or had it last."""
     deliver_at_ms: int = 0
-    """Not delivered before, ms since the epoch; 0: its publisher named no time."""
+    """Earliest delivery, ms since the epoch; 0: the publisher set none."""
     error: str = ""
-    """What went wrong the last time."""
+    """Error of the last delivery."""
+
+
+class DeadLetter(Record, frozen=True, gc=False):
+    """A record that a queue gave up, as stored in the dead-letter topic, and the reason.
+    `timestamp` is the time at which it was given up.
+
+    Times are ms since the epoch; -1 where a time or a number is not known.
+    """
+
+    state: str = ""
+    """State in the queue of the dead-letter topic: "ready", "leased", "delayed", "blocked" or
+    "moving" (being sent back).
+    """
+    reason: str = ""
+    """ "DELIVERY_LIMIT", "REJECTED", "PARENT_FAILED", "PARENT_MISSING", "PARENT_CYCLE"."""
+    error: str = ""
+    """The last error's text, or the reason of the rejection."""
+    delivery_count: int = -1
+    subscriber: str = ""
+    origin_topic: str = ""
+    origin_partition: int = -1
+    origin_offset: int = -1
+    origin_timestamp: int = -1
+    """Timestamp of the original record."""
+    first_delivery_ms: int = -1
+    last_delivery_ms: int = -1
 
 
 class RedriveProgress(Result, frozen=True):
-    """How far a redrive has come: records sent back, left alone because they do not match, and failed to move. `error`: why it ended early."""
+    """Progress of a redrive: records sent back, skipped because they do not match, and failed to
+    move. `error`: why it ended early.
+    """
 
     moved: int = 0
     skipped: int = 0
@@ -234,40 +285,48 @@ class RedriveProgress(Result, frozen=True):
 
 
 class WebhookStatistics(Result, frozen=True):
-    """How a webhook does. Counts are since the broker started; times are ms since the epoch, -1: never."""
+    """Statistics of a webhook. Counts are since the broker started; times are ms since the epoch,
+    -1: never.
+    """
 
     state: str = "waiting"
-    """ "delivering", "held" (it asked for time), "failing" (a probe now and then), "paused", "refused" (its owner may not read any more), "waiting"."""
+    """ "delivering", "held" (it asked for time), "failing" (a probe now and then), "paused",
+     "refused" (its owner may not read any more), "waiting".
+    """
     until_ms: int = -1
-    """When the next delivery is tried, where it waits for a time."""
+    """Time of the next attempt, if it waits for one."""
     attempts: int = 0
     delivered: int = 0
-    """Accepted."""
+    """Accepted deliveries."""
     failed: int = 0
     """Attempts that were not accepted."""
     returned: int = 0
-    """Records that were given back without an attempt that counts."""
+    """Records that were released without an attempt that counts."""
     throttled: int = 0
-    """Attempts that were answered with a Retry-After."""
+    """Attempts whose response had a Retry-After."""
     pauses: int = 0
-    """How often it failed so often that it was paused."""
+    """Number of pauses after repeated failures."""
     in_flight: int = 0
     consecutive_failures: int = 0
     last_error: str = ""
     last_error_ms: int = -1
     last_success_ms: int = -1
     seconds: float = 0.0
-    """That all attempts took together."""
+    """Total duration of all attempts."""
 
 
 class WebhookDescription(Result, frozen=True):
-    """A webhook: a subscriber of a queue that is a URL. `settings` has every setting by name but the secrets; see `docs/webhooks.md`."""
+    """A webhook: a subscriber of a queue that is a URL. `settings` has every setting by name but
+    the secrets; see `docs/webhooks.md`.
+    """
 
     queue: str
     name: str
     settings: dict[str, Any]
     secrets: list[int] = []
-    """Until when (ms since the epoch) each of its secrets signs, the newest first; 0: for good."""
+    """For each secret the time until which it signs (ms since the epoch), the newest first; 0: no
+    limit.
+    """
     owner: str = ""
     is_trusted: bool = False
     is_paused: bool = False
@@ -275,11 +334,11 @@ class WebhookDescription(Result, frozen=True):
     created_ms: int = -1
     statistics: WebhookStatistics = WebhookStatistics()
     secret: str = ""
-    """The one that was made just now; it is not shown again."""
+    """The secret that was just generated; it is not shown again."""
 
 
 class StageDescription(Result, frozen=True):
-    """What one task of a data pipeline has written of a batch that is not committed."""
+    """Uncommitted records that one task of a data pipeline has written of a batch."""
 
     stage: str
     run: str
@@ -291,12 +350,14 @@ class StageDescription(Result, frozen=True):
     producer_epoch: int
     opened_ms: int
     left_ms: int
-    """How long it is kept without a sign of life."""
+    """Time until the stage is dropped unless its task reports again."""
     partitions: list[tuple[str, int]] = []
 
 
 class SinkDescription(Result, frozen=True):
-    """A sink of data pipelines: whose it is, and how far. `last_batch` -1: none was committed yet."""
+    """A sink of data pipelines: its owner and its progress. `last_batch` -1: no batch was committed
+    yet.
+    """
 
     sink: str
     query: str
@@ -311,8 +372,17 @@ class SinkDescription(Result, frozen=True):
     stages: list[StageDescription] = []
 
 
+class ReloadedConfig(Result, frozen=True):
+    """The result of `Admin.reload_config`: keys of options that took effect, and of those that need
+    a restart.
+    """
+
+    loaded: list[str] = []
+    needs_restart: list[str] = []
+
+
 class BrokerDescription(Result, frozen=True):
-    """A broker. `statistics` has everything that it tells, these fields included."""
+    """A broker. `statistics` has all fields of its report, including these."""
 
     version: str
     cluster_id: str

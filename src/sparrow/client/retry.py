@@ -1,7 +1,8 @@
-"""How long to wait before trying again: exponential backoff with full jitter.
+"""Delays between attempts: exponential backoff with full jitter.
 
-Each delay is drawn evenly between 0 and a ceiling that doubles from `initial_s` to `max_s`, so that a thousand clients of a broker
-that restarts do not come back in step (Brooker, "Exponential backoff and jitter", AWS Architecture Blog, 2015).
+Each delay is drawn evenly between 0 and a ceiling that doubles from `initial_s` to `max_s`, so that
+a thousand clients of a broker that restarts do not come back in step (Brooker, "Exponential backoff
+and jitter", AWS Architecture Blog, 2015).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Backoff:
     __slots__ = ("_attempts", "_initial_s", "_max_s", "_random")
 
     def __init__(self, initial_s: float, max_s: float, uniform: Callable[[], float] = random.random) -> None:
-        """`uniform` gives numbers in [0, 1); a test gives its own."""
+        """Create a series. `uniform` returns numbers in [0, 1); injectable for tests."""
         self._initial_s = initial_s
         self._max_s = max_s
         self._random = uniform
@@ -27,16 +28,16 @@ class Backoff:
 
     @property
     def ceiling_s(self) -> float:
-        """The longest that the next delay can be."""
+        """The longest possible next delay."""
         # 2**64 intervals are longer than any maximum; the bound keeps the power a float.
         return min(self._max_s, self._initial_s * 2.0 ** min(self._attempts, 64))
 
     def next_delay_s(self) -> float:
-        """The delay before the next attempt."""
+        """Return the delay before the next attempt."""
         delay_s = self._random() * self.ceiling_s
         self._attempts += 1
         return delay_s
 
     def reset(self) -> None:
-        """An attempt succeeded: begin again at the shortest delay."""
+        """Start again at the shortest delay, after a success."""
         self._attempts = 0

@@ -1,10 +1,12 @@
-"""What a subscription reads, as selectors: kept on the client, so that a new link can be told, with the positions to go on from.
+"""The selection of a subscription, as selectors: kept by the client, so that it can be sent on a
+new connection, with the positions to continue from.
 
 - A name with `*` or `?` is a pattern.
-- Without a group every known position is given explicitly. A topic that came to match a pattern while there was no link is read from its beginning, as it
-  would have been with a link; the same holds for partitions.
-- In a group committed offsets win, because others may have read on meanwhile; a position is given only where nothing was committed, so
-  that `start` does not jump over records.
+- Without a group every known position is given explicitly. A topic that began to match a pattern
+  while there was no connection is read from its beginning, as it would have been with a connection;
+  the same applies to partitions.
+- In a group committed offsets take precedence, because other members may have read on meanwhile. A
+  position is given only where nothing was committed, so that `start` does not skip records.
 
 Pure.
 """
@@ -20,31 +22,34 @@ from sparrow.protocol.native.messages import Selector, Start
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from sparrow.client.intake import Key
+    from sparrow.records.topic_partition import TopicPartition
+
 
 _BEGINNING = Start("beginning")
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name stands for all topics that match it."""
+    """Return True if a name is a pattern, for all topics that match it."""
     return "*" in name or "?" in name
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether a topic's name matches: `*` is any run of characters, `?` one."""
+    """Return True if a topic's name matches: `*` is any run of characters, `?` one."""
     expression = "".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in pattern)
     return re.fullmatch(expression, topic, re.DOTALL) is not None
 
 
-class Selection:
-    """The names of one subscription, each with its start."""
+class TopicSelection:
+    """The names of one subscription, each with its start position."""
 
     def __init__(self, names: Sequence[str], start: Start) -> None:
         self.version = 0
         """Grows with each change."""
         self._starts: dict[str, Start] = {}
         self._implied: set[str] = set()
-        """Topics that were named to the broker only to give it a position; a pattern of the user means them."""
+        """Topics that were sent to the broker only with a position; a pattern of the user selects
+        them.
+        """
         self.add(names, start)
         if not names:
             raise InvalidArgument("a subscription needs at least one topic or pattern")
@@ -59,14 +64,15 @@ class Selection:
 
     @property
     def has_topics(self) -> bool:
-        """Whether a topic is named as itself."""
+        """True if a topic is selected by its name."""
         return any(not is_pattern(name) for name in self._starts)
 
     def add(self, names: Iterable[str], start: Start) -> list[Selector]:
-        """Take names in; the selectors to send.
+        """Add names and return the selectors to send.
 
         Raises:
-            InvalidArgument: an empty name, or something that is no text, such as a list; nothing was taken in.
+            InvalidArgument: an empty name, or a value that is not text, such as a list; nothing was
+                added.
         """
         names = list(names)
         for name in names:
@@ -78,7 +84,8 @@ class Selection:
         return [Selector(name, is_pattern(name), start) for name in names]
 
     def drop(self, names: Sequence[str]) -> list[str]:
-        """Forget names; what the broker must forget: these, and what stood for one of these patterns.
+        """Remove names. Return those that the broker must forget: these, and topics that only these
+        patterns selected.
 
         Raises:
             InvalidArgument: a name is not subscribed to.
@@ -96,12 +103,12 @@ class Selection:
         return [*names, *orphans]
 
     def first(self) -> list[Selector]:
-        """The selectors of the first link."""
+        """Return the selectors of the first connection."""
         self._implied.clear()
         return [Selector(name, is_pattern(name), start) for name, start in self._starts.items()]
 
-    def again(self, positions: Mapping[Key, int], existing: Collection[str]) -> list[Selector]:
-        """The selectors of a later link, outside any group.
+    def again(self, positions: Mapping[TopicPartition, int], existing: Collection[str]) -> list[Selector]:
+        """Return the selectors of a later connection, outside any group.
 
         Args:
             positions: the next offset of every partition that was read.
@@ -117,11 +124,14 @@ class Selection:
         selectors += [Selector(t, False, _BEGINNING, by_topic.get(t, {})) for t in sorted(self._implied)]
         return selectors + self._pattern_selectors()
 
-    def again_in_group(self, uncommitted: Mapping[Key, int], existing: Collection[str]) -> list[Selector]:
-        """The selectors of a later link of a group's member.
+    def again_in_group(
+        self, uncommitted: Mapping[TopicPartition, int], existing: Collection[str]
+    ) -> list[Selector]:
+        """Return the selectors of a later connection of a group's member.
 
         Args:
-            uncommitted: the next offset of the partitions that were read and have no committed offset.
+            uncommitted: the next offset of the partitions that were read and have no committed
+                offset.
         """
         by_topic = _by_topic(uncommitted)
         selectors = [
@@ -143,13 +153,14 @@ class Selection:
 def _check_name(name: object) -> None:
     if not isinstance(name, str):
         raise InvalidArgument(
-            f"{name!r} cannot be subscribed to: topics and patterns are texts, one by one, as in subscribe('orders', 'audit.*')"
+            f"{name!r} cannot be subscribed to: topics and patterns are texts, one by one, as in "
+            "subscribe('orders', 'audit.*')"
         )
     if not name:
         raise InvalidArgument("an empty name cannot be subscribed to")
 
 
-def _by_topic(positions: Mapping[Key, int]) -> dict[str, dict[int, int]]:
+def _by_topic(positions: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
     found: dict[str, dict[int, int]] = {}
     for (topic, partition), offset in positions.items():
         found.setdefault(topic, {})[partition] = offset

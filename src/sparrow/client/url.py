@@ -1,4 +1,4 @@
-"""Where the broker is: `sparrow[s]://[[user]:secret@]host[:port]`.
+"""The URL of a broker: `sparrow[s]://[[user]:secret@]host[:port]`.
 
 sparrow://127.0.0.1:9094             the default port is 9094
 sparrows://broker.lan                with TLS
@@ -18,6 +18,11 @@ from sparrow.base.errors import InvalidArgument
 SCHEME = "sparrow"
 TLS_SCHEME = "sparrows"
 DEFAULT_PORT = 9094
+_ELSEWHERE = {
+    "http": ", which is for the HTTP API; clients and the command line speak the native protocol",
+    "https": ", which is for the HTTP API; clients and the command line speak the native protocol",
+    "kafka": ", which is for clients of Kafka; clients and the command line speak the native protocol",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +37,19 @@ class Address:
     has_tls: bool = False
 
     def __str__(self) -> str:
-        """`host:port`, as errors name it; never a secret."""
+        """Return `host:port`, as errors name it; never a secret."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_url(url: str) -> Address:
-    """Take a broker's URL apart.
+    """Parse a broker's URL.
 
     Raises:
-        InvalidArgument: another scheme, no host, a port that is none, or something behind the address.
+        InvalidArgument: another scheme, no host, an invalid port, or text behind the address.
     """
     parts = _split(url)
     if parts.scheme not in {SCHEME, TLS_SCHEME}:
-        raise _invalid(url, f"its scheme is {parts.scheme!r}")
+        raise _invalid(url, f"its scheme is {parts.scheme!r}{_ELSEWHERE.get(parts.scheme, '')}")
     if parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise _invalid(url, "there is something behind host and port")
     if not parts.hostname:

@@ -6,15 +6,20 @@
 
     await client.run_workers()
 
-What becomes of a job is what becomes of its call: it returns, and the job is acknowledged; it raises, and the job is given back with the exception's text as
-its error. `Reject` and `Retry` say more. What the function settled itself is left alone.
+When the call returns, the job is acknowledged. When it raises, the job is nacked, with the
+exception's text as its error. `Reject` and `Retry` ask for something else. A job that the function
+settled itself is left alone.
 
-- The next job does not wait for the acknowledgement of the last one; an acknowledgement that fails is logged, and its message comes again.
-- SystemExit has failed its job, too (else the message that raises it would come for ever), and is raised by `run_workers`; in a thread it is as any other.
-- The lease is renewed while the function runs, so it may take longer than the lease. What waits in the prefetch is not renewed, and goes back in time.
-- A plain function runs in a thread, with a `BlockingJob`. A thread cannot be interrupted: where its time is up its job is given back, and the thread is
-  waited for before it gets another job.
-- Stopping: nothing new is begun and what was not begun goes back; what runs may finish within the grace, and is then cancelled and released.
+- The next job does not wait for the acknowledgement of the last one. An acknowledgement that fails
+  is logged, and its message comes again.
+- SystemExit fails its job, too (otherwise the message that raises it would be delivered for ever),
+  and is raised by `run_workers`; in a thread it is like any other exception.
+- The lease is renewed while the function runs, so a call may take longer than the lease. Jobs that
+  wait in the prefetch are not renewed, and are released in time.
+- A plain function runs in a thread, with a `BlockingJob`. A thread cannot be interrupted: when its
+  time is up its job is nacked, and the thread gets another job only after the call has returned.
+- Stopping: no new job is started, and jobs that were not started are released. Running jobs may
+  finish within the grace, and are then cancelled and released.
 """
 
 from __future__ import annotations
@@ -30,14 +35,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sparrow.base.errors import InvalidArgument, NotLeased, SparrowError
-from sparrow.client.blocking import BlockingJob, crossing_to
+from sparrow.client.attempts import Attempts, location_of
+from sparrow.client.blocking_jobs import BlockingJob, bridge_to
+from sparrow.client.handlers import check_handler
 from sparrow.client.job import Job, LeasedRecord, delay_ms_of
 from sparrow.client.options import QueueOptions
 from sparrow.protocol.native.messages import SettleVerb
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
+    from sparrow.client.attempts import Outlook
     from sparrow.client.consumer import Consumer
     from sparrow.client.queue import Queue, SettlementFailure
 
@@ -50,14 +58,22 @@ _logger = logging.getLogger("sparrow.worker")
 
 PREFETCH_PER_CALL: Final = 4
 _MIN_RENEWAL_S: Final = 0.01
+_POLICY_WAIT_S: Final = 1.0
+"""The longest time that the first job waits for the policy, which only log lines need."""
+_POLICY_AGE_S: Final = 5.0
+"""A policy that is known for longer is read again after a job has failed."""
 
 
 class Reject(Exception):
-    """Raised by a worker's function: the message is of no use, move it to the dead letters. The text is the reason."""
+    """Raised by a worker's function: the job is rejected and becomes a dead letter. The text is the
+    reason.
+    """
 
 
 class Retry(Exception):
-    """Raised by a worker's function: deliver the message again after `delay_s` seconds (None: as the worker, or the queue's policy, says)."""
+    """Raised by a worker's function: the job is delivered again after `delay_s` seconds (None: the
+    delay of the worker's options, or the queue's backoff).
+    """
 
     def __init__(self, text: str = "", *, delay_s: float | None = None) -> None:
         delay_ms_of(delay_s)
@@ -67,27 +83,32 @@ class Retry(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """How a worker works."""
+    """Options of a worker."""
 
     concurrency: int = 1
-    """Calls at a time."""
+    """Number of concurrent calls."""
     prefetch: int | None = None
-    """Jobs here at a time, running or waiting; None: four for each call."""
+    """Jobs that are here at a time, running or waiting; None: four for each call."""
     timeout_s: float | None = None
-    """How long a call may take before its job is given back; None: as long as it likes."""
+    """Limit of a call's duration, in seconds; after it the job is nacked. None: no limit."""
     retry_delay_s: RetryDelay = None
-    """Seconds before a failed job is delivered again, or a function of the job and the exception that says so; None: the queue's backoff."""
+    """Seconds before a failed job is delivered again, or a function of the job and the exception
+    that returns them; None: the queue's backoff.
+    """
     reject_on: tuple[type[BaseException], ...] = ()
     """Exceptions for which a job is rejected at once."""
     subscriber: str = ""
     create: bool = True
+    policy: Mapping[str, Any] | None = None
+    """Settings by name that the queue must have."""
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
             raise InvalidArgument(f"concurrency is {self.concurrency}; it must be 1 or more")
         if self.prefetch is not None and self.prefetch < self.concurrency:
             raise InvalidArgument(
-                f"prefetch is {self.prefetch} and concurrency {self.concurrency}; with fewer jobs than calls some would never work"
+                f"prefetch is {self.prefetch} and concurrency {self.concurrency}; with fewer jobs "
+                "than calls some would never work"
             )
         if self.timeout_s is not None and self.timeout_s <= 0:
             raise InvalidArgument(f"timeout_s is {self.timeout_s}; it must be greater than 0")
@@ -99,7 +120,9 @@ class WorkerOptions:
 
 
 class _ProgramEnds(Exception):
-    """A function raised SystemExit: raised as that where the workers were begun, as in a task of its own it would stop the loop at once."""
+    """A function raised SystemExit. The workers' caller raises it, because raised in a task of its
+    own it would stop the loop at once.
+    """
 
     def __init__(self, end: SystemExit) -> None:
         super().__init__(end)
@@ -109,10 +132,23 @@ class _ProgramEnds(Exception):
 class Worker:
     """One function on one queue; it may run again after it has ended. Loop thread only."""
 
-    def __init__(self, open_queue: OpenQueue, queue: str, handler: Handler, options: WorkerOptions) -> None:
+    def __init__(
+        self,
+        open_queue: OpenQueue,
+        queue: str,
+        handler: Handler,
+        options: WorkerOptions,
+        *,
+        check_process: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Create a worker that does not run. `check_process` raises in a child of the process that
+        connected.
+        """
         self.queue_name = queue
         self.options = options
         self._open_queue = open_queue
+        self._check_process = check_process
+        check_handler(handler)
         self._handler = handler
         self._is_async = _is_async(handler)
         self._queue: Queue | None = None
@@ -122,18 +158,22 @@ class Worker:
         self._renewal: asyncio.TimerHandle | None = None
         self._consumer: Consumer | None = None
         self._is_stopping = False
+        self._is_opening = False
+        self._attempts = Attempts(queue, {})
+        self._policy_read_at = 0.0
+        self._policy_task: asyncio.Task[None] | None = None
 
-    # ── its life ──────────────────────────────────────────────────────────────────────────────────
+    # ── lifecycle ─────────────────────────────────────────────────────────────────────────────────
 
     def begin(self) -> None:
-        """Forget an earlier `stop`; `run` is to follow."""
+        """Forget an earlier `stop`, before `run`."""
         self._is_stopping = False
 
     async def run(self) -> None:
-        """Work until `stop`. When it is cancelled, what runs is cancelled and released.
+        """Work until `stop`. On cancellation, running jobs are cancelled and released.
 
         Raises:
-            SparrowError: the queue cannot be had, or not any more.
+            SparrowError: the queue cannot be consumed, or not any more.
         """
         options = self.options
         loop = asyncio.get_running_loop()
@@ -143,37 +183,75 @@ class Worker:
                 prefetch=options.prefetch or options.concurrency * PREFETCH_PER_CALL,
                 subscriber=options.subscriber,
                 create=options.create,
+                policy=options.policy,
             ),
             on_failure=self._settlement_failed,
-            make_job=Job if self._is_async else functools.partial(BlockingJob, crossing_to(loop)),
+            make_job=self._job_maker(loop),
         )
         try:
+            self._is_opening = True
             self._consumer = await queue.prefetcher()
+            await asyncio.wait([self._read_policy(queue)], timeout=_POLICY_WAIT_S)
+            self._is_opening = False
             if not self._is_async:
                 self._threads = ThreadPoolExecutor(options.concurrency, f"sparrow worker {self.queue_name}")
-            self._renew_again()
+            self._schedule_renewal()
             _log(logging.INFO, "working", queue=self.queue_name, concurrency=options.concurrency)
             self._runners = [loop.create_task(self._take_jobs(queue)) for _ in range(options.concurrency)]
             await _all_or_first_failure(self._runners)
         finally:
             await self._end(queue)
 
+    def _read_policy(self, queue: Queue) -> asyncio.Task[None]:
+        """Read the queue's policy in a task. It may fail: only log lines need it."""
+        loop = asyncio.get_running_loop()
+        self._policy_read_at = loop.time()
+        self._policy_task = loop.create_task(self._read_policy_quietly(queue))
+        return self._policy_task
+
+    async def _read_policy_quietly(self, queue: Queue) -> None:
+        with suppress(SparrowError):
+            self._attempts = Attempts(self.queue_name, (await queue.describe()).policy)
+
+    def _refresh_policy(self) -> None:
+        """Read the policy again if it may have changed."""
+        is_idle = self._policy_task is None or self._policy_task.done()
+        if (
+            is_idle
+            and self._queue is not None
+            and asyncio.get_running_loop().time() > self._policy_read_at + _POLICY_AGE_S
+        ):
+            self._read_policy(self._queue)
+
+    def _job_maker(self, loop: asyncio.AbstractEventLoop) -> Callable[..., LeasedRecord]:
+        if self._is_async:
+            return Job
+        return functools.partial(BlockingJob, bridge_to(loop, self._check_process))
+
     def stop(self) -> None:
-        """Begin nothing new; `run` ends when what runs has finished."""
+        """Start no new job; `run` ends when the running ones have finished."""
         self._is_stopping = True
         if self._queue is not None:
             self._queue.stop()
 
+    @property
+    def is_opening(self) -> bool:
+        """True while the queue is being opened, which may take long; no job runs yet."""
+        return self._is_opening
+
     def cancel(self) -> None:
-        """Do not wait for what runs any longer."""
+        """Cancel the running jobs."""
         for runner in self._runners:
             runner.cancel()
 
     async def _end(self, queue: Queue) -> None:
+        self._is_opening = False
         self.cancel()
         await _ended(self._runners)
         if self._renewal is not None:
             self._renewal.cancel()
+        if self._policy_task is not None:
+            self._policy_task.cancel()
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
         self._queue, self._runners, self._threads, self._renewal = None, [], None, None
@@ -189,11 +267,11 @@ class Worker:
         async for job in queue:
             running[job] = None
             try:
-                await self._work_at(job)
+                await self._run_job(job)
             finally:
                 del running[job]
 
-    async def _work_at(self, job: LeasedRecord) -> None:
+    async def _run_job(self, job: LeasedRecord) -> None:
         try:
             if self.options.timeout_s is None and self._is_async:
                 await self._handler(job)  # type: ignore[misc]  # it is async
@@ -202,17 +280,17 @@ class Worker:
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                _give_back(job)
+                self._release_job(job)
                 raise
             self._failed(job, error)  # the function cancelled itself
         except (KeyboardInterrupt, GeneratorExit):
-            raise  # not the function's doing
+            raise  # not caused by the function
         except BaseException as error:  # noqa: BLE001 - a failed call never ends the worker
             self._failed(job, error)
             if isinstance(error, SystemExit):
                 raise _ProgramEnds(error) from None
         else:
-            self._say(job, job.lease.ack_key)
+            self._settle(job, job.lease.ack_key)
 
     async def _call(self, job: LeasedRecord, timeout_s: float | None) -> None:
         if not self._is_async:
@@ -231,17 +309,25 @@ class Worker:
                 await asyncio.wait([future])
                 return
         finally:
-            future.cancel()  # if the worker ends first, nobody waits for it any more
-        answer, error = future.result()
+            future.cancel()  # if the worker ends first, the result is not needed any more
+        returned, error = future.result()
         if isinstance(error, (SystemExit, KeyboardInterrupt, GeneratorExit)):
             self._failed(job, error)  # they end a thread, not the program
             return
         if error is not None:
             raise error
-        if inspect.isawaitable(answer):
-            await _within(timeout_s, answer)
+        if inspect.isawaitable(returned):
+            await _within(timeout_s, returned)
 
-    def _say(self, job: LeasedRecord, key: Any) -> None:
+    def _release_job(self, job: LeasedRecord) -> None:
+        """Release a job because the worker ends; this was no attempt."""
+        if job.is_settled:
+            return
+        with suppress(SparrowError):  # a queue that has ended released its jobs already
+            job.release_quietly()
+            _log(logging.INFO, "job released, as the worker ends; this delivery does not count", job)
+
+    def _settle(self, job: LeasedRecord, key: Any) -> None:
         """Settle a job, unless its function did."""
         if job.is_settled:
             return
@@ -251,7 +337,7 @@ class Worker:
             self._not_settled(job.topic, job.partition, job.offset, error)
 
     def _failed(self, job: LeasedRecord, error: BaseException) -> None:
-        """The call raised."""
+        """Settle and log a job whose call raised."""
         if job.is_settled:
             _log(
                 logging.WARNING,
@@ -266,18 +352,32 @@ class Worker:
                 logging.WARNING,
                 "job rejected",
                 job,
+                outlook=self._attempts.rejected(job),
                 reason=reason,
                 cause=None if isinstance(error, Reject) else error,
             )
-            self._say(job, job.reject_key(reason))
+            self._settle(job, job.reject_key(reason))
         elif isinstance(error, Retry):
             delay_s = self._delay_s(job, error) if error.delay_s is None else error.delay_s
-            _log(logging.INFO, "job to be retried", job, delay_s=delay_s, error=_message_of(error))
-            self._say(job, job.nack_key(delay_s, _message_of(error)))
+            outlook = self._attempts.failed(job, delay_s)
+            level = logging.ERROR if outlook.is_last else logging.INFO
+            cause = error if outlook.is_last else None
+            _log(level, "job to be retried", job, outlook=outlook, error=_message_of(error), cause=cause)
+            self._settle(job, job.nack_key(delay_s, _message_of(error)))
         else:
             delay_s = self._delay_s(job, error)
-            _log(logging.WARNING, "job failed", job, error=_text_of(error), delay_s=delay_s, cause=error)
-            self._say(job, job.nack_key(delay_s, _text_of(error)))
+            self._log_failure(job, self._attempts.failed(job, delay_s), error)
+            self._settle(job, job.nack_key(delay_s, _text_of(error)))
+
+    def _log_failure(self, job: LeasedRecord, outlook: Outlook, error: BaseException) -> None:
+        """Log a failure in one line, with the whole traceback if no later attempt would show it."""
+        level = logging.ERROR if outlook.is_last else logging.WARNING
+        text = _text_of(error)
+        if outlook.needs_traceback:
+            _log(level, "job failed", job, outlook=outlook, error=text, cause=error)
+        else:
+            _log(level, "job failed", job, outlook=outlook, error=text, at=location_of(error))
+        self._refresh_policy()
 
     def _delay_s(self, job: LeasedRecord, error: BaseException) -> float | None:
         delay = self.options.retry_delay_s
@@ -293,7 +393,7 @@ class Worker:
 
     # ── leases ────────────────────────────────────────────────────────────────────────────────────
 
-    def _renew_again(self) -> None:
+    def _schedule_renewal(self) -> None:
         assert self._consumer is not None  # it runs
         interval_s = max(self._consumer.lease_s / 6, _MIN_RENEWAL_S)
         self._renewal = asyncio.get_running_loop().call_later(interval_s, self._renew)
@@ -309,8 +409,8 @@ class Worker:
                 except NotLeased as error:
                     _log(logging.WARNING, "lease lost while the job was worked at", job, error=error.text)
                 except SparrowError:
-                    pass  # the queue is over; `run` tells
-        self._renew_again()
+                    pass  # the queue has ended; `run` raises the error
+        self._schedule_renewal()
 
     def _settlement_failed(self, failure: SettlementFailure) -> None:
         self._not_settled(failure.topic, failure.partition, failure.first, failure.error, failure.verb)
@@ -330,27 +430,23 @@ class Worker:
         )
 
 
-class Workers:
+class WorkerSet:
     """All workers of a client. Loop thread only."""
 
     def __init__(self) -> None:
         self._workers: list[Worker] = []
-        self._tasks: list[asyncio.Task[None]] = []
-
-    @property
-    def are_running(self) -> bool:
-        return bool(self._tasks)
+        self._tasks: dict[asyncio.Task[None], Worker] = {}
 
     def add(self, worker: Worker) -> None:
-        """One more, from the next `run` on."""
+        """Add a worker, from the next `run` on."""
         self._workers.append(worker)
 
     async def run(self) -> None:
-        """Let all work until `stop`, or until one cannot: then the others stop, too, and its error is raised.
+        """Run all workers until `stop`. When one fails, stop the others and raise its error.
 
         Raises:
             InvalidArgument: there are none, or they are running.
-            SparrowError: what ended a worker.
+            SparrowError: the error that ended a worker.
         """
         if self._tasks:
             raise InvalidArgument("the workers of this client are running already")
@@ -361,7 +457,8 @@ class Workers:
         loop = asyncio.get_running_loop()
         for worker in self._workers:
             worker.begin()
-        tasks = self._tasks = [loop.create_task(worker.run()) for worker in self._workers]
+        self._tasks = {loop.create_task(worker.run()): worker for worker in self._workers}
+        tasks = list(self._tasks)
         try:
             await _all_or_first_failure(tasks)
         except _ProgramEnds as ends:
@@ -370,27 +467,78 @@ class Workers:
             for task in tasks:
                 task.cancel()
             await _ended(tasks)
-            self._tasks = []
+            self._tasks = {}
 
     async def stop(self, grace_s: float) -> None:
-        """Begin nothing new, wait at most so long for what runs, then cancel it. Returns when all have ended."""
-        if grace_s < 0:
-            raise InvalidArgument(f"grace_s is {grace_s}; it must be 0 or more")
+        """Start no new jobs, wait at most `grace_s` for running ones, then cancel them. Return when
+        all workers have ended.
+        """
+        check_grace("grace_s", grace_s)
         tasks = self._tasks
         if not tasks:
             return
-        for worker in self._workers:
+        for task, worker in tasks.items():
             worker.stop()
+            if worker.is_opening:
+                task.cancel()
         await asyncio.wait(tasks, timeout=grace_s)
-        for worker in self._workers:
-            worker.cancel()
-        for task in tasks:
-            task.cancel()
+        self.cancel()
         await asyncio.wait(tasks)
+
+    def cancel(self) -> None:
+        """Cancel and release all running jobs."""
+        for task, worker in self._tasks.items():
+            # Two signals may arrive together: the task of the first may not have started.
+            worker.stop()
+            worker.cancel()
+            task.cancel()
+
+
+class Shutdown:
+    """One run of workers that signals can end: after the first, running jobs may finish within a
+    time; each further one cancels them. Loop thread only.
+    """
+
+    def __init__(self, workers: WorkerSet, timeout_s: float) -> None:
+        check_grace("shutdown_timeout_s", timeout_s)
+        self._workers = workers
+        self._timeout_s = timeout_s
+        self._stop_tasks: list[asyncio.Task[None]] = []
+
+    async def run(self) -> None:
+        """Run the workers until they end, or a signal ends them. Raises as `WorkerSet.run`."""
+        if self._stop_tasks:  # the signal came first
+            return
+        try:
+            await self._workers.run()
+        finally:
+            for task in self._stop_tasks:
+                task.cancel()
+
+    def signalled(self, name: str) -> None:
+        """Handle a signal of this name."""
+        if not self._stop_tasks:
+            _log(
+                logging.INFO,
+                "stopping: what runs may finish, another signal releases it at once",
+                signal=name,
+                shutdown_timeout_s=self._timeout_s,
+            )
+            stopping = self._workers.stop(self._timeout_s)
+            self._stop_tasks.append(asyncio.get_running_loop().create_task(stopping))
+        else:
+            _log(logging.INFO, "stopping at once: what runs is released", signal=name)
+            self._workers.cancel()
+
+
+def check_grace(name: str, seconds: float) -> None:
+    """Raise InvalidArgument unless `seconds` is 0 or more."""
+    if not seconds >= 0:  # also refuses NaN
+        raise InvalidArgument(f"{name} is {seconds}; it must be 0 or more")
 
 
 async def _all_or_first_failure(tasks: list[asyncio.Task[None]]) -> None:
-    """Wait until all have ended, or one has failed: raises what it failed with."""
+    """Wait until all tasks have ended, or one has failed; raise its error."""
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     for task in done:
         if not task.cancelled():
@@ -398,7 +546,9 @@ async def _all_or_first_failure(tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def _ended(tasks: list[asyncio.Task[None]]) -> None:
-    """Wait until all have ended, however; only the first failure is told."""
+    """Wait until all tasks have ended, and mark their errors as seen: only the first failure is
+    raised.
+    """
     if tasks:
         await asyncio.wait(tasks)
     for task in tasks:
@@ -407,7 +557,7 @@ async def _ended(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def _is_async(handler: Handler) -> bool:
-    """Whether calling it gives something to await, as far as can be known."""
+    """Return True if a call returns an awaitable, as far as that can be known before."""
     function = handler
     while isinstance(function, functools.partial):
         function = function.func
@@ -415,11 +565,11 @@ def _is_async(handler: Handler) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
-async def _within(timeout_s: float | None, doing: Awaitable[object]) -> None:
+async def _within(timeout_s: float | None, coroutine: Awaitable[object]) -> None:
     limit = asyncio.timeout(timeout_s)
     try:
         async with limit:
-            await doing
+            await coroutine
     except TimeoutError:
         if limit.expired():
             raise _too_long(timeout_s) from None
@@ -427,16 +577,11 @@ async def _within(timeout_s: float | None, doing: Awaitable[object]) -> None:
 
 
 def _outcome_of(handler: Handler, job: LeasedRecord) -> tuple[object, BaseException | None]:
-    """What a call returned, or raised: a future takes no StopIteration."""
+    """Return the result and the exception of a call. A future cannot carry StopIteration."""
     try:
         return handler(job), None
     except BaseException as error:  # noqa: BLE001 - it is raised where the job is
         return None, error
-
-
-def _give_back(job: LeasedRecord) -> None:
-    with suppress(SparrowError):  # if the queue is over, what it held went back with it
-        job.give_back()
 
 
 def _too_long(timeout_s: float | None) -> TimeoutError:
@@ -461,19 +606,25 @@ def _log(
     job: LeasedRecord | None = None,
     *,
     cause: BaseException | None = None,
-    **facts: object,
+    outlook: Outlook | None = None,
+    **fields: object,
 ) -> None:
-    """One line: what happened, and facts as name=value; the facts are in the record's `sparrow`, too."""
+    """Log one line: the event, the outlook, and fields as name=value. The fields are also in the
+    log record's attribute `sparrow`.
+    """
     if not _logger.isEnabledFor(level):
         return
     if job is not None:
-        facts = {
+        fields = {
             "queue": job.queue,
             "topic": job.topic,
             "partition": job.partition,
             "offset": job.offset,
             "delivery_count": job.delivery_count,
-            **facts,
+            **fields,
         }
-    line = " ".join(f"{name}={value!r}" for name, value in facts.items())
-    _logger.log(level, "%s: %s", event, line, exc_info=cause, extra={"sparrow": {"event": event, **facts}})
+    line = " ".join(f"{name}={value!r}" for name, value in fields.items())
+    text = event if outlook is None else f"{event}, {outlook.text}"
+    more = {} if outlook is None else outlook.fields
+    extra = {"sparrow": {"event": event, **fields, **more}}
+    _logger.log(level, "%s: %s", text, line, exc_info=cause, extra=extra)

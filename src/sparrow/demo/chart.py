@@ -1,6 +1,6 @@
-"""The charts: stacked columns over time, drawn by matplotlib without a screen, as PNG.
+"""The chart: stacked columns over time, drawn by matplotlib without a screen, as PNG.
 
-Colours are for a white background, and differ for those who do not see red and green, too.
+Colours are for a white background, and can be told apart without seeing red and green.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_WEEKS: Final = 120
-"""Beyond it a column is a month."""
+"""Number of weeks beyond which a column is a month."""
 NAMED: Final = 8
-"""So many names have a colour of their own, the others one together."""
+"""Number of names with a colour of their own; the others share one."""
 OTHERS: Final = "others"
 _COLOURS: Final = (
     "#0072B2",
@@ -29,19 +29,6 @@ _COLOURS: Final = (
     "#332288",
     "#BBBBBB",
 )
-_MEANT: Final = {
-    "FATAL": "#7F0000",
-    "ERROR": "#D55E00",
-    "WARN": "#E69F00",
-    "INFO": "#56B4E9",
-    "DEBUG": "#999999",
-    "2xx": "#009E73",
-    "3xx": "#56B4E9",
-    "4xx": "#E69F00",
-    "5xx": "#D55E00",
-    "other": "#BBBBBB",
-}
-"""Names that everybody has a colour in mind for."""
 _SIZE: Final = (11.0, 5.5)
 _DPI: Final = 130
 _MAX_NAME: Final = 28
@@ -51,7 +38,7 @@ T = TypeVar("T")
 
 
 def draw_weeks(counts: Mapping[tuple[str, str], int], path: str, *, title: str) -> None:
-    """Commits per week, or per month where the weeks are too many.
+    """Draw commits per week, or per month where there are too many weeks.
 
     Args:
         counts: commits by author and week ("2026-W18").
@@ -63,7 +50,7 @@ def draw_weeks(counts: Mapping[tuple[str, str], int], path: str, *, title: str) 
 def by_week_or_month(
     counts: Mapping[tuple[str, str], int],
 ) -> tuple[str, list[str], Mapping[tuple[str, str], int]]:
-    """The unit, all of them from the first to the last, and the counts by it."""
+    """Return the unit, all its values from the first to the last, and the counts by it."""
     weeks = sorted({week for _, week in counts})
     if not weeks:
         return "week", [], {}
@@ -77,24 +64,19 @@ def by_week_or_month(
 
 
 def month_of(week: str) -> str:
-    """The month that most of a week is in: that of its Thursday, as for its year."""
+    """Return the month with most of a week's days: that of its Thursday, as for its year."""
     return _day(week, 4).isoformat()[:7]
 
 
-def colours(names: Sequence[str]) -> list[str]:
-    """A colour for each name, no two alike."""
-    meant = {name: _MEANT[name] for name in names if name in _MEANT}
-    free = (each for each in _COLOURS if each not in meant.values())
-    return [meant[name] if name in meant else next(free) for name in names]
-
-
 def named(counts: Mapping[tuple[str, T], int]) -> tuple[list[str], dict[tuple[str, T], int]]:
-    """The names with the largest sums, largest first, and the counts with all other names as one."""
+    """Return the names with the largest sums, largest first, and the counts with all other names as
+    one.
+    """
     sums: Counter[str] = Counter()
     for (name, _), count in counts.items():
         sums[name] += count
     names = [name for name, _ in sorted(sums.items(), key=lambda each: (-each[1], each[0]))]
-    # Who is called like the others is one of them.
+    # An author called like the others is one of them.
     kept = names if len(names) <= NAMED + 1 else [name for name in names[:NAMED] if name != OTHERS]
     found: Counter[tuple[str, T]] = Counter()
     for (name, place), count in counts.items():
@@ -119,10 +101,10 @@ def draw_columns(
 def columns(
     counts: Mapping[tuple[str, str], int], places: Sequence[str], *, title: str, x_label: str, y_label: str
 ) -> Figure:
-    """Columns at the places, stacked by name, the name with the most at the bottom.
+    """Return columns, stacked by name, the name with the most at the bottom.
 
     Args:
-        counts: by name and place.
+        counts: by name and column.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -132,7 +114,7 @@ def columns(
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     bottoms = [0] * len(places)
-    for name, colour in zip(names, colours(names), strict=True):
+    for name, colour in zip(names, _COLOURS, strict=False):
         heights = [shown.get((name, place), 0) for place in places]
         axes.bar(range(len(places)), heights, 0.9, bottoms, color=colour, label=plain(name))
         bottoms = [low + height for low, height in zip(bottoms, heights, strict=True)]
@@ -158,7 +140,9 @@ def _label(axes: Any, places: Sequence[str], *, title: str, x_label: str, y_labe
 
 
 def plain(text: str, most: int = _MAX_NAME) -> str:
-    """As matplotlib takes it, and no more than fits: a dollar would begin a formula, an underscore at the beginning would hide a name."""
+    """Return text for matplotlib, cut to what fits: a dollar would begin a formula, an underscore
+    at the beginning would hide a name.
+    """
     shown = "".join(each if each.isprintable() else "?" for each in text)
     shown = shown if len(shown) <= most else f"{shown[: most - 1]}…"
     return ("\N{THIN SPACE}" if shown.startswith("_") else "") + shown.replace("$", r"\$")
@@ -168,13 +152,13 @@ def plain(text: str, most: int = _MAX_NAME) -> str:
 
 
 def weeks_between(first: str, last: str) -> list[str]:
-    """Both and all between, those without a commit too."""
+    """Return both weeks and all between, including those without a commit."""
     days = range(_day(first).toordinal(), _day(last).toordinal() + 1, 7)
     return [_week(date.fromordinal(day)) for day in days]
 
 
 def months_between(first: str, last: str) -> list[str]:
-    """Both and all between."""
+    """Return both months and all between."""
     return [
         f"{at // 12:04d}-{at % 12 + 1:02d}" for at in range(_month_number(first), _month_number(last) + 1)
     ]

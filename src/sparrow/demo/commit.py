@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from sparrow.demo.message import Message
+from sparrow.demo.message import CommitMessage
 
 _LAST_S = 253_402_300_799
 """The end of the year 9999; git takes any number for a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """What git tells of a commit. `time_s`: when its author wrote it, seconds since 1970."""
+class GitCommit:
+    """A commit as git reports it. `time_s`: author time, seconds since 1970."""
 
     hash: str
     parents: tuple[str, ...]
@@ -24,8 +24,10 @@ class Commit:
     files: int
     subject: str
 
-    def message(self) -> Message:
-        """As it is published: keyed by its author, so that one author's commits are in one partition."""
+    def message(self) -> CommitMessage:
+        """Return the commit as a message, keyed by its author, so that one author's commits are in
+        one partition.
+        """
         time = datetime.fromtimestamp(min(max(self.time_s, 0), _LAST_S), UTC)
         year, week, _ = time.isocalendar()
         value = {
@@ -37,4 +39,4 @@ class Commit:
             "files": self.files,
             "subject": self.subject,
         }
-        return Message(self.hash, msgspec.json.encode(value), self.author.encode(), self.parents)
+        return CommitMessage(self.hash, msgspec.json.encode(value), self.author.encode(), self.parents)

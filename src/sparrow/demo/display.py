@@ -1,4 +1,6 @@
-"""A progress bar for each stage on stderr; where that is no terminal a line when a stage begins, and one when it has ended."""
+"""A progress bar for each stage on stderr; where that is no terminal, a line when a stage begins,
+and one when it has ended.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class Bars:
 
 
 class Bar:
-    """How far one stage is."""
+    """Progress of one stage."""
 
     def __init__(self, name: str, progress: Progress | None) -> None:
         self._name = name
@@ -50,13 +52,13 @@ class Bar:
             self._task = progress.add_task(name, total=None)
 
     def advance(self, done: int, total: int) -> None:
-        """So many of so many; the total may grow."""
+        """Show that so many of so many are done; the total may grow."""
         self._done, self._total = done, max(done, total)
         if self._progress is not None:
             self._progress.update(self._task, completed=self._done, total=self._total)
 
     def end(self) -> None:
-        """The stage is over."""
+        """Show that the stage is over."""
         if self._progress is not None:
             total = self._total or 1
             self._progress.update(self._task, completed=total, total=total)

@@ -1,7 +1,9 @@
-"""A repository's history, as `git log` tells it: one process, read as it writes, so that a history of any length takes the same memory.
+"""A repository's history, read from `git log`: one process, read as it writes, so that a history of
+any length takes the same memory.
 
-What is no full history (none at all, a shallow or a treeless clone) is not guessed at: the sample takes its place, and `note` says why. Who named a
-repository that cannot be read gets an error instead. Git's answers depend on the user's settings and environment; what would change them is switched off.
+An incomplete history (none at all, a shallow or a treeless clone) is replaced by the sample, and
+`note` says why; a repository that was named and cannot be read is an error. Git's output depends on
+the user's settings and environment; what would change it is switched off.
 """
 
 from __future__ import annotations
@@ -13,17 +15,19 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.demo.commit import Commit
+from sparrow.demo.commit import GitCommit
 from sparrow.demo.sample import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sparrow.demo.message import Message, Source
+    from sparrow.demo.message import CommitMessage, CommitSource
 
 _FIELDS = b"\0"
 _HEAD_FORMAT = "%x00%H%x00%P%x00%at%x00%aN%x00%s"
-"""A line that begins with NUL begins a commit; the lines behind it are its files. Git quotes names with a line end, and none has a NUL."""
+"""A line that begins with NUL begins a commit; the lines behind it are its files. Git quotes names
+with a line end, and none has a NUL.
+"""
 _LOG = (
     "log",
     "--date-order",
@@ -46,7 +50,7 @@ _SETTINGS = tuple(
     )
     for part in ("-c", setting)
 )
-"""What the user may have set otherwise."""
+"""Settings that the user may have set otherwise."""
 _REDIRECTIONS = (
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -57,12 +61,12 @@ _REDIRECTIONS = (
     "GIT_EXTERNAL_DIFF",
     "GIT_TRACE",
 )
-"""Variables that a hook or a wrapper sets; they would win over the path."""
+"""Variables that a hook or a wrapper sets; they would override the path."""
 _QUESTION_TIMEOUT_S = 60.0
 
 
-def find(repo: str | None) -> Source:
-    """The history of a repository; None: of the current directory's.
+def find(repo: str | None) -> CommitSource:
+    """Return the history of a repository; None: of the current directory's.
 
     Raises:
         InvalidArgument: `repo` cannot be read as a repository.
@@ -78,10 +82,8 @@ def find(repo: str | None) -> Source:
 
 
 class History:
-    """The commit that HEAD is at when `flaw` is asked, and all before it. Commits made meanwhile play no part."""
+    """The commit of HEAD at the time of `flaw`, and all before it. Later commits have no effect."""
 
-    kind = "commits"
-    is_parented = True
     note = ""
 
     def __init__(self, path: str) -> None:
@@ -90,17 +92,20 @@ class History:
         self.title = f"commits of {os.path.abspath(path)}"
 
     def flaw(self) -> str:
-        """Why it cannot be used, or "".
+        """Return why the history cannot be used, or "".
 
         Raises:
-            InvalidArgument: it is no repository that git reads.
+            InvalidArgument: git cannot read the repository.
         """
         if shutil.which("git") is None:
             raise InvalidArgument("git is not installed; on Debian and Ubuntu: apt install git")
         if not os.path.isdir(self._path):
             raise InvalidArgument(f"{self._path}: no such directory")
         if self._asked("rev-parse", "--is-shallow-repository") == "true":
-            return f"{self._path} is a shallow clone: commits miss their parents (git fetch --unshallow gets them)"
+            return (
+                f"{self._path} is a shallow clone: commits miss their parents "
+                "(git fetch --unshallow gets them)"
+            )
         head = self._run("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         if head.returncode:
             return f"{self._path} has no commit yet"
@@ -110,30 +115,30 @@ class History:
         return ""
 
     def count(self) -> int:
-        """How many commits there are."""
+        """Return the number of commits."""
         return int(self._asked("rev-list", "--count", self._head, "--"))
 
-    def messages(self) -> Iterator[Message]:
-        """All commits, children before their parents."""
+    def messages(self) -> Iterator[CommitMessage]:
+        """Yield all commits, children before their parents."""
         with self._lines(*_LOG, self._head, "--") as lines:
             for commit in _commits(lines):
                 yield commit.message()
 
     def truth(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Every hash with its parents; parents first."""
+        """Yield every hash with its parents; parents first."""
         with self._lines("rev-list", "--topo-order", "--reverse", "--parents", self._head, "--") as lines:
             for line in lines:
                 hash_, *parents = line.decode("ascii").split()
                 yield hash_, tuple(parents)
 
     def _lacks_trees(self) -> bool:
-        """Whether objects were left out that are not just files' contents."""
+        """Return True if the clone lacks objects other than the contents of files."""
         found = self._run("config", "--get-regexp", r"^remote\..*\.partialclonefilter$")
         filters = [line.split()[-1] for line in found.stdout.splitlines() if line.split()]
         return any(not each.startswith("blob:") for each in filters)
 
     def _asked(self, *arguments: str) -> str:
-        """What git answers; raises InvalidArgument with git's words if it does not."""
+        """Return git's output; raises InvalidArgument with git's words if it fails."""
         found = self._run(*arguments)
         if found.returncode:
             words = " ".join(found.stderr.split()) or f"git ended with code {found.returncode}"
@@ -154,7 +159,8 @@ class History:
             )
         except subprocess.TimeoutExpired:
             raise InvalidArgument(
-                f"{self._path} cannot be read as a git repository: git did not answer within {_QUESTION_TIMEOUT_S:g} s"
+                f"{self._path} cannot be read as a git repository: git did not answer within "
+                f"{_QUESTION_TIMEOUT_S:g} s"
             ) from None
 
     def _command(self, *arguments: str) -> list[str]:
@@ -162,7 +168,7 @@ class History:
 
     @contextmanager
     def _lines(self, *arguments: str) -> Iterator[IO[bytes]]:
-        """What git writes, line by line.
+        """Yield git's output line by line.
 
         Raises:
             SparrowError: git ended with an error.
@@ -182,11 +188,12 @@ class History:
                 raise
         if process.returncode:
             raise SparrowError(
-                f"git could not read the whole history of {self._path} (code {process.returncode}); `git fsck` says what is wrong"
+                f"git could not read the whole history of {self._path} (code "
+                f"{process.returncode}); `git fsck` says what is wrong"
             )
 
 
-def _commits(lines: IO[bytes]) -> Iterator[Commit]:
+def _commits(lines: IO[bytes]) -> Iterator[GitCommit]:
     head: bytes | None = None
     files = 0
     for line in lines:
@@ -200,10 +207,10 @@ def _commits(lines: IO[bytes]) -> Iterator[Commit]:
         yield _commit(head, files)
 
 
-def _commit(head: bytes, files: int) -> Commit:
-    """Git does not check that texts are in the encoding that they claim to be in."""
+def _commit(head: bytes, files: int) -> GitCommit:
+    """Parse a commit. Git does not check that texts have the encoding that they claim."""
     _, hash_, parents, time, author, subject = head.rstrip(b"\n").split(_FIELDS, 5)
-    return Commit(
+    return GitCommit(
         hash_.decode("ascii"),
         tuple(parents.decode("ascii").split()),
         author.decode(errors="replace").strip() or "unknown",

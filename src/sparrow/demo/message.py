@@ -1,4 +1,6 @@
-"""What goes into the broker, whatever it is made of: the seam between the inputs (a git history, the sample, a file) and the stages."""
+"""Messages that go into the broker: the seam between the inputs (a git history, the sample) and the
+stages.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One commit, or one line."""
+class CommitMessage:
+    """One commit."""
 
     id: str
     """Unique within its source."""
@@ -22,30 +24,24 @@ class Message:
     """Ids of the messages that must be handled before this one."""
 
 
-class Source(Protocol):
-    """An input. Nothing is held that grows with its length."""
-
-    @property
-    def kind(self) -> str:
-        """ "commits" or "lines"; also the name of the topic."""
+class CommitSource(Protocol):
+    """An input. It holds nothing that grows with its length."""
 
     @property
     def title(self) -> str:
-        """For people, behind a number: "commits of /home/ann/project"."""
+        """Return its title, to be shown after a number: "commits of /home/ann/project"."""
 
     @property
     def note(self) -> str:
-        """Why it is not what was asked for, and what else is to be said of it; "" if there is nothing."""
-
-    @property
-    def is_parented(self) -> bool:
-        """Whether messages have parents."""
+        """Return why it is not what was asked for, and other remarks; "" if there are none."""
 
     def count(self) -> int:
-        """How many messages there are."""
+        """Return the number of messages."""
 
-    def messages(self) -> Iterator[Message]:
-        """All of them; children before their parents."""
+    def messages(self) -> Iterator[CommitMessage]:
+        """Yield all messages; children before their parents."""
 
     def truth(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Every id with its parents, read anew; parents before their children."""
+        """Yield every id with its parents, read again from the source; parents before their
+        children.
+        """

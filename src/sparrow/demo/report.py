@@ -1,4 +1,6 @@
-"""What a demonstration found out: figures by stage, checks that held or not, and where to look at what it made."""
+"""The report of a demonstration: figures by stage, checks that passed or failed, and the paths of
+the output.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,18 @@ HELD, FAILED = "✓", "✗"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something that was promised, and whether it was so."""
+    """A promise, and whether it was kept."""
 
     name: str
-    """A sentence that is true if it held."""
+    """A sentence that is true if the check passed."""
     held: bool
     detail: str = ""
-    """Numbers; where it did not hold also the first cases."""
+    """Numbers; of a failed check also the first cases."""
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """What was measured in one stage; the figures' names say the units."""
+class StageFigures:
+    """Measurements of one stage; the figures' names have the units."""
 
     name: str
     seconds: float
@@ -33,7 +35,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageResult:
-    """What the pipeline's stage hands back."""
+    """The result of the pipeline's stage."""
 
     checks: Sequence[Check]
     figures: Mapping[str, object]
@@ -42,28 +44,28 @@ class StageResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """The whole."""
+class DemoReport:
+    """The whole report."""
 
     title: str
     note: str = ""
-    stages: Sequence[Stage] = ()
+    stages: Sequence[StageFigures] = ()
     checks: Sequence[Check] = ()
     outputs: Mapping[str, str] = field(default_factory=dict)
-    """What was made, by name: path."""
+    """Paths of the output by name."""
     seconds: float = 0.0
 
     @property
     def held(self) -> bool:
-        """Whether every check held, and there was one."""
+        """Return True if every check passed, and there was one."""
         return bool(self.checks) and all(each.held for each in self.checks)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return plain data for JSON."""
         return {"held": self.held, **asdict(self)}
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Yield lines for people."""
         yield self.title
         if self.note:
             yield f"  {self.note}"
@@ -84,7 +86,7 @@ class Report:
         yield self.verdict()
 
     def verdict(self) -> str:
-        """The last line."""
+        """Return the last line."""
         failed = sum(not each.held for each in self.checks)
         if self.held:
             return f"All {len(self.checks)} checks held, in {self.seconds:.0f} s."

@@ -1,4 +1,6 @@
-"""The demonstration: its stages one after the other, each with a bar, and the report of them all."""
+"""The demonstration: its stages one after the other, each with a progress bar, and the report of
+them all.
+"""
 
 from __future__ import annotations
 
@@ -11,49 +13,52 @@ from typing import TYPE_CHECKING
 
 import sparrow.sync
 from sparrow.base.errors import InvalidArgument
-from sparrow.demo import places, verifying
+from sparrow.demo import surroundings, verification
+from sparrow.demo.crew import LEASE_MS, CrewJob, work_off
 from sparrow.demo.display import Bars
 from sparrow.demo.plan import Context
-from sparrow.demo.publishing import publish
-from sparrow.demo.report import Report, Stage
-from sparrow.demo.working import LEASE_MS, Job, work_off
+from sparrow.demo.publish import publish
+from sparrow.demo.report import DemoReport, StageFigures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sparrow.client.results import QueueStatistics
-    from sparrow.demo.message import Source
-    from sparrow.demo.plan import Plan
+    from sparrow.demo.crew import Worked
+    from sparrow.demo.message import CommitSource
+    from sparrow.demo.plan import DemoPlan
     from sparrow.demo.report import Check, StageResult
-    from sparrow.demo.working import Worked
 
+TOPIC = "commits"
 PARTITIONS = 4
 _PARENT_WAIT_MS = 3_600_000
-"""Parents come after their children, of a long history much later."""
+"""Long, as parents come after their children, in a long history much later."""
 _DELIVERY_LIMIT = 50
-"""Whoever is killed does not make a job a dead letter."""
+"""High, so that a killed worker does not make a job a dead letter."""
 
 
-def run(plan: Plan, source: Source, pipeline: Callable[[Context, Source], StageResult]) -> Report:
-    """Do all of it.
+def run(
+    plan: DemoPlan, source: CommitSource, pipeline: Callable[[Context, CommitSource], StageResult]
+) -> DemoReport:
+    """Run all stages.
 
     Args:
         pipeline: the stage with Spark.
 
     Raises:
-        SparrowError: a stage could not be done; what it was is in the text.
+        SparrowError: a stage failed; the text says which.
     """
     began = time.monotonic()
     total = source.count()
     if not total:
         raise InvalidArgument(f"there is nothing to show: there are no {source.title}")
-    out_dir = places.output_directory(plan.out_dir)
+    out_dir = surroundings.output_directory(plan.out_dir)
     with ExitStack() as stack:
-        work_dir = stack.enter_context(places.work_directory(keep=plan.keep))
+        work_dir = stack.enter_context(surroundings.work_directory(keep=plan.keep))
         bars = stack.enter_context(Bars())
         demo = _Demonstration(plan, source, total, bars, work_dir=work_dir, out_dir=out_dir)
         with bars.stage("start"):
-            demo.start(stack.enter_context(places.broker(plan, work_dir)))
+            demo.start(stack.enter_context(surroundings.broker(plan, work_dir)))
         demo.publish()
         demo.verify(demo.work())
         result = demo.run_pipeline(pipeline)
@@ -64,7 +69,7 @@ def run(plan: Plan, source: Source, pipeline: Callable[[Context, Source], StageR
     return _written(report, out_dir)
 
 
-def _written(report: Report, out_dir: str) -> Report:
+def _written(report: DemoReport, out_dir: str) -> DemoReport:
     path = os.path.join(out_dir, "report.json")
     report = replace(report, outputs={**report.outputs, "report": path})
     with open(path, "w", encoding="utf-8") as file:
@@ -74,10 +79,10 @@ def _written(report: Report, out_dir: str) -> Report:
 
 
 class _Demonstration:
-    """What the stages share."""
+    """The state that the stages share."""
 
     def __init__(
-        self, plan: Plan, source: Source, total: int, bars: Bars, *, work_dir: str, out_dir: str
+        self, plan: DemoPlan, source: CommitSource, total: int, bars: Bars, *, work_dir: str, out_dir: str
     ) -> None:
         self._plan = plan
         self._source = source
@@ -87,7 +92,7 @@ class _Demonstration:
         self._total = total
         self._url = ""
         self._topic = ""
-        self._stages: list[Stage] = []
+        self._stages: list[StageFigures] = []
         self._checks: list[Check] = []
 
     @property
@@ -95,29 +100,30 @@ class _Demonstration:
         return f"{self._topic}.handled"
 
     def start(self, url: str) -> None:
-        """Make the queue, and the topic of what was handled."""
+        """Create the queue, and the topic of handled commits."""
         self._url = url
-        self._topic = places.free_name(url, self._source.kind)
-        policy: dict[str, str | int] = {"lease_ms": LEASE_MS, "delivery_limit": _DELIVERY_LIMIT}
-        if self._source.is_parented:
-            policy |= {"order": "parented", "parent_wait_ms": _PARENT_WAIT_MS}
+        self._topic = surroundings.free_name(url, TOPIC)
+        policy: sparrow.Policy = {
+            "lease_ms": LEASE_MS,
+            "delivery_limit": _DELIVERY_LIMIT,
+            "order": "parented",
+            "parent_wait_ms": _PARENT_WAIT_MS,
+        }
         with sparrow.sync.connect(url, client_name="demo") as client:
             client.admin.create_queue(self._topic, policy=policy, partitions=PARTITIONS)
             client.admin.create_topic(self._handled_topic, partitions=1)
 
     def publish(self) -> None:
-        """Newest first and shuffled."""
+        """Publish the commits, newest first and shuffled."""
         with self._bars.stage("publish") as bar:
             messages = self._source.messages()
             done = publish(self._url, self._topic, messages, lambda sent: bar.advance(sent, self._total))
-        figures: dict[str, object] = {"messages": done.messages}
-        if self._source.is_parented:
-            figures |= {"parents": done.parents, "merges": done.merges}
+        figures = {"messages": done.messages, "parents": done.parents, "merges": done.merges}
         self._note("publish", done.seconds, figures | {"acknowledged/s": _rate(done.messages, done.seconds)})
 
     def work(self) -> Worked:
-        """Workers, of which one is killed."""
-        job = Job(
+        """Process the jobs by workers, of which one is killed."""
+        job = CrewJob(
             url=self._url,
             queue=self._topic,
             handled_topic=self._handled_topic,
@@ -142,26 +148,24 @@ class _Demonstration:
         return worked
 
     def verify(self, worked: Worked) -> None:
-        """What was handled, against the source."""
+        """Compare what was handled with the source."""
         began = time.monotonic()
         with self._bars.stage("verify") as bar:
-            handled = verifying.read_lines(self._url, self._handled_topic, bar.advance)
-            found = verifying.compare(handled, self._source.truth())
+            handled = verification.read_lines(self._url, self._handled_topic, bar.advance)
+            found = verification.compare(handled, self._source.truth())
             queue = self._statistics()
-        noun = self._source.kind.removesuffix("s")
-        self._checks += verifying.checks(found, worked, queue, noun)
+        self._checks += verification.checks(found, worked, queue)
         shares = sorted(found.by_worker.items())
         figures: dict[str, object] = {
             "handled by each": " + ".join(f"{count:,}" for _, count in shares),
             "handled twice": found.repeats,
             "came again": len(found.again),
+            "longest chain": found.longest_chain,
         }
-        if self._source.is_parented:
-            figures["longest chain"] = found.longest_chain
         self._note("verify", time.monotonic() - began, figures)
 
-    def run_pipeline(self, pipeline: Callable[[Context, Source], StageResult]) -> StageResult:
-        """Spark, killed in the middle."""
+    def run_pipeline(self, pipeline: Callable[[Context, CommitSource], StageResult]) -> StageResult:
+        """Run the pipeline, which is killed in the middle."""
         began = time.monotonic()
         with self._bars.stage("pipeline") as bar:
             context = Context(
@@ -176,11 +180,11 @@ class _Demonstration:
         self._note("pipeline", time.monotonic() - began, result.figures)
         return result
 
-    def report(self, outputs: Mapping[str, str], seconds: float) -> Report:
-        """What was found by now."""
+    def report(self, outputs: Mapping[str, str], seconds: float) -> DemoReport:
+        """Return the report."""
         if self._plan.broker is not None:
             outputs = {**outputs, "topics": f"{self._topic}, {self._topic}.*; they stay on the broker"}
-        return Report(
+        return DemoReport(
             title=f"{self._total:,} {self._source.title}",
             note=self._source.note,
             stages=tuple(self._stages),
@@ -194,7 +198,7 @@ class _Demonstration:
             return client.admin.describe_queue(self._topic).statistics
 
     def _note(self, name: str, seconds: float, figures: Mapping[str, object]) -> None:
-        self._stages.append(Stage(name, round(seconds, 3), figures))
+        self._stages.append(StageFigures(name, round(seconds, 3), figures))
 
 
 def _rate(count: int, seconds: float) -> int:

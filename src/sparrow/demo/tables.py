@@ -1,6 +1,8 @@
-"""Rows of a table that a Spark stream wrote, as Spark's own readers see it: files that its list has (`_spark_metadata`), and no others.
+"""Rows of a table that a Spark stream wrote, as Spark's own readers see it: files that its list has
+(`_spark_metadata`), and no others.
 
-A batch's files become part of the table when the list gets the batch's entry. What a killed batch has written lies beside, and belongs to nothing.
+A batch's files become part of the table when the list gets the batch's entry. Files of a killed
+batch are beside them, and belong to no table.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _VERSION: Final = "v1"
 
 
 def committed_files(directory: str) -> list[str]:
-    """The table's files.
+    """Return the table's files.
 
     Raises:
         StorageFailed: the list cannot be read.
@@ -43,7 +45,7 @@ def committed_files(directory: str) -> list[str]:
 
 
 def uncommitted_files(directory: str) -> list[str]:
-    """Files that lie there and are not the table's: what killed batches have left."""
+    """Return files in the directory that are not the table's: those of killed batches."""
     committed = {os.path.basename(path) for path in committed_files(directory)}
     return [
         name for name in sorted(os.listdir(directory)) if name.endswith(".parquet") and name not in committed
@@ -51,7 +53,7 @@ def uncommitted_files(directory: str) -> list[str]:
 
 
 def read_table(directory: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The table's rows, a piece at a time.
+    """Yield the table's rows in record batches.
 
     Raises:
         StorageFailed: it cannot be read.
@@ -61,7 +63,8 @@ def read_table(directory: str, columns: Sequence[str]) -> Iterator[pa.RecordBatc
 
     for path in committed_files(directory):
         try:
-            # Microseconds last for all years; what Spark writes is read as nanoseconds else, which do not.
+            # Microseconds suffice for all years; otherwise Spark's times are read as nanoseconds,
+            # which do not.
             with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
                 yield from file.iter_batches(columns=list(columns))
         except (OSError, pa.ArrowException) as error:
@@ -69,7 +72,7 @@ def read_table(directory: str, columns: Sequence[str]) -> Iterator[pa.RecordBatc
 
 
 def _entries(listed: str) -> list[str]:
-    """From the newest entry that has all before it ("9.compact") to the end."""
+    """Return the entries from the newest one that has all before it ("9.compact") to the end."""
     try:
         names = os.listdir(listed)
     except FileNotFoundError:

@@ -1,11 +1,15 @@
-"""`python -m sparrow.demo.worker`: one of the competing workers, a process of its own so that it can be killed.
+"""`python -m sparrow.demo.worker`: one of the competing workers, a separate process so that it can
+be killed.
 
-It leases jobs in batches, writes a line for each to the topic of what was handled, waits until the lines are on stable storage, and only then acknowledges. So the order
-of that topic proves what came after what, and a job whose worker dies in between comes again.
+It leases jobs in batches, writes a line for each to the topic of handled commits, waits until the
+lines are on stable storage, and only then acknowledges. So the order of that topic proves the order
+of the work, and a job whose worker dies in between is delivered again.
 
-What to do comes on stdin: a line with the task, then the orders to begin and, after the task's first jobs, to go on. The one that is to be killed gets no further: it handles
-half of another batch, and keeps all of it leased until kill -9 comes. As everybody waits after the first jobs there are always some left for it. The end of stdin is the end of the
-worker, so that nobody is left behind when the demonstration itself is killed. On stdout it tells what it does, one JSON object per line.
+Orders come on stdin: a line with the task, then the orders to begin and, after the task's first
+jobs, to go on. The victim gets no further: it handles half of another batch, and keeps all of it
+leased until kill -9 comes. As all workers wait after the first jobs, there are always some left for
+it. The end of stdin ends the worker, so that no process is left behind when the demonstration
+itself is killed. On stdout it reports its work, one JSON object per line.
 """
 
 from __future__ import annotations
@@ -36,22 +40,22 @@ _RENEW_S = 0.3
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What to work at: the first line of stdin. The URL may hold a secret, so it is on no command line."""
+    """The task: the first line of stdin. The URL may have a secret, so it is on no command line."""
 
     url: str
     queue: str
     handled_topic: str
     name: str
     batch: int
-    """Jobs to lease at a time."""
+    """Number of jobs of one lease."""
     first_jobs: int
-    """How many to handle before the order to go on."""
+    """Number of jobs to handle before the order to go on."""
     is_to_hold: bool
-    """Whether it keeps the next ones, to be killed with them."""
+    """True: keep the next jobs, to be killed with them."""
 
 
 class Orders:
-    """What stdin has said so far; a thread reads it."""
+    """The orders on stdin; a thread reads them."""
 
     def __init__(self, main: asyncio.Task[Any]) -> None:
         self.begin = asyncio.Event()
@@ -73,17 +77,19 @@ class Orders:
 
 
 class Losses:
-    """Jobs that could not be acknowledged, because their lease had ended. They come again, to somebody."""
+    """Number of jobs that could not be acknowledged, because their lease had ended. They are
+    delivered again.
+    """
 
     def __init__(self) -> None:
         self.jobs = 0
 
     def count(self, failure: SettlementFailure) -> None:
-        """One failure is about a range."""
+        """Count a failure, which is about a range."""
         self.jobs += failure.last - failure.first + 1
 
 
-class Worker:
+class QueueWorker:
     """Leases, handles, acknowledges."""
 
     def __init__(self, task: Task, orders: Orders, queue: Queue, producer: Producer, losses: Losses) -> None:
@@ -94,7 +100,7 @@ class Worker:
         self._losses = losses
 
     async def run(self) -> NoReturn:
-        """Until cancelled."""
+        """Work until cancelled."""
         await self._orders.begin.wait()
         left = self._task.first_jobs
         while left > 0:
@@ -106,7 +112,7 @@ class Worker:
             await self._work(self._task.batch)
 
     async def _work(self, most: int) -> int:
-        """One batch; how many jobs it had."""
+        """Process one batch, and return its number of jobs."""
         batch = await self._queue.lease(most, wait_s=_WAIT_S)
         if not batch:
             return 0
@@ -127,7 +133,9 @@ class Worker:
         await self._producer.flush()
 
     async def _hold(self) -> NoReturn:
-        """Have jobs until kill -9 comes. Where a stall of the machine ends their leases others are taken."""
+        """Hold jobs until kill -9 comes. Where a stall of the machine ends their leases, others are
+        leased.
+        """
         while True:
             batch = await self._queue.lease(self._task.batch, wait_s=_WAIT_S)
             if not batch:
@@ -141,7 +149,9 @@ class Worker:
 
 
 class Renewal:
-    """Keeps a batch leased while it is worked at, from a moment after the lease on. A timer, as most batches are done before it fires."""
+    """Keeps a batch leased while it is processed, from a moment after the lease on. A timer, as
+    most batches are done before it fires.
+    """
 
     def __init__(self, batch: JobBatch) -> None:
         self._batch = batch
@@ -169,13 +179,13 @@ class Renewal:
             self.ended.set()
 
 
-def tell(**facts: object) -> None:
-    """One line to the demonstration."""
-    print(json.dumps(facts), flush=True)
+def tell(**report: object) -> None:
+    """Report one line to the demonstration."""
+    print(json.dumps(report), flush=True)
 
 
 async def work(task: Task) -> None:
-    """Until stdin ends."""
+    """Work until stdin ends."""
     main = asyncio.current_task()
     assert main is not None
     orders = Orders(main)
@@ -193,11 +203,11 @@ async def _work_with(client: Client, task: Task, orders: Orders) -> None:
         client.producer(acks="all", linger_ms=0) as producer,
     ):
         tell(ready=os.getpid())
-        await Worker(task, orders, queue, producer, losses).run()
+        await QueueWorker(task, orders, queue, producer, losses).run()
 
 
 def main() -> int:
-    """Returns the exit code."""
+    """Run the worker, and return the exit code."""
     task = msgspec.json.decode(sys.stdin.readline(), type=Task)
     try:
         asyncio.run(work(task))

@@ -1,1 +1,3 @@
-"""The doors: each translates one protocol into verbs of the broker. Doors never import each other."""
+"""The frontends: each translates one protocol into calls of the broker's services. Frontends never
+import each other.
+"""

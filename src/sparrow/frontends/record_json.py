@@ -1,11 +1,13 @@
-"""A record as JSON, as every door that speaks JSON shows it.
+"""A record as JSON, in the form that all frontends share.
 
     {"topic": "orders", "partition": 0, "offset": 17, "timestamp_ms": 1700000000000,
-     "key": "customer-7", "value": "an order", "headers": [["content-type", "text/plain"], ["trace", null]]}
+     "key": "customer-7", "value": "an order",
+     "headers": [["content-type", "text/plain"], ["trace", null]]}
 
-JSON has text only. So key, value and the values of headers are text where they are UTF-8; what is not stands in base64 under a name that says so
-(`key_base64`, `value_base64`; of a header `["name", {"base64": "…"}]`), and null stays null. A reader sees at the name which of the two it has, and
-nothing is lost: read back, the bytes are the same. Who would rather have one form for all asks for base64 throughout.
+JSON has text only. So key, value and the values of headers are text if they are UTF-8; otherwise
+they are base64 under a name that says so (`key_base64`, `value_base64`; for a header `["name",
+{"base64": "…"}]`). Null stays null. Nothing is lost: decoded by the form that the name shows, the
+bytes are the same. Clients that prefer one form for all values can ask for base64 throughout.
 """
 
 from __future__ import annotations
@@ -21,13 +23,15 @@ if TYPE_CHECKING:
     from sparrow.records.record import Record
 
 JsonHeaders = list[list[object]]
-"""[name, value] each; the value is text, null, or {"base64": text}."""
+"""A list of [name, value]; the value is text, null, or {"base64": text}."""
 encode: Final = msgspec.json.Encoder().encode
-"""JSON of what `members_of_record` gives."""
+"""Encodes the result of `members_of_record` as JSON."""
 
 
 def members_of_record(record: Record, *, as_base64: bool = False) -> dict[str, object]:
-    """The members of the object that a record is; `as_base64`: whatever could be text as well."""
+    """Return a record as the members of a JSON object; with `as_base64`, text is written as base64,
+    too.
+    """
     members: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
@@ -43,7 +47,7 @@ def members_of_record(record: Record, *, as_base64: bool = False) -> dict[str, o
 def put_bytes(
     members: dict[str, object], name: str, content: bytes | None, *, as_base64: bool = False
 ) -> None:
-    """Add `name` with the text that the bytes are, or `name_base64`."""
+    """Add `name` with the bytes as text, or `name_base64`."""
     text = None if content is None or as_base64 else maybe_text(content)
     if content is None or text is not None:
         members[name] = text
@@ -52,7 +56,7 @@ def put_bytes(
 
 
 def json_headers(headers: Iterable[tuple[str, bytes | None]], *, as_base64: bool = False) -> JsonHeaders:
-    """The headers of a record, in their order."""
+    """Return the headers of a record, in order."""
     return [[name, _header_value(value, as_base64=as_base64)] for name, value in headers]
 
 
@@ -64,7 +68,7 @@ def _header_value(value: bytes | None, *, as_base64: bool) -> object:
 
 
 def maybe_text(content: bytes) -> str | None:
-    """The text that the bytes are in UTF-8; None if they are none."""
+    """Decode UTF-8; return None if the bytes are not UTF-8."""
     try:
         return str(content, "utf-8")
     except UnicodeDecodeError:

@@ -1,1 +1,1 @@
-"""Small facts that must survive. `store` is the seam; `sqlite` the embedded implementation."""
+"""Small entries that must survive. `store` is the seam; `sqlite` the embedded implementation."""

@@ -1,4 +1,6 @@
-"""What every implementation of the seam checks and answers alike: the size of names and values, a condition that did not hold."""
+"""Checks that every implementation of the seam makes: the size of names and values, a condition
+that did not hold.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ MAX_NAME_BYTES: Final = 4096
 
 
 def check_write(write: Write) -> int:
-    """The size in bytes of what a write carries.
+    """Return the size in bytes of a write's names and value.
 
     Raises:
         InvalidArgument: a name or value over its limit, or a name that is no Unicode text.
@@ -31,10 +33,11 @@ def check_write(write: Write) -> int:
 
 
 def condition_failed(write: Write) -> ConditionFailed:
-    """The error of a write whose `if_version` did not hold."""
+    """Return the error of a write whose `if_version` did not hold."""
     expected = "not to exist" if write.if_version == ABSENT else f"to have version {write.if_version}"
     return ConditionFailed(
-        f"{write.kind} {write.key!r} was expected {expected}, but it was changed meanwhile; read it again and decide anew."
+        f"{write.kind} {write.key!r} was expected {expected}, but it was changed meanwhile; read "
+        "it again before you decide."
     )
 
 

@@ -1,19 +1,26 @@
-"""The SQLite file of the meta store: opening it, changing it, reading it. Synchronous; one thread at a time.
+"""The SQLite file of the meta store: opening it, changing it, reading it. Synchronous; one thread
+at a time.
 
 Decisions:
 
-* One table, `WITHOUT ROWID`, keyed by (kind, key): a fact is found by one descent of one tree.
-* WAL with `synchronous=FULL`: a commit is one sequential write and one sync. Room for the WAL and for the main file is
-  reserved ahead (`room`): the sync changes no file size, and small changes still succeed on a disk that is full.
-* `locking_mode=EXCLUSIVE`: a second owner is refused, no shared memory file is needed, and no reader can hold a checkpoint
-  back. Nothing here opens and closes the main file beside SQLite, because that would drop its POSIX locks.
-* Checkpoints run after the answers were given, when an upper estimate of the pages in the WAL passes a bound.
-* Batches of one commit are separated by savepoints only where a batch can fail half way: it has several writes and one of
-  them is conditional. A single conditional write changes its row or nothing.
-* A commit that finds no room is split until each batch that still fits (deletes, small updates) is in.
+* One table, `WITHOUT ROWID`, keyed by (kind, key): an entry is found by one descent of one tree.
+* WAL with `synchronous=FULL`: a commit is one sequential write and one sync. Space for the WAL and
+  for the main file is reserved ahead (`reserved_space`): the sync changes no file size, and small
+  changes still succeed on a disk that is full.
+* `locking_mode=EXCLUSIVE`: a second owner is refused, no shared memory file is needed, and no
+  reader can hold a checkpoint back. Nothing here opens and closes the main file beside SQLite,
+  because that would drop its POSIX locks.
+* Checkpoints run after the results were delivered, when an upper estimate of the pages in the WAL
+  passes a bound.
+* Batches of one commit are separated by savepoints only where a batch can fail half way: it has
+  several writes and one of them is conditional. A single conditional write changes its row or
+  nothing.
+* A commit that finds no space is split until each batch that still fits (deletes, small updates) is
+  in.
 
-The format has a version in `PRAGMA user_version`. To change it: raise `FORMAT_VERSION`, append to `_MIGRATIONS` the statements that
-lead from the version before, keep a file written by the old version in the tests.
+The format has a version in `PRAGMA user_version`. To change it: raise `FORMAT_VERSION`, append to
+`_MIGRATIONS` the statements that lead from the version before, keep a file written by the old
+version in the tests.
 """
 
 from __future__ import annotations
@@ -32,8 +39,8 @@ from sparrow.base.errors import (
 )
 from sparrow.meta.checks import condition_failed
 from sparrow.meta.files import LocalFiles
-from sparrow.meta.room import PAGE_BYTES, Room
-from sparrow.meta.store import ABSENT, ANY, Delete, Fact, Put, Write
+from sparrow.meta.reserved_space import PAGE_BYTES, ReservedSpace
+from sparrow.meta.store import ABSENT, ANY, Delete, Entry, Put, Write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,16 +92,16 @@ class Database:
 
     Args:
         path: the database file; its directory is created when missing.
-        max_bytes: how large the main file may grow; more is answered as a full disk. None: no limit.
+        max_bytes: maximum size of the main file; beyond it the disk counts as full. None: no limit.
         wal_bytes: blocks kept for the WAL; a checkpoint runs when about half of them are used.
-        busy_timeout_ms: how long opening waits for another owner to let go.
-        files: what it lies on; None: the operating system's files.
+        busy_timeout_ms: how long opening waits for another owner to release the file.
+        files: the file system; None: the operating system's.
 
     Raises:
         DirectoryInUse: another process owns the file.
         NewerFormat: a newer Sparrow wrote it.
         DirectoryUnreadable: it is damaged, no Sparrow file, or may not be read or written.
-        DiskFull: no room to create it.
+        DiskFull: no space to create it.
         StorageFailed: any other failure of the device.
     """
 
@@ -129,8 +136,8 @@ class Database:
             raise _translate(exc, path) from exc
         try:
             self._open()
-            self._room = Room(self._sql, path, files, max_bytes=max_bytes, wal_bytes=wal_bytes)
-            self._room.prepare()
+            self._reserved = ReservedSpace(self._sql, path, files, max_bytes=max_bytes, wal_bytes=wal_bytes)
+            self._reserved.prepare()
         except sqlite3.Error as exc:
             self._sql.close()
             raise _translate(exc, path) from exc
@@ -143,14 +150,15 @@ class Database:
     def commit(self, batches: Sequence[Sequence[Write]]) -> list[SparrowError | None]:
         """Apply the batches in order in one transaction, on stable storage when it returns.
 
-        Returns per batch None or why it was not written (ConditionFailed, DiskFull, StorageFailed); a batch is written whole or not
-        at all.
+        Return for each batch None or the reason why it was not written (ConditionFailed, DiskFull,
+        StorageFailed); a batch is written whole or not at all.
         """
         if self._failed:
             return [self._failed] * len(batches)
         try:
             return self._commit_and_grow(batches)
-        except (sqlite3.InterfaceError, sqlite3.ProgrammingError):  # a bug of ours, not of the disk
+        # a bug of Sparrow, not a fault of the disk
+        except (sqlite3.InterfaceError, sqlite3.ProgrammingError):
             self._roll_back()
             raise
         except sqlite3.Error as exc:
@@ -162,7 +170,9 @@ class Database:
         return [self._failed] * len(batches)
 
     def checkpoint_when_due(self) -> None:
-        """Copy the WAL into the main file if it has grown; a failure is harmless: the WAL keeps everything."""
+        """Copy the WAL into the main file if it has grown. A failure is harmless: the WAL keeps
+        everything.
+        """
         if self._pages_in_wal * PAGE_BYTES * 2 < self._wal_bytes:
             return
         with contextlib.suppress(sqlite3.Error):
@@ -170,33 +180,35 @@ class Database:
             if not busy:
                 self._pages_in_wal = 0
                 self.checkpoints += 1
-                self._room.reserve_wal()
+                self._reserved.reserve_wal()
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────
 
-    def get(self, kind: str, key: str) -> Fact | None:
-        """One fact, or None."""
+    def get(self, kind: str, key: str) -> Entry | None:
+        """Return the entry, or None."""
         try:
             row = self._sql.execute(_GET, (kind, key)).fetchone()
         except sqlite3.Error as exc:
             raise _translate(exc, self.path) from exc
-        return Fact(kind, key, *row) if row else None
+        return Entry(kind, key, *row) if row else None
 
-    def scan(self, kind: str, prefix: str) -> list[Fact]:
-        """All facts of a kind whose key starts with `prefix`, by key (code point order)."""
-        facts: list[Fact] = []
+    def scan(self, kind: str, prefix: str) -> list[Entry]:
+        """Return all entries of a kind whose key starts with `prefix`, by key (code point
+        order).
+        """
+        entries: list[Entry] = []
         try:
             with contextlib.closing(self._sql.execute(_SCAN, (kind, prefix))) as rows:
                 for key, value, version in rows:
                     if not key.startswith(prefix):
                         break
-                    facts.append(Fact(kind, key, value, version))
+                    entries.append(Entry(kind, key, value, version))
         except sqlite3.Error as exc:
             raise _translate(exc, self.path) from exc
-        return facts
+        return entries
 
     def close(self) -> None:
-        """Copy the WAL into the main file (if there is room) and let go of both."""
+        """Copy the WAL into the main file (if there is space) and close both."""
         try:
             self._sql.close()
         except sqlite3.Error as exc:
@@ -251,7 +263,9 @@ class Database:
                 return self._commit(batches)
             except sqlite3.OperationalError as exc:
                 self._roll_back()
-                if exc.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._room.grow_for(_pages(batches)):
+                if exc.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._reserved.grow_for(
+                    _pages(batches)
+                ):
                     raise
 
     def _commit(self, batches: Sequence[Sequence[Write]]) -> list[SparrowError | None]:
@@ -282,8 +296,8 @@ class Database:
 
     def _apply_each(self, batch: Sequence[Write]) -> SparrowError | None:
         for write in batch:
-            held = self._put(write) if isinstance(write, Put) else self._delete(write)
-            if not held:
+            is_applied = self._put(write) if isinstance(write, Put) else self._delete(write)
+            if not is_applied:
                 return condition_failed(write)
         return None
 
@@ -304,7 +318,7 @@ class Database:
         return self._sql.execute(_DELETE_VERSION, (delete.kind, delete.key, delete.if_version)).rowcount == 1
 
     def _roll_back(self) -> None:
-        """SQLite has already rolled back after some errors, not after others."""
+        """Roll back; SQLite has already done so after some errors, not after others."""
         with contextlib.suppress(sqlite3.Error):
             if self._sql.in_transaction:
                 self._sql.execute("ROLLBACK")
@@ -314,7 +328,9 @@ class Database:
 
 
 def _pages(batches: Sequence[Sequence[Write]]) -> int:
-    """At most about so many pages do the writes change: the leaf of each, its overflow, and what a split adds."""
+    """Return an upper estimate of the pages that the writes change: the leaf of each, its overflow,
+    and what a split adds.
+    """
     writes = [write for batch in batches for write in batch]
     overflow = sum(len(write.value) // (PAGE_BYTES - 4) for write in writes if isinstance(write, Put))
     return 2 + len(writes) + overflow
@@ -325,7 +341,7 @@ def _translate(exc: sqlite3.Error, path: str) -> SparrowError:
     code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code == sqlite3.SQLITE_FULL:
         return DiskFull(
-            f"No room to change {path}; nothing was written. Free some space: the broker goes on by itself."
+            f"No space to change {path}; nothing was written. Free some space; the broker then continues."
         )
     if code in _IN_USE:
         return DirectoryInUse(
@@ -338,6 +354,7 @@ def _translate(exc: sqlite3.Error, path: str) -> SparrowError:
 
 def _unreadable(path: str, why: str) -> DirectoryUnreadable:
     return DirectoryUnreadable(
-        f"{path} cannot be used as the meta store: {why}. Check its permissions; if it is damaged, put back a backup of the "
+        f"{path} cannot be used as the meta store: {why}. Check its permissions; if it is damaged, "
+        "put back a backup of the "
         "data directory."
     )

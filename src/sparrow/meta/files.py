@@ -1,7 +1,8 @@
-"""What the meta store does to files beside SQLite, which does the rest; and by which of SQLite's file systems.
+"""The file operations of the meta store beside SQLite's own, and the choice of SQLite's file
+system.
 
-A seam as `storage.filesystem` is one for the logs: with another implementation, and an SQLite VFS that goes with it, the whole store lies on something else than
-the operating system's files.
+A seam as `storage.filesystem` is one for the logs: with another implementation, and an SQLite VFS
+that goes with it, the whole store can use other files than the operating system's.
 """
 
 from __future__ import annotations
@@ -12,34 +13,34 @@ from urllib.parse import quote
 
 
 class Files(Protocol):
-    """Errors are `OSError`."""
+    """The interface to files. Errors are `OSError`."""
 
     def uri(self, path: str) -> str:
-        """What SQLite is to open for a path (https://sqlite.org/uri.html)."""
+        """Return the URI that SQLite opens for a path (https://sqlite.org/uri.html)."""
         ...
 
     def prepare(self, path: str) -> None:
-        """Make the file and its directory where they are missing."""
+        """Create the file and its directory where they are missing."""
         ...
 
     def extend(self, path: str, size: int) -> None:
-        """Give an existing file zeros up to a size at least, on stable storage."""
+        """Extend an existing file with zeros to at least a size, on stable storage."""
         ...
 
     def free_bytes(self, path: str) -> int:
-        """Room on the device of a file."""
+        """Return the free space on the device of a file."""
         ...
 
 
 class LocalFiles:
-    """The operating system's."""
+    """The operating system's files."""
 
     def uri(self, path: str) -> str:
         return f"file:{quote(os.fsencode(os.path.abspath(path)))}"
 
     def prepare(self, path: str) -> None:
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        # It holds what passwords can be guessed against. SQLite gives its other files the same mode.
+        os.makedirs(os.path.dirname(os.path.abspath(path)), mode=0o700, exist_ok=True)
+        # The file contains password hashes. SQLite gives its other files the same mode.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
     def extend(self, path: str, size: int) -> None:

@@ -1,7 +1,7 @@
-"""Look at a meta store's file without changing it: for `sparrow doctor`.
+"""Inspection of a meta store's file without changing it: for `sparrow doctor`.
 
-SQLite writes beside the file even when it only reads one with a WAL, so what is looked at is a copy of the file and its WAL. The store
-must not be in use: a copy of a file that changes is no copy.
+SQLite writes beside the file even when it only reads one with a WAL, so a copy of the file and its
+WAL is inspected. The store must not be in use: the copy of a changing file is not consistent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from sparrow.meta.database import APPLICATION_ID, FORMAT_VERSION
 
 
 def inspect(path: str) -> tuple[dict[str, int], list[str]]:
-    """The number of facts by kind, and what is wrong with the file (nothing: an empty list). Blocking.
+    """Return the number of entries by kind, and the faults of the file (an empty list if there are
+    none). Blocking.
 
     Raises:
         NewerFormat: a later Sparrow wrote it.

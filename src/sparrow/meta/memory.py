@@ -1,7 +1,8 @@
-"""The public fake of the meta store: same contract, kept in a dictionary, with failures on demand or by seed.
+"""The public fake of the meta store: same contract, kept in a dictionary, with failures on demand
+or by seed.
 
-It passes the same conformance suite as the real one. Nothing survives the process; hand `facts` to a new store to play
-a restart.
+It passes the same conformance suite as the real one. Nothing survives the process; pass `entries`
+to a new store to simulate a restart.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from sparrow.base.errors import DiskFull, SparrowError, StorageFailed
 from sparrow.base.histogram import Histogram
 from sparrow.meta.checks import check_write, condition_failed
-from sparrow.meta.store import ANY, Fact, Put
+from sparrow.meta.store import ANY, Entry, Put
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,25 +27,29 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class MetaFaults:
-    """How often (0.0 to 1.0) a write fails, decided by a generator with this seed."""
+    """Probabilities (0.0 to 1.0) with which a write fails, decided by a generator with this
+    seed.
+    """
 
     seed: int = 0
     disk_full: float = 0.0
     storage_failed: float = 0.0
-    """Once failed, a store takes no more writes, as after a failed sync."""
+    """Probability of a failure after which the store takes no more writes, as after a failed
+    sync.
+    """
 
 
 class MemoryMetaStore:
     """A `MetaStore` without a disk.
 
     Attributes:
-        facts: what is stored, by (kind, key).
-        full: while set, every batch that holds a `Put` is refused with DiskFull.
+        entries: the stored entries, by (kind, key).
+        full: while set, every batch with a `Put` is refused with DiskFull.
         commits: batches written.
     """
 
-    def __init__(self, facts: dict[Key, Fact] | None = None, faults: MetaFaults | None = None) -> None:
-        self.facts: dict[Key, Fact] = facts if facts is not None else {}
+    def __init__(self, entries: dict[Key, Entry] | None = None, faults: MetaFaults | None = None) -> None:
+        self.entries: dict[Key, Entry] = entries if entries is not None else {}
         self.full = False
         self.commit_times = Histogram()
         self.commits = 0
@@ -60,22 +65,24 @@ class MemoryMetaStore:
             check_write(write)
         self._refuse_when_closed()
         error = self._fault(batch) or self._apply(batch)
-        await asyncio.sleep(0)  # as the real one: never done at once
+        await asyncio.sleep(0)  # as in the real one: never done at once
         if error:
             raise error
 
-    async def get(self, kind: str, key: str) -> Fact | None:
+    async def get(self, kind: str, key: str) -> Entry | None:
         """See `MetaStore.get`."""
         self._refuse_when_closed()
         await asyncio.sleep(0)
-        return self.facts.get((kind, key))
+        return self.entries.get((kind, key))
 
-    async def scan(self, kind: str, prefix: str = "") -> list[Fact]:
+    async def scan(self, kind: str, prefix: str = "") -> list[Entry]:
         """See `MetaStore.scan`."""
         self._refuse_when_closed()
         await asyncio.sleep(0)
-        found = (fact for fact in self.facts.values() if fact.kind == kind and fact.key.startswith(prefix))
-        return sorted(found, key=lambda fact: fact.key)
+        found = (
+            entry for entry in self.entries.values() if entry.kind == kind and entry.key.startswith(prefix)
+        )
+        return sorted(found, key=lambda entry: entry.key)
 
     async def close(self) -> None:
         """See `MetaStore.close`."""
@@ -91,27 +98,27 @@ class MemoryMetaStore:
         if self._failed:
             return self._failed
         if self.full and any(isinstance(write, Put) for write in batch):
-            return DiskFull("The meta store was told to be full.")
+            return DiskFull("The meta store is full: `full` is set.")
         if self._random.random() < self._faults.disk_full:
             return DiskFull("The meta store is full, as its seed wanted.")
         return None
 
     def _apply(self, batch: Sequence[Write]) -> SparrowError | None:
-        changed: dict[Key, Fact | None] = {}
+        changed: dict[Key, Entry | None] = {}
         for write in batch:
             key = (write.kind, write.key)
-            present = changed[key] if key in changed else self.facts.get(key)
+            present = changed[key] if key in changed else self.entries.get(key)
             version = present.version if present else 0
             if write.if_version not in (ANY, version):
                 return condition_failed(write)
-            changed[key] = Fact(*key, write.value, version + 1) if isinstance(write, Put) else None
+            changed[key] = Entry(*key, write.value, version + 1) if isinstance(write, Put) else None
         self._keep(changed)
         return None
 
-    def _keep(self, changed: dict[Key, Fact | None]) -> None:
-        for key, fact in changed.items():
-            if fact is None:
-                self.facts.pop(key, None)
+    def _keep(self, changed: dict[Key, Entry | None]) -> None:
+        for key, entry in changed.items():
+            if entry is None:
+                self.entries.pop(key, None)
             else:
-                self.facts[key] = fact
+                self.entries[key] = entry
         self.commits += bool(changed)

@@ -1,10 +1,12 @@
 """The meta store on SQLite: one thread owns the database, the event loop never waits for the disk.
 
-Strategy: calls on the loop put requests in a queue. The thread takes everything that waits, applies all writes in one
-transaction (group commit: one sync for all who waited), then answers the reads, then gives all results back with one
-`call_soon_threadsafe`. While it syncs the next group gathers by itself, so that no delay is ever added for grouping.
+Calls on the loop put requests in a queue. The thread takes all waiting requests, applies all writes
+in one transaction (group commit: one sync for all), then does the reads, then delivers all results
+with one `call_soon_threadsafe`. The next group accumulates during the sync, so that no delay is
+ever added for grouping.
 
-A read sees every write that was asked for before it. A cancelled caller stops waiting; its write may happen all the same.
+A read sees every write that was requested before it. A cancelled caller stops waiting; its write
+may happen all the same.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sparrow.meta.files import Files
-    from sparrow.meta.store import Fact, Write
+    from sparrow.meta.store import Entry, Write
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +47,8 @@ class _ReadRequest:
 
 
 _Request = _WriteRequest | _ReadRequest
-_Answer = tuple[_Request, Any, SparrowError | None]
-"""The request, its result, why it failed."""
+_Result = tuple[_Request, Any, SparrowError | None]
+"""(request, its result, its error)."""
 
 
 class SqliteMetaStore:
@@ -54,11 +56,11 @@ class SqliteMetaStore:
 
     Args:
         path: the database file (`meta.db` of the data directory); created when missing.
-        max_bytes: how large the file may grow; None: no limit.
-        wal_bytes: disk kept for the write-ahead log.
-        busy_timeout_ms: how long opening waits for another owner to let go.
+        max_bytes: maximum size of the file; None: no limit.
+        wal_bytes: disk space kept for the write-ahead log.
+        busy_timeout_ms: how long opening waits for another owner to release the file.
         max_waiting_bytes: writes above this sum of waiting values are refused with Overloaded.
-        files: what the file lies on; None: the operating system's files.
+        files: the file system; None: the operating system's.
 
     Raises what `Database` raises. Opening blocks for a few milliseconds.
     """
@@ -90,11 +92,13 @@ class SqliteMetaStore:
 
     @property
     def commits(self) -> int:
-        """Transactions committed since the store was opened; for metrics and tests."""
+        """Number of committed transactions since the store was opened; for metrics and tests."""
         return self._database.commits
 
     async def write(self, writes: Sequence[Write]) -> None:
-        """See `MetaStore.write`. Also raises InvalidArgument (a name or value too large) and Overloaded."""
+        """Write as `MetaStore.write`. Also raises InvalidArgument (a name or value too large) and
+        Overloaded.
+        """
         batch = tuple(writes)
         size = sum(map(check_write, batch))
         if not batch:
@@ -104,20 +108,20 @@ class SqliteMetaStore:
         self._waiting_bytes += size
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            self._ask(_WriteRequest(batch, future))
+            self._submit(_WriteRequest(batch, future))
             await future
         finally:
             self._waiting_bytes -= size
 
-    async def get(self, kind: str, key: str) -> Fact | None:
+    async def get(self, kind: str, key: str) -> Entry | None:
         """See `MetaStore.get`."""
-        fact: Fact | None = await self._read(lambda: self._database.get(kind, key))
-        return fact
+        entry: Entry | None = await self._read(lambda: self._database.get(kind, key))
+        return entry
 
-    async def scan(self, kind: str, prefix: str = "") -> list[Fact]:
+    async def scan(self, kind: str, prefix: str = "") -> list[Entry]:
         """See `MetaStore.scan`."""
-        facts: list[Fact] = await self._read(lambda: self._database.scan(kind, prefix))
-        return facts
+        entries: list[Entry] = await self._read(lambda: self._database.scan(kind, prefix))
+        return entries
 
     async def close(self) -> None:
         """See `MetaStore.close`. May be called again."""
@@ -129,10 +133,10 @@ class SqliteMetaStore:
 
     async def _read(self, read: Callable[[], Any]) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._ask(_ReadRequest(read, future))
+        self._submit(_ReadRequest(read, future))
         return await future
 
-    def _ask(self, request: _Request) -> None:
+    def _submit(self, request: _Request) -> None:
         if self._closing is not None:
             raise StorageFailed(f"The meta store {self._database.path} is closed.")
         self._requests.put(request)
@@ -149,11 +153,11 @@ class SqliteMetaStore:
         while more:
             requests, more = self._take_waiting()
             if requests:
-                _give_back(self._answer(requests))
+                _deliver(self._process(requests))
                 self._database.checkpoint_when_due()
 
     def _take_waiting(self) -> tuple[list[_Request], bool]:
-        """Everything that waits, at least one; and whether more may come."""
+        """Return all waiting requests, at least one; and True if more may come."""
         taken: list[_Request] = []
         request = self._requests.get()
         while request is not None:
@@ -164,16 +168,16 @@ class SqliteMetaStore:
                 return taken, True
         return taken, False
 
-    def _answer(self, requests: list[_Request]) -> list[_Answer]:
+    def _process(self, requests: list[_Request]) -> list[_Result]:
         writes = [request for request in requests if isinstance(request, _WriteRequest)]
-        answers: list[_Answer] = []
+        results: list[_Result] = []
         if writes:
             begun = perf_counter()
             outcomes = self._commit([request.batch for request in writes])
             self.commit_times.observe(perf_counter() - begun)
-            answers.extend((request, None, error) for request, error in zip(writes, outcomes, strict=True))
-        answers.extend(_read(request) for request in requests if isinstance(request, _ReadRequest))
-        return answers
+            results.extend((request, None, error) for request, error in zip(writes, outcomes, strict=True))
+        results.extend(_read(request) for request in requests if isinstance(request, _ReadRequest))
+        return results
 
     def _commit(self, batches: list[tuple[Write, ...]]) -> Sequence[SparrowError | None]:
         try:
@@ -183,25 +187,25 @@ class SqliteMetaStore:
             return [InternalError("The meta store failed; the broker's log has the reason.")] * len(batches)
 
 
-def _read(request: _ReadRequest) -> _Answer:
+def _read(request: _ReadRequest) -> _Result:
     try:
         return request, request.read(), None
     except SparrowError as exc:
         return request, None, exc
-    except Exception:  # as above
+    except Exception:  # see `_commit`
         log.exception("the meta store could not read")
         return request, None, InternalError("The meta store failed; the broker's log has the reason.")
 
 
-def _give_back(answers: list[_Answer]) -> None:
+def _deliver(results: list[_Result]) -> None:
     try:
-        answers[0][0].future.get_loop().call_soon_threadsafe(_settle, answers)
+        results[0][0].future.get_loop().call_soon_threadsafe(_settle, results)
     except RuntimeError:
-        log.debug("the event loop ended before %d answers of the meta store", len(answers))
+        log.debug("the event loop ended before %d results of the meta store", len(results))
 
 
-def _settle(answers: list[_Answer]) -> None:
-    for request, result, error in answers:
+def _settle(results: list[_Result]) -> None:
+    for request, result, error in results:
         future: asyncio.Future[Any] = request.future
         if future.done():
             continue  # the caller was cancelled

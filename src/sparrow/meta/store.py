@@ -1,11 +1,12 @@
-"""The seam of the meta store: small facts that must survive.
+"""The seam of the meta store: small entries that must survive.
 
-A fact is a value under (kind, key): kind is a short word ("topic", "offset", "user", …), key a string, value bytes that only
-its owner understands. Facts are written in batches that happen whole or not at all and are on stable storage when the
-call returns. Each write of a key raises its version, so that a batch may be conditional (`if_version`): leases and
-compare-and-set need nothing else.
+An entry is a value under (kind, key): kind is a short word ("topic", "offset", "user", …), key a
+string, value bytes that only its owner understands. Entries are written in batches; each batch
+happens whole or not at all and is on stable storage when the call returns. Each write of a key
+raises its version, so that a batch may be conditional (`if_version`): leases and compare-and-set
+need nothing else.
 
-The broker keeps what it needs in memory and reads the store at start only.
+The broker keeps its state in memory and reads the store at start only.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from sparrow.base.histogram import Histogram
 
 ANY = -1
-"""`if_version`: write whatever is there."""
+"""`if_version`: write unconditionally."""
 ABSENT = 0
 """`if_version`: write only if the key does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class Entry:
     """A stored value. `version` starts at 1 and grows with each write of the key."""
 
     kind: str
@@ -36,7 +37,9 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write `value`; with `if_version` only if the key has just this version (0: does not exist)."""
+    """A write of `value`; with `if_version` only if the key has just this version (0: does not
+    exist).
+    """
 
     kind: str
     key: str
@@ -46,7 +49,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a key; one that does not exist is no error unless `if_version` says so."""
+    """The removal of a key; a missing key is no error unless `if_version` says so."""
 
     kind: str
     key: str
@@ -57,31 +60,35 @@ Write = Put | Delete
 
 
 class MetaStore(Protocol):
-    """Implementations pass the suite in `tests/conformance/meta_store.py`."""
+    """A meta store. Implementations pass the suite in `tests/conformance/meta_store.py`."""
 
     async def write(self, writes: Sequence[Write]) -> None:
-        """Apply all writes or none; durable when it returns. Calls that wait at the same time share one commit, in order.
+        """Apply all writes or none; durable when it returns. Calls that wait at the same time share
+        one commit, in order.
 
         Raises:
-            ConditionFailed: an `if_version` did not hold; nothing of this batch was written, others are not touched.
-            DiskFull: no room; nothing was written, the store stays readable.
+            ConditionFailed: an `if_version` did not hold; nothing of this batch was written, other
+                batches are not affected.
+            DiskFull: no space; nothing was written, the store stays readable.
             StorageFailed: the database failed.
         """
         ...
 
-    async def get(self, kind: str, key: str) -> Fact | None:
-        """One fact, or None."""
+    async def get(self, kind: str, key: str) -> Entry | None:
+        """Return the entry, or None."""
         ...
 
-    async def scan(self, kind: str, prefix: str = "") -> list[Fact]:
-        """All facts of a kind whose key starts with `prefix`, by key."""
+    async def scan(self, kind: str, prefix: str = "") -> list[Entry]:
+        """Return all entries of a kind whose key starts with `prefix`, by key."""
         ...
 
     @property
     def commit_times(self) -> Histogram:
-        """How long it took to bring writes to stable storage, in seconds: of each group of writes that shared a commit."""
+        """Durations of the commits in seconds, one for each group of writes that shared a
+        commit.
+        """
         ...
 
     async def close(self) -> None:
-        """Finish what was asked, then release the files."""
+        """Finish the requested work, then release the files."""
         ...

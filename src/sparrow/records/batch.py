@@ -7,7 +7,8 @@ Kafka's record batch v2 (KIP-98, "message format v2"), big-endian:
     12  partition leader epoch i32   stamped by the log at append
     16  magic                  i8    2
     17  crc                    u32   CRC-32C of everything from byte 21 on
-    21  attributes             i16   bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon
+    21  attributes             i16   bits 0-2 compression, 3 timestamp type,
+                                     4 transactional, 5 control, 6 delete horizon
     23  last offset delta      i32
     27  base timestamp         i64   ms
     35  max timestamp          i64   ms
@@ -17,7 +18,8 @@ Kafka's record batch v2 (KIP-98, "message format v2"), big-endian:
     57  record count           i32
     61  records …
 
-Because the CRC starts at byte 21, the log may stamp the two fields in front of it without touching the rest.
+Because the CRC starts at byte 21, the log may stamp the two fields in front of it without touching
+the rest.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> int:
-        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        """Number of the codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
         return self.attributes & 0x07
 
     @property
@@ -91,7 +93,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Whether `base_timestamp` is the time from which tombstones may go (KIP-534)."""
+        """True if `base_timestamp` is the time from which tombstones may be removed (KIP-534)."""
         return bool(self.attributes & 0x40)
 
     @property
@@ -101,7 +103,7 @@ class BatchHeader(NamedTuple):
 
 
 def parse_header(data: bytes | memoryview, position: int = 0) -> BatchHeader:
-    """Read a header without checking anything but that there are 61 bytes.
+    """Read a header; check only that there are 61 bytes.
 
     Raises:
         CorruptBatch: fewer bytes than a header.
@@ -130,7 +132,8 @@ def check(data: bytes | memoryview, position: int = 0) -> BatchHeader:
         )
     if header.last_offset_delta < 0 or header.record_count < 0:
         raise CorruptBatch(
-            f"record batch with {header.record_count} records and last offset delta {header.last_offset_delta}"
+            f"record batch with {header.record_count} records and last offset delta "
+            f"{header.last_offset_delta}"
         )
     # The library takes bytes alone; the copy costs a tenth of the sum itself.
     actual = google_crc32c.value(bytes(data[position + CRC_START : end]))
@@ -140,7 +143,8 @@ def check(data: bytes | memoryview, position: int = 0) -> BatchHeader:
 
 
 def split(data: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Checked batches, back to back, until the end of `data`; each with its bytes (no copy).
+    """Iterate over checked batches, back to back, until the end of `data`; each with its bytes (no
+    copy).
 
     Raises:
         CorruptBatch: as `check`; also for a rest that is no whole batch.
@@ -155,5 +159,5 @@ def split(data: bytes | memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def stamp(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
-    """The first 16 bytes of the batch as the log keeps them."""
+    """Return the first 16 bytes of the batch as the log keeps them."""
     return _STAMP.pack(base_offset, header.batch_length, leader_epoch)

@@ -1,10 +1,12 @@
 """Batches built from columns.
 
-No object is made per record. The fields of a record are columns: each is encoded by one comprehension over ready-made numbers
-(`varint.VARINTS`), put into its places in one list by slice assignment, and the list is joined. That takes half the time of formatting record by
-record. Columns that hold nothing (no keys, no headers, one timestamp for all) are one constant.
+No object is made per record. The fields of a record are columns: each is encoded by one
+comprehension over ready-made numbers (`varint.VARINTS`), put into its places in one list by slice
+assignment, and the list is joined. That takes half the time of formatting record by record. Empty
+columns (no keys, no headers, one timestamp for all) are one constant.
 
-The base timestamp is that of the first record, as with Kafka's producers; the deltas of the others may be negative.
+The base timestamp is that of the first record, as with Kafka's producers; the deltas of the others
+may be negative.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     Column = bytes | Sequence[bytes]
-    """One field of every record; plain bytes where all have the same."""
+    """One field of every record; plain bytes if all have the same."""
 
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
@@ -34,22 +36,22 @@ _HEAD: Final = struct.Struct(">qiibI")
 _CHECKED: Final = struct.Struct(">hiqqqhii")
 _MAX_BATCH_BYTES: Final = 0x7FFFFFFF
 _MAX_TIMESTAMP_MS: Final = (1 << 62) - 1
-"""Half of what the field holds, so that the difference of any two fits it too."""
+"""Half of the field's range, so that the difference of any two timestamps fits it too."""
 
 _NO_ATTRIBUTES: Final = b"\x00"
 _NO_TIMESTAMP_DELTA: Final = b"\x00"
 _NO_HEADERS: Final = b"\x00"
-# Both have one entry more, which -1 finds: the length of null.
+# Both tables have one entry more, at index -1: the length of null.
 _LENGTHS: Final = [*VARINTS, NULL]
 _FIELD_BYTES: Final = [*(n + len(VARINTS[n]) for n in range(TABLE_SIZE)), 1]
-"""What a key or value of n bytes takes, its length included."""
+"""Encoded size of a key or value of n bytes, its length field included."""
 
 _OFFSET_WIDTHS: Final = [(1 << (7 * width - 1), width) for width in range(1, 6)]
 """Offset deltas below the first number take the second number of bytes."""
 
 
 class BatchFields(NamedTuple):
-    """What a batch's header says besides sizes, counts and the CRC."""
+    """The fields of a batch's header besides sizes, counts and the CRC."""
 
     base_timestamp: int
     max_timestamp: int
@@ -74,16 +76,16 @@ def build_batch(
     transactional: bool = False,
     base_offset: int = 0,
 ) -> bytes:
-    """A whole batch of these columns, all of one length; the offset deltas count from 0.
+    """Return a whole batch of these columns, all of one length; the offset deltas count from 0.
 
     Args:
         timestamps: milliseconds since the epoch, one for all or one for each.
 
     Raises:
-        InvalidArgument: no records, or columns of unlike lengths.
+        InvalidArgument: no records, or columns of different lengths.
         InvalidTimestamp: negative, or beyond 2**62.
         InvalidRecord: a key or value is not bytes, or a header's name cannot be UTF-8.
-        RecordTooLarge: more than a batch can hold (2 GiB).
+        RecordTooLarge: over the limit of a batch (2 GiB).
         UnsupportedCompression: no such codec.
     """
     count = len(values)
@@ -114,10 +116,10 @@ def build_batch(
 def assemble(
     records: bytes, record_count: int, last_offset_delta: int, fields: BatchFields, compression: int = 0
 ) -> bytes:
-    """A whole batch of encoded records: compressed, its header in front, the CRC in that.
+    """Return a whole batch of encoded records: compressed, behind its header with the CRC.
 
     Raises:
-        RecordTooLarge: more than a batch can hold (2 GiB).
+        RecordTooLarge: over the limit of a batch (2 GiB).
         UnsupportedCompression: no such codec.
     """
     body = compress(compression, records) if record_count else b""
@@ -152,15 +154,15 @@ def encode_records(
     tails: Column = _NO_HEADERS,
     timestamp_deltas: Sequence[int] | None = None,
 ) -> bytes:
-    """The records of a batch, not compressed; offset deltas count from 0.
+    """Encode the records of a batch, not compressed; offset deltas count from 0.
 
     Args:
-        tails: what `encode_headers` gave, for each or for all.
+        tails: results of `encode_headers`, one for each or one for all.
         timestamp_deltas: ms; None for 0 in all.
     """
     count = len(values)
     offsets = _naturals(range(count))
-    # `sizes` grows to what each record's length field says: all that follows it.
+    # `sizes` grows to the value of each record's length field: all that follows it.
     value_lengths, contents, sizes = _field(values)
     columns: list[Column] = [b"", _NO_ATTRIBUTES + _NO_TIMESTAMP_DELTA, offsets]
     constant = len(_NO_ATTRIBUTES) + len(_NO_TIMESTAMP_DELTA)
@@ -194,7 +196,9 @@ def _interleaved(columns: list[Column], count: int) -> bytes:
 
 
 def _field(column: Sequence[bytes | None]) -> tuple[list[bytes], Sequence[bytes], list[int]]:
-    """Of a column of keys or values: lengths encoded, contents, and what each takes with its length."""
+    """Encode a column of keys or values. Return encoded lengths, contents, and the size of each
+    with its length.
+    """
     contents: Sequence[bytes]
     try:
         lengths = list(map(len, column))  # type: ignore[arg-type]  # a null raises, and is rare
@@ -210,7 +214,9 @@ def _field(column: Sequence[bytes | None]) -> tuple[list[bytes], Sequence[bytes]
 
 
 def _record_lengths(sizes: list[int], constant: int) -> list[bytes]:
-    """`sizes` do not yet count the offset deltas nor the `constant` bytes that are the same for all."""
+    """Encode the lengths of records. `sizes` do not yet count the offset deltas nor the `constant`
+    bytes that are the same for all.
+    """
     start = 0
     lengths: list[bytes] = []
     for end, offset_bytes in _OFFSET_WIDTHS:
@@ -223,7 +229,7 @@ def _record_lengths(sizes: list[int], constant: int) -> list[bytes]:
 
 
 def _naturals(numbers: Sequence[int]) -> list[bytes]:
-    """Numbers that are not negative, encoded."""
+    """Encode numbers that are not negative."""
     try:
         return [VARINTS[number] for number in numbers]
     except IndexError:
@@ -237,10 +243,11 @@ def _integers(numbers: Sequence[int]) -> list[bytes]:
 
 
 def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """The end of a record: how many headers, and each.
+    """Encode the end of a record: the header count, and each header.
 
     Raises:
-        InvalidRecord: a name is no text, or one that UTF-8 cannot write; a value is neither bytes nor None.
+        InvalidRecord: a name is no text, or one that UTF-8 cannot write; a value is neither bytes
+            nor None.
     """
     if not headers:
         return _NO_HEADERS
@@ -251,7 +258,9 @@ def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 
 def _tails(headers: Sequence[Sequence[tuple[str, bytes | None]]]) -> Column:
-    """The ends of records; one for all where they have the same headers, as messages of one kind do."""
+    """Return the ends of records; one for all if they have the same headers, as messages of one
+    kind do.
+    """
     if headers and headers[0] is headers[-1] and headers.count(headers[0]) == len(headers):
         return encode_headers(headers[0])
     return [encode_headers(each) for each in headers]
@@ -264,7 +273,7 @@ def _encode_header(name: str, value: bytes | None) -> bytes:
 
 
 def _deltas(timestamps: Sequence[int], base: int) -> list[int] | None:
-    """To `base`; None where all are 0."""
+    """Return the deltas to `base`; None if all are 0."""
     if timestamps.count(base) == len(timestamps):
         return None
     return [timestamp - base for timestamp in timestamps]

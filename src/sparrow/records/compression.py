@@ -1,11 +1,14 @@
 """The five codecs of a record batch, written as Kafka's clients write them and read within a bound.
 
-A compressed batch is compressed from its first record to its end; the header stays plain. The numbers are those of the attributes' bits 0-2.
+A compressed batch is compressed from its first record to its end; the header stays plain. The
+numbers are those of the attributes' bits 0-2.
 
     none    0
     gzip    1   RFC 1952, any number of members
-    snappy  2   written in xerial's framing, as the Java clients do; read in that and raw (librdkafka)
-    lz4     3   LZ4 frame, independent blocks of 64 KiB (KIP-57: the Java reader takes no linked ones)
+    snappy  2   written in xerial's framing, as the Java clients do;
+                read in that and raw (librdkafka)
+    lz4     3   LZ4 frame, independent blocks of 64 KiB
+                (KIP-57: the Java reader takes no linked ones)
     zstd    4   RFC 8878 (KIP-110)
 
 Xerial's framing, big-endian:
@@ -13,11 +16,13 @@ Xerial's framing, big-endian:
     0   magic      82 'SNAPPY' 00
     8   version    i32  1
     12  compatible i32  1
-    16  blocks     (i32 size, that many bytes of raw snappy), each of at most 32 KiB before compression
+    16  blocks     (i32 size, that many bytes of raw snappy), each of at most 32 KiB
+                   before compression
 
-**Bound.** `decompress` never holds more than `max_bytes` of output. Where the data tells the size (snappy's preamble, zstd's and lz4's
-frame headers) it is compared first; else the blocks are walked, which gives an upper limit without decompressing. The output buffer is as large
-as that limit and no larger than `max_bytes`; its pages are not touched before the codec writes them.
+**Bound.** `decompress` never has more than `max_bytes` of output. A size in the data (snappy's
+preamble, zstd's and lz4's frame headers) is compared first; without one the blocks are walked,
+which gives an upper limit without decompressing. The output buffer is as large as that limit and no
+larger than `max_bytes`; its pages are not touched before the codec writes them.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 DEFAULT_MAX_BYTES: Final = 256 * 1024 * 1024
-"""What a batch may become when decompressed, unless the caller says otherwise."""
+"""Default limit of a decompressed batch."""
 
 _GZIP_WBITS: Final = 31
 _GZIP_LEVEL: Final = 6
@@ -48,12 +53,13 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _LZ4_BLOCK_BYTES: Final = 64 * 1024
-# Flags 0x60 (version 1, independent blocks, no checksums: the batch has its own), block size code 4, and the xxHash byte of these two.
+# Flags 0x60 (version 1, independent blocks, no checksums: the batch has its own), block size code
+# 4, and the xxHash byte of these two.
 _LZ4_HEADER: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_PLAIN: Final = 0x80000000
 _SIZE_BE: Final = struct.Struct(">i")
 _SIZE_LE: Final = struct.Struct("<I")
-# What the library says when the output buffer is full; anything else is the data's fault.
+# The library's error when the output buffer is full; any other error is the data's fault.
 _BUFFER_FULL: Final = ("failed to write whole buffer", "Destination buffer is too small")
 
 
@@ -68,10 +74,11 @@ class Compression(IntEnum):
 
     @classmethod
     def parse(cls, name: str) -> Compression:
-        """The codec of that name, in any case: `Compression.parse("zstd")`. "uncompressed", as topics say it, is none.
+        """Return the codec of that name, in any case: `Compression.parse("zstd")`. "uncompressed",
+        a value of the topic configuration, is none.
 
         Raises:
-            UnsupportedCompression: names the five there are.
+            UnsupportedCompression: the error names the five codecs.
         """
         try:
             return cls["NONE" if name.lower() == "uncompressed" else name.upper()]
@@ -81,7 +88,7 @@ class Compression(IntEnum):
 
 
 def compress(codec: int, data: bytes) -> bytes:
-    """`data` in that codec's form; unchanged for `Compression.NONE`.
+    """Return `data` in that codec's form; unchanged for `Compression.NONE`.
 
     Raises:
         UnsupportedCompression: no such codec.
@@ -89,17 +96,28 @@ def compress(codec: int, data: bytes) -> bytes:
     return _COMPRESSORS[_known(codec)](data)
 
 
-def decompress(codec: int, data: bytes | memoryview, max_bytes: int = DEFAULT_MAX_BYTES) -> bytes:
-    """What was compressed, at most `max_bytes` of it.
+def decompress(
+    codec: int, data: bytes | memoryview, max_bytes: int = DEFAULT_MAX_BYTES, *, one_stream: bool = False
+) -> bytes:
+    """Decompress at most `max_bytes`.
+
+    Args:
+        one_stream: True refuses forms that clients do not write and some cannot read. librdkafka
+            reads the first of several gzip members (and ends its process if that is empty) and none
+            of several xerial headers or lz4 frames; Java clients read no linked lz4 blocks (KIP-57)
+            and no older version of xerial's framing.
 
     Raises:
         UnsupportedCompression: no such codec.
         CorruptBatch: the data is not in that codec's form, is cut, or has something behind its end.
-        RecordTooLarge: it would become more than `max_bytes`.
+        RecordTooLarge: the result would exceed `max_bytes`.
     """
     known = _known(codec)
+    decompressor = _DECOMPRESSORS[known]
+    if one_stream:
+        decompressor = _ONE_STREAM.get(known, decompressor)
     try:
-        return _DECOMPRESSORS[known](data, max_bytes)
+        return decompressor(data, max_bytes)
     except (cramjam.DecompressionError, zlib.error) as error:
         raise CorruptBatch(
             f"records said to be {known.name.lower()} cannot be decompressed: {error}"
@@ -149,11 +167,18 @@ def _gunzip(data: bytes | memoryview, max_bytes: int) -> bytes:
     return out.getvalue()
 
 
+def _gunzip_one(data: bytes | memoryview, max_bytes: int) -> bytes:
+    out = io.BytesIO()
+    if len(_gunzip_member(data, out, max_bytes)):
+        raise CorruptBatch("records said to be gzip have more behind their first member")
+    return out.getvalue()
+
+
 def _gunzip_member(data: bytes | memoryview, out: io.BytesIO, max_bytes: int) -> bytes:
-    """Append one member's content to `out`; what stands behind the member."""
+    """Append one member's content to `out`. Return the bytes behind the member."""
     member = zlib.decompressobj(_GZIP_WBITS)
     while True:
-        # One byte over the limit tells "full" from "more than full".
+        # One byte over the limit distinguishes "full" from "more than full".
         step = member.decompress(data, min(_GZIP_STEP_BYTES, max_bytes + 1 - out.tell()))
         out.write(step)
         if out.tell() > max_bytes:
@@ -179,7 +204,23 @@ def _snappy(data: bytes) -> bytes:
 
 def _unsnappy(data: bytes | memoryview, max_bytes: int) -> bytes:
     view = memoryview(data)
-    blocks = list(_xerial_blocks(view)) if _is_xerial(view) else [view]
+    return _unsnappy_all(list(_xerial_blocks(view)) if _is_xerial(view) else [view], max_bytes)
+
+
+def _unsnappy_one(data: bytes | memoryview, max_bytes: int) -> bytes:
+    view = memoryview(data)
+    if not _is_xerial(view):
+        return _unsnappy_all([view], max_bytes)
+    header_bytes = len(_XERIAL_HEADER)
+    if view[:header_bytes] != _XERIAL_HEADER:
+        raise CorruptBatch("records said to be snappy are of another version of the framing than 1")
+    blocks = list(_xerial_blocks(view[header_bytes:]))
+    if sum(map(len, blocks)) + _SIZE_BE.size * len(blocks) + header_bytes != len(view):
+        raise CorruptBatch("records said to be snappy have a second header")
+    return _unsnappy_all(blocks, max_bytes)
+
+
+def _unsnappy_all(blocks: list[memoryview], max_bytes: int) -> bytes:
     sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
     if sum(sizes) > max_bytes:
         raise _too_large("snappy", max_bytes)
@@ -236,6 +277,12 @@ def _unlz4(data: bytes | memoryview, max_bytes: int) -> bytes:
     return _within(frames.lz4_limits(data), max_bytes, "lz4", partial(cramjam.lz4.decompress_into, data))
 
 
+def _unlz4_one(data: bytes | memoryview, max_bytes: int) -> bytes:
+    if not frames.is_plain_lz4(data):
+        raise CorruptBatch("records said to be lz4 are not one frame of independent blocks")
+    return _unlz4(data, max_bytes)
+
+
 # ── zstd ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -251,7 +298,7 @@ def _unzstd(data: bytes | memoryview, max_bytes: int) -> bytes:
 
 
 def _within(limits: frames.SizeLimits, max_bytes: int, name: str, fill: Callable[[memoryview], int]) -> bytes:
-    """What `fill` writes into a buffer of at most `max_bytes`."""
+    """Return what `fill` writes into a buffer of at most `max_bytes`."""
     if limits.at_least > max_bytes:
         raise _too_large(name, max_bytes)
     try:
@@ -263,10 +310,12 @@ def _within(limits: frames.SizeLimits, max_bytes: int, name: str, fill: Callable
 
 
 def _into_buffer(size_bytes: int, fill: Callable[[memoryview], int]) -> bytes:
-    """What `fill` writes into a zeroed buffer of that size; it returns how many bytes it wrote.
+    """Return what `fill` writes into a zeroed buffer of that size; `fill` returns how many bytes it
+    wrote.
 
-    `BytesIO` takes over the zeros (nobody else holds them) and gives back the very same object, cut to size: no copy is made, and
-    the pages of a large buffer cost nothing until they are written.
+    `BytesIO` takes over the zeros (there is no other reference to them) and returns the same
+    object, cut to size: no copy is made, and the pages of a large buffer cost nothing until they
+    are written.
     """
     out = io.BytesIO(bytes(size_bytes))
     with out.getbuffer() as buffer:
@@ -289,3 +338,9 @@ _DECOMPRESSORS: Final[dict[Compression, Callable[[bytes | memoryview, int], byte
     Compression.LZ4: _unlz4,
     Compression.ZSTD: _unzstd,
 }
+_ONE_STREAM: Final[dict[Compression, Callable[[bytes | memoryview, int], bytes]]] = {
+    Compression.GZIP: _gunzip_one,
+    Compression.SNAPPY: _unsnappy_one,
+    Compression.LZ4: _unlz4_one,
+}
+"""zstd is not among them: every client reads several frames."""

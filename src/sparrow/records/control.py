@@ -1,11 +1,13 @@
-"""Control batches: the records that a transaction's coordinator writes into the log, never shown to applications.
+"""Control batches: the records that a transaction's coordinator writes into the log, never shown to
+applications.
 
-A control batch has one record. Its key tells the kind, its value depends on it (KIP-98):
+A control batch has one record. Its key has the kind, its value depends on it (KIP-98):
 
     key    version i16 (0), type i16 (0 abort, 1 commit)
     value  version i16 (0), coordinator epoch i32      of an end-of-transaction marker
 
-Types above 1 are those of Kafka's own quorum (KIP-595 and later); readers skip what they do not know, and what a later version appends.
+Types above 1 are those of Kafka's own quorum (KIP-595 and later); readers skip unknown types, and
+fields that a later version appends.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _VERSION: Final = 0
 
 
 class ControlType(IntEnum):
-    """What a control batch says. `OTHER` stands for all that Sparrow does not write."""
+    """The kind of a control batch. `OTHER` is every kind that Sparrow does not write."""
 
     ABORT = 0
     COMMIT = 1
@@ -40,7 +42,7 @@ class ControlType(IntEnum):
 
 
 class Marker(NamedTuple):
-    """A control batch, read."""
+    """A parsed control batch."""
 
     type: ControlType
     producer_id: int
@@ -62,7 +64,7 @@ def build_marker(
     base_offset: int = 0,
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytes:
-    """The batch that ends a producer's transaction in one partition.
+    """Return the batch that ends a producer's transaction in one partition.
 
     Raises:
         InvalidArgument: `kind` is neither COMMIT nor ABORT.
@@ -83,11 +85,11 @@ def build_marker(
 
 
 def maybe_parse_marker(batch: bytes | memoryview) -> Marker | None:
-    """What a control batch says; None of one that compaction has emptied.
+    """Parse a control batch. Return None for one that compaction has emptied.
 
     Raises:
         InvalidArgument: no control batch.
-        CorruptBatch: one that is malformed.
+        CorruptBatch: the batch is malformed.
     """
     header = check(batch)
     if not header.is_control:

@@ -1,11 +1,13 @@
 """Some of a batch's records as a batch of their own.
 
-A consumer that takes ten records out of a batch of a thousand should get ten. An excerpt has the base offset, the offset deltas, the times and the leader epoch of its
-batch, so that each record is where it was; it is not compressed, and has no producer fields, because its sequence would have holes. Records are copied as
-bytes; nothing is decoded.
+A consumer that takes ten records out of a batch of a thousand should get ten. An excerpt has the
+base offset, the offset deltas, the times and the leader epoch of its batch, so that each record
+keeps its offset; it is not compressed, and has no producer fields, because its sequence would have
+holes. Records are copied as bytes; nothing is decoded.
 
-To cut, the records' positions must be known: one walk over the batch (one look, where records are of one size), and one decompression. Consumers take a
-batch piece by piece, so an `Excerpter` remembers both for the last few batches.
+To cut, the records' positions must be known: one walk over the batch (one comparison, where records
+are of one size), and one decompression. Consumers take a batch piece by piece, so an `Excerpter`
+remembers both for the last few batches.
 
 Pure.
 """
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 _COMPRESSION: Final = 0x07
 _SMALL_BATCH_BYTES: Final = 2048
-"""Cutting such a batch saves nothing."""
+"""Cutting a smaller batch saves nothing."""
 _MIN_RUN: Final = 8
 _LONGEST_STRETCH: Final = 512
 _MAX_BATCHES: Final = 512
@@ -41,28 +43,30 @@ _MAX_REMEMBERED_BYTES: Final = 4 << 20
 
 
 def excerpt(batch: bytes | memoryview, first: int, end: int) -> bytes:
-    """The records of a checked batch at offsets [first, end); no bytes if there are none, or it is a control batch.
+    """Return the records of a checked batch at offsets [first, end); no bytes if there are none, or
+    it is a control batch.
 
     Raises:
-        CorruptBatch, UnsupportedCompression, RecordTooLarge: its records cannot be read.
+        CorruptBatch, UnsupportedCompression, RecordTooLarge: its records are unreadable.
     """
     return Excerpter().excerpt(batch, ((first, end),))
 
 
 def excerpts(data: bytes | memoryview, ranges: Sequence[Range]) -> bytes:
-    """As `Excerpter.excerpts`, for once."""
+    """Cut as `Excerpter.excerpts`, once."""
     return Excerpter().excerpts(data, ranges)
 
 
 class Excerpter:
-    """Cuts batches and remembers the last few that it cut: where their records are and, if they are compressed, the records. Loop thread only.
+    """A cutter of batches that remembers the last few: the positions of their records and, if they
+    are compressed, the records. Loop thread only.
 
     One may serve any number of partitions.
 
     Args:
-        max_bytes: what a batch may become when it is decompressed.
-        max_remembered_bytes: what all that is remembered may take.
-        max_batches: of how many batches something is remembered.
+        max_bytes: limit of a decompressed batch.
+        max_remembered_bytes: limit of everything that is remembered.
+        max_batches: number of remembered batches.
     """
 
     def __init__(
@@ -75,26 +79,28 @@ class Excerpter:
         self._max_batches = max_batches
         self._max_remembered_bytes = max_remembered_bytes
         self._remembered: dict[Hashable, _Contents] = {}
-        """The latest last."""
+        """The remembered batches, the latest last."""
         self._remembered_bytes = 0
 
     def excerpts(self, data: bytes | memoryview, ranges: Sequence[Range], source: Hashable = None) -> bytes:
-        """Batches that hold the records of these ranges and hardly any others.
+        """Return batches with the records of these ranges and hardly any others.
 
-        A batch stays as it is if nearly all of it is wanted (three quarters), if it is small, or if it cannot be cut (it is malformed, or too large when
-        decompressed): the receiver passes over what it did not ask for. Control batches, and batches of which nothing is wanted, are left out.
+        A batch stays as it is if nearly all of it is wanted (three quarters), if it is small, or if
+        it cannot be cut (it is malformed, or too large when decompressed): the receiver skips what
+        it did not request. Control batches, and batches of which nothing is wanted, are left out.
 
         Args:
             data: whole batches, back to back.
-            ranges: of offsets, in order, apart from each other.
-            source: which partition the batches are of; batches of one source are recognised when they come again.
+            ranges: of offsets, in order, not overlapping.
+            source: identifies the partition of the batches; batches of one source are recognised
+                when they come again.
         """
         view = memoryview(data)
         parts: list[bytes | memoryview] = []
         whole_from = position = number = 0
         while position < len(view):
             header = _maybe_header(view, position)
-            if header is None:  # what follows cannot be told apart
+            if header is None:  # the following batches cannot be separated
                 break
             end = position + header.size_bytes
             while number < len(ranges) and ranges[number][1] <= header.base_offset:
@@ -112,7 +118,7 @@ class Excerpter:
     def _part(
         self, header: BatchHeader, batch: memoryview, wanted: list[Range], source: Hashable
     ) -> bytes | None:
-        """What takes the place of a batch; None: itself."""
+        """Return the bytes that replace a batch; None: itself."""
         count = sum(end - first for first, end in wanted)
         if header.is_control or not count:
             return b""
@@ -124,14 +130,15 @@ class Excerpter:
             return None
 
     def excerpt(self, batch: bytes | memoryview, ranges: Sequence[Range], source: Hashable = None) -> bytes:
-        """The records of one checked batch in these ranges as one batch; no bytes if there are none, or it is a control batch.
+        """Return the records of one checked batch in these ranges as one batch; no bytes if there
+        are none, or it is a control batch.
 
         Args:
             ranges: as for `excerpts`.
             source: as for `excerpts`.
 
         Raises:
-            CorruptBatch, UnsupportedCompression, RecordTooLarge: its records cannot be read.
+            CorruptBatch, UnsupportedCompression, RecordTooLarge: its records are unreadable.
         """
         header = parse_header(batch)
         if header.is_control or not header.record_count:
@@ -165,24 +172,24 @@ class Excerpter:
 
 
 class _Contents(NamedTuple):
-    """Where the records of a batch are."""
+    """The positions of a batch's records."""
 
     body: bytes | None
     """The records, if they were compressed."""
     starts: array[int]
-    """Where in the body each record starts, and where the last one ends."""
+    """Start of each record in the body, and the end of the last one."""
     deltas: array[int] | None
     """The offset delta of each; None if there are no gaps, so that each is the record's number."""
 
     @property
     def size_bytes(self) -> int:
-        """What it takes of memory."""
+        """Memory that it takes."""
         return len(self.body or b"") + self.starts.itemsize * len(self.starts) * (
             1 if self.deltas is None else 2
         )
 
     def number_at(self, delta: int) -> int:
-        """The number of the first record at this offset delta or behind it."""
+        """Return the number of the first record at this offset delta or behind it."""
         if self.deltas is None:
             return min(max(delta, 0), len(self.starts) - 1)
         return bisect_left(self.deltas, delta)
@@ -198,10 +205,11 @@ def _read(header: BatchHeader, batch: bytes | memoryview, max_bytes: int) -> _Co
 
 
 def _starts(data: bytes, count: int) -> array[int]:
-    """Where each of so many records starts in `data`, and where the last one ends, which is the end of the data.
+    """Return the start of each of `count` records in `data`, and the end of the last one, which is
+    the end of the data.
 
     Raises:
-        CorruptBatch: there are not so many.
+        CorruptBatch: there are fewer or more.
     """
     starts = array("I", (0,))
     stretch = 1
@@ -219,7 +227,7 @@ def _starts(data: bytes, count: int) -> array[int]:
 
 
 def _walk(data: bytes, starts: array[int], count: int) -> None:
-    """Go on by so many records, one by one."""
+    """Walk over so many records, one by one."""
     position = starts[-1]
     for _ in range(count):
         length = data[position]
@@ -234,9 +242,11 @@ def _walk(data: bytes, starts: array[int], count: int) -> None:
 
 
 def _run(data: bytes, position: int, max_count: int) -> range:
-    """Where those records end that are as long as the one at `position` and follow each other from there on; no range if they are few.
+    """Return the ends of the records that are as long as the one at `position` and follow each
+    other from there on; no range if they are few.
 
-    A byte of the length of all of them is one strided slice; if it is the same in all, each ends where the next one starts.
+    A byte of the length of all of them is one strided slice; if it is the same in all, each ends
+    where the next one starts.
     """
     if max_count < _MIN_RUN:
         return range(0)
@@ -272,7 +282,7 @@ def _fields(header: BatchHeader) -> BatchFields:
 
 
 def _maybe_header(view: memoryview, position: int) -> BatchHeader | None:
-    """The header at `position`, if its whole batch is there."""
+    """Return the header at `position`, if its whole batch is there."""
     try:
         header = parse_header(view, position)
     except CorruptBatch:
@@ -282,7 +292,7 @@ def _maybe_header(view: memoryview, position: int) -> BatchHeader | None:
 
 
 def _within(ranges: Sequence[Range], number: int, header: BatchHeader) -> list[Range]:
-    """What of the ranges from that number on lies in the batch."""
+    """Return the parts of the ranges from that number on that lie in the batch."""
     found = []
     while number < len(ranges) and ranges[number][0] < header.next_offset:
         first, end = ranges[number]

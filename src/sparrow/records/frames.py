@@ -1,16 +1,19 @@
-"""How large an lz4 or zstd stream may become, found without decompressing it.
+"""Limits of the decompressed size of an lz4 or zstd stream, found without decompressing it.
 
-A stream is frames back to back; a frame is a header and blocks, each with its own length, so that a walk from block to block costs a few
-steps per 64 or 128 KiB. A frame that declares its content's size is taken at its word (the codec checks it later). In one that does not,
-a plain block becomes its own length and a compressed block at most the format's block size.
+A stream is frames back to back; a frame is a header and blocks, each with its own length, so that a
+walk from block to block costs a few steps per 64 or 128 KiB. A frame's declared content size is
+trusted (the codec checks it later). In a frame without one, a plain block becomes its own length
+and a compressed block at most the format's block size.
 
     zstd (RFC 8878)  magic u32, descriptor u8, [window u8], [dictionary 0-4], [content size 0-8],
                      blocks (u24: bit 0 last, bits 1-2 kind, bits 3- size), [checksum u32]
-    lz4              magic u32, flags u8, block descriptor u8, [content size u64], [dictionary u32], header checksum u8,
-                     blocks (u32: bit 31 plain, bits 0-30 size; [checksum u32]), 0 u32, [checksum u32]
+    lz4              magic u32, flags u8, block descriptor u8, [content size u64],
+                     [dictionary u32], header checksum u8,
+                     blocks (u32: bit 31 plain, bits 0-30 size; [checksum u32]),
+                     0 u32, [checksum u32]
     both             skippable frame: magic 184D2A50-5F, u32 size, that many bytes
 
-All little-endian. What the walk does not need (checksums, reserved bits) it leaves to the codec.
+All little-endian. Checksums and reserved bits, which the walk does not need, are left to the codec.
 """
 
 from __future__ import annotations
@@ -26,19 +29,24 @@ _ZSTD_COMPRESSED: Final = 2
 _LZ4_MAGIC: Final = 0x184D2204
 _LZ4_BLOCK_BYTES: Final = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1024}
 _LZ4_MAX_RATIO: Final = 255
-"""A byte of an lz4 block gives at most this many bytes: the match length is extended by bytes that count up to 255 each."""
+"""A byte of an lz4 block gives at most this many bytes: the match length is extended by bytes that
+count up to 255 each.
+"""
+_LZ4_INDEPENDENT: Final = 0x20
 _SKIPPABLE: Final = 0x184D2A50
 
 
 class SizeLimits(NamedTuple):
-    """What a stream becomes, in bytes: `at_least` as far as it says so itself, `at_most` by its format's rules."""
+    """Limits of a stream's decompressed size, in bytes: `at_least` as declared by the stream,
+    `at_most` by the rules of its format.
+    """
 
     at_least: int
     at_most: int
 
 
 def zstd_limits(data: bytes | memoryview) -> SizeLimits:
-    """The limits of a zstd stream.
+    """Return the limits of a zstd stream.
 
     Raises:
         CorruptBatch: not zstd, or cut.
@@ -56,7 +64,7 @@ def zstd_limits(data: bytes | memoryview) -> SizeLimits:
 
 
 def lz4_limits(data: bytes | memoryview) -> SizeLimits:
-    """The limits of an lz4 stream.
+    """Return the limits of an lz4 stream.
 
     Raises:
         CorruptBatch: not lz4, or cut.
@@ -71,6 +79,19 @@ def lz4_limits(data: bytes | memoryview) -> SizeLimits:
         at_least += low
         at_most += high
     return SizeLimits(at_least, at_most)
+
+
+def is_plain_lz4(data: bytes | memoryview) -> bool:
+    """Return True if an lz4 stream is one frame, with blocks that are independent of each other.
+
+    Raises:
+        CorruptBatch: not lz4, or cut.
+    """
+    view = memoryview(data)
+    if _is_skippable(view, 0):
+        return False
+    _, _, end = _lz4_frame(view, 0)
+    return end == len(view) and bool(view[4] & _LZ4_INDEPENDENT)
 
 
 def _number(view: memoryview, position: int, size: int) -> int:

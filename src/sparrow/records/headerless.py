@@ -1,12 +1,15 @@
-"""Whether no record of a batch has a header, found without making anything of the records.
+"""Test whether no record of a batch has a header, without making objects of the records.
 
-Two ways, taken in turns:
+Two ways, alternating:
 
-- Records of one size repeat every `stride` bytes. A byte that means the same in each of them (a length, part of a number, the header count) is one strided slice of
-  the data, and one look at the slice proves it for all. Some 35 ns per record.
-- Others are read one by one: six numbers, contents are skipped. Some 500 ns per record, however large.
+- Records of one size repeat every `stride` bytes. A byte that means the same in each of them (a
+  length, part of a number, the header count) is one strided slice of the data, and one comparison
+  of the slice proves it for all. Some 35 ns per record.
+- Others are read one by one: six numbers, contents are skipped. Some 500 ns per record, however
+  large.
 
-(Searching bytes for the name of a header costs 0.5 ns per byte and name: less for small records of unlike sizes, more for all others.)
+(Searching bytes for the name of a header costs 0.5 ns per byte and name: less for small records of
+unlike sizes, more for all others.)
 """
 
 from __future__ import annotations
@@ -20,13 +23,13 @@ _MIN_RUN: Final = 16
 """Fewer records are read one by one."""
 _LONGEST_STRETCH: Final = 512
 _NULL_LENGTH: Final = 1
-"""The varint of -1, not unfolded."""
+"""The varint of -1, still folded."""
 _CONTINUED: Final = bytes(range(0x80, 0x100))
 _LAST: Final = bytes(range(0x80))
 
 
 class _Shape(NamedTuple):
-    """Where the parts of a record are, from its first byte on."""
+    """Positions of the parts of a record, counted from its first byte."""
 
     attributes_at: int
     timestamp_at: int
@@ -39,9 +42,10 @@ class _Shape(NamedTuple):
 
 
 def is_headerless(data: bytes, start: int, end: int, record_count: int, max_single: int) -> bool:
-    """Whether it is certain that the records of [start, end), which are not compressed, are as many as that and that none has a header.
+    """Return True if it is certain that the records of [start, end), which are not compressed, are
+    `count` and that none has a header.
 
-    Of malformed records it may say either.
+    For malformed records the result may be either.
 
     Args:
         max_single: give up (False) rather than read more records than that one by one.
@@ -65,11 +69,11 @@ def is_headerless(data: bytes, start: int, end: int, record_count: int, max_sing
 
 
 def _one_by_one(data: bytes, position: int, count: int) -> int:  # noqa: C901 - one loop without calls is the point
-    """The position behind so many records; -1 if one has headers."""
+    """Return the position behind so many records; -1 if one has headers."""
     for _ in range(count):
         number = data[position]
         position += 1
-        # Numbers stay folded (twice themselves) as long as that will do.
+        # Numbers stay folded (twice themselves) as long as that is enough.
         if number > 0x7F:
             number += (data[position] << 7) - 0x80
             position += 1
@@ -104,7 +108,7 @@ def _one_by_one(data: bytes, position: int, count: int) -> int:  # noqa: C901 - 
 
 
 def _folded(data: bytes, position: int) -> tuple[int, int]:
-    """The length at `position`, 0 for null, and the position behind it."""
+    """Return the length at `position`, 0 for null, and the position behind it."""
     number, position = decode_varint(data, position)
     if number < -1:
         raise CorruptBatch(f"length {number} before byte {position} of the records")
@@ -112,12 +116,15 @@ def _folded(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _run(data: bytes, position: int, end: int, max_count: int) -> tuple[int, int]:
-    """How many records from `position` on have the shape and size of the first and no headers, and that size; (0, 0) if too few."""
+    """Return how many records from `position` on have the shape and size of the first and no
+    headers, and that size; (0, 0) if too few.
+    """
     shape = _shape(data, position)
     stride = shape.header_count_at + 1
     count = min(max_count, (end - position) // stride)
     prefix = data[position : position + shape.attributes_at]
-    if count < _MIN_RUN or not data.startswith(prefix, position + stride):  # nearly all looks end here
+    # nearly all calls end here
+    if count < _MIN_RUN or not data.startswith(prefix, position + stride):
         return 0, 0
     same = (
         *range(shape.attributes_at),
@@ -139,12 +146,12 @@ def _run(data: bytes, position: int, end: int, max_count: int) -> tuple[int, int
 
 
 def _leading(column: bytes, allowed: bytes) -> int:
-    """How many bytes at the beginning are all among those allowed."""
+    """Return how many bytes at the beginning are all among those allowed."""
     return len(column) - len(column.lstrip(allowed)) if column.translate(None, allowed) else len(column)
 
 
 def _shape(data: bytes, position: int) -> _Shape:
-    """Of a record without headers.
+    """Return the shape of a record without headers.
 
     Raises:
         CorruptBatch: it has some, or is malformed.

@@ -11,9 +11,9 @@
     header count    varint
     headers         (key length varint, key UTF-8, value length varint (-1 for null), value) each
 
-(KIP-98, "message format v2".) Here stands the reader that checks everything, says what is wrong, and defines what is right; the fast paths of
-`record` and `runs` handle what they fully recognise and leave the rest to it. It is stricter than Kafka's own reader, which takes any
-negative length as null.
+(KIP-98, "message format v2".) The reader here checks everything, names the fault, and defines what
+is right; the fast paths of `record` and `runs` handle what they fully recognise and leave the rest
+to it. It is stricter than Kafka's own reader, which takes any negative length as null.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from sparrow.records.batch import BatchHeader
 
 MIN_RECORD_BYTES: Final = 7
-"""No record is smaller: six numbers and the attributes, a byte each."""
+"""Size of the smallest record: six numbers and the attributes, a byte each."""
 
 
 class Fields(NamedTuple):
-    """One record as it stands in the bytes, its headers unread."""
+    """The fields of one record as encoded, its headers unread."""
 
     timestamp_delta: int
     offset_delta: int
@@ -46,12 +46,12 @@ class Fields(NamedTuple):
 def plain_records(
     header: BatchHeader, batch: bytes | memoryview, max_bytes: int = compression.DEFAULT_MAX_BYTES
 ) -> bytes:
-    """The records of a checked batch, decompressed.
+    """Return the records of a checked batch, decompressed.
 
     Raises:
-        CorruptBatch: they cannot be decompressed, or the header counts more of them than have room.
+        CorruptBatch: they cannot be decompressed, or the header counts more of them than fit.
         UnsupportedCompression: the header names no known codec.
-        RecordTooLarge: they would become more than `max_bytes`.
+        RecordTooLarge: they would exceed `max_bytes`.
     """
     stored = batch[HEADER_BYTES : header.size_bytes]
     data = (
@@ -63,7 +63,7 @@ def plain_records(
 
 
 def read_fields(data: bytes, position: int) -> Fields:
-    """The record at `position`, all but its headers, each length checked.
+    """Read the record at `position`, all but its headers, each length checked.
 
     Raises:
         CorruptBatch: a length is negative or runs over the record's or the data's end.
@@ -82,13 +82,14 @@ def read_fields(data: bytes, position: int) -> Fields:
 
 
 def read_headers(data: bytes, position: int, end: int) -> tuple[tuple[str, bytes | None], ...]:
-    """The headers at `position`, which must end where the record ends.
+    """Read the headers at `position`, which must end where the record ends.
 
     Raises:
-        CorruptBatch: a length is negative or runs over the end, a name is not UTF-8, or bytes are left.
+        CorruptBatch: a length is negative or runs over the end, a name is not UTF-8, or bytes are
+            left.
     """
     count, at = decode_varint(data, position)
-    # A header is at least two bytes; a count that lies is found before anything is read.
+    # A header is at least two bytes; a wrong count is found before anything is read.
     if count < 0 or count * 2 > end - at:
         raise CorruptBatch(f"record that ends at byte {end} counts {count} headers in {end - at} bytes")
     headers = []

@@ -1,13 +1,15 @@
 """Records as their readers get them, and `decode`, which makes them from a batch.
 
-A client's speed is this function's, so there are three ways through it, each giving way to the next for what it does not recognise:
+A client's speed is this function's, so there are three ways through it, each leaving to the next
+what it does not recognise:
 
 1. `runs`: records that differ in content only are cut into columns by C (about 330 ns each).
 2. The loop below: numbers of one or two bytes, read in place (about 750 ns each).
 3. `layout`: one record, everything checked; the only place that decides what is corrupt.
 
-So 1 and 2 never judge, and the three give equal records (a property test holds them to that). Rejected: a regular expression per shape (as fast as
-1, but 0.2 ms to compile), `struct` for the numbers of one record (slower than indexing), numba (not in a thin install).
+So 1 and 2 never judge, and the three give equal records (a property test checks that). Rejected: a
+regular expression per shape (as fast as 1, but 0.2 ms to compile), `struct` for the numbers of one
+record (slower than indexing), numba (not in a thin install).
 """
 
 from __future__ import annotations
@@ -35,14 +37,17 @@ _LONGEST_STRETCH: Final = 1024
 class Record(msgspec.Struct, frozen=True, gc=False):
     """One message.
 
-    `gc=False`: a record holds bytes, numbers and text alone, so the cycle collector has nothing to find in it (a third of its cost).
+    `gc=False`: a record has only bytes, numbers and text, so the cycle collector has nothing to
+    find in it (a third of its cost).
     """
 
     topic: str
     partition: int
     offset: int
     timestamp: int
-    """Milliseconds since 1970-01-01T00:00:00Z: when it was published or, if the topic says so, appended."""
+    """Milliseconds since 1970-01-01T00:00:00Z: the time of the publish or, if the topic is
+    configured so, of the append.
+    """
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
@@ -57,30 +62,49 @@ def decode(
     min_offset: int = 0,
     max_bytes: int = compression.DEFAULT_MAX_BYTES,
 ) -> list[Record]:
-    """The records of one whole batch, those before `min_offset` left out; none of a control batch.
+    """Decode the records of one whole batch, those before `min_offset` left out; none of a control
+    batch.
 
     Args:
-        max_bytes: what the records may become when decompressed. As objects they take up to some fifteen times that, if they are tiny.
+        max_bytes: limit of the decompressed records. As objects they take up to some fifteen times
+            that, if they are tiny.
 
     Raises:
-        CorruptBatch: says what is wrong; no record of the batch is returned.
+        CorruptBatch: names the fault, and from which `offset` on. No record is returned.
         UnsupportedCompression: the batch is of a codec that does not exist yet.
-        RecordTooLarge: the records would become more than `max_bytes`.
+        RecordTooLarge: the records would exceed `max_bytes`.
     """
     header = check(batch) if check_crc else parse_header(batch)
     if header.is_control:
         return []
-    records = _Decoder(header, plain_records(header, batch, max_bytes), topic, partition).decode()
+    records = _records(header, batch, topic, partition, max_bytes)
     if header.base_offset >= min_offset:
         return records
     return [record for record in records if record.offset >= min_offset]
 
 
+def _records(
+    header: BatchHeader, batch: bytes | memoryview, topic: str, partition: int, max_bytes: int
+) -> list[Record]:
+    decoder = None
+    try:
+        decoder = _Decoder(header, plain_records(header, batch, max_bytes), topic, partition)
+        return decoder.decode()
+    except CorruptBatch as error:
+        first, read = header.base_offset, decoder.records if decoder is not None else []
+        offset = min(read[-1].offset + 1, header.last_offset) if read else first
+        raise CorruptBatch(
+            f"the batch of offsets {first} to {header.last_offset} cannot be read from {offset} on:"
+            f" {error.text}",
+            offset,
+        ) from None
+
+
 class _Decoder:
     """The state of one decoding.
 
-    `position` is where the next record starts in `data`, `previous` where the last one read by the loop did, `next_delta` the least offset
-    delta that the next may have (and nearly always has).
+    `position` is the start of the next record in `data`, `previous` the start of the last one read
+    by the loop, `next_delta` the least offset delta that the next may have (and nearly always has).
     """
 
     __slots__ = (
@@ -111,7 +135,9 @@ class _Decoder:
             self.timestamp_of = lambda _: header.max_timestamp
 
     def decode(self) -> list[Record]:
-        """Alternate between runs and the loop; the longer no run was found, the longer the loop goes before the next look."""
+        """Alternate between runs and the loop; the longer no run was found, the longer the loop
+        runs before the next attempt.
+        """
         count = self.header.record_count
         stretch = 1
         try:
@@ -127,13 +153,14 @@ class _Decoder:
             )
         if self.next_delta > self.header.last_offset_delta + 1:
             raise CorruptBatch(
-                f"record batch whose last offset delta is {self.header.last_offset_delta} has a record at delta {self.next_delta - 1}"
+                f"record batch whose last offset delta is {self.header.last_offset_delta} has a "
+                f"record at delta {self.next_delta - 1}"
             )
         return self.records
 
     def _maybe_take_run(self, max_count: int) -> bool:
         data, position, previous = self.data, self.position, self.previous
-        # Two neighbours of unlike length begin no run; nearly all looks end here.
+        # Two neighbours of unlike length begin no run; nearly all attempts end here.
         if max_count < MIN_RUN or data[position : position + 2] != data[previous : previous + 2]:
             return False
         run = maybe_run(data, position, self.next_delta, max_count, self.timestamp_of)
@@ -148,7 +175,9 @@ class _Decoder:
         return True
 
     def _one_by_one(self, count: int) -> None:  # noqa: C901, PLR0912, PLR0915 - one loop without calls is the point
-        """Read `count` records. A number of more than two bytes, a null value or anything odd goes to `_one`."""
+        """Read `count` records. A number of more than two bytes, a null value or anything odd goes
+        to `_one`.
+        """
         data, size, topic, partition = self.data, len(self.data), self.topic, self.partition
         base_offset = self.header.base_offset
         add = self.records.append
@@ -158,7 +187,8 @@ class _Decoder:
         timestamp = self.timestamp_of(0)
         for _ in range(count):
             start = position
-            # Numbers are left folded (twice themselves when natural, odd when negative) as long as that will do.
+            # Numbers are left folded (twice themselves when natural, odd when negative) as long as
+            # that is enough.
             number = data[position]
             position += 1
             if number > 0x7F:
@@ -175,7 +205,8 @@ class _Decoder:
             if offset > 0x7F:
                 offset += (data[position] << 7) - 0x80
                 position += 1
-            # A third byte shows as a bit above the fourteenth. Offsets may skip, as compaction leaves them, but not go back.
+            # A third byte shows as a bit above the fourteenth. Offsets may skip, as compaction
+            # leaves them, but not go back.
             if (number | stamp | offset) > 0x3FFF or (number | offset) & 1 or offset < delta + delta:
                 position = self._one(start, delta)
                 delta = self.next_delta
@@ -220,12 +251,13 @@ class _Decoder:
         self.previous, self.position, self.next_delta = start, position, delta
 
     def _one(self, position: int, least_delta: int) -> int:
-        """Read the record at `position` with every check; the position behind it."""
+        """Read the record at `position` with every check. Return the position behind it."""
         fields = read_fields(self.data, position)
         headers = read_headers(self.data, fields.headers_at, fields.end)
         if fields.offset_delta < least_delta:
             raise CorruptBatch(
-                f"record {len(self.records)} of the batch has offset delta {fields.offset_delta}, at least {least_delta} is due"
+                f"record {len(self.records)} of the batch has offset delta {fields.offset_delta}, "
+                f"at least {least_delta} is due"
             )
         offset = self.header.base_offset + fields.offset_delta
         timestamp = self.timestamp_of(fields.timestamp_delta)
@@ -236,7 +268,9 @@ class _Decoder:
         return fields.end
 
     def _headers(self, start: int, end: int) -> tuple[tuple[str, bytes | None], ...]:
-        """The headers from `start` to `end`, which lies within the data; lengths of one byte (values: two) are read here."""
+        """Return the headers from `start` to `end`, which lies within the data; lengths of one byte
+        (values: two) are read here.
+        """
         data, names = self.data, self.names
         count = data[start]
         if count & 1 or count > 0x7F:
@@ -263,7 +297,7 @@ class _Decoder:
         return tuple(headers) if position == end else read_headers(data, start, end)
 
     def _new_names(self, start: int, end: int) -> tuple[tuple[str, bytes | None], ...]:
-        """As `_headers`, and remember the names: the next record likely has the same."""
+        """Read as `_headers`, and remember the names: the next record likely has the same."""
         headers = read_headers(self.data, start, end)
         self.names.update((name.encode(), name) for name, _ in headers)
         return headers

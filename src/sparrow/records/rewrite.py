@@ -1,14 +1,16 @@
-"""Batches made from batches: what the log's owner may change in what a publisher sent.
+"""Batches made from batches: the changes that the log's owner may make to published batches.
 
-- `with_log_append_time`: the header alone; the records stay as they are, and readers take the header's time for each (KIP-32).
-- `with_compression`: the same records under another codec, for topics whose `compression.type` says so.
-- `retain`: some of the records, for compaction. Offsets never change: the base offset, each record's offset delta and the last offset delta
-  stay, so the gaps show what is gone. The producer's fields stay, so that its sequence is known after a restart even from an
-  empty batch.
-- The delete horizon (KIP-534): the time from which a batch's tombstones may go takes the place of the base timestamp, and attribute bit 6 says
-  so. Timestamp deltas are to the base timestamp as ever, so each is written anew.
+- `with_log_append_time`: the header alone; the records stay as they are, and readers take the
+  header's time for each (KIP-32).
+- `with_compression`: the same records under another codec, for topics with a `compression.type`.
+- `retain`: some of the records, for compaction. Offsets never change: the base offset, each
+  record's offset delta and the last offset delta stay, so the gaps show what is gone. The
+  producer's fields stay, so that its sequence is known after a restart even from an empty batch.
+- The delete horizon (KIP-534): the time from which a batch's tombstones may be removed replaces the
+  base timestamp, and attribute bit 6 says so. Timestamp deltas still refer to the base timestamp,
+  so each is rewritten.
 
-`iterate_raw` walks records without making `Record`s of them; it is what the log's own work is done with.
+`iterate_raw` walks records without making `Record`s of them; the log's own work uses it.
 """
 
 from __future__ import annotations
@@ -55,10 +57,21 @@ class RawRecord(NamedTuple):
 
 
 def with_log_append_time(header: BatchHeader, data: bytes | memoryview, timestamp_ms: int) -> bytes:
-    """The batch with that time for every record, and a new CRC."""
+    """Return the batch with that time for every record, and a new CRC."""
+    return _with_times(header, data, header.attributes | LOG_APPEND_TIME, timestamp_ms)
+
+
+def with_max_timestamp(header: BatchHeader, data: bytes | memoryview, timestamp_ms: int) -> bytes:
+    """Return the batch with that greatest timestamp in its header, and a new CRC."""
+    return _with_times(header, data, header.attributes, timestamp_ms)
+
+
+def _with_times(
+    header: BatchHeader, data: bytes | memoryview, attributes: int, max_timestamp_ms: int
+) -> bytes:
     changed = bytearray(data[: header.size_bytes])
-    _ATTRIBUTES.pack_into(changed, CRC_START, header.attributes | LOG_APPEND_TIME)
-    _TIMESTAMP.pack_into(changed, _MAX_TIMESTAMP_AT, timestamp_ms)
+    _ATTRIBUTES.pack_into(changed, CRC_START, attributes)
+    _TIMESTAMP.pack_into(changed, _MAX_TIMESTAMP_AT, max_timestamp_ms)
     _CRC.pack_into(changed, _CRC_AT, google_crc32c.value(bytes(changed[CRC_START:])))
     return bytes(changed)
 
@@ -66,7 +79,7 @@ def with_log_append_time(header: BatchHeader, data: bytes | memoryview, timestam
 def with_compression(
     header: BatchHeader, data: bytes | memoryview, compression: str | int
 ) -> bytes | memoryview:
-    """The batch under that codec (a name or number); the very same one if it is so already.
+    """Return the batch under that codec (a name or number); the very same one if it is so already.
 
     Raises:
         CorruptBatch, RecordTooLarge: its records cannot be decompressed.
@@ -86,16 +99,16 @@ def retain(
     delete_horizon_ms: int | None = None,
     keep_empty: bool = False,
 ) -> bytes | None:
-    """A checked batch with those records that `keep` wants; None if it wants none.
+    """Return a checked batch with the records that `keep` accepts; None if it accepts none.
 
-    The maximum timestamp becomes that of the records kept, unless the batch has one time for all.
+    The maximum timestamp becomes that of the kept records, unless the batch has one time for all.
 
     Args:
-        delete_horizon_ms: set the delete horizon to this, where the batch has none yet.
-        keep_empty: of no records left, make an empty batch instead of None.
+        delete_horizon_ms: set the delete horizon to this, if the batch has none yet.
+        keep_empty: return an empty batch instead of None if no records are left.
 
     Raises:
-        CorruptBatch, RecordTooLarge, UnsupportedCompression: its records cannot be read.
+        CorruptBatch, RecordTooLarge, UnsupportedCompression: its records are unreadable.
     """
     header = parse_header(batch)
     kept = [record for record in iterate_raw(batch) if keep(record)]
@@ -103,7 +116,7 @@ def retain(
     if len(kept) == header.record_count and not sets_horizon and (kept or keep_empty):
         return bytes(batch[: header.size_bytes])
     if not kept:
-        return _empty(header) if keep_empty else None
+        return emptied(header) if keep_empty else None
     fields = _fields(header)
     if not header.is_log_append_time:
         fields = fields._replace(max_timestamp=_within_64_bits(max(record.timestamp for record in kept)))
@@ -118,10 +131,11 @@ def retain(
 
 
 def iterate_raw(batch: bytes | memoryview) -> Iterator[RawRecord]:
-    """The records of a checked batch in order, those of a control batch too. Headers are not looked into.
+    """Iterate over the records of a checked batch in order, also those of a control batch. Headers
+    are not parsed.
 
     Raises:
-        CorruptBatch, RecordTooLarge, UnsupportedCompression: they cannot be read.
+        CorruptBatch, RecordTooLarge, UnsupportedCompression: they are unreadable.
     """
     header = parse_header(batch)
     data = plain_records(header, batch)
@@ -140,10 +154,11 @@ def iterate_raw(batch: bytes | memoryview) -> Iterator[RawRecord]:
 
 
 def keyless_records(batch: bytes | memoryview) -> list[int]:
-    """Which records of a checked batch, counted from 0, have no key, which a compacted topic does not take.
+    """Return which records of a checked batch, counted from 0, have no key, which a compacted topic
+    does not take.
 
     Raises:
-        CorruptBatch, RecordTooLarge, UnsupportedCompression: its records cannot be read.
+        CorruptBatch, RecordTooLarge, UnsupportedCompression: its records are unreadable.
     """
     header = parse_header(batch)
     data = plain_records(header, batch)
@@ -174,15 +189,17 @@ def _fields(header: BatchHeader) -> BatchFields:
     )
 
 
-def _empty(header: BatchHeader) -> bytes:
-    """The header alone, as Kafka's cleaner writes it: not compressed, both timestamps the maximum."""
+def emptied(header: BatchHeader) -> bytes:
+    """Return the header alone, as Kafka's cleaner writes it: not compressed, both timestamps the
+    maximum.
+    """
     attributes = header.attributes & ~DELETE_HORIZON
     fields = _fields(header)._replace(base_timestamp=header.max_timestamp, attributes=attributes)
     return assemble(b"", 0, header.last_offset_delta, fields)
 
 
 def _shifted(raw: bytes, shift_ms: int) -> bytes:
-    """A record whose timestamp delta is greater by `shift_ms`."""
+    """Return a record whose timestamp delta is greater by `shift_ms`."""
     _, attributes_at = decode_varint(raw, 0)
     delta, offset_at = decode_varlong(raw, attributes_at + 1)
     body = (
@@ -194,5 +211,7 @@ def _shifted(raw: bytes, shift_ms: int) -> bytes:
 
 
 def _within_64_bits(timestamp_ms: int) -> int:
-    """A time (or a difference) that a publisher's nonsense put beyond the field's range, cut to it: compaction must not end at such a batch."""
+    """Limit a time (or a difference) that a publisher put beyond the field's range: compaction must
+    not end at such a batch.
+    """
     return max(_MIN_INT64, min(timestamp_ms, _MAX_INT64))

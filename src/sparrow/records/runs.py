@@ -1,13 +1,17 @@
 """Runs of records that differ in content only, cut into columns at the speed of C.
 
-Records of one key length and one value length, without headers, with consecutive offsets and timestamps of one width, repeat every `stride`
-bytes. Such a run is cut by one `struct` format into columns (what stands before the offset, offset, key, value, and the lengths between); a few set
-and byte-string comparisons then prove that every record is what the format took it for. Nothing is believed that was not compared.
+Records of one key length and one value length, without headers, with consecutive offsets and
+timestamps of one width, repeat every `stride` bytes. Such a run is cut by one `struct` format into
+columns (the bytes before the offset, offset, key, value, and the lengths between); a few set and
+byte-string comparisons then prove that every record has the assumed form. Nothing is assumed
+without a comparison.
 
-Whether a run is there is guessed from the record at its start and from where its last record would have to be: if that one stands
-there, the columns are cut; else half as many are tried. A wrong guess costs some hundred nanoseconds, a refuted one the cut.
+The presence of a run is guessed from the record at its start and from the place where its last
+record would have to be: if there is one, the columns are cut; else half as many are tried. A wrong
+guess costs some hundred nanoseconds, a refuted one the cut.
 
-A cut begins one byte early, at the zero that ends the record before (its header count), so that the numbers between two values are one column.
+A cut begins one byte early, at the zero that ends the record before (its header count), so that the
+numbers between two values are one column.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ MIN_RUN: Final = 8
 """Shorter runs are not worth the set-up."""
 
 _ONE_BYTE: Final = 64
-"""Offset deltas below take one byte, those up to `TABLE_SIZE` two."""
+"""Offset deltas below this take one byte, those up to `TABLE_SIZE` two."""
 _OFFSETS: Final = (b"".join(VARINTS[:_ONE_BYTE]), b"".join(VARINTS[_ONE_BYTE:]))
 
 
@@ -42,7 +46,7 @@ class Run(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """What the records of a run share."""
+    """The common properties of a run's records."""
 
     prefix: bytes
     """Length and attributes."""
@@ -57,10 +61,12 @@ class _Shape(NamedTuple):
 def maybe_run(
     data: bytes, position: int, offset_delta: int, max_count: int, timestamp_of: Callable[[int], int]
 ) -> Run | None:
-    """The run that starts with the record at `position`, whose offset delta should be `offset_delta`; None if there is none.
+    """Return the run that starts with the record at `position`, whose offset delta should be
+    `offset_delta`; None if there is none.
 
     Args:
-        timestamp_of: makes a timestamp (ms) of a timestamp delta; called once for each distinct delta.
+        timestamp_of: makes a timestamp (ms) of a timestamp delta; called once for each distinct
+            delta.
     """
     shape = _shape(data, position)
     if shape is None or offset_delta >= TABLE_SIZE:
@@ -80,7 +86,7 @@ def maybe_run(
 
 
 def _shape(data: bytes, position: int) -> _Shape | None:
-    """The shape of one record; None if it cannot begin a run."""
+    """Return the shape of one record; None if it cannot begin a run."""
     try:
         length, at = decode_varint(data, position)
         end = at + length
@@ -140,7 +146,7 @@ _Columns = tuple["Iterable[int]", "Iterable[bytes | None]", "Iterable[bytes]"]
 def _cut(
     rows: bytes, shape: _Shape, offset_delta: int, timestamp_of: Callable[[int], int]
 ) -> _Columns | None:
-    """Timestamps, keys and values; None where a record is not of the shape."""
+    """Return timestamps, keys and values; None if a record is not of the shape."""
     columns = tuple(zip(*_format(shape).iter_unpack(rows), strict=True))
     if not columns:
         return None
@@ -168,7 +174,9 @@ def _offset_bytes(offset_delta: int, count: int) -> bytes:
 def _timestamps(
     heads: set[bytes], shape: _Shape, timestamp_of: Callable[[int], int]
 ) -> dict[bytes, int] | None:
-    """The timestamp of each distinct head; None if one is not a zero, the prefix and one number to its end."""
+    """Return the timestamp of each distinct head; None if one is not a zero, the prefix and one
+    number to its end.
+    """
     start = b"\x00" + shape.prefix
     timestamps = {}
     for head in heads:
@@ -182,7 +190,7 @@ def _timestamps(
 
 
 def _timestamp_delta(head: bytes, position: int) -> int | None:
-    """The number from `position` to the end of `head`; None if there is no such number."""
+    """Return the number from `position` to the end of `head`; None if there is no such number."""
     last = head[-1]
     # Two bytes, the width of all but the first 64 ms of a batch.
     if len(head) == position + 2 and head[position] > 0x7F >= last:

@@ -1,13 +1,15 @@
-"""Zigzag varints, as records carry their lengths, deltas and counts.
+"""Zigzag varints, in which records have their lengths, deltas and counts.
 
-The rule is Protocol Buffers' (`sint32`, `sint64`), taken over by Kafka's record format (KIP-98): a signed number is folded so that small
-magnitudes of either sign become small numbers (0, -1, 1, -2 → 0, 1, 2, 3), then written seven bits a byte, least significant first, the
-top bit set on every byte but the last. A *varint* holds 32 bits in at most 5 bytes, a *varlong* 64 bits in at most 10.
+The rule is Protocol Buffers' (`sint32`, `sint64`), taken over by Kafka's record format (KIP-98): a
+signed number is folded so that small magnitudes of either sign become small numbers (0, -1, 1, -2 →
+0, 1, 2, 3), then written seven bits a byte, least significant first, the top bit set on every byte
+but the last. A *varint* has 32 bits in at most 5 bytes, a *varlong* 64 bits in at most 10.
 
-Longer than necessary but within these limits is accepted, as Kafka accepts it; a number that does not fit is corrupt, where Kafka's
-reader would drop the bits that are over.
+Longer than necessary but within these limits is accepted, as Kafka accepts it; a number that does
+not fit is corrupt, where Kafka's reader would drop the excess bits.
 
-Nearly every number in a batch is a small natural one, so `VARINTS` keeps the encoding of 0 … `TABLE_SIZE` - 1 ready-made.
+Nearly every number in a batch is a small natural one, so `VARINTS` keeps the encoding of 0 …
+`TABLE_SIZE` - 1 ready-made.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ VARINTS: Final[list[bytes]] = _table()
 
 
 def encode_varint(number: int) -> bytes:
-    """A signed 32-bit number as 1 to 5 bytes.
+    """Encode a signed 32-bit number as 1 to 5 bytes.
 
     Raises:
         InvalidArgument: the number does not fit 32 bits.
@@ -49,7 +51,7 @@ def encode_varint(number: int) -> bytes:
 
 
 def encode_varlong(number: int) -> bytes:
-    """A signed 64-bit number as 1 to 10 bytes.
+    """Encode a signed 64-bit number as 1 to 10 bytes.
 
     Raises:
         InvalidArgument: the number does not fit 64 bits.
@@ -72,7 +74,7 @@ def _encode(number: int) -> bytes:
 
 
 def decode_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The 32-bit number at `position`, and the position behind it.
+    """Return the 32-bit number at `position`, and the position behind it.
 
     Raises:
         CorruptBatch: the data ends within it, or it does not fit.
@@ -89,7 +91,7 @@ def decode_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def decode_varlong(data: bytes, position: int) -> tuple[int, int]:
-    """The 64-bit number at `position`, and the position behind it.
+    """Return the 64-bit number at `position`, and the position behind it.
 
     Raises:
         CorruptBatch: the data ends within it, or it does not fit.

@@ -1,14 +1,18 @@
-"""The record headers that a queue understands: their names, and how their values are written and read.
+"""The record headers that a queue understands: their names, and how their values are written and
+read.
 
-    message-id     UTF-8 text       what other records call this one by, as their parent
-    parent-id      UTF-8 text       the message-id of a record that must be finished before this one; as often as there are parents
-    deliver-at     ASCII decimal    ms since the epoch (wall time) before which the record is not delivered
+    message-id     UTF-8 text       name by which other records refer to this one as their parent
+    parent-id      UTF-8 text       the message-id of a record that must be finished before this
+                                    one; repeated for several parents
+    deliver-at     ASCII decimal    ms since the epoch (wall time) before which the record is not
+                                    delivered
     expires-at     ASCII decimal    ms since the epoch from which on it is not delivered any more
     priority       an ASCII digit   0 to 9, 9 first; 4 without
-    redrive-queue  UTF-8 text       the only queue that takes the record; others pass over it
+    redrive-queue  UTF-8 text       the only queue that takes the record; others skip it
 
-A malformed value counts as absent; so do empty text and the time 0. Where a header that may stand once stands several times, the last well-formed one counts (as
-`Headers.lastHeader` of Kafka's clients has it).
+A malformed value counts as absent; so do empty text and the time 0. If a header that may occur once
+occurs several times, the last well-formed one counts (as in `Headers.lastHeader` of Kafka's
+clients).
 
 A value is bytes or None (a record's header may be null).
 """
@@ -44,10 +48,12 @@ QUEUE_HEADERS: Final = (
     PRIORITY_BYTES,
     REDRIVE_QUEUE_BYTES,
 )
-"""All of the above: a batch in whose bytes none of them occurs has nothing to say to a queue."""
+"""All of the above: a batch in whose bytes none of them occurs needs no further search by a
+queue.
+"""
 
 REDRIVE_COUNT: Final = "redrive-count"
-"""How often the record was sent back from the dead letters; a queue does not look at it."""
+"""Number of times the record was sent back from the dead letters; queues ignore it."""
 
 DEAD_LETTER_REASON: Final = "dead-letter-reason"
 DEAD_LETTER_ERROR: Final = "dead-letter-error"
@@ -60,7 +66,9 @@ DEAD_LETTER_OFFSET: Final = "dead-letter-offset"
 DEAD_LETTER_TIMESTAMP: Final = "dead-letter-timestamp"
 DEAD_LETTER_FIRST_DELIVERY: Final = "dead-letter-first-delivery"
 DEAD_LETTER_LAST_DELIVERY: Final = "dead-letter-last-delivery"
-"""What a dead letter says of its record; numbers and times (ms since the epoch) in ASCII decimal, the rest UTF-8."""
+"""Headers of a dead letter about its record; numbers and times (ms since the epoch) in ASCII
+decimal, the rest UTF-8.
+"""
 
 LOWEST_PRIORITY: Final = 0
 DEFAULT_PRIORITY: Final = 4
@@ -73,7 +81,7 @@ _ZERO: Final = ord("0")
 
 
 def format_time_ms(time_ms: int) -> bytes:
-    """The value of `deliver-at` or `expires-at`.
+    """Return the value of `deliver-at` or `expires-at`.
 
     Raises:
         InvalidArgument: not between 1 and `MAX_TIME_MS`.
@@ -84,7 +92,7 @@ def format_time_ms(time_ms: int) -> bytes:
 
 
 def parse_time_ms(value: bytes | None) -> int:
-    """The time that `deliver-at` or `expires-at` says, ms since the epoch; 0 where it says none."""
+    """Return the time in `deliver-at` or `expires-at`, ms since the epoch; 0 if there is none."""
     if value is None or not value.isdigit() or len(value) > _MAX_DIGITS:
         return 0
     time_ms = int(value)
@@ -92,7 +100,7 @@ def parse_time_ms(value: bytes | None) -> int:
 
 
 def format_priority(priority: int) -> bytes:
-    """The value of `priority`.
+    """Return the value of `priority`.
 
     Raises:
         InvalidArgument: not between 0 and 9.
@@ -103,20 +111,20 @@ def format_priority(priority: int) -> bytes:
 
 
 def maybe_parse_priority(value: bytes | None) -> int | None:
-    """The priority that the header says, 0 to 9; None where it says none."""
+    """Return the priority in the header, 0 to 9; None if there is none."""
     if value is None or len(value) != 1 or not value.isdigit():
         return None
     return value[0] - _ZERO
 
 
 def priority_of(headers: Iterable[tuple[str, bytes | None]]) -> int:
-    """The priority of a record with these headers."""
+    """Return the priority of a record with these headers."""
     said = [maybe_parse_priority(value) for name, value in headers if name == PRIORITY]
     return next((priority for priority in reversed(said) if priority is not None), DEFAULT_PRIORITY)
 
 
 def format_text(text: str) -> bytes:
-    """The value of `message-id`, `parent-id` or `redrive-queue`.
+    """Return the value of `message-id`, `parent-id` or `redrive-queue`.
 
     Raises:
         InvalidArgument: empty, or UTF-8 cannot write it.
@@ -130,7 +138,7 @@ def format_text(text: str) -> bytes:
 
 
 def parse_text(value: bytes | None) -> str:
-    """The text that `message-id`, `parent-id` or `redrive-queue` says; "" where it says none."""
+    """Return the text in `message-id`, `parent-id` or `redrive-queue`; "" if there is none."""
     try:
         return value.decode() if value else ""
     except UnicodeDecodeError:

@@ -1,1 +1,3 @@
-"""The composition root: options in, a running broker with its doors out. See `server.py` of this package first."""
+"""The server: options in, a running broker with its frontends out. See `server.py` of this
+package.
+"""

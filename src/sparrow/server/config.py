@@ -1,6 +1,7 @@
-"""What a server is told: every option, declared once (see `sparrow.base.options`).
+"""Options of a server, each declared once (see `sparrow.base.options`).
 
-The file is `sparrow.yml` in the working directory if there is one, or the one that `--config` or `SPARROW_CONFIG` names.
+The file is `sparrow.yml` in the working directory if there is one, or the one that `--config` or
+`SPARROW_CONFIG` names.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
 from sparrow.base.faults import Fault, Misfit
@@ -33,10 +35,12 @@ from sparrow.base.options import (
     resolve,
     size,
 )
+from sparrow.server.data_directory import read_mode
 from sparrow.server.listeners import (
     ADDRESS,
     DEFAULT_NAME,
     HOST,
+    MECHANISMS,
     OFF,
     PORT_OR_OFF,
     UNSET,
@@ -45,7 +49,7 @@ from sparrow.server.listeners import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from sparrow.broker.access.acls import AclBinding
     from sparrow.server.bootstrap.pipelines import PipelineDeclaration
@@ -56,6 +60,7 @@ DEFAULT_FILE = "sparrow.yml"
 CONFIG_FLAG = "--config"
 CONFIG_VARIABLE = "SPARROW_CONFIG"
 IN_WORDS = "without authentication"
+CLEAR_IN_WORDS = "passwords in clear"
 _DAY_MS = 86_400_000
 
 
@@ -66,22 +71,60 @@ def _read_directory(given: object) -> str:
     return path
 
 
-def _read_words(given: object) -> str:
-    if given not in ("", IN_WORDS):
-        raise ValueError(f'only the words "{IN_WORDS}"')
-    return str(given)
+def _only(words: str) -> Kind[str]:
+    """Return a kind of option that takes these words alone, so that it is not set by habit."""
+
+    def read(given: object) -> str:
+        if given not in ("", words):
+            raise ValueError(f'only the words "{words}"')
+        return str(given)
+
+    return Kind("words", read, schema={"enum": ["", words]})
+
+
+def _read_audit_topic(given: object) -> str:
+    from sparrow.base.errors import InvalidTopicName
+    from sparrow.broker.internal_topics import INTERNAL_TOPICS
+    from sparrow.broker.names import check_topic_name
+
+    name = TEXT.read(given)
+    if name in INTERNAL_TOPICS:
+        raise ValueError(f"a topic of its own; {name} is one of Kafka's")
+    if name:
+        try:
+            check_topic_name(name)
+        except InvalidTopicName as error:
+            raise ValueError(error.text) from None
+    return name
 
 
 def _read_tokens(given: object) -> dict[str, str]:
     tokens = PAIRS.read(given)
-    empty = [name for name, token in tokens.items() if not name or not token]
-    if empty:
-        raise Misfit([Fault((name,), ": a principal and its token are not empty") for name in empty])
+    faults = [
+        Fault((name,), ": a principal and its token are not empty")
+        for name, token in tokens.items()
+        if not name or not token
+    ]
+    faults += _reserved_faults(tokens)
+    if faults:
+        raise Misfit(faults)
     return tokens
 
 
+def _reserved_faults(names: Iterable[str]) -> list[Fault]:
+    from sparrow.broker.access.authz import RESERVED_NAMES
+
+    return [
+        Fault((name,), f": nobody can be named {name!r}; choose another name")
+        for name in names
+        if name in RESERVED_NAMES
+    ]
+
+
 def _is_text(name: str) -> bool:
-    """Whether it is not what an environment has for bytes that are no UTF-8."""
+    """Return True unless the text has what an environment has in place of bytes that are not
+    UTF-8.
+    """
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -106,13 +149,15 @@ def _read_users(given: object) -> dict[str, str]:
         for name in users
         if len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES
     ]
+    faults += _reserved_faults(users)
     if faults:
         raise Misfit(faults)
     return users
 
 
 def _read_principals(given: object) -> frozenset[str]:
-    """Names or "Type:name", from a list or from one text with semicolons between (a name may hold commas: CN=a,O=b).
+    """Names or "Type:name", from a list or from one text with semicolons between (a name may hold
+    commas: CN=a,O=b).
 
     A type is one word: a colon behind anything else is part of a name, such as CN=a,OU=urn:b.
     """
@@ -126,9 +171,26 @@ def _read_principals(given: object) -> frozenset[str]:
     return principals
 
 
+def _read_address_limits(given: object) -> dict[str, int]:
+    limits = {}
+    faults = []
+    for text, limit in PAIRS.read(given).items():
+        try:
+            limits[str(ip_network(text, strict=False))] = _ADDRESS_LIMIT.read(limit)
+        except ValueError:
+            faults.append(
+                Fault((text,), f" cannot be {limit!r}: an address or network and a number from 0 to 1000000")
+            )
+    if faults:
+        raise Misfit(faults)
+    return limits
+
+
+_ADDRESS_LIMIT = integer(0, 1_000_000)
+_ADDRESS_LIMITS = Kind("address=limit", _read_address_limits, repeats=True, schema=PAIRS_SCHEMA)
 _PRINCIPALS = Kind("principal", _read_principals, repeats=True, schema=TEXTS_SCHEMA)
-_IN_WORDS = Kind("words", _read_words, schema={"enum": ["", IN_WORDS]})
 _DIRECTORY = Kind("path", _read_directory, schema=TEXT_SCHEMA)
+_MODE = Kind("octal", read_mode, schema=TEXT_SCHEMA)
 _TOKENS = Kind("name=value", _read_tokens, schema=PAIRS_SCHEMA)
 _USERS = Kind("name=value", _read_users, schema=PAIRS_SCHEMA)
 _LOGIN = choice("auto", "required", "off")
@@ -142,39 +204,47 @@ _PIPELINES = deferred("sparrow.server.bootstrap.pipelines", "PIPELINES", "list o
 
 @dataclass(frozen=True, kw_only=True)
 class ServerConfig:
-    """Everything that `sparrow serve` can be told. Times in ms, sizes in bytes."""
+    """All options of `sparrow serve`. Times in ms, sizes in bytes."""
 
     data_dir: str = option(
         "data_dir", _DIRECTORY, "./sparrow-data", "Directory that holds all data; made when missing."
     )
-    native_host: str = option("native.host", HOST, "127.0.0.1", "Address on which the native door listens.")
+    data_mode: int = option(
+        "data_mode",
+        _MODE,
+        0o700,
+        "Permissions of new directories under it, in octal; files get the same without execution. "
+        "meta.db stays 0600.",
+        show="0700",
+    )
+    native_host: str = option("native.host", HOST, "127.0.0.1", "Address of the native listener.")
     native_port: int = option(
-        "native.port", integer(0, 65535), 9094, "Port of the native door; 0 takes a free one."
+        "native.port", integer(0, 65535), 9094, "Port of the native listener; 0 takes a free one."
     )
     native_login: str = option(
         "native.login",
         _LOGIN,
         "auto",
-        "Whether clients of the native door must log in; auto: when tokens or users are configured.",
+        "Whether clients of the native listener must log in; auto: when tokens or users are configured.",
     )
     native_tls: bool = option(
         "native.tls",
         BOOLEAN,
         True,
-        "Whether the native door speaks TLS once tls.certificate is set.",
+        "Whether the native listener speaks TLS once tls.certificate is set.",
         show="true",
     )
     kafka_host: str = option(
         "kafka.host",
         HOST,
         "localhost",
-        "Address on which the Kafka door listens; localhost: IPv4 and IPv6 loopback.",
+        "Address of the Kafka listener; localhost: IPv4 and IPv6 loopback.",
     )
     kafka_port: int = option(
         "kafka.port",
         PORT_OR_OFF,
         9092,
-        "Port of the Kafka door; 0 takes a free one, off closes the door.",
+        "Port of the Kafka listener; 0 takes a free one, off closes the listener.",
     )
     kafka_advertised: str = option(
         "kafka.advertised",
@@ -189,18 +259,26 @@ class ServerConfig:
         "auto",
         "Whether Kafka clients must log in by SASL; auto: when tokens or users are configured.",
     )
+    kafka_sasl_mechanisms: tuple[str, ...] = option(
+        "kafka.sasl_mechanisms",
+        MECHANISMS,
+        (),
+        "SASL mechanisms by which Kafka clients may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512.",
+        show="all",
+    )
     kafka_tls: bool = option(
         "kafka.tls",
         BOOLEAN,
         True,
-        "Whether the Kafka door speaks TLS once tls.certificate is set.",
+        "Whether the Kafka listener speaks TLS once tls.certificate is set.",
         show="true",
     )
     kafka_max_session_ms: int = option(
         "kafka.max_session",
         duration(0, 365 * _DAY_MS),
         0,
-        "How long a SASL login is good for before the client must log in again; 0: as long as the connection.",
+        "How long a SASL login is good for before the client must log in again; 0: as long as the "
+        "connection.",
     )
     kafka_node_id: int = option(
         "kafka.node_id",
@@ -218,35 +296,39 @@ class ServerConfig:
         "kafka.listeners",
         _LISTENERS,
         (),
-        "More listeners of the Kafka door, for other networks: name, host, port, advertised, sasl, tls.",
+        "More Kafka listeners, for other networks: name, host, port, advertised, sasl, tls, sasl_mechanisms.",
         flag="",
         environment="",
         show="none",
     )
     http_host: str = option(
-        "http.host", HOST, "127.0.0.1", "Address on which the HTTP door listens (API, WebSocket, metrics)."
+        "http.host", HOST, "127.0.0.1", "Address of the HTTP listener (API, WebSocket, metrics)."
     )
     http_port: int = option(
-        "http.port", PORT_OR_OFF, 9095, "Port of the HTTP door; 0 takes a free one, off closes the door."
+        "http.port",
+        PORT_OR_OFF,
+        9095,
+        "Port of the HTTP listener; 0 takes a free one, off closes the listener.",
     )
     http_login: str = option(
         "http.login",
         _LOGIN,
         "auto",
-        "Whether clients of the HTTP door must log in; auto: when tokens or users are configured, or another door requires it.",
+        "Whether clients of the HTTP listener must log in; auto: when tokens or users are configured, "
+        "or another listener requires it.",
     )
     http_tls: bool = option(
         "http.tls",
         BOOLEAN,
         True,
-        "Whether the HTTP door speaks TLS once tls.certificate is set.",
+        "Whether the HTTP listener speaks TLS once tls.certificate is set.",
         show="true",
     )
     http_cors_origins: tuple[str, ...] = option(
         "http.cors_origins",
         WORDS,
         (),
-        "Origins whose web pages may use the HTTP door, such as https://app.example.org; * for all.",
+        "Origins whose web pages may use the HTTP listener, such as https://app.example.org; * for all.",
         show="none",
     )
     http_max_body_bytes: int = option(
@@ -274,7 +356,8 @@ class ServerConfig:
         "webhooks.allow",
         WORDS,
         (),
-        "Loopback and private networks to which webhooks may be sent, such as 10.0.0.0/8; private for all of them.",
+        "Loopback and private networks to which webhooks may be sent, such as 10.0.0.0/8; private "
+        "for all of them.",
         show="none",
     )
     webhooks_max_connections: int = option(
@@ -294,12 +377,18 @@ class ServerConfig:
         "seeds.all",
         BOOLEAN,
         False,
-        "Switch on the doors for all seed systems (docs/seeds.md) on their own ports.",
+        "Switch on the listeners for all seed systems (docs/seeds.md) on their own ports.",
         flag="--seeds",
         show="false",
     )
-    seeds_host: str = option(
-        "seeds.host", HOST, "127.0.0.1", "Address on which the doors for seed systems listen."
+    seeds_host: str = option("seeds.host", HOST, "127.0.0.1", "Address of the listeners for seed systems.")
+    seeds_max_message_bytes: int = option(
+        "seeds.max_message",
+        size(1 << 10, 32 << 20),
+        1 << 20,
+        "Largest message that clients of seed systems may send. Topics that are made for them take "
+        "such messages.",
+        show="1 MiB",
     )
     seeds_diy_port: int = option(
         "seeds.diy_message_broker.port",
@@ -332,7 +421,7 @@ class ServerConfig:
     seeds_messagebroker_redeliveries: int = option(
         "seeds.messagebroker.redeliveries",
         integer(0, 250),
-        5,
+        4,
         "How often it is delivered again before it goes to the dead letters.",
     )
     seeds_mbus_port: int = option(
@@ -369,6 +458,13 @@ class ServerConfig:
         UNSET,
         "Port for clients of Syncbrok; 10000 with seeds.all.",
         show="off",
+    )
+    seeds_syncbrok_timeout_ms: int = option(
+        "seeds.syncbrok.timeout",
+        duration(100, 600_000),
+        600_000,
+        "How long an endpoint of Syncbrok may take to answer a delivery.",
+        show="10m",
     )
     seeds_syncbrok_private_endpoints: bool = option(
         "seeds.syncbrok.private_endpoints",
@@ -421,14 +517,31 @@ class ServerConfig:
         "tls.client_ca",
         PATH,
         "",
-        "PEM file with authorities; TLS clients must show a certificate of one of them, whose subject is their principal.",
+        "PEM file with authorities; TLS clients must show a certificate of one of them, whose "
+        "subject is their principal.",
+        show="none",
+    )
+    tls_client_crl: str = option(
+        "tls.client_crl",
+        PATH,
+        "",
+        "PEM file with the revocation lists (CRL) of the authorities in tls.client_ca, one of "
+        "each; a certificate that is on one is refused.",
         show="none",
     )
     insecure_public_listen: str = option(
         "insecure_public_listen",
-        _IN_WORDS,
+        _only(IN_WORDS),
         "",
         f'The words "{IN_WORDS}" allow an address that other machines reach although there are no tokens.',
+        show="not allowed",
+    )
+    insecure_clear_passwords: str = option(
+        "insecure_clear_passwords",
+        _only(CLEAR_IN_WORDS),
+        "",
+        f'The words "{CLEAR_IN_WORDS}" allow a listener without TLS that takes passwords or tokens '
+        "on an address that other machines reach.",
         show="not allowed",
     )
     super_users: frozenset[str] = option(
@@ -440,9 +553,19 @@ class ServerConfig:
     )
     acl_default: str = option(
         "acl.default",
-        choice("allow", "deny"),
-        "allow",
-        "Whether everybody may use what no access rule names.",
+        choice("auto", "allow", "deny"),
+        "auto",
+        "Whether everybody may use topics, groups, queues and sinks that no access rule names; "
+        "auto: only while nobody can log in. Administration takes a rule or a super user once "
+        "somebody can log in.",
+    )
+    audit_topic: str = option(
+        "audit.topic",
+        Kind("topic", _read_audit_topic, schema=TEXT_SCHEMA),
+        "",
+        "An internal topic that audit events are written to as JSON, which only the broker writes; "
+        "the logger sparrow.audit has them in any case.",
+        show="none",
     )
     auto_create_topics: bool = option(
         "auto_create_topics",
@@ -452,7 +575,10 @@ class ServerConfig:
         show="true",
     )
     default_partitions: int = option(
-        "default_partitions", integer(1, 10_000), 4, "Partitions of a topic when nobody says how many."
+        "default_partitions",
+        integer(1, 10_000),
+        4,
+        "Partitions of a topic that is created without a number of them.",
     )
     max_partitions: int = option(
         "max_partitions",
@@ -531,7 +657,8 @@ class ServerConfig:
         "groups.heartbeat_interval",
         duration(50, 600_000),
         5_000,
-        "How long members of a group of the consumer protocol (KIP-848) or of a share group wait between heartbeats.",
+        "How long members of a group of the consumer protocol (KIP-848) or of a share group wait "
+        "between heartbeats.",
         show="5s",
     )
     group_session_timeout_ms: int = option(
@@ -552,7 +679,7 @@ class ServerConfig:
         "groups.share_delivery_count_limit",
         integer(2, 25),
         5,
-        "How often a share group delivers a record before it gives it up.",
+        "Deliveries of a record before a share group gives it up.",
     )
     share_max_record_locks: int = option(
         "groups.share_max_record_locks",
@@ -593,7 +720,7 @@ class ServerConfig:
         "transactions.id_expiration",
         duration(1_000, 365 * _DAY_MS),
         7 * _DAY_MS,
-        "A transactional id that nobody uses is forgotten after this.",
+        "Time after which an unused transactional id is forgotten.",
         show="7d",
     )
     producer_expiration_ms: int = option(
@@ -610,13 +737,44 @@ class ServerConfig:
         "max_connections",
         integer(1, 1_000_000),
         10_000,
-        "Connections at a time at each door; more are refused.",
+        "Connections at a time at each listener; more are refused.",
+    )
+    max_connections_before_login: int = option(
+        "max_connections_before_login",
+        integer(0, 1_000_000),
+        0,
+        "Connections among them that have not logged in (or asked for anything, where nobody logs "
+        "in); for one more the oldest of the address with most is closed.",
+        show="half of max_connections",
+    )
+    max_connections_per_address: int = option(
+        "max_connections_per_address",
+        integer(0, 1_000_000),
+        0,
+        "Connections of one address (IPv6: of one /64) at a time, at all listeners together; more are "
+        "refused.",
+        show="no limit",
+    )
+    max_connections_overrides: Mapping[str, int] = option(
+        "max_connections_overrides",
+        _ADDRESS_LIMITS,
+        {},
+        "Other limits for some addresses or networks, such as 10.0.0.7=50; 0: no limit.",
+        show="none",
     )
     receive_budget_bytes: int = option(
         "receive_budget",
         size(1 << 20, 1 << 40),
         256 << 20,
         "Memory for frames that are being received, all connections together.",
+        show="256 MiB",
+    )
+    send_budget_bytes: int = option(
+        "send_budget",
+        size(16 << 20, 1 << 40),
+        256 << 20,
+        "Memory for records that clients were sent and have not taken, all connections of all "
+        "listeners together.",
         show="256 MiB",
     )
     idle_timeout_ms: int = option(
@@ -640,6 +798,13 @@ class ServerConfig:
         "Room kept free on the disk; publishing is refused below it (at most 5 % of the disk).",
         show="64 MiB",
     )
+    log_scrub_rate: int = option(
+        "log.scrub_rate",
+        size(0, 1 << 40),
+        1 << 20,
+        "Bytes per second that the broker reads of closed segments to find bit rot; 0: none.",
+        show="1 MiB",
+    )
     drain_timeout_ms: int = option(
         "drain_timeout", duration(0, 3_600_000), 10_000, "How long a stop waits for clients.", show="10s"
     )
@@ -662,7 +827,8 @@ class ServerConfig:
 
 
 _ADVICE = {
-    "listeners": "what listens are the sections native, kafka, http and seeds; kafka.listeners has more of the Kafka door",
+    "listeners": "what listens are the sections native, kafka, http and seeds; kafka.listeners has "
+    "more Kafka listeners",
     "subscribers": "subscribers stand with their queue, as 'queues: {NAME: {subscribers: …}}'",
     "endpoints": "webhooks stand with their queue, as 'queues: {NAME: {webhooks: …}}'",
     "rules": "access rules stand under 'acls'",
@@ -672,15 +838,18 @@ _REQUIRED: dict[str, bool | None] = {"auto": None, "required": True, "off": Fals
 
 
 def native_needs_login(config: ServerConfig, *, authenticated: bool) -> bool:
-    """Whether clients of the native door must log in. `authenticated`: tokens or users are configured."""
+    """Return True if clients of the native listener must log in. `authenticated`: tokens or users
+    are configured.
+    """
     required = _REQUIRED[config.native_login]
     return authenticated if required is None else required
 
 
 def http_needs_login(config: ServerConfig, *, authenticated: bool) -> bool:
-    """Whether clients of the HTTP door must log in. `authenticated`: tokens or users are configured.
+    """Return True if clients of the HTTP listener must log in. `authenticated`: tokens or users are
+    configured.
 
-    Who demands a login at another door did not mean to leave this one open.
+    A configuration that requires a login at another listener is not meant to leave this one open.
     """
     required = _REQUIRED[config.http_login]
     elsewhere = "required" in (config.native_login, config.kafka_sasl)
@@ -688,7 +857,7 @@ def http_needs_login(config: ServerConfig, *, authenticated: bool) -> bool:
 
 
 def kafka_listeners(config: ServerConfig) -> tuple[ListenerDeclaration, ...]:
-    """All listeners of the Kafka door; none when it is off."""
+    """All Kafka listeners; none when it is off."""
     if config.kafka_port == OFF:
         return config.kafka_listeners
     first = ListenerDeclaration(
@@ -698,6 +867,7 @@ def kafka_listeners(config: ServerConfig) -> tuple[ListenerDeclaration, ...]:
         *split_address(config.kafka_advertised),
         sasl=_REQUIRED[config.kafka_sasl],
         tls=config.kafka_tls,
+        sasl_mechanisms=config.kafka_sasl_mechanisms,
     )
     return (first, *config.kafka_listeners)
 
@@ -710,11 +880,11 @@ SEED_PORTS: dict[str, tuple[str, int]] = {
     "msbq": ("seeds_msbq_port", 5671),
     "syncbrok": ("seeds_syncbrok_port", 10000),
 }
-"""Doors for seed systems: name → option, and the port of the original."""
+"""Frontends for seed systems: name → option, and the port of the original."""
 
 
 def seed_ports(config: ServerConfig) -> dict[str, int]:
-    """The ports of the doors for seed systems that are switched on, by name."""
+    """The ports of the listeners for seed systems that are switched on, by name."""
     ports: dict[str, int] = {}
     for name, (option_name, default) in SEED_PORTS.items():
         port: int = getattr(config, option_name)

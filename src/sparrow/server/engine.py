@@ -1,4 +1,4 @@
-"""The broker of a server: its stores opened in the data directory, its rules taken from the configuration."""
+"""The broker of a server: its stores in the data directory, its rules from the configuration."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import os
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from sparrow.broker.access.acls import AclFilter
-from sparrow.broker.access.authz import SYSTEM
+from sparrow.server.data_directory import directory_warnings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from sparrow.storage.store import LogStore
 
     OpenStores = Callable[[ServerConfig, AsyncExitStack], Awaitable[tuple[LogStore, MetaStore]]]
-    """Opens what a broker keeps its data in; closing is left to the stack."""
+    """Opens the stores of a broker; the exit stack closes them."""
 
 log = logging.getLogger("sparrow.server")
 
@@ -28,11 +27,18 @@ META_FILE = "meta.db"
 
 
 async def open_local_stores(config: ServerConfig, opening: AsyncExitStack) -> tuple[LogStore, MetaStore]:
-    """Those in the data directory. The log store comes first: it makes the directory and holds its lock."""
+    """Open the stores in the data directory. The log store is first: it creates the directory and
+    holds its lock.
+    """
     from sparrow.meta.sqlite import SqliteMetaStore
+    from sparrow.storage.filesystem import LocalFileSystem
     from sparrow.storage.local import LocalLogStore
 
-    logs = LocalLogStore(config.data_dir, options=storage_options(config))
+    for warning in directory_warnings(config.data_dir, config.data_mode):
+        log.warning(warning)
+    logs = LocalLogStore(
+        config.data_dir, fs=LocalFileSystem(config.data_mode), options=storage_options(config)
+    )
     opening.push_async_callback(logs.close)
     meta = SqliteMetaStore(os.path.join(config.data_dir, META_FILE))
     opening.push_async_callback(meta.close)
@@ -40,14 +46,20 @@ async def open_local_stores(config: ServerConfig, opening: AsyncExitStack) -> tu
 
 
 def storage_options(config: ServerConfig) -> StorageOptions:
-    """What the configuration says of the logs on a disk."""
+    """Return the storage options of the configuration."""
     from sparrow.storage.options import StorageOptions
 
     return StorageOptions(flush_interval_ms=config.flush_interval_ms, reserve_bytes=config.reserve_bytes)
 
 
-async def start_broker(config: ServerConfig, open_stores: OpenStores = open_local_stores) -> Broker:
-    """A broker over its stores; whatever fails on the way closes them again."""
+async def start_broker(
+    config: ServerConfig, open_stores: OpenStores = open_local_stores, *, has_logins: bool = False
+) -> Broker:
+    """Return a broker on its stores; a failure on the way closes them again.
+
+    Args:
+        has_logins: clients can log in by a token or a certificate, or users are configured.
+    """
     from sparrow.broker.broker import Broker
     from sparrow.broker.config import BrokerConfig
 
@@ -75,21 +87,15 @@ async def start_broker(config: ServerConfig, open_stores: OpenStores = open_loca
         transaction_max_timeout_ms=config.transaction_max_timeout_ms,
         transactional_id_expiration_ms=config.transactional_id_expiration_ms,
         producer_expiration_ms=config.producer_expiration_ms,
+        scrub_bytes_per_s=config.log_scrub_rate,
         super_users=config.super_users,
-        allow_unnamed_resources=config.acl_default == "allow",
+        allow_unnamed_resources={"allow": True, "deny": False}.get(config.acl_default),
+        audit_topic=config.audit_topic,
+        has_logins=has_logins,
     )
     async with AsyncExitStack() as opening:
         logs, meta = await open_stores(config, opening)
         broker = Broker(config=rules, log_store=logs, meta_store=meta)
         await broker.start()
         opening.pop_all()  # from here on the broker closes its stores
-    if (
-        config.acl_default == "deny"
-        and not config.super_users
-        and not broker.acls.describe(AclFilter(), principal=SYSTEM)
-    ):
-        log.warning(
-            "acl.default is deny, and there are neither super_users nor access rules: nobody may do anything. Name a super user"
-            " who can make rules"
-        )
     return broker

@@ -1,4 +1,4 @@
-"""The system's limit of open files, and how many connections it leaves room for."""
+"""The system's limit of open files, and the number of connections that it leaves room for."""
 
 from __future__ import annotations
 
@@ -15,35 +15,42 @@ if TYPE_CHECKING:
 log = logging.getLogger("sparrow.server")
 
 OPEN_FILES_BESIDES = 1_000
-"""Descriptors for everything that is no connection of a client: segment files, the meta store, listeners."""
+"""Descriptors for everything but connections of clients: segment files, the meta store,
+listeners.
+"""
 
 
 def allow_connections(config: ServerConfig) -> None:
-    """Raise the limit as far as that is possible and of use; warn if it leaves less than one door would take."""
-    wanted = _doors(config) * config.max_connections
+    """Raise the limit as far as possible and useful; warn if it leaves fewer connections than one
+    listener would take.
+    """
+    wanted = _frontends(config) * config.max_connections
     allow_open_files(wanted + _besides(config))
     room = connection_room(config)
     if not room or room >= wanted:
         return
     log.log(
         logging.WARNING if room < config.max_connections else logging.DEBUG,
-        "the limit of open files (ulimit -n) leaves room for %d connections at a time, of all %d doors together, not for"
+        "the limit of open files (ulimit -n) leaves room for %d connections at a time, of all %d "
+        "frontends together, not for"
         " max_connections %d at each",
         room,
-        _doors(config),
+        _frontends(config),
         config.max_connections,
     )
 
 
 def connection_room(config: ServerConfig) -> int:
-    """How many clients may be connected at all doors together; 0: as many as they allow."""
+    """Return how many clients may be connected at all listeners together; 0: as many as they
+    allow.
+    """
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return 0
     return limit - min(_besides(config), limit // 2)
 
 
-def _doors(config: ServerConfig) -> int:
+def _frontends(config: ServerConfig) -> int:
     return 1 + bool(kafka_listeners(config)) + (config.http_port != OFF) + len(seed_ports(config))
 
 
@@ -52,7 +59,8 @@ def _besides(config: ServerConfig) -> int:
 
 
 def allow_open_files(wanted: int) -> int:
-    """Raise the soft limit of open files towards `wanted`, as far as the hard limit lets us; the default soft limit is often 1,024.
+    """Raise the soft limit of open files towards `wanted`, as far as the hard limit allows; the
+    default soft limit is often 1,024.
 
     Returns the limit that holds now.
     """
@@ -64,6 +72,6 @@ def allow_open_files(wanted: int) -> int:
         return soft
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (ceiling, hard))
-    except (OSError, ValueError):  # the system has a limit of its own that it does not tell
+    except (OSError, ValueError):  # the system has another limit, which it does not show
         return soft
     return ceiling

@@ -1,28 +1,30 @@
-"""Where the Kafka door listens: the declarations of the configuration.
+"""Declarations of the Kafka listeners in the configuration.
 
-One listener comes from `kafka.host`, `kafka.port` and `kafka.advertised`; `kafka.listeners` adds others for other networks, each
-with a name of its own.
+One listener comes from `kafka.host`, `kafka.port` and `kafka.advertised`; `kafka.listeners` adds
+others for other networks, each with its own name.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparrow.base.options import TEXT, TEXT_SCHEMA, Kind, integer, schema_of
+from sparrow.base.options import TEXT, TEXT_SCHEMA, TEXTS_SCHEMA, WORDS, Kind, integer, schema_of
 
 OFF = -1
 UNSET = -2
-"""Of a port: nothing was said about it."""
+"""A port that was not set."""
 DEFAULT_NAME = "kafka"
 PORT = integer(0, 65535)
+PLAIN = "PLAIN"
+SASL_MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerDeclaration:
     """A listener as configured.
 
-    `advertised_host` "" and `advertised_port` -1: what the client came in by. `sasl` None: when tokens or users are configured. `tls`:
-    once there is a certificate.
+    `advertised_host` "" and `advertised_port` -1: the address that the client connected to. `sasl`
+    None: required when tokens or users are configured. `tls`: used once there is a certificate.
     """
 
     name: str
@@ -32,10 +34,19 @@ class ListenerDeclaration:
     advertised_port: int = -1
     sasl: bool | None = None
     tls: bool = True
+    sasl_mechanisms: tuple[str, ...] = ()
+    """Mechanisms that clients may log in by; empty: all."""
 
     def needs_login(self, *, authenticated: bool) -> bool:
-        """Whether clients must log in. `authenticated`: tokens or users are configured."""
+        """Return True if clients must log in. `authenticated`: tokens or users are configured."""
         return authenticated if self.sasl is None else self.sasl
+
+
+def _read_mechanisms(given: object) -> tuple[str, ...]:
+    mechanisms = tuple(each.upper() for each in WORDS.read(given))
+    if not set(mechanisms) <= set(SASL_MECHANISMS):
+        raise ValueError(f"some of {', '.join(SASL_MECHANISMS)}")
+    return mechanisms
 
 
 def _read_host(given: object) -> str:
@@ -61,13 +72,15 @@ def _read_port(given: object) -> int:
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """Host and port of "host", "host:port" or "[::1]:port"; the port is -1 where there is none.
+    """Split "host", "host:port" or "[::1]:port" into host and port; the port is -1 where there is
+    none.
 
     Raises:
         ValueError: says what is allowed.
     """
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
-    if not colon or (host.count(":") and not host.endswith("]")):  # a name, or an IPv6 address without a port
+    # a name, or an IPv6 address without a port
+    if not colon or (host.count(":") and not host.endswith("]")):
         return text.strip("[]"), -1
     if not port.isdecimal() or not 1 <= int(port) <= 65535 or not host:
         raise ValueError("host, or host:port")
@@ -82,4 +95,5 @@ def _read_address(given: object) -> str:
 
 PORT_OR_OFF = Kind("port", _read_port, schema={"anyOf": [schema_of(PORT), {"enum": ["off", False]}]})
 HOST = Kind("host", _read_host, schema=TEXT_SCHEMA)
+MECHANISMS = Kind("mechanism", _read_mechanisms, repeats=True, schema=TEXTS_SCHEMA)
 ADDRESS = Kind("host[:port]", _read_address, schema=TEXT_SCHEMA)

@@ -1,14 +1,17 @@
-"""Logging of the server: every module logs through the standard `logging` under "sparrow", structlog renders to stderr.
+"""Logging of the server: every module logs through the standard `logging` under "sparrow",
+structlog renders to stderr.
 
-Human lines on a terminal, JSON lines otherwise. Fields go by `extra={...}`. Libraries and the client never configure
-logging; only `sparrow serve` calls this.
+Human lines on a terminal, JSON lines otherwise. Fields go by `extra={...}`. Libraries and the
+client never configure logging; only `sparrow serve` calls this.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+AUDIT_LOGGER: Final = "sparrow.audit"
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def configure_logging(level: str, style: str, stream: TextIO) -> None:
-    """Send everything that is logged to `stream`.
+    """Send all log messages to `stream`.
 
     Args:
         level: "debug", "info", "warning" or "error".
@@ -30,6 +33,14 @@ def configure_logging(level: str, style: str, stream: TextIO) -> None:
     handler.setFormatter(_formatter(as_text, stream.isatty()))
     root = logging.getLogger()
     root.handlers[:] = [handler]
+    # The audit log is written whatever log.level leaves out.
+    logging.getLogger(AUDIT_LOGGER).setLevel(logging.INFO)
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """Log only messages of this level and above."""
+    root = logging.getLogger()
     root.setLevel(level.upper())
     logging.getLogger("asyncio").setLevel(max(root.level, logging.WARNING))
 
@@ -63,7 +74,9 @@ def _json(structlog: ModuleType) -> list[Any]:
 
 
 def _structlog() -> ModuleType:
-    """structlog without Rich: its pretty tracebacks are not used here, and importing them costs 0.25 s of the start."""
+    """Import structlog without Rich: its pretty tracebacks are not used here, and importing them
+    costs 0.25 s of the start.
+    """
     hidden = "rich" not in sys.modules
     if hidden:
         sys.modules["rich"] = None  # type: ignore[assignment]

@@ -1,7 +1,8 @@
-"""What the server says once clients can connect: a block for people, and a file for supervisors.
+"""Announcement that clients can connect: a block of text for people, and a file for supervisors.
 
-The ready file is JSON, replaced atomically, and removed at the stop: {"pid": …, "url": "sparrow://…", "host": …, "port": …,
-"data_dir": …, "kafka": "localhost:9092", "http": "http://127.0.0.1:9095", "seeds": {"mbus": "127.0.0.1:9990", …}}.
+The ready file is JSON, replaced atomically, and removed at the stop: {"pid": …, "url":
+"sparrow://…", "host": …, "port": …, "data_dir": …, "kafka": "localhost:9092", "http":
+"http://127.0.0.1:9095", "seeds": {"mbus": "127.0.0.1:9990", …}}.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sparrow.base.units import counted, format_size
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Where a running server is reached."""
+    """The addresses of a running server."""
 
     pid: int
     version: str
@@ -26,31 +27,33 @@ class Ready:
     port: int
     data_dir: str
     kafka: str = ""
-    """Bootstrap servers for Kafka clients, "" when that door is off."""
+    """Bootstrap servers for Kafka clients; "" when that listener is off."""
     http: str = ""
-    """Address of the HTTP door, "" when that is off."""
+    """Address of the HTTP listener; "" when it is off."""
     seeds: dict[str, str] = field(default_factory=dict)
-    """host:port of each door for a seed system that is on."""
+    """host:port of each listener for a seed system that is on."""
 
 
 def url_of(host: str, port: int, *, has_tls: bool = False) -> str:
-    """The address for clients; one that listens everywhere is reached on this machine by loopback."""
+    """Return the address for clients; a server that listens on all addresses is reached on this
+    machine by loopback.
+    """
     return f"{'sparrows' if has_tls else 'sparrow'}://{bootstrap_of(host, port)}"
 
 
 def http_url_of(host: str, port: int, *, has_tls: bool) -> str:
-    """The address of the HTTP door."""
+    """Return the address of the HTTP listener."""
     return f"{'https' if has_tls else 'http'}://{bootstrap_of(host, port)}"
 
 
 def bootstrap_of(host: str, port: int) -> str:
-    """host:port, as seen from this machine."""
+    """Return host:port as seen from this machine."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - compared, not bound
     return f"[{reachable}]:{port}" if ":" in reachable else f"{reachable}:{port}"
 
 
 def banner(ready: Ready, *, topics: int, free_bytes: int, access: str) -> str:
-    """The block that tells a person what listens where and where the data is."""
+    """Return the block of text that says which listener is where, and where the data is."""
     lines = [
         f"Sparrow {ready.version} is ready (pid {ready.pid})",
         f"  clients   {ready.url}",
@@ -69,10 +72,10 @@ def banner(ready: Ready, *, topics: int, free_bytes: int, access: str) -> str:
 
 
 def write_ready_file(path: str, ready: Ready) -> None:
-    """Write the file whole; a supervisor never sees half of it.
+    """Write the file atomically, so that a supervisor never sees half of it.
 
     Raises:
-        InvalidConfig: the place cannot be written.
+        InvalidConfig: the file cannot be written.
     """
     partial = f"{path}.{ready.pid}.tmp"
     try:
@@ -84,6 +87,6 @@ def write_ready_file(path: str, ready: Ready) -> None:
 
 
 def remove_ready_file(path: str) -> None:
-    """Forget it; one that is gone already is no error."""
+    """Remove the file; one that is gone already is no error."""
     with suppress(OSError):
         os.unlink(path)

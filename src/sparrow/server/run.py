@@ -1,7 +1,11 @@
 """A server as a process: event loop, signals, exit.
 
-The first SIGTERM or SIGINT drains and ends with exit code 0; the second ends the process at once (nothing that was
-acknowledged is lost by that, the next start only has to recover).
+The first SIGTERM or SIGINT drains and ends with exit code 0; the second ends the process at once
+(nothing that was acknowledged is lost by that, the next start only has to recover).
+
+SIGHUP loads certificates, tokens and the log level again, also where the process was started with
+SIGHUP ignored (`nohup`). One exception: a broker that was started on a terminal, without `nohup`,
+ends as by SIGTERM when the terminal is gone, as every program in the foreground does.
 """
 
 from __future__ import annotations
@@ -13,13 +17,16 @@ import os
 import signal
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from sparrow.base.errors import SparrowError
+from sparrow.records.validation import IS_COMPILED
 from sparrow.server.files import allow_connections
 from sparrow.server.server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     from sparrow.server.config import ServerConfig
 
@@ -27,22 +34,22 @@ log = logging.getLogger("sparrow.server")
 
 
 LATE_LOADING_S = 1.0
-"""How often to look whether modules were loaded."""
+"""Interval between two looks for modules that were loaded meanwhile."""
 
 
-def run(config: ServerConfig) -> None:
-    """Serve until a signal says stop.
+def run(config: ServerConfig, read_again: Callable[[], ServerConfig] | None = None) -> None:
+    """Serve until a signal says stop. `read_again` reads the configuration again for SIGHUP.
 
     Raises:
         SparrowError: the start failed; see `Server.start`.
     """
     allow_connections(config)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(config))
+        runner.run(_serve(config, read_again))
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop where it exists, else asyncio's own."""
+    """Return the factory of uvloop's event loop where uvloop is installed, else of asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -51,20 +58,21 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return factory
 
 
-async def _serve(config: ServerConfig) -> None:
-    server = Server(config)
-    with _signals() as stopped:
+async def _serve(config: ServerConfig, read_again: Callable[[], ServerConfig] | None) -> None:
+    server = Server(config, read_again=read_again)
+    with _signals(partial(_reload, server)) as stopped:
         await _run_until(stopped, server, config)
 
 
 async def _run_until(stopped: asyncio.Future[str], server: Server, config: ServerConfig) -> None:
     ready = await server.start()
-    # What lives now lives until the end: the collector need not look at it again.
+    # What exists now lives until the end, so the garbage collector need not look at it again.
     gc.collect()
     gc.freeze()
     freezing = asyncio.get_running_loop().create_task(_freeze_what_is_loaded_later())
     print(server.banner(), file=sys.stderr, flush=True)
-    log.info("ready", extra={"url": ready.url, "data_dir": ready.data_dir})
+    checks = "compiled code" if IS_COMPILED else "Python code"
+    log.info("ready", extra={"url": ready.url, "data_dir": ready.data_dir, "records_are_checked_by": checks})
     name = await stopped
     freezing.cancel()
     log.info("stopping", extra={"signal": name, "drain_timeout_ms": config.drain_timeout_ms})
@@ -73,7 +81,10 @@ async def _run_until(stopped: asyncio.Future[str], server: Server, config: Serve
 
 
 async def _freeze_what_is_loaded_later() -> None:
-    """Doors load their libraries when they are first used; a collection that looks at all of those holds the loop for 10 ms and more."""
+    """Exempt modules that were loaded since the start from garbage collection: frontends load their
+    libraries when they are first used, and a collection that looks at all of those blocks the loop
+    for 10 ms and more.
+    """
     modules = len(sys.modules)
     while True:
         await asyncio.sleep(LATE_LOADING_S)
@@ -82,11 +93,44 @@ async def _freeze_what_is_loaded_later() -> None:
             gc.freeze()
 
 
+async def _reload(server: Server) -> None:
+    if server.ready is None:  # the start reads the newest files anyway
+        return
+    try:
+        await server.reload()
+    except SparrowError as error:
+        log.error("the configuration is not loaded again, all stays as it was: %s", error.text)  # noqa: TRY400 - no bug
+    except Exception:
+        log.exception("a bug in loading the configuration again; all stays as it was")
+
+
+def _has_terminal() -> bool:
+    """Return True if the process belongs to a terminal that still exists."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
 @contextmanager
-def _signals() -> Iterator[asyncio.Future[str]]:
-    """A future that is done at the first SIGTERM or SIGINT; the second ends the process. Afterwards signals mean what they meant."""
+def _signals(reload: Callable[[], Coroutine[Any, Any, None]]) -> Iterator[asyncio.Future[str]]:
+    """Return a future that is done at the first SIGTERM or SIGINT; the second ends the process.
+    SIGHUP runs `reload`. The former handlers are restored afterwards.
+    """
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[str] = loop.create_future()
+    ends_with_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
+    reloads: set[asyncio.Task[None]] = set()
+
+    def hung_up() -> None:
+        if ends_with_terminal and not _has_terminal():
+            if not stopped.done():
+                stopped.set_result(signal.SIGHUP.name)
+            return
+        task = loop.create_task(reload())
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
 
     def arrived(number: signal.Signals) -> None:
         if stopped.done():
@@ -98,9 +142,11 @@ def _signals() -> Iterator[asyncio.Future[str]]:
             os._exit(128 + number)
         stopped.set_result(number.name)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    for number in before:
+    handled = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in handled}
+    for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, arrived, number)
+    loop.add_signal_handler(signal.SIGHUP, hung_up)
     try:
         yield stopped
     finally:

@@ -1,8 +1,10 @@
-"""A running broker with its doors, put together in the order in which the parts depend on each other.
+"""A running broker with its frontends, started and stopped in the order in which they depend on
+each other.
 
-Start: the data directory, the broker, what the configuration declares, the doors, the word that it is ready.
-Stop: the doors drain (accept nobody, finish what was promised, tell the clients), then the broker closes its data. The stop is
-bounded in time; what it would cut short is not acknowledged, so nothing that was promised depends on it.
+Start: the data directory, the broker, what the configuration declares, the frontends, the ready
+file. Stop: the frontends drain (accept no connection, finish what was promised, notify the
+clients), then the broker closes its data. The stop is bounded in time. What it would cut short is
+not acknowledged, so no promise depends on it.
 """
 
 from __future__ import annotations
@@ -11,47 +13,61 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from sparrow.server.access import Access
+from sparrow.broker.access.authz import SYSTEM
+from sparrow.server.access import ServerAccess
 from sparrow.server.bootstrap.apply import apply
-from sparrow.server.doors import Doors
 from sparrow.server.engine import open_local_stores, start_broker
+from sparrow.server.frontends import Frontends
 from sparrow.server.ready import Ready, banner, remove_ready_file, url_of, write_ready_file
+from sparrow.server.reload import ConfigLoader
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sparrow.broker.broker import Broker
+    from sparrow.broker.reload import Reloaded
     from sparrow.server.config import ServerConfig
-    from sparrow.server.doors import Addresses
     from sparrow.server.engine import OpenStores
+    from sparrow.server.frontends import ListenAddresses
 
 CLOSE_TIMEOUT_S = 20.0
-"""How long the broker may take to sync and close its logs once nobody is connected."""
+"""Time in which the broker syncs and closes its logs after the last client has left."""
 
 
 class Server:
-    """One broker and its doors. Call everything on one event loop.
+    """One broker and its frontends. Call all methods on one event loop.
 
     Args:
-        config: what it is to be.
-        open_stores: what keeps its data; without it the data directory of the configuration.
+        config: the configuration of the server.
+        open_stores: opens the stores; default: those of the data directory.
+        read_again: reads the configuration again for `reload`; without it only the files that the
+            configuration names are read again.
 
     Raises (from the constructor):
-        InvalidConfig: a public address without authentication, or a file of tokens, users or certificates that cannot be used.
+        InvalidConfig: a public address without authentication, or a file of tokens, users or
+            certificates that cannot be used.
     """
 
-    def __init__(self, config: ServerConfig, open_stores: OpenStores = open_local_stores) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        open_stores: OpenStores = open_local_stores,
+        read_again: Callable[[], ServerConfig] | None = None,
+    ) -> None:
         self.config = config
+        self._read_again = read_again or (lambda: config)
         self._open_stores = open_stores
-        self._access = Access(config)
+        self._access = ServerAccess(config)
         self._broker: Broker | None = None
-        self._doors: Doors | None = None
+        self._frontends: Frontends | None = None
         self.ready: Ready | None = None
 
     async def start(self) -> Ready:
-        """Everything up, or nothing: when it raises, what was started is closed again.
+        """Start everything, or nothing: a start that fails closes what was started.
 
         Raises:
             DataDirectoryError: the data directory is in use, unreadable or of a newer format.
-            InvalidConfig: the address cannot be listened on, or what is declared is impossible.
+            InvalidConfig: the server cannot listen on an address, or a declaration is impossible.
         """
         try:
             return await self._start()
@@ -61,18 +77,29 @@ class Server:
 
     async def _start(self) -> Ready:
         config = self.config
-        self._broker = await start_broker(config, self._open_stores)
+        self._broker = await start_broker(config, self._open_stores, has_logins=self._access.has_logins)
         await apply(self._broker, config)
         logins = await self._access.open(self._broker)
-        self._doors = Doors(config, self._broker, self._access, logins)
-        addresses = await self._doors.open()
+        self._broker.reload.work = ConfigLoader(config, self._read_again, self._access).load
+        self._frontends = Frontends(config, self._broker, self._access, logins)
+        addresses = await self._frontends.open()
         self.ready = _ready(config, addresses, has_tls=self._access.native_tls is not None)
         if config.ready_file:
             write_ready_file(config.ready_file, self.ready)
         return self.ready
 
+    async def reload(self) -> Reloaded:
+        """Load certificates, tokens and log level again. Connections stay, except those whose login
+        is no longer valid.
+
+        Raises:
+            InvalidConfig: something cannot be used; nothing has changed.
+        """
+        assert self._broker is not None
+        return await self._broker.reload(principal=SYSTEM)
+
     def banner(self) -> str:
-        """What to tell a person after the start."""
+        """Return the lines to print after the start."""
         assert self.ready is not None
         assert self._broker is not None
         topics = len(self._broker.topics)
@@ -84,17 +111,18 @@ class Server:
         )
 
     async def stop(self, drain_timeout_s: float | None = None) -> None:
-        """Drain the doors, close the broker. May be called at any time, also twice.
+        """Drain the frontends and close the broker. May be called at any time, and twice.
 
         Raises:
-            StorageFailed, TimeoutError: the data could not be closed cleanly; the next start recovers it.
+            StorageFailed, TimeoutError: the data could not be closed cleanly; the next start
+                recovers it.
         """
         timeout_s = self.config.drain_timeout_ms / 1000 if drain_timeout_s is None else drain_timeout_s
-        doors, self._doors = self._doors, None
+        frontends, self._frontends = self._frontends, None
         broker, self._broker = self._broker, None
         try:
-            if doors is not None:
-                await doors.drain(timeout_s)
+            if frontends is not None:
+                await frontends.drain(timeout_s)
         finally:
             try:
                 if broker is not None:
@@ -104,7 +132,7 @@ class Server:
                     remove_ready_file(self.config.ready_file)
 
 
-def _ready(config: ServerConfig, addresses: Addresses, *, has_tls: bool) -> Ready:
+def _ready(config: ServerConfig, addresses: ListenAddresses, *, has_tls: bool) -> Ready:
     from sparrow.base.version import version
 
     host, port = config.native_host, addresses.native_port

@@ -1,7 +1,7 @@
 """Bearer tokens of the configuration, compared in constant time.
 
-A token names a principal. Tokens are kept as SHA-256 digests, so that the comparison takes the same time for every length and a core dump
-does not show them.
+A token names a principal. Tokens are kept as SHA-256 digests, so that the comparison takes the same
+time for every length and a core dump does not show them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import hmac
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.broker.access.authz import Principal
+from sparrow.broker.access.authz import RESERVED_NAMES, Principal
 from sparrow.broker.access.credentials import MAX_NAME_BYTES
+from sparrow.broker.access.login import Login, LoginKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 
 class Tokens:
@@ -26,13 +27,18 @@ class Tokens:
     """
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
-        self._digests = [(_digest(token), Principal(name)) for name, token in tokens.items()]
+        self._digests: list[tuple[bytes, Principal]] = []
+        self.replace(tokens)
+
+    def replace(self, tokens: Mapping[str, str]) -> None:
+        """Replace all known tokens by these."""
+        self._digests = [(digest, _principal(name, digest)) for name, digest in _digests(tokens)]
 
     def __len__(self) -> int:
         return len(self._digests)
 
     def principal_of(self, token: str) -> Principal | None:
-        """Whose token it is."""
+        """Return the principal of a token, or None."""
         offered = _digest(token)
         found: Principal | None = None
         for digest, principal in self._digests:
@@ -40,22 +46,38 @@ class Tokens:
                 found = principal
         return found
 
+    def why_over(self, login: Login) -> str:
+        """Return why a login by a token is no longer valid; "" while it is."""
+        if any(digest == login.proof and owner.name == login.name for digest, owner in self._digests):
+            return ""
+        return f"the token of {login.name!r} was removed or changed"
+
+
+def _digests(tokens: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+    return ((name, _digest(token)) for name, token in tokens.items())
+
+
+def _principal(name: str, digest: bytes) -> Principal:
+    return Principal(name, login=Login(LoginKind.TOKEN, name, digest))
+
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def read_tokens_file(path: str) -> dict[str, str]:
-    """Principal → token, from lines of 'principal token'; empty lines and lines that begin with # are skipped.
+    """Read principal → token from lines of 'principal token'; empty lines and lines that begin with
+    # are skipped.
 
     Raises:
-        InvalidConfig: with file and line; never shows a token. Also when nobody is named, since that would let everybody in.
+        InvalidConfig: with file and line; never shows a token. Also for a file without a principal,
+            since that would let everybody in.
     """
     return _read_secrets(path, "tokens_file", "principal", "token")
 
 
 def read_users_file(path: str) -> dict[str, str]:
-    """User → password, from lines of 'user password', as `read_tokens_file`."""
+    """Read user → password from lines of 'user password', as `read_tokens_file`."""
     found = _read_secrets(path, "users_file", "user", "password")
     for name in found:
         if len(name.encode()) > MAX_NAME_BYTES:
@@ -73,12 +95,15 @@ def _read_secrets(path: str, option: str, who: str, secret: str) -> dict[str, st
             continue
         if len(words) != 2:
             raise InvalidConfig(f"{path}:{number}: a {who} and a {secret} are expected, with a space between")
+        if words[0] in RESERVED_NAMES:
+            raise InvalidConfig(f"{path}:{number}: nobody can be named {words[0]!r}; choose another name")
         if words[0] in found:
-            raise InvalidConfig(f"{path}:{number}: {who} {words[0]!r} stands twice")
+            raise InvalidConfig(f"{path}:{number}: {who} {words[0]!r} occurs twice")
         found[words[0]] = words[1]
     if not found:
         raise InvalidConfig(
-            f"{option} {path} names nobody; write a {who} and a {secret} per line, or leave {option} out to let"
+            f"{option} {path} names nobody; write a {who} and a {secret} per line, or leave "
+            f"{option} out to let"
             " everybody in"
         )
     return found
@@ -92,5 +117,5 @@ def _lines(path: str, option: str) -> list[str]:
         raise InvalidConfig(f"{option} {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidConfig(f"{option} {path} is not UTF-8 text") from None
-    except ValueError:  # a null, as an environment cannot have it but a program may
+    except ValueError:  # a null, which a program may pass although no environment has it
         raise InvalidConfig(f"{option} {path!r} is no path") from None

@@ -1,11 +1,14 @@
 """The process from which Spark forks its Python workers, with everything loaded that they need.
 
-`spark.python.daemon.module=sparrow.spark.daemon` starts it instead of `pyspark.daemon`. A worker that is forked here finds NumPy, Arrow and the kernels in memory
-(half a second less for its first task), and `gc.freeze` keeps them out of the collection that PySpark runs after every task (20 ms less for each).
+`spark.python.daemon.module=sparrow.spark.daemon` starts it instead of `pyspark.daemon`. A worker
+that is forked here finds NumPy, Arrow and the kernels in memory (half a second less for its first
+task), and `gc.freeze` keeps them out of the collection that PySpark runs after every task (20 ms
+less for each).
 
-Nothing here opens a socket or starts a thread, since neither outlives a fork; libraries that start threads of their own when they are loaded are told to have one.
-What cannot be loaded is loaded, or fails, in the worker, where the error reaches its user. The processes on the driver in which Spark
-plans come out of `pyspark.daemon` whatever is set, and load themselves what they need.
+Nothing here opens a socket or starts a thread, since neither outlives a fork; libraries that start
+threads when they are loaded are limited to one. What cannot be loaded here is loaded, or fails, in
+the worker, where the error reaches its user. The processes on the driver in which Spark plans come
+out of `pyspark.daemon` whatever is set, and load what they need themselves.
 """
 
 from __future__ import annotations
@@ -31,11 +34,11 @@ _NEEDED = (
 )
 _WHERE_INSTALLED = ("pandas",)
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""What NumPy and Arrow ask before they start threads."""
+"""Variables that NumPy and Arrow read before they start threads."""
 
 
 def preload() -> None:
-    """Load what workers need."""
+    """Load the modules that workers need."""
     for name, value in _ONE_THREAD.items():
         os.environ.setdefault(name, value)
     installed = [name for name in _WHERE_INSTALLED if importlib.util.find_spec(name) is not None]
@@ -49,7 +52,7 @@ def preload() -> None:
 def _load(name: str) -> None:
     try:
         importlib.import_module(name)
-    except Exception as error:  # noqa: BLE001 - whoever needs it will see why it cannot be loaded
+    except Exception as error:  # noqa: BLE001 - the worker that needs it shows why it cannot be loaded
         print(f"sparrow.spark.daemon: {name} is not preloaded: {error}", file=sys.stderr)
 
 
@@ -63,7 +66,7 @@ def _warm_kernels() -> None:
 
 
 def main() -> None:
-    """What `python -m sparrow.spark.daemon pyspark.worker` does."""
+    """Run `python -m sparrow.spark.daemon pyspark.worker`."""
     from pyspark import daemon
 
     preload()
@@ -72,7 +75,9 @@ def main() -> None:
 
 
 def _ends_quietly(worker: Callable[..., int]) -> Callable[..., int]:
-    """A worker that nobody listens to any more ends without a stack trace: Spark ends so those that are idle, and all when it stops."""
+    """Let a worker without a listener end without a stack trace: Spark ends idle ones so, and all
+    when it stops.
+    """
 
     def quiet(*arguments: object) -> int:
         try:

@@ -1,10 +1,12 @@
-"""`format("sparrow")`: what Spark asks of a data source, handed to the part that does it.
+"""`format("sparrow")`: the data source that Spark calls, which delegates to the parts of this
+package.
 
-Spark makes this object from options in one process and sends it to others, so it has nothing but its options. Every part is loaded only when
-it is asked for.
+Spark creates this object from options in one process and sends it to others, so it has nothing but
+its options. Every part is loaded only when it is asked for.
 
-For each micro-batch of a sink two processes make a writer, and PySpark collects garbage in both of them afterwards. What they have loaded by then is never garbage,
-and takes 25 ms of a processor to look through: it is left out.
+For each micro-batch of a sink two processes create a writer, and PySpark collects garbage in both
+of them afterwards. What they have loaded by then is never garbage, and takes 25 ms of a processor
+to scan: it is exempted.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from sparrow.spark.plainly import is_in_worker, told_plainly
+from sparrow.spark.plain_errors import is_in_worker, told_plainly
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -70,5 +72,7 @@ class SparrowDataSource(DataSource):
 
 @cache
 def _keep_what_is_loaded() -> None:
-    """Once in a process, as what is garbage now stays, too."""
+    """Exempt everything loaded from garbage collection, once in a process, as what is garbage now
+    also stays.
+    """
     gc.freeze()

@@ -1,16 +1,22 @@
-"""How far a stream is, committed as the offsets of a consumer group, so that `sparrow group list` and the metrics show its lag.
+"""Positions of a stream, committed as the offsets of a consumer group, so that `sparrow group list`
+and the metrics show its lag.
 
-Spark keeps a query's offsets in its checkpoint; the group is for those who watch. It is called "spark-<query name>", or by the query's id where it has no name, and says for each
-partition what the stream reads next: everything before is through the sink. Two processes know one half of that each:
+Spark keeps a query's offsets in its checkpoint; the group is for observers. It is called
+"spark-<query name>", or by the query's id where it has no name, and has for each partition the
+offset that the stream reads next: everything before has passed the sink. Two processes know one
+half of that each:
 
-    the reader on the driver   which offsets are done: Spark tells it the end of the last batch when it asks for the next one
+    the reader on the driver   which offsets are done: Spark passes it the end of the last
+                               batch when it asks for the next one
     a task                     which query it is: its name is in the task's properties
 
-so a task that belongs to an unknown reader introduces it to the broker (`group.introduce`), the reader asks for its group (`group.introduced`) and commits from then on by
-itself. No listener and no import in the user's program is needed, and it works on Spark Connect and in plain sessions; a query that waits for data or ended by
-AvailableNow has committed its last batch, too.
+so a task that belongs to an unknown reader introduces it to the broker (`group.introduce`), the
+reader asks for its group (`group.introduced`) and commits from then on by itself. No listener and
+no import in the user's program is needed, and it works on Spark Connect and in plain sessions; a
+query that waits for data or ended by AvailableNow has also committed its last batch.
 
-Telling never fails and never holds up a query: a broker that refuses is asked again a minute later, and a warning says why.
+A commit never fails and never delays a query: a broker that refuses is asked again a minute later,
+and a warning says why.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ Offsets = Mapping[str, Mapping[int, int]]
 """Topic → partition → the offset that is read next."""
 
 INTERVAL_S: Final = 1.0
-"""How often a stream that is busy commits."""
+"""Interval at which a busy stream commits."""
 RETRY_S: Final = 60.0
 _AGAIN_S = 5.0
 _CALL_TIMEOUT_S = 5.0
@@ -41,18 +47,19 @@ _log = logging.getLogger("sparrow.spark")
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """What a task has to know to say whose reader this is."""
+    """The data that a task needs to introduce a reader."""
 
     reader: str
     prefix: str
 
 
 class Lag:
-    """What the reader of one stream on the driver tells of it. For one thread; not for tasks, which get `introduction`.
+    """Commits the positions of one stream, in its reader on the driver. For one thread; tasks get
+    `introduction` instead.
 
     Args:
         target: the broker.
-        is_wanted: False: nothing is told.
+        is_wanted: False: nothing is committed.
         prefix: the group's name is this, a hyphen and the query's name.
         group: its whole name instead.
         clock: seconds, monotonic.
@@ -79,17 +86,20 @@ class Lag:
 
     @property
     def introduction(self) -> Introduction | None:
-        """What goes with every task, for `introduce`; None when there is nothing to introduce (any more)."""
+        """Return what goes with every task, for `introduce`; None when there is nothing to
+        introduce, or nothing more.
+        """
         if not self._is_wanted or self._group is not None:
             return None
         return Introduction(self._reader, self._prefix)
 
     def reached(self, offsets: Offsets, *, is_caught_up: bool = False) -> None:
-        """Everything before these offsets is done. Never raises.
+        """Commit that everything before these offsets is done. Never raises.
 
         Args:
-            offsets: where the next batch begins.
-            is_caught_up: nothing more is there (for now): tell it at once, whatever was told a moment ago.
+            offsets: the start of the next batch.
+            is_caught_up: there is nothing more for now: commit at once, however recent the last
+                commit is.
         """
         flat = {
             (topic, number): offset
@@ -112,17 +122,19 @@ class Lag:
             self._warn(error)
 
     def _tell(self, offsets: Mapping[tuple[str, int], int]) -> bool:
-        """Whether it is told; it cannot be as long as no task introduced this reader."""
+        """Commit, and return True if it was done; that is impossible before a task has introduced
+        this reader.
+        """
         from sparrow.spark.wire import borrowed
 
-        with borrowed(self._target) as link:
+        with borrowed(self._target) as session:
             if self._group is None:
-                found = link.call("group.introduced", {"reader": self._reader}, timeout_s=_CALL_TIMEOUT_S)
+                found = session.call("group.introduced", {"reader": self._reader}, timeout_s=_CALL_TIMEOUT_S)
                 self._group = found["group"]
             if self._group is None:
                 return False
             named = [[topic, partition, offset, ""] for (topic, partition), offset in offsets.items()]
-            link.call("group.commit", {"group": self._group, "offsets": named}, timeout_s=_CALL_TIMEOUT_S)
+            session.call("group.commit", {"group": self._group, "offsets": named}, timeout_s=_CALL_TIMEOUT_S)
             return True
 
     def _warn(self, error: Exception) -> None:
@@ -135,13 +147,16 @@ class Lag:
 
 
 _introduced: dict[tuple[str, str], float] = {}
-"""(reader, group) → when this worker introduces it again: soon, since a broker that started anew in between forgot it; later to one that refused."""
+"""Time of the next introduction by this worker, by (reader, group): soon, since a broker that was
+restarted in between forgot it; later for a broker that refused.
+"""
 
 
 def introduce(target: Target, introduction: Introduction | None) -> None:
-    """Tell the broker which query this task's reader belongs to. At the start of every task of a stream; never raises.
+    """Report to the broker which query this task's reader belongs to, at the start of every task of
+    a stream. Never raises.
 
-    After the first batch there is nothing to tell: `introduction` is None then.
+    After the first batch there is nothing to report: `introduction` is None then.
     """
     group = None if introduction is None else _group_of_this_task(introduction.prefix)
     if introduction is None or group is None:
@@ -153,8 +168,8 @@ def introduce(target: Target, introduction: Introduction | None) -> None:
 
     pause_s = _AGAIN_S
     try:
-        with borrowed(target) as link:
-            link.call(
+        with borrowed(target) as session:
+            session.call(
                 "group.introduce", {"reader": introduction.reader, "group": group}, timeout_s=_CALL_TIMEOUT_S
             )
     except (SparrowError, OSError) as error:
@@ -167,7 +182,7 @@ def introduce(target: Target, introduction: Introduction | None) -> None:
 
 
 def _group_of_this_task(prefix: str) -> str | None:
-    """None outside of a streaming query."""
+    """Return the group of the query of this task, or None outside of a streaming query."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -175,16 +190,16 @@ def _group_of_this_task(prefix: str) -> str | None:
 
 
 def group_name(prefix: str, property_of: Callable[[str], Any]) -> str | None:
-    """The group of a query.
+    """Return the group of a query.
 
     Args:
-        prefix: what its name begins with; "": nothing.
-        property_of: the local properties of one of its tasks.
+        prefix: the beginning of its name; "": none.
+        property_of: reads the local properties of one of its tasks.
     """
     query = property_of(_QUERY_ID)
     if not query:
         return None
-    # "name\nid = …\nrunId = …\nbatch = 7"; a program that sets descriptions of its own hides the name.
+    # "name\nid = …\nrunId = …\nbatch = 7"; a program that sets descriptions itself hides the name.
     name, _, rest = (property_of(_DESCRIPTION) or "").partition("\nid = ")
     words = [prefix, name if name and rest.startswith(str(query)) else str(query)]
     return "-".join(word for word in words if word)

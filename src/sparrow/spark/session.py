@@ -1,10 +1,13 @@
 """A Spark session in which Sparrow's topics are quick, and the registration in any session.
 
-Five settings halve the time of a micro-batch. Two hold wherever Spark runs: Unix sockets between JVM and Python (no 40 ms stall of TCP at every task), and the daemon
-module that preloads. Three are about checkpoints on a local disk, which Spark otherwise writes with a `chmod` in a process of its own and a CRC file for every file; they are
-set for local masters only, and left out by `local_files=False`. A plain session works as well, only slower.
+Five settings halve the time of a micro-batch. Two apply wherever Spark runs: Unix sockets between
+JVM and Python (no 40 ms stall of TCP at every task), and the daemon module that preloads. Three are
+about checkpoints on a local disk, which Spark otherwise writes with a `chmod` in a separate process
+and a CRC file for every file; they are set for local masters only, and left out by
+`local_files=False`. A plain session works as well, only slower.
 
-What the user set wins: in `conf`, in `spark-defaults.conf`, by `--conf` of spark-submit, and in a session that is there already.
+Settings of the user win: in `conf`, in `spark-defaults.conf`, by `--conf` of spark-submit, and in a
+session that exists already.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": DAEMON_MODULE,
 }
-"""What is quicker everywhere."""
+"""Settings that are quicker everywhere."""
 LOCAL_FILE_SETTINGS = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
@@ -41,11 +44,13 @@ LOCAL_FILE_SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""What makes checkpoints on a local disk quicker; renames keep them atomic, the CRC files beside them are gone."""
+"""Settings for quicker checkpoints on a local disk; renames keep them atomic, the CRC files beside
+them are gone.
+"""
 _CONNECT_PORT = 15002
 _CONNECT_TIMEOUT_S = 10
 _PROXIES = {"grpc_proxy", "https_proxy", "http_proxy", "all_proxy"}
-"""With one of these, a server need not be reached directly."""
+"""Variables of proxies, with which a server need not be reached directly."""
 _EXTRA = "pip install 'sparrow-broker[spark]'"
 _log = logging.getLogger("sparrow.spark")
 
@@ -58,19 +63,23 @@ def session(
     conf: Mapping[str, object] | None = None,
     local_files: bool | None = None,
 ) -> SparkSession:
-    """The Spark session of this process, made if there is none, with `format("sparrow")`.
+    """Return the Spark session of this process, created if there is none, with `format("sparrow")`.
 
-    One that is there takes from `conf` what can be set while Spark runs; a warning names the rest.
+    An existing session takes from `conf` what can be set while Spark runs; a warning names the
+    rest.
 
     Args:
         name: of the application.
-        master: where Spark runs ("local[*]", "spark://…", "yarn", …); None: what spark-submit says, else local[*].
-        remote: a Spark Connect server instead: "sc://host:15002", or "local[*]" for one in this process; None: what SPARK_REMOTE says, unless there is a master.
-        conf: further settings; they win over those that are set here.
-        local_files: whether files on a local disk are written the quick way; None: when the master is local.
+        master: where Spark runs ("local[*]", "spark://…", "yarn", …); None: the master of
+            spark-submit, otherwise local[*].
+        remote: a Spark Connect server instead: "sc://host:15002", or "local[*]" for one in this
+            process; None: the value of SPARK_REMOTE, unless there is a master.
+        conf: further settings; they win over those of this function.
+        local_files: write files on a local disk the quick way; None: when the master is local.
 
     Raises:
-        InvalidArgument: both `master` and `remote`, a setting that is no plain value, or no Java where a JVM has to be started.
+        InvalidArgument: both `master` and `remote`, a setting that is no plain value, or no Java
+            where a JVM has to be started.
         ConnectionLost: no Spark Connect server can be reached there.
     """
     if master is not None and remote is not None:
@@ -94,7 +103,9 @@ def settings(
     conf: Mapping[str, object] | None = None,
     local_files: bool | None = None,
 ) -> dict[str, str]:
-    """What `session` sets: the five settings where they apply and are not set elsewhere, and `conf`."""
+    """Return the settings of `session`: the five where they apply and are not set elsewhere, and
+    `conf`.
+    """
     given = _texts(conf)
     if remote is not None and not remote.startswith("local"):
         # The server's settings are its own.
@@ -110,7 +121,8 @@ def settings(
 def register(spark: SparkSession | None = None) -> None:
     """Make `format("sparrow")` known to a session.
 
-    PySpark finds the format by itself where Sparrow is installed on the driver; this is for sessions that began before.
+    PySpark finds the format by itself where Sparrow is installed on the driver; this is for
+    sessions that began before.
 
     Raises:
         InvalidArgument: there is no session.
@@ -127,7 +139,9 @@ def register(spark: SparkSession | None = None) -> None:
 
 
 def register_here(spark: SparkSession | None) -> None:
-    """Register with a session of this process. A server of Spark Connect finds the format in its own packages, or could not load it anyway, and warns of every registration."""
+    """Register with a session of this process. A server of Spark Connect finds the format in its
+    own packages, or could not load it anyway, and warns of every registration.
+    """
     if spark is not None and not type(spark).__module__.startswith("pyspark.sql.connect"):
         register(spark)
 
@@ -135,13 +149,14 @@ def register_here(spark: SparkSession | None) -> None:
 def read(
     topics: str | Iterable[str], *, spark: SparkSession | None = None, stream: bool = False, **options: object
 ) -> DataFrame:
-    """A data frame of one or more topics.
+    """Return a data frame of one or more topics.
 
     Args:
         topics: their names.
         spark: the session; None: the active one, or a new one.
-        stream: whether what is published later comes, too.
-        options: of `format("sparrow")`, as startingOffsets="earliest" or columns="value, offset".
+        stream: True: a streaming frame, which also gets what is published later.
+        options: of `format("sparrow")`, such as startingOffsets="earliest" or columns="value,
+            offset".
     """
     names = topics if isinstance(topics, str) else ",".join(topics)
     spark = spark or active_session() or session()
@@ -151,7 +166,7 @@ def read(
 
 
 def active_session() -> SparkSession | None:
-    """The session of this process, if there is one. Loads no PySpark."""
+    """Return the session of this process, if there is one. Loads no PySpark."""
     if "pyspark.sql.session" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
@@ -191,7 +206,9 @@ def _made(name: str, master: str | None, remote: str | None, conf: Mapping[str, 
 
 
 def _ignore_what_is_set_already(remote: str | None, conf: Mapping[str, str]) -> None:
-    """A server of Spark Connect in this process is started with the settings; that its session cannot set them again is no news."""
+    """Ignore that the session of a Spark Connect server in this process cannot set the settings
+    with which the server was started.
+    """
     if remote is not None and remote.startswith("local"):
         is_there = "SPARK_LOCAL_REMOTE" in os.environ
         names = "|".join(map(re.escape, SETTINGS | LOCAL_FILE_SETTINGS if is_there else conf))
@@ -199,7 +216,7 @@ def _ignore_what_is_set_already(remote: str | None, conf: Mapping[str, str]) -> 
 
 
 def _set(spark: SparkSession, conf: Mapping[str, str]) -> None:
-    """Set in a session that is there what can be set."""
+    """Set in an existing session what can be set."""
     from pyspark.errors import PySparkException
 
     for name, text in conf.items():
@@ -215,7 +232,9 @@ def _set(spark: SparkSession, conf: Mapping[str, str]) -> None:
 
 
 def _is_known(spark: SparkSession) -> bool:
-    """Whether Spark found the format by itself; it warns of what is registered again. False where it cannot be known."""
+    """Return True if Spark found the format by itself, as it warns of a second registration. False
+    where it cannot be known.
+    """
     try:
         state = spark._jsparkSession.sessionState()  # noqa: SLF001 - there is no public way to ask
         return bool(state.dataSourceManager().dataSourceExists(FORMAT))
@@ -224,7 +243,7 @@ def _is_known(spark: SparkSession) -> bool:
 
 
 def _check_server(remote: str) -> None:
-    """PySpark tries for minutes to reach a server that is not there."""
+    """Check that a server exists; PySpark tries for minutes to reach one that does not."""
     where = urlsplit(remote)
     try:
         port = where.port or _CONNECT_PORT
@@ -242,7 +261,7 @@ def _check_server(remote: str) -> None:
 
 
 def check_java() -> None:
-    """See whether Spark finds a Java.
+    """Check that Spark finds a Java.
 
     Raises:
         InvalidArgument: it does not; the text says how to install one.
@@ -252,18 +271,23 @@ def check_java() -> None:
     if "PYSPARK_GATEWAY_PORT" not in os.environ and shutil.which(java) is None:
         where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java in the PATH"
         raise InvalidArgument(
-            f"Spark needs Java 17 or newer, and {where}; on Debian and Ubuntu: apt install openjdk-17-jre-headless"
+            f"Spark needs Java 17 or newer, and {where}; on Debian and Ubuntu: apt install "
+            "openjdk-17-jre-headless"
         )
 
 
 def _use_this_python(where: str) -> None:
-    """Spark runs `python3` for its workers, which need not be the one of this virtual environment; on other machines there may be no other."""
+    """Make workers use this Python: Spark runs `python3`, which need not be the one of this virtual
+    environment; on other machines there may be no other.
+    """
     if where.startswith("local") and "spark.pyspark.python" not in dict(_told_elsewhere()):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def _told_elsewhere() -> Iterator[tuple[str, str]]:
-    """What spark-submit, its environment or spark-defaults.conf say; the builder's settings would win over them."""
+    """Return the settings of spark-submit, its environment and spark-defaults.conf; the builder's
+    settings would win over them.
+    """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         from pyspark import SparkConf
 
@@ -293,7 +317,7 @@ def _defaults_file() -> Iterator[tuple[str, str]]:
 
 
 def _spark_home() -> str:
-    """Where Spark is: PySpark brings it along."""
+    """Return the directory of Spark, which PySpark brings along."""
     found = importlib.util.find_spec("pyspark")
     return os.environ.get("SPARK_HOME") or os.path.dirname((found and found.origin) or "")
 

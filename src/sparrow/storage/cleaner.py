@@ -1,19 +1,23 @@
-"""Compact a log's closed segments: read, write beside, swap. Blocking; runs in a thread while the log is in use.
+"""Compaction of a log's closed segments: read, write beside, swap. Blocking; runs in a thread while
+the log is in use.
 
-The segments it reads never change, and it changes none: it writes new ones. The swap of a group of segments for one is
-made safe by names:
+The segments it reads never change, and it changes none: it writes new ones. The swap of a group of
+segments for one is made safe by names:
 
-    42.log.cleaned, 42.index.cleaned, 42.timeindex.cleaned     written and synced; a crash here leaves rubbish
-    42.log.cleaned → 42-99.swap, directory synced              from here on the new segment is the truth
+    42.log.cleaned, 42.index.cleaned, 42.timeindex.cleaned
+                                            written and synced; a crash here leaves rubbish
+    42.log.cleaned → 42-99.swap, directory synced
+                                            from here on the new segment is authoritative
     segments 43 … 98 removed, 42.index, 42.timeindex replaced, directory synced
-    42-99.swap → 42.log, directory synced                      done
+    42-99.swap → 42.log, directory synced   done
 
-Recovery removes `.cleaned` files and finishes a `.swap` (see `recovery.tidy`). The log keeps the old files open during the swap, so
-readers of the old segments go on.
+Recovery removes `.cleaned` files and finishes a `.swap` (see `recovery.tidy`). The log keeps the
+old files open during the swap, so readers of the old segments continue.
 
-It shares the interpreter with the event loop. It gives way after every fifty records (some 200 µs): else each system call of
-the loop would wait for the interpreter's switch interval (5 ms) to get its turn back. A sleep of no time is a real one of
-about 60 µs on Linux, which is what lets the other thread take its turn.
+It shares the interpreter with the event loop, and yields after every fifty records (some 200 µs):
+otherwise each system call of the loop would wait for the interpreter's switch interval (5 ms)
+before it runs again. A sleep of no time takes about 60 µs on Linux, in which the other thread takes
+over.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from sparrow.records.batch import parse_header
 from sparrow.records.control import ControlType, maybe_parse_marker
+from sparrow.records.readable import corruption_of
 from sparrow.records.rewrite import iterate_raw, retain
 from sparrow.storage import names
 from sparrow.storage.compaction import LatestOffsets, Range, keeps
@@ -34,13 +39,15 @@ from sparrow.storage.index import SegmentIndex
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from sparrow.base.errors import CorruptBatch
     from sparrow.records.batch import BatchHeader
     from sparrow.records.rewrite import RawRecord
     from sparrow.storage.filesystem import FileSystem
     from sparrow.storage.segment import Segment
+    from sparrow.storage.store import LogId
 
 WRITE_BYTES = 1 << 20
-RECORDS_PER_TURN = 50
+RECORDS_PER_YIELD = 50
 
 
 class Stopped(Exception):
@@ -48,18 +55,18 @@ class Stopped(Exception):
 
 
 class Survey(NamedTuple):
-    """What one look along the log tells."""
+    """The result of one pass along the log."""
 
     latest: dict[bytes, int]
     end: int
-    """How far the look went: before it every record can be judged."""
+    """End of the pass: every record before it can be judged."""
     last_batches: frozenset[int]
     """Last offsets of batches that keep their producer's sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """A compacted segment that is not yet in its place."""
+    """A compacted segment that is not installed yet."""
 
     stem: str
     base_offset: int
@@ -75,6 +82,7 @@ class Cleaner:
         self,
         fs: FileSystem,
         *,
+        log_id: LogId,
         now_ms: int,
         delete_retention_ms: int,
         producer_expiry_ms: int,
@@ -82,17 +90,22 @@ class Cleaner:
         is_stopped: Callable[[], bool],
     ) -> None:
         self._fs = fs
+        self._log_id = log_id
         self._now_ms = now_ms
         self._horizon_ms = now_ms + delete_retention_ms
         self._oldest_producer_ms = now_ms - producer_expiry_ms
         self._map_bytes = map_bytes
         self._is_stopped = is_stopped
-        self._records_in_turn = 0
+        self._records_since_yield = 0
+        self.unreadable: dict[int, CorruptBatch] = {}
+        """Batches that were kept as they are because their records are unreadable, by base
+        offset.
+        """
 
     # ── looking ──
 
     def survey(self, segments: Sequence[Segment], dirty: Range) -> Survey:
-        """Look along the dirty part for the last offset of each key, and along all for producers.
+        """Search the dirty part for the last offset of each key, and all of it for producers.
 
         Args:
             segments: all that will be cleaned, oldest first.
@@ -106,7 +119,8 @@ class Cleaner:
             if segment.base_offset >= dirty.end:
                 break
             if latest.is_full:
-                # What was not looked at stays dirty: a tombstone in it has not removed its key yet.
+                # The part behind the end stays dirty: a tombstone in it has not removed its key
+                # yet.
                 end = min(end, segment.base_offset)
                 break
             end = self._survey_segment(segment, dirty, latest)
@@ -116,7 +130,7 @@ class Cleaner:
 
     def _survey_segment(self, segment: Segment, dirty: Range, latest: LatestOffsets) -> int:
         for header, data in segment.batches(dirty.first_dirty):
-            self._go_on()
+            self._check_stopped()
             if latest.is_full:
                 return header.base_offset
             if header.is_control:
@@ -129,14 +143,25 @@ class Cleaner:
 
     def _survey_batch(self, header: BatchHeader, data: bytes, latest: LatestOffsets) -> None:
         pending = latest.begin(header.producer_id, header.base_offset) if header.is_transactional else None
+        if self._is_unreadable(header, data):
+            return  # its keys are unknown, so it removes no other record
         for record in iterate_raw(data):
-            self._give_way()
+            self._yield_interpreter()
             if record.key is None:
                 continue
             if pending is not None:
                 pending[record.key] = record.offset
             else:
                 latest.add(record.key, record.offset)
+
+    def _is_unreadable(self, header: BatchHeader, data: bytes) -> bool:
+        """Return True if the records are unreadable: the batch stays as it is until it is removed
+        by command.
+        """
+        error = corruption_of(header, data, self._log_id.topic, self._log_id.partition)
+        if error is not None and header.base_offset not in self.unreadable:
+            self.unreadable[header.base_offset] = error
+        return error is not None
 
     def _last_batches(self, segments: Sequence[Segment]) -> frozenset[int]:
         last: dict[int, int] = {}
@@ -149,20 +174,51 @@ class Cleaner:
     # ── writing ──
 
     def clean(self, group: Sequence[Segment], end_offset: int, survey: Survey) -> Cleaned | None:
-        """Write the segment that takes the group's place, and its indexes, synced; None when nothing would change.
+        """Write the segment that replaces the group, and its indexes, synced. Return None if
+        nothing would change.
 
         Args:
-            end_offset: where the group's offsets end.
+            end_offset: end of the group's offsets.
 
         Raises:
             CorruptBatch, StorageFailed, DiskFull: nothing changed.
         """
-        stem, base = group[0].stem, group[0].base_offset
-        index = SegmentIndex(base, group[0].interval_bytes)
+
+        def write(path: str, index: SegmentIndex) -> int | None:
+            size, changed = self._write_log(path, group, index, survey)
+            return size if changed or len(group) > 1 else None
+
+        return self._write_segment(group[0], end_offset, write)
+
+    def replace(self, segment: Segment, end_offset: int, position: int, batch: bytes) -> Cleaned | None:
+        """Write a segment that replaces another, with `batch` instead of the one at `position`,
+        synced.
+
+        The other batches are copied as they are, damaged ones too.
+
+        Raises:
+            CorruptBatch, StorageFailed, DiskFull: nothing changed.
+        """
+
+        def write(path: str, index: SegmentIndex) -> int:
+            with _Output(self._fs, path, index) as output:
+                for at, header, data in segment.raw_batches():
+                    self._check_stopped()
+                    output.add(header.last_offset, batch if at == position else data)
+                return output.finish()
+
+        return self._write_segment(segment, end_offset, write)
+
+    def _write_segment(
+        self, first: Segment, end_offset: int, write: Callable[[str, SegmentIndex], int | None]
+    ) -> Cleaned | None:
+        """Write a segment that replaces `first`; return None if `write` finds no need for it."""
+        stem, base = first.stem, first.base_offset
+        index = SegmentIndex(base, first.interval_bytes)
         path = stem + names.LOG + names.CLEANED
         try:
-            size, changed = self._write_log(path, group, index, survey)
-            if not changed and len(group) == 1:
+            size = write(path, index)
+            if size is None:
                 self._fs.unlink(path)
                 return None
             index.seal()
@@ -177,7 +233,7 @@ class Cleaner:
         return Cleaned(stem, base, end_offset, size, index)
 
     def discard(self, stem: str) -> None:
-        """Remove what `clean` wrote."""
+        """Remove the files that `clean` wrote."""
         for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
             with contextlib.suppress(OSError):  # recovery removes what stays
                 self._fs.unlink(stem + suffix + names.CLEANED)
@@ -185,12 +241,12 @@ class Cleaner:
     def _write_log(
         self, path: str, group: Sequence[Segment], index: SegmentIndex, survey: Survey
     ) -> tuple[int, bool]:
-        """(size in bytes, whether anything is different from before)."""
+        """Write the log file. Return (size in bytes, True if anything changed)."""
         changed = False
         with _Output(self._fs, path, index) as output:
             for segment in group:
                 for header, data in segment.batches():
-                    self._go_on()
+                    self._check_stopped()
                     kept = (
                         data if header.base_offset >= survey.end else self._clean_batch(header, data, survey)
                     )
@@ -200,14 +256,14 @@ class Cleaner:
             return output.finish(), changed
 
     def _clean_batch(self, header: BatchHeader, data: bytes, survey: Survey) -> bytes | None:
-        if header.is_control:
+        if header.is_control or self._is_unreadable(header, data):
             return data
         tombstones_go = header.has_delete_horizon and header.base_timestamp <= self._now_ms
         has_tombstone = False
 
         def keep(record: RawRecord) -> bool:
             nonlocal has_tombstone
-            self._give_way()
+            self._yield_interpreter()
             stays = keeps(record, survey.latest, survey.end, tombstones_go=tombstones_go)
             has_tombstone = has_tombstone or (stays and record.value_is_null and record.key is not None)
             return stays
@@ -227,23 +283,23 @@ class Cleaner:
         finally:
             self._fs.close(fd)
 
-    def _give_way(self) -> None:
-        """Called for every record; gives the interpreter away after some."""
-        self._records_in_turn += 1
-        if self._records_in_turn >= RECORDS_PER_TURN:
-            self._records_in_turn = 0
+    def _yield_interpreter(self) -> None:
+        """Yield the interpreter after some records; called for every record."""
+        self._records_since_yield += 1
+        if self._records_since_yield >= RECORDS_PER_YIELD:
+            self._records_since_yield = 0
             time.sleep(0)
 
-    def _go_on(self) -> None:
-        """Called for every batch."""
+    def _check_stopped(self) -> None:
+        """Raise Stopped if the log is closed; called for every batch."""
         if self._is_stopped():
             raise Stopped
-        self._give_way()
+        self._yield_interpreter()
 
     # ── swapping ──
 
     def commit(self, cleaned: Cleaned) -> None:
-        """From here on the new segment is the truth, and a restart would finish the swap.
+        """Make the new segment authoritative: a restart would finish the swap.
 
         Raises:
             OSError: the device refused.
@@ -253,7 +309,7 @@ class Cleaner:
         self._fs.sync_dir(directory)
 
     def finish(self, cleaned: Cleaned, group: Sequence[Segment]) -> None:
-        """Put the new segment into its place. The caller holds the old ones open.
+        """Install the new segment. The caller holds the old ones open.
 
         Raises:
             OSError: the device refused; a restart finishes it.
@@ -296,7 +352,7 @@ class _Output:
             self._flush()
 
     def finish(self) -> int:
-        """Sync; returns the file's size."""
+        """Sync. Return the file's size."""
         self._flush()
         self._fs.sync(self._fd)
         return self._written

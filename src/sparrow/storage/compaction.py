@@ -1,16 +1,22 @@
-"""What compaction does to a log: the decisions alone, no file is touched here (see `cleaner`).
+"""The decisions of compaction; no file is touched here (see `cleaner`).
 
-Kafka's rules (LogCleaner), with the offset as the judge:
+Kafka's rules (LogCleaner), with the offset as the criterion:
 
-* Only closed segments that are on stable storage are looked at, from the log's start to the first one that is too young
-  (`min.compaction.lag.ms`). The part before the *clean offset* was looked at before; the rest is dirty.
-* It is worth the work when the dirty part is at least `min.cleanable.dirty.ratio` of all, or older than `max.compaction.lag.ms`.
-* A record stays when no later record has its key. One without a key goes. Control batches stay.
-* A tombstone (null value) stays until the *delete horizon* of its batch, which is set when compaction first sees it: now
-  + `delete.retention.ms` (KIP-534). A reader that is no slower than that sees every deletion.
-* Inside a transaction only a commit makes a record count: one of an open transaction or an aborted one never removes
-  another. Compaction does not go beyond the first record of a transaction that is open.
-* A batch that lost all its records stays as an empty one when it is the last of its producer, so that a restart knows the sequence.
+* Only closed segments that are on stable storage are considered, from the log's start to the first
+  one that is too young (`min.compaction.lag.ms`). The part before the *clean offset* was processed
+  before; the rest is dirty.
+* Compaction runs when the dirty part is at least `min.cleanable.dirty.ratio` of all, or older than
+  `max.compaction.lag.ms`.
+* A record stays when no later record has its key. One without a key is removed. Control batches
+  stay.
+* A tombstone (null value) stays until the *delete horizon* of its batch, which is set when
+  compaction first sees it: now + `delete.retention.ms` (KIP-534). A reader that is no slower than
+  that sees every deletion.
+* Inside a transaction only a commit makes a record count: a record of an open or aborted
+  transaction never removes another. Compaction does not go beyond the first record of an open
+  transaction.
+* A batch that lost all its records stays as an empty one when it is the last of its producer, so
+  that a restart knows the sequence.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
 MAX_GROUP_SEGMENTS = 32
 MAX_RELATIVE = (1 << 31) - 1
 ENTRY_OVERHEAD_BYTES = 150
-"""Memory of one key in a dict beside the key's own bytes, about."""
+"""Approximate memory of one key in a dict beside the key's own bytes."""
 
 
 class Candidate(NamedTuple):
@@ -40,7 +46,7 @@ class Candidate(NamedTuple):
 
 
 class Range(NamedTuple):
-    """What to clean: the dirty part is [first_dirty, end)."""
+    """The offsets to clean: the dirty part is [first_dirty, end)."""
 
     first_dirty: int
     end: int
@@ -49,7 +55,7 @@ class Range(NamedTuple):
 def maybe_range(
     segments: Sequence[Candidate], clean_offset: int, config: LogConfig, now_ms: int
 ) -> Range | None:
-    """The part of the log that is worth compacting now.
+    """Return the part of the log that is worth compacting now.
 
     Args:
         segments: the closed ones on stable storage, oldest first.
@@ -74,7 +80,9 @@ def maybe_range(
 
 
 def groups(segments: Sequence[Candidate], segment_bytes: int) -> list[tuple[int, int]]:
-    """Neighbours that become one segment each, as [first, after the last) numbers; sized by what they are before."""
+    """Return the neighbours that become one segment each, as [first, after the last) numbers,
+    grouped by their present sizes.
+    """
     found: list[tuple[int, int]] = []
     first, size = 0, 0
     for number, segment in enumerate(segments):
@@ -103,7 +111,7 @@ class LatestOffsets:
 
     @property
     def is_full(self) -> bool:
-        """Whether the memory for keys is used up."""
+        """True if the memory for keys is used up."""
         return self._bytes >= self._max_bytes
 
     def add(self, key: bytes, offset: int) -> None:
@@ -111,26 +119,28 @@ class LatestOffsets:
         self.offsets[key] = max(offset, self.offsets.get(key, -1))
 
     def begin(self, producer_id: int, offset: int) -> dict[bytes, int]:
-        """The keys of the producer's open transaction, which began at `offset` if it is new."""
+        """Return the keys of the producer's open transaction, which began at `offset` if it is
+        new.
+        """
         return self._open.setdefault(producer_id, (offset, {}))[1]
 
     def end(self, producer_id: int, *, committed: bool) -> None:
-        """The producer's transaction ended here."""
+        """End the producer's transaction."""
         _, keys = self._open.pop(producer_id, (0, {}))
         for key, offset in keys.items() if committed else ():
             self.add(key, offset)
 
     def first_open(self) -> int | None:
-        """The first offset of a transaction that did not end."""
+        """Return the first offset of a transaction that did not end."""
         return min((offset for offset, _ in self._open.values()), default=None)
 
 
 def keeps(record: RawRecord, latest: dict[bytes, int], end: int, *, tombstones_go: bool) -> bool:
-    """Whether a record stays.
+    """Return True if a record stays.
 
     Args:
         latest: the last offset of each key in the dirty part.
-        end: the dirty part's end; what comes later is not judged.
+        end: the dirty part's end; later records are not judged.
         tombstones_go: its batch's delete horizon has passed.
     """
     if record.offset >= end:

@@ -1,17 +1,20 @@
-"""The data directory: whose it is, which format it has, and whether its last owner closed it.
+"""The data directory: its owner, its format, and the mark of a clean shutdown.
 
     <path>/format   text: "sparrow data directory" newline "version: 1" newline
-    <path>/.lock    an exclusive flock for as long as a broker runs; its content is that broker's process id, decimal
-    <path>/.clean   there while nobody runs and everything is on stable storage: removed at start, written at close
-    <path>/meta.db  the meta store's
+    <path>/.lock    an exclusive flock while a broker runs; contains its process id, decimal
+    <path>/.clean   exists while no broker runs and everything is on stable storage: removed
+                    at start, written at close
+    <path>/meta.db  the meta store's file
     <path>/logs/    the logs, see `names`
 
-The lock is the kernel's, so it ends with the process, however that ends. To change the format: raise `VERSION`, say
-here what differs, convert at open, and keep a directory that the old version wrote in the tests.
+The lock is the kernel's, so it ends with the process, however that ends. To change the format:
+raise `VERSION`, describe the difference here, convert at open, and keep a directory of the old
+version in the tests.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from typing import TYPE_CHECKING
@@ -28,13 +31,13 @@ _TITLE = "sparrow data directory"
 
 
 class DataDirectory:
-    """A directory that is ours until `release`."""
+    """A data directory that this process owns until `release`."""
 
     def __init__(self, fs: FileSystem, path: str) -> None:
-        """Take the directory, making it when missing. Blocking.
+        """Lock the directory, creating it when missing. Blocking.
 
         Raises:
-            DirectoryInUse: another process has it.
+            DirectoryInUse: another process owns it.
             NewerFormat: a later Sparrow wrote it.
             DirectoryUnreadable: it cannot be read or written, or is something else.
         """
@@ -60,10 +63,11 @@ class DataDirectory:
         return f"{self.path}/{LOGS_DIRECTORY}"
 
     def release(self, *, clean: bool) -> None:
-        """Give the directory back; `clean` says that everything in it is on stable storage and complete.
+        """Release the directory; `clean` says that everything in it is on stable storage and
+        complete.
 
         Raises:
-            OSError: the marker cannot be written; the directory is given back all the same.
+            OSError: the marker cannot be written; the directory is released all the same.
         """
         try:
             if clean:
@@ -95,13 +99,16 @@ class DataDirectory:
         if data is None:
             self._refuse_foreign()
             self._fs.mkdir(self.logs)
+            with contextlib.suppress(PermissionError):
+                # A start that was killed may have created the directory without syncing its name.
+                self._fs.sync_dir(os.path.dirname(self.path) or "/")
             replace_file(self._fs, path, f"{_TITLE}\nversion: {VERSION}\n".encode())
             return
         check_version(path, data)
         self._fs.mkdir(self.logs)
 
     def _refuse_foreign(self) -> None:
-        """A directory with other people's files is no place for ours: most likely the path is wrong."""
+        """Refuse a directory with other files in it: most likely the path is wrong."""
         ours = {".lock", LOGS_DIRECTORY, "format.tmp", "lost+found"}
         foreign = [
             name
@@ -110,21 +117,23 @@ class DataDirectory:
         ]
         if foreign:
             raise DirectoryUnreadable(
-                f"{self.path} has no `format` file but holds {foreign[0]!r}, so it is not a Sparrow data directory; "
+                f"{self.path} has no `format` file but holds {foreign[0]!r}, so it is not a "
+                "Sparrow data directory; "
                 f"give an empty or a new one"
             )
 
     def _take_clean_marker(self) -> bool:
         path = f"{self.path}/.clean"
-        if self._fs.size(path) is None:
-            return False
-        self._fs.unlink(path)
+        was_clean = self._fs.size(path) is not None
+        if was_clean:
+            self._fs.unlink(path)
+        # A start that was killed may have created `format` and `logs` without syncing their names.
         self._fs.sync_dir(self.path)
-        return True
+        return was_clean
 
 
 def check_version(path: str, data: bytes) -> None:
-    """Whether the content of a `format` file is ours.
+    """Check the content of a `format` file.
 
     Raises:
         NewerFormat: a later Sparrow wrote it.
@@ -144,7 +153,7 @@ def check_version(path: str, data: bytes) -> None:
 
 
 def _missing(fs: FileSystem, path: str) -> list[str]:
-    """The directories to make so that `path` exists, outermost first."""
+    """Return the directories to create so that `path` exists, outermost first."""
     found: list[str] = []
     while path not in ("", "/") and fs.size(path) is None:
         found.insert(0, path)

@@ -1,16 +1,20 @@
-"""What of one log is on stable storage, who waits for it, and the checkpoint that says so.
+"""The part of a log that is on stable storage, the callers that wait for it, and the checkpoint
+that records it.
 
-Order is the whole point. A sync round puts the segments on disk from the oldest to the newest, then the names of new files,
-and only then are waiters told. A closed segment is *settled* once it is synced: its indexes are written and synced, and
-then the checkpoint's recovery point moves behind it. So the file `checkpoint` never vouches for a byte that could be
-lost, and recovery reads only what lies behind it.
+The order of writes is what matters here. A sync round puts the segments on disk from the oldest to
+the newest, then the names of new files; only then do waiting callers get their result. A closed
+segment is *settled* once it is synced: its indexes are written and synced, and then the
+checkpoint's recovery point moves behind it. So the file `checkpoint` never vouches for a byte that
+could be lost, and recovery reads only what lies behind it.
 
-After a failed sync the log is failed for good: the kernel may have dropped the pages and would report success next time.
-It may even hand them out to a broker that is started again on the same machine, as if they were on the disk. So the empty
-file `sync-failed` stays behind (in the page cache, which is as long-lived as the lie), and recovery writes again what it reads.
+After a failed sync the log takes no more writes: the kernel may have dropped the pages and would
+report success next time. It may even serve them to a broker that is restarted on the same machine,
+as if they were on the disk. So the empty file `sync-failed` stays behind (in the page cache, which
+lives as long as those false pages), and recovery writes again what it reads.
 
-Concurrency: `wait`, `appended`, `add_segment`, `synced` and the attributes belong to the loop; `sync` and `after_sync` run in a
-flusher's thread; `save`, `settle` and `save_point` block and run in any thread, one at a time (`_files`).
+Concurrency: `wait`, `appended`, `add_segment`, `synced` and the attributes belong to the loop;
+`sync` and `after_sync` run in a flusher's thread; `save`, `settle` and `save_point` block and run
+in any thread, one at a time (`_files`).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import asyncio
 import contextlib
 import dataclasses
 import errno
+import itertools
 import logging
 import threading
 from collections import deque
@@ -27,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from sparrow.base.errors import Overloaded, SparrowError, StorageFailed
 from sparrow.storage import names
-from sparrow.storage.checkpoint import Checkpoint, RecoveryPoint
+from sparrow.storage.checkpoint import Checkpoint, RecoveryPoint, SavedSegment
 from sparrow.storage.filesystem import replace_file, translate
 from sparrow.storage.segment import translate_failed
 
@@ -37,47 +42,59 @@ if TYPE_CHECKING:
     from sparrow.storage.index import SegmentIndex
     from sparrow.storage.resources import Resources
     from sparrow.storage.segment import Segment
+    from sparrow.storage.store import LogId
 
 _log = logging.getLogger(__name__)
 _NOT_TRIED = frozenset({errno.EBADF, errno.ENOENT})
-"""The file was gone before the device was asked."""
+"""Error of a file that was gone before the device was asked."""
 
 
 class Durability:
-    """One log's. `end_offset` is asked when a sync begins."""
+    """Durability of one log. `end_offset` is called when a sync begins, `segments` (oldest first)
+    when a checkpoint is written.
+    """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - made in one place
         self,
         resources: Resources,
+        log_id: LogId,
         directory: str,
         saved: Checkpoint,
         durable_offset: int,
         end_offset: Callable[[], int],
+        segments: Callable[[], list[Segment]],
     ) -> None:
         self._resources = resources
+        self._log_id = log_id
         self._directory = directory
+        self._segments = segments
+        self._replacing: tuple[list[Segment], Segment] | None = None
         self._end_offset = end_offset
         self.saved = saved
         self.durable_offset = durable_offset
         self.failure: StorageFailed | None = None
         self.is_new = False
-        """The directory and its metadata may not be on stable storage yet."""
+        """True while the directory and its metadata may not be on stable storage."""
         self.unsettled: deque[Segment] = deque()
-        """From the recovery point's segment to the active one."""
+        """Segments from the recovery point's one to the active one."""
         self.cuts = 0
-        """How often the log was cut back: a point that was taken before the last time means nothing."""
+        """Number of truncations so far: a point that was taken before the last one is invalid."""
         self._ended = False
         self._sync_failure: StorageFailed | None = None
-        """What a sync failed with; set in its thread, before the loop hears of it."""
+        """The error of a failed sync; set in its thread, before the loop learns of it."""
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
-        """A heap by offset, so that a round looks at those alone that it serves; the number keeps equals apart."""
+        """Waiting futures, a heap by offset, so that a round visits only those that it completes;
+        the number keeps equal offsets apart.
+        """
         self._asked = 0
         self._files = threading.Lock()
 
     # ── on the loop ──
 
     def wait(self, offset: int) -> asyncio.Future[None]:
-        """Done when everything before `offset` is durable; asking starts the sync."""
+        """Return a future that is done when everything before `offset` is durable. The call starts
+        the sync.
+        """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if offset <= self.durable_offset:
             future.set_result(None)
@@ -90,17 +107,17 @@ class Durability:
         return future
 
     def add_segment(self, segment: Segment) -> None:
-        """`segment` is the active one from now on; the one before gets synced and settled soon."""
+        """Make `segment` the active one; the one before is synced and settled soon."""
         self.unsettled.append(segment)
         if len(self.unsettled) > 1:
             self._resources.flusher.request(self)
 
     def appended(self) -> None:
-        """The active segment grew."""
+        """Note that the active segment grew."""
         self._resources.flusher.note_dirty(self)
 
     def synced(self, durable_offset: int, error: SparrowError | None) -> None:
-        """A round ended: tell those who waited for it."""
+        """Complete the futures that a finished round serves."""
         if isinstance(error, StorageFailed):
             self.fail(error)
         elif error is not None:
@@ -111,12 +128,12 @@ class Durability:
             self._wake()
 
     def fail(self, error: StorageFailed) -> None:
-        """Take no more appends; everyone who waits hears why."""
+        """Take no more appends, and fail everything that waits."""
         self.failure = self.failure or error
         self._end_waiters(self.failure)
 
     def forget_behind(self, end_offset: int, error: SparrowError) -> None:
-        """The log was cut back to `end_offset`: nobody can wait for what is gone."""
+        """Fail the futures behind `end_offset`, where the log was truncated."""
         self.durable_offset = min(self.durable_offset, end_offset)
         lost = [waiter for waiter in self._waiters if waiter[0] > end_offset]
         self._waiters = [waiter for waiter in self._waiters if waiter[0] <= end_offset]
@@ -137,7 +154,8 @@ class Durability:
     # ── in a flusher's thread ──
 
     def sync(self) -> int:
-        """Sync all segments that need it, oldest first; the offset before which everything is durable.
+        """Sync all segments that need it, oldest first. Return the offset before which everything
+        is durable.
 
         Raises:
             StorageFailed: the device failed; nothing after the last good round is durable.
@@ -149,7 +167,8 @@ class Durability:
         try:
             self._sync_all()
         except StorageFailed as error:
-            # A later round must not even try: it would succeed without the pages that this one lost.
+            # A later round must not even try: it would succeed without the pages that this one
+            # lost.
             self._sync_failure = error
             if not (isinstance(error.__cause__, OSError) and error.__cause__.errno in _NOT_TRIED):
                 self._leave_note()
@@ -170,7 +189,8 @@ class Durability:
             self._sync_names(segments)
         except OSError as error:
             translated = translate(error, "syncing", self._directory)
-            if isinstance(translated, Overloaded):  # no descriptor: nothing was tried, so nothing was lost
+            # no descriptor: nothing was tried, so nothing was lost
+            if isinstance(translated, Overloaded):
                 raise translated from error
             raise translate_failed(error, "syncing", self._directory) from error
 
@@ -191,7 +211,9 @@ class Durability:
             segment.linked = True
 
     def after_sync(self) -> None:
-        """Settle closed segments. A failure is no harm to the log: it is tried again after the next sync."""
+        """Settle closed segments. A failure does not harm the log: settling is tried again after
+        the next sync.
+        """
         if len(self.unsettled) < 2 or self._ended:
             return
         try:
@@ -202,7 +224,8 @@ class Durability:
     # ── in any thread ──
 
     def settle(self) -> None:
-        """Write the indexes of closed and synced segments, then move the recovery point behind them.
+        """Write the indexes of closed and synced segments, then move the recovery point behind
+        them.
 
         Raises:
             DiskFull, StorageFailed: the device refused; nothing changed.
@@ -211,7 +234,9 @@ class Durability:
             self._settle()
 
     def save(self, *, log_start: int = 0, clean_offset: int = 0, cuts: int | None = None) -> None:
-        """Write the checkpoint with these offsets, which only grow. Raises as `save_point`; None: the log is not cut now."""
+        """Write the checkpoint with these offsets, which only grow. `cuts` is None when no
+        truncation can be under way. Raises as `save_point`.
+        """
         with self._files:
             self._refuse_if_cut(cuts)
             saved = self.saved
@@ -220,21 +245,31 @@ class Durability:
                     saved,
                     log_start=max(saved.log_start, log_start),
                     clean_offset=max(saved.clean_offset, clean_offset),
-                )
+                ),
+                leaves=True,
             )
+
+    def save_replaced(self, group: list[Segment], segment: Segment) -> None:
+        """Record in every checkpoint from now on that `segment` is about to replace `group`. Raises
+        as `save_point`.
+        """
+        with self._files:
+            self._replacing = (group, segment)
+            self._write(self.saved, leaves=True)
 
     def save_point(
         self, segment: Segment, point: RecoveryPoint, state: tuple[int, bytes] | None, cuts: int
     ) -> None:
-        """Write the checkpoint with recovery point `point` in `segment`; everything before it is synced already.
+        """Write the checkpoint with recovery point `point` in `segment`; everything before it is
+        synced already.
 
         Args:
-            state: (offset, fold) to keep in it; None keeps the one it has.
+            state: (offset, fold) to save; None keeps the present one.
             cuts: `self.cuts` when the point was taken.
 
         Raises:
             DiskFull, StorageFailed: the device refused; nothing changed.
-            Overloaded: the log was cut back meanwhile; nothing changed.
+            Overloaded: the log was truncated meanwhile; nothing changed.
         """
         with self._files:
             self._refuse_if_cut(cuts)
@@ -248,9 +283,11 @@ class Durability:
             self._write(saved)
 
     def move_back(self, segment: Segment, index: SegmentIndex, point: RecoveryPoint) -> None:
-        """The log is about to be cut back to `point` in `segment`, which becomes the active one.
+        """Move the recovery point back before a truncation to `point` in `segment`, which becomes
+        the active one.
 
-        Everything is synced. The file's index entries behind the point stay until the next write cuts them off.
+        Everything is synced. The file's index entries behind the point stay until the next write
+        cuts them off.
 
         Raises:
             DiskFull, StorageFailed: the device refused; nothing changed.
@@ -259,30 +296,46 @@ class Durability:
             segment.written = min(segment.written, len(index.offsets))
             segment.written_times = min(segment.written_times, len(index.times))
             segment.index = segment.index or index
+            segment.crcs = segment.index.crcs(segment.written, segment.written_times)
             self._write_index(segment, point)
             end, saved = point.end_offset, self.saved
             if saved.state_offset > end:
                 saved = dataclasses.replace(saved, state_offset=0, state=b"")
             log_start, clean_offset = min(saved.log_start, end), min(saved.clean_offset, end)
             self._write(
-                dataclasses.replace(saved, point=point, log_start=log_start, clean_offset=clean_offset)
+                dataclasses.replace(
+                    saved,
+                    point=point,
+                    log_start=log_start,
+                    clean_offset=clean_offset,
+                    gaps=tuple(gap for gap in saved.gaps if gap.end <= end),
+                ),
+                leaves=True,
             )
             self.cuts += 1
             self.unsettled = deque([segment])
 
     def end(self) -> None:
-        """Write nothing more: the directory goes, and its name may soon be another log's. Waits for a write under way."""
+        """Write nothing more: the directory is about to be removed, and its name may soon be
+        another log's. Wait for a running write.
+        """
         with self._files:
             self._ended = True
 
     def _settle(self) -> None:
-        while len(self.unsettled) > 1 and not self.unsettled[0].needs_sync:
-            segment, following = self.unsettled[0], self.unsettled[1].base_offset
-            point = RecoveryPoint(following, 0, following)
+        settled: list[Segment] = []
+        following = -1
+        for segment, after in itertools.pairwise(tuple(self.unsettled)):
+            if segment.needs_sync:
+                break
             if not segment.handle.retired:
                 self._write_index(segment, None)
-            if following > self.saved.point.segment:
-                self._write(dataclasses.replace(self.saved, point=point))
+            settled.append(segment)
+            following = after.base_offset
+        if following > self.saved.point.segment:
+            point = RecoveryPoint(following, 0, following)
+            self._write(dataclasses.replace(self.saved, point=point))
+        for segment in settled:
             self.unsettled.popleft()
             if segment.index is not None and not segment.handle.retired:
                 self._resources.indexes.admit(segment, segment.index.size_bytes)
@@ -303,17 +356,52 @@ class Durability:
         except OSError as error:
             raise translate(error, "writing the indexes of", segment.path) from error
 
-    def _write(self, checkpoint: Checkpoint) -> None:
+    def _write(self, checkpoint: Checkpoint, *, leaves: bool = False) -> None:
+        """Write both copies. `leaves`: files are about to leave the log, which both copies must
+        record first.
+        """
         self._refuse_if_ended()
+        checkpoint = dataclasses.replace(
+            checkpoint,
+            segments=self._saved_segments(checkpoint.point),
+            gaps=tuple(gap for gap in checkpoint.gaps if gap.end > checkpoint.log_start),
+        )
         path = f"{self._directory}/{names.CHECKPOINT_FILE}"
         try:
             if self.is_new:
-                # To recovery a checkpoint means that the directory is on stable storage.
+                # For recovery, a checkpoint means that the directory is on stable storage.
                 self._sync_names([])
+            # The second copy first: the one in the directory is authoritative, so nothing is valid
+            # before all is written.
+            self._resources.points.put(self._log_id, checkpoint, sync=leaves)
             replace_file(self._resources.fs, path, checkpoint.encode())
         except OSError as error:
             raise translate(error, "writing", path) from error
         self.saved = checkpoint
+
+    def _saved_segments(self, point: RecoveryPoint) -> tuple[SavedSegment, ...]:
+        segments = self._segments()
+        if self._replacing is not None and self._replacing[0][0] in segments:
+            group, segment = self._replacing
+            first = segments.index(group[0])
+            segments = [*segments[:first], segment, *segments[first + len(group) :]]
+        return tuple(
+            _saved(each, point)
+            for each in segments
+            if (each.base_offset, 0) < (point.segment, point.position)
+        )
+
+
+def _saved(segment: Segment, point: RecoveryPoint) -> SavedSegment:
+    if segment.base_offset < point.segment:
+        return SavedSegment(
+            segment.base_offset, segment.size, segment.max_timestamp, segment.crcs, segment.is_dense
+        )
+    # The active one may have grown since the point was taken, and its index files never end behind
+    # the point.
+    return SavedSegment(
+        segment.base_offset, point.position, point.index.max_timestamp, segment.crcs, segment.is_dense
+    )
 
 
 def _end(waiters: list[tuple[int, int, asyncio.Future[None]]], error: SparrowError) -> None:

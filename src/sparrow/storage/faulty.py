@@ -5,17 +5,23 @@
     fs.crash()         # the machine loses power: what was not synced is lost, in part or torn
     …                  # open the store again and compare with what it had promised
 
-What it models, and what POSIX allows:
+It models what POSIX allows:
 
-* written bytes are in the page cache until `sync`; at a crash every page of them may have reached the disk or not, and a
-  page behind the last synced size may hold zeros or garbage; the file may have any size between the synced and the current one;
-* names (new files, renames, removals) are in the cache until `sync_dir` of their directory; at a crash each may have happened
-  or not (by seed: a prefix of them, as on a journaling file system, or any part);
+* written bytes are in the page cache until `sync`; at a crash every page of them may have reached
+  the disk or not, and a page behind the last synced size may be zeros or garbage; the file may have
+  any size between the synced and the current one;
+* names (new files, renames, removals) are in the cache until `sync_dir` of their directory; at a
+  crash each may have happened or not (by seed: a prefix of them, as on a journaling file system, or
+  any part);
 * a failed `sync` drops the pages: the next one succeeds without them (Linux);
 * `kill` ends the process alone: descriptors and locks are gone, the cache stays.
 
-Faults are switched on by attributes, which a test may change at any time. Probabilities are per call. The same seed and the same calls
-give the same faults. Thread-safe, but calls from several threads have no fixed order.
+* damage that no crash explains: bytes that change (`corrupt`), files that are gone (`lose`) or end
+  early (`lose_end`).
+
+Faults are switched on by attributes, which a test may change at any time. Probabilities are per
+call. The same seed and the same calls give the same faults. Thread-safe, but calls from several
+threads have no fixed order.
 """
 
 from __future__ import annotations
@@ -35,7 +41,7 @@ if TYPE_CHECKING:
     from sparrow.storage.filesystem import Buffer
 
 PAGE_BYTES = 512
-"""What a disk writes at once."""
+"""The unit of a disk's writes."""
 DEVICE_BYTES = 1 << 40
 
 
@@ -100,11 +106,17 @@ def _pages(start: int, end: int) -> range:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change of names that is not on the disk yet: `node` leaves `source` (if any) and appears at `target` (if any)."""
+    """A change of names that is not on the disk yet: `node` leaves `source` (if any) and appears at
+    `target` (if any).
+    """
 
     node: _Node
     source: str = ""
     target: str = ""
+    parent: _Node | None = None
+    """The directory in which a new name appears: it may be removed, and another take its path,
+    before the change is on the disk.
+    """
 
     @property
     def directories(self) -> set[str]:
@@ -112,14 +124,14 @@ class _Change:
 
 
 class _Directory:
-    """Stands for a directory in the tree; its names are found by their paths."""
+    """A directory in the tree; its names are found by their paths."""
 
 
 _Node = _File | _Directory
 
 
 class FaultyFileSystem:
-    """See the module's text. Paths are absolute."""
+    """A simulated file system, see the module's text. Paths are absolute."""
 
     def __init__(
         self,
@@ -144,7 +156,9 @@ class FaultyFileSystem:
         self.capacity_bytes = capacity_bytes
         """Size of the device; a write beyond it fails with ENOSPC after taking what fits."""
         self.calls_left: int | None = None
-        """After so many more calls that change something the device is gone: each fails with EIO. To stop at every step."""
+        """Number of changing calls after which the device is gone: each later one fails with EIO.
+        Used to stop at every step.
+        """
         self.read_bytes: dict[str, int] = {}
         """Bytes read so far, by path."""
         self.syncs = 0
@@ -160,13 +174,13 @@ class FaultyFileSystem:
     # ── the ends of processes and machines ──
 
     def kill(self) -> None:
-        """The process ends: its descriptors and locks are gone, what it wrote stays."""
+        """End the process: its descriptors and locks are gone, what it wrote stays."""
         with self._lock:
             self._open.clear()
             self._locks.clear()
 
     def crash(self) -> None:
-        """The machine loses power and starts again."""
+        """Cut the machine's power and start it again."""
         with self._lock:
             self.kill()
             self._crash_names()
@@ -174,11 +188,21 @@ class FaultyFileSystem:
                 if isinstance(node, _File):
                     node.crash(self._rng)
 
+    def _changes_here(self) -> list[_Change]:
+        """Return the changes of names here, without directories that were moved away and whose
+        paths others may have.
+        """
+        return [
+            each
+            for each in self._changes
+            if each.parent in {None, self._nodes.get(os.path.dirname(each.target))}
+        ]
+
     def _crash_names(self) -> None:
         survived = dict(self._durable_nodes)
         in_order = self._rng.random() < 0.5
         keep = self._rng.randint(0, len(self._changes))
-        for number, change in enumerate(self._changes):
+        for number, change in enumerate(self._changes_here()):
             if number < keep if in_order else self._rng.random() < 0.5:
                 _apply(survived, change)
         self._nodes = {path: node for path, node in survived.items() if _has_parents(survived, path)}
@@ -194,7 +218,7 @@ class FaultyFileSystem:
             if node is None and create:
                 self._require_parent(path)
                 node = _File()
-                self._change(_Change(node, target=path))
+                self._change(_Change(node, target=path, parent=self._nodes[os.path.dirname(path)]))
             if node is None:
                 raise _error(errno.ENOENT, path)
             if isinstance(node, _Directory):
@@ -257,7 +281,7 @@ class FaultyFileSystem:
             self._require_directory(path)
             self._count_call(path)
             kept: list[_Change] = []
-            for change in self._changes:
+            for change in self._changes_here():
                 if path in change.directories:
                     _apply(self._durable_nodes, change)
                 else:
@@ -287,7 +311,7 @@ class FaultyFileSystem:
         with self._lock:
             self._require_parent(path)
             if path not in self._nodes:
-                self._change(_Change(_Directory(), target=path))
+                self._change(_Change(_Directory(), target=path, parent=self._nodes[os.path.dirname(path)]))
 
     def rename(self, source: str, target: str) -> None:
         with self._lock:
@@ -326,23 +350,40 @@ class FaultyFileSystem:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of all files."""
+        """Return the bytes of all files."""
         with self._lock:
             return sum(len(node.data) for node in self._nodes.values() if isinstance(node, _File))
 
     def paths(self) -> list[str]:
-        """All files."""
+        """Return the paths of all files."""
         with self._lock:
             return sorted(path for path, node in self._nodes.items() if isinstance(node, _File))
 
     def corrupt(self, path: str, position: int, data: bytes) -> None:
-        """Change bytes behind everybody's back, in the cache and on the disk."""
+        """Change bytes unnoticed, in the cache and on the disk."""
         with self._lock:
             node = self._nodes[path]
             if not isinstance(node, _File):
                 raise _error(errno.EISDIR, path)
             for copy in (node.data, node.durable):
                 copy[position : position + len(data)] = data
+
+    def lose(self, path: str) -> None:
+        """Remove a file, or a directory with its files, unnoticed, in the cache and on the disk."""
+        with self._lock:
+            for nodes in (self._nodes, self._durable_nodes):
+                for each in [name for name in nodes if name == path or name.startswith(f"{path}/")]:
+                    del nodes[each]
+            self._changes = [each for each in self._changes if path not in {each.source, each.target}]
+
+    def lose_end(self, path: str, size: int) -> None:
+        """Cut a file to its first `size` bytes, in the cache and on the disk."""
+        with self._lock:
+            node = self._nodes[path]
+            if not isinstance(node, _File):
+                raise _error(errno.EISDIR, path)
+            node.truncate(size)
+            del node.durable[size:]
 
     # ── inside ──
 
@@ -376,7 +417,9 @@ class FaultyFileSystem:
 
 
 def _apply(nodes: dict[str, _Node], change: _Change) -> None:
-    """Do the change where it can be done: what it builds on may be lost. A directory takes its names along."""
+    """Apply the change where that is possible: the change before it may be lost. A directory takes
+    its names along.
+    """
     if not change.source:
         nodes[change.target] = change.node
     elif nodes.get(change.source) is change.node:

@@ -1,11 +1,13 @@
 """The file system as the storage uses it, and the local one.
 
-Everything that `storage/` does to a disk goes through this protocol, so that `faulty.FaultyFileSystem` can fail it by
-seed. It is a thin cut of POSIX: whatever a disk may do to us (write less than asked, fail, be full, forget what was not
-synced) shows at this seam and is handled above it. Errors are `OSError`; `translate` turns them into Sparrow's at the
-border of the storage.
+Everything that `storage/` does to a disk goes through this protocol, so that
+`faulty.FaultyFileSystem` can fail it by seed. It is a thin cut of POSIX: every fault of a disk (it
+writes less than requested, fails, is full, forgets what was not synced) shows at this seam and is
+handled above it. Errors are `OSError`; `translate` converts them to Sparrow's at the border of the
+storage.
 
-Descriptors are plain integers and belong to the file system that gave them. All methods may be called from any thread.
+Descriptors are plain integers and belong to the file system that gave them. All methods may be
+called from any thread.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ import contextlib
 import errno
 import fcntl
 import os
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from sparrow.base.errors import DiskFull, Overloaded, StorageFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from sparrow.base.errors import SparrowError
 
@@ -28,38 +30,44 @@ IOV_MAX = 1024
 """Buffers per vectored write; what Linux and macOS take."""
 
 PROBE_BYTES = 64 << 10
-"""A larger read asks for one byte in so many whether it would wait, and is then done as a whole."""
+"""A larger read tests one byte in so many for blocking, and is then done as a whole."""
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _WOULD_BLOCK = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
 class Space(NamedTuple):
-    """Room on the device, in bytes."""
+    """Free space of the device, in bytes."""
 
     free_bytes: int
     total_bytes: int
 
 
 class FileSystem(Protocol):
-    """What the storage needs of a file system. Errors are `OSError`."""
+    """The interface that the storage needs. Errors are `OSError`."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """A descriptor for reading, or for both with `write`; `create` makes a missing file."""
+        """Return a descriptor for reading, or for both with `write`; `create` creates a missing
+        file.
+        """
         ...
 
     def close(self, fd: int) -> None: ...
 
     def write_at(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
-        """Write at most `IOV_MAX` buffers back to back; returns the bytes written, which may be fewer than given."""
+        """Write at most `IOV_MAX` buffers back to back. Return the number of bytes written, which
+        may be less than given.
+        """
         ...
 
     def read_at(self, fd: int, size: int, position: int) -> bytes:
-        """At most `size` bytes; fewer only at the end of the file. May block."""
+        """Read at most `size` bytes; fewer only at the end of the file. May block."""
         ...
 
     def read_at_nowait(self, fd: int, size: int, position: int) -> memoryview | None:
-        """As `read_at` but only what is in memory already, so it may return fewer bytes; None when the first would block."""
+        """Read as `read_at`, but only what is in memory already, so it may return fewer bytes; None
+        if the first would block.
+        """
         ...
 
     def sync(self, fd: int) -> None:
@@ -73,19 +81,19 @@ class FileSystem(Protocol):
     def truncate(self, fd: int, size: int) -> None: ...
 
     def size(self, path: str) -> int | None:
-        """The file's size in bytes; None when there is no such file."""
+        """Return the file's size in bytes; None if there is no such file."""
         ...
 
     def listdir(self, path: str) -> list[str]:
-        """The names in a directory, sorted; empty when there is no such directory."""
+        """Return the names in a directory, sorted; empty if there is no such directory."""
         ...
 
     def mkdir(self, path: str) -> None:
-        """Make a directory; its parent exists, and it may exist itself."""
+        """Create a directory; its parent exists, and it may exist itself."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically; a file at `target` is replaced."""
+        """Rename atomically; a file at `target` is replaced."""
         ...
 
     def unlink(self, path: str) -> None:
@@ -97,17 +105,32 @@ class FileSystem(Protocol):
     def space(self, path: str) -> Space: ...
 
     def lock(self, path: str) -> int | None:
-        """Take the exclusive lock that the file at `path` stands for, making the file when missing; None when another
-        holds it. Closing the descriptor gives it back; so does the end of the process."""
+        """Take the exclusive lock of the file at `path`, creating the file when missing; return
+        None if another process has it. Closing the descriptor releases it; so does the end of the
+        process.
+        """
         ...
 
 
+DIRECTORY_MODE: Final = 0o700
+"""Default permissions of the data directory: its owner only."""
+_NOT_EXECUTABLE: Final = 0o666
+
+
 class LocalFileSystem:
-    """The operating system's files."""
+    """The operating system's files.
+
+    Args:
+        mode: permissions of new directories; new files have the same without the right to execute.
+            The umask of the process reduces them.
+    """
+
+    def __init__(self, mode: int = DIRECTORY_MODE) -> None:
+        self._mode = mode
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0)
-        return os.open(path, flags, 0o644)
+        return os.open(path, flags, self._mode & _NOT_EXECUTABLE)
 
     def close(self, fd: int) -> None:
         os.close(fd)
@@ -119,20 +142,21 @@ class LocalFileSystem:
         data = os.pread(fd, size, position)
         if len(data) == size or not data:
             return data
-        # A short read is the end of the file or a signal; the next one tells which.
+        # A short read is the end of the file or a signal; the next one shows which.
         return data + self.read_at(fd, size - len(data), position + len(data))
 
     if hasattr(os, "RWF_NOWAIT"):
 
         def read_at_nowait(self, fd: int, size: int, position: int) -> memoryview | None:
-            # A new buffer is zeroed before it is read into, which costs a third of a large read; `pread` does without, but
-            # cannot be told not to wait. So a large read asks first whether its pages are there, at every stride.
+            # A new buffer is zeroed before it is read into, which costs a third of a large read;
+            # `pread` does without, but has no flag against waiting. So a large read first tests
+            # whether its pages are there, at every stride.
             resident = size if size <= PROBE_BYTES else _resident(fd, size, position)
             if resident > PROBE_BYTES:
                 return memoryview(os.pread(fd, resident, position))
             return _read_nowait(fd, min(size, PROBE_BYTES), position)
 
-    else:  # macOS cannot tell whether a read would block, so every read goes to a thread
+    else:  # macOS does not say whether a read would block, so every read goes to a thread
 
         def read_at_nowait(self, fd: int, size: int, position: int) -> memoryview | None:
             del fd, size, position
@@ -173,7 +197,7 @@ class LocalFileSystem:
 
     def mkdir(self, path: str) -> None:
         with contextlib.suppress(FileExistsError):
-            os.mkdir(path)
+            os.mkdir(path, self._mode)
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
@@ -211,7 +235,9 @@ def _read_nowait(fd: int, size: int, position: int) -> memoryview | None:
 
 
 def _resident(fd: int, size: int, position: int) -> int:
-    """How many of the `size` bytes at `position` are in the page cache, by one byte of every stride."""
+    """Return how many of the `size` bytes at `position` are in the page cache, by one byte of every
+    stride.
+    """
     probe = (bytearray(1),)
     places: list[int] = [*range(0, size, PROBE_BYTES), size - 1]
     for inside in places:
@@ -223,7 +249,7 @@ def _resident(fd: int, size: int, position: int) -> int:
 
 
 def write_all(fs: FileSystem, fd: int, buffers: Sequence[Buffer], position: int) -> None:
-    """Write all buffers back to back at `position`, going on after short writes.
+    """Write all buffers back to back at `position`, continuing after short writes.
 
     Raises:
         OSError: the device refused; what was written before stays, and the caller cuts it away.
@@ -239,7 +265,7 @@ def write_all(fs: FileSystem, fd: int, buffers: Sequence[Buffer], position: int)
 
 
 def _after(buffers: Sequence[Buffer], count: int) -> list[Buffer]:
-    """The buffers without their first `count` bytes."""
+    """Return the buffers without their first `count` bytes."""
     for number, buffer in enumerate(buffers):
         if count < len(buffer):
             return [memoryview(buffer)[count:], *buffers[number + 1 :]]
@@ -247,20 +273,32 @@ def _after(buffers: Sequence[Buffer], count: int) -> list[Buffer]:
     return []
 
 
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Add the file's name to the system's errors of the block, where it is missing."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
+
+
 def read_file(fs: FileSystem, path: str) -> bytes | None:
-    """A whole small file; None when there is none."""
+    """Return the content of a small file; None if there is none."""
     size = fs.size(path)
     if size is None:
         return None
     fd = fs.open(path)
     try:
-        return fs.read_at(fd, size, 0)
+        with naming(path):
+            return fs.read_at(fd, size, 0)
     finally:
         fs.close(fd)
 
 
 def replace_file(fs: FileSystem, path: str, data: bytes) -> None:
-    """Write a small file so that after any crash either the old or the new content is there, whole.
+    """Replace a small file so that after any crash either the old or the new content is there,
+    whole.
 
     Temporary file, sync, rename, sync of the directory: durable when it returns.
     """
@@ -287,16 +325,16 @@ def remove_tree(fs: FileSystem, path: str) -> None:
     fs.rmdir(path)
 
 
-def is_no_room(error: OSError) -> bool:
-    """Whether the device (or the user's quota on it) is full."""
+def is_disk_full(error: OSError) -> bool:
+    """Return True if the device (or the user's quota on it) is full."""
     return error.errno in _NO_ROOM
 
 
 def translate(error: OSError, doing: str, path: str) -> SparrowError:
-    """The error to raise above the storage for one of the operating system."""
+    """Return the error to raise above the storage for one of the operating system."""
     reason = error.strerror or str(error)
     if error.errno in {errno.EMFILE, errno.ENFILE}:
         return Overloaded(f"{doing} {path} failed: {reason}. Raise the limit of open files (ulimit -n)")
-    if is_no_room(error):
+    if is_disk_full(error):
         return DiskFull(f"{doing} {path} failed: {reason}. Free some space on that device; nothing was lost")
     return StorageFailed(f"{doing} {path} failed: {reason}. Check the device and restart the broker")

@@ -1,14 +1,16 @@
-"""Group commit: one sync serves everyone who waits for it.
+"""Group commit: one sync serves all callers that wait for it.
 
-A log that needs a sync is queued once, however many ask. A thread takes it, notes the log's end *then*, syncs, and
-reports how far the log is durable; whoever asked while the sync ran is served by the next one, which the same thread
-starts at once. A few threads let several logs sync at the same time; one log is synced by one thread at a time.
+A log that needs a sync is queued once, however many callers request it. A thread takes it, notes
+the log's end *then*, syncs, and reports how far the log is durable; requests that came while the
+sync ran are served by the next one, which the same thread starts at once. A few threads let several
+logs sync at the same time; one log is synced by one thread at a time.
 
-The way back to the event loop is one wake-up for all rounds that ended since the last one, and it is sent before the
-thread does the slower book-keeping of the round (`after_sync`), so that a waiter pays for the sync and one wake-up.
+The event loop gets one wake-up for all rounds that ended since the last one. It is sent before the
+thread does the slower work of the round (`after_sync`), so that a caller waits for the sync and one
+wake-up only.
 
-Logs that were appended to and that nobody asks to sync are synced `interval_ms` after the first such append, a few at a
-time, so that they do not stand in the way of those who wait.
+Logs with appends and without a requested sync are synced `interval_ms` after the first such append,
+a few at a time, so that they do not delay requested syncs.
 """
 
 from __future__ import annotations
@@ -30,10 +32,11 @@ BACKGROUND_PAUSE_SECONDS = 0.002
 
 
 class Syncable(Protocol):
-    """One log, as the flusher sees it."""
+    """A log, as the flusher sees it."""
 
     def sync(self) -> int:
-        """Sync everything appended so far; the offset before which all is durable now. In a thread.
+        """Sync everything appended so far. Return the offset before which all is durable now. In a
+        thread.
 
         Raises:
             SparrowError: the sync failed.
@@ -41,11 +44,13 @@ class Syncable(Protocol):
         ...
 
     def synced(self, durable_offset: int, error: SparrowError | None) -> None:
-        """Hear how a round went. On the loop."""
+        """Take the result of a round. On the loop."""
         ...
 
     def after_sync(self) -> None:
-        """Work that follows a good round and that nobody waits for. In the round's thread; does not raise."""
+        """Do the work that follows a good round and that no caller waits for. In the round's
+        thread; does not raise.
+        """
         ...
 
 
@@ -64,7 +69,7 @@ class Flusher:
 
     def __init__(self, threads: int, interval_ms: int) -> None:
         self.times = Histogram()
-        """How long the good syncs took, in seconds."""
+        """Durations of the successful syncs, in seconds."""
         self._threads_wanted = threads
         self._interval = interval_ms / 1000
         self._threads: list[threading.Thread] = []
@@ -94,18 +99,18 @@ class Flusher:
             asyncio.get_running_loop().call_soon(self._run_rounds, log)
 
     def note_dirty(self, log: Syncable) -> None:
-        """`log` has bytes that are not synced: do it some time."""
+        """Sync `log`, which has unsynced bytes, some time later."""
         if self._interval and log not in self._dirty:
             self._dirty[log] = None
             if self._timer is None:
                 self._arm(self._interval)
 
     def forget(self, log: Syncable) -> None:
-        """The log is closed or deleted."""
+        """Remove a log that is closed or deleted."""
         self._dirty.pop(log, None)
 
     def close(self) -> None:
-        """End the threads; rounds that run are finished."""
+        """End the threads; running rounds are finished."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -136,7 +141,9 @@ class Flusher:
             self._arm(BACKGROUND_PAUSE_SECONDS)
 
     def _deliver(self) -> None:
-        """Tell the logs. Many short rounds may have ended while the loop was busy: the last good one of a log says it all."""
+        """Deliver the results to the logs. Many short rounds may have ended while the loop was
+        busy: the last good one of a log is enough.
+        """
         self._wake_sent = False
         good: dict[Syncable, int] = {}
         while self._done:
@@ -179,7 +186,7 @@ class Flusher:
             self._wake_sent = True
             try:
                 self._loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:  # the loop is gone, and with it everyone who waited
+            except RuntimeError:  # the loop has ended, and with it all callers
                 self._wake_sent = False
 
 

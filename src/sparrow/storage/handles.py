@@ -1,13 +1,14 @@
 """A bounded set of open files, shared by all logs of a store.
 
-A log has many segments and a store many logs, but a process few descriptors. Each segment file has a `Handle`; its
-descriptor is opened when it is needed and closed when too many others were used since (least recently used first).
+A log has many segments and a store many logs, but a process few descriptors. Each segment file has
+a `Handle`; its descriptor is opened when it is needed and closed when too many others were used
+since (least recently used first).
 
-Invariant: a descriptor is never closed under a thread that uses it. Whoever uses one holds a pin; eviction and
-retirement pass pinned handles by and the last `release` does what was put off. The limit may therefore be exceeded by as
-many files as threads use at that moment, no more.
+Invariant: a descriptor is never closed under a thread that uses it. A user of a descriptor pins it;
+eviction and retirement skip pinned handles, and the last `release` does what was deferred. The
+limit may therefore be exceeded by as many files as threads use at that moment, no more.
 
-Thread-safe. The lock is held while a file is opened: two threads must not open one file twice.
+Thread-safe. The lock is kept while a file is opened: two threads must not open one file twice.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Handle:
-    """One file that may be open. Made by anyone, used through `Handles` alone."""
+    """One file that may be open. Created by any caller, used through `Handles` alone."""
 
     __slots__ = ("fd", "path", "pins", "retired")
 
@@ -49,10 +50,11 @@ class Handles:
         return len(self._open)
 
     def acquire(self, handle: Handle) -> int:
-        """The file's descriptor, to be given back by `release`; opens the file when it is not open.
+        """Return the file's descriptor, to be given back by `release`; open the file if needed.
 
         Raises:
-            OSError: the file cannot be opened, or was retired (its name may stand for another file by now).
+            OSError: the file cannot be opened, or was retired (its name may belong to another file
+                by now).
         """
         with self._lock:
             if handle.fd >= 0:
@@ -78,14 +80,14 @@ class Handles:
             self._open[handle] = None
 
     def retire(self, handle: Handle) -> None:
-        """Never open this file again; close it as soon as nobody uses it."""
+        """Never open this file again; close it as soon as it is unused."""
         with self._lock:
             handle.retired = True
             if not handle.pins:
                 self._close_file(handle)
 
     def close(self) -> None:
-        """Close all files that nobody uses."""
+        """Close all unused files."""
         with self._lock:
             while self._close_idle():
                 pass
@@ -103,7 +105,7 @@ class Handles:
             try:
                 return self._fs.open(path, write=True)
             except OSError as error:
-                # Sockets may have taken the process's last descriptor; then one of ours makes place.
+                # Sockets may have taken the process's last descriptor; then an idle file is closed.
                 if error.errno not in _NO_DESCRIPTOR or not self._close_idle():
                     raise
 

@@ -7,17 +7,19 @@ Kafka's formats, big-endian (`OffsetIndex`, `TimeIndex`), so that its tools read
     .timeindex  0 timestamp        i64   the largest timestamp (ms) so far
                 8 relative offset  i32   last offset of the batch that brought it
 
-An entry is added when more than `interval_bytes` were appended since the last one; the time index gets one only when the
-largest timestamp grew. Both are therefore sorted, and a lookup answers "begin here, you will not be too late":
+An entry is added when more than `interval_bytes` were appended since the last one; the time index
+gets one only when the largest timestamp grew. Both are therefore sorted, and a lookup returns a
+place that is never too late:
 
 * `position_for(offset)`: every batch before that position ends before `offset`;
 * `offset_for(timestamp)`: every record before that offset's batch is older than `timestamp`.
 
-The indexes are a function of the batches alone: `add`ing the batches of a file again gives the same entries, which is
-how recovery, compaction and truncation make theirs. The time index of a closed segment ends with its largest timestamp.
+The indexes are a function of the batches alone: `add`ing the batches of a file again gives the same
+entries, which is how recovery, compaction and truncation make theirs. The time index of a closed
+segment ends with its largest timestamp.
 
-Not thread-safe for writing (the log's loop adds). Reading is safe from any thread: entries are only appended, positions
-before offsets.
+Not thread-safe for writing (the log's loop adds). Reading is safe from any thread: entries are only
+appended, positions before offsets.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from array import array
 from bisect import bisect_right
 from typing import NamedTuple
 
+import google_crc32c
+
 ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
 DEFAULT_INTERVAL_BYTES = 4096
@@ -37,7 +41,7 @@ _TIME_ENTRY = struct.Struct(">qi")
 
 
 class IndexState(NamedTuple):
-    """What an index knows beyond its entries; kept in the checkpoint."""
+    """The state of an index beyond its entries; kept in the checkpoint."""
 
     entries: int = 0
     time_entries: int = 0
@@ -45,7 +49,7 @@ class IndexState(NamedTuple):
     """Bytes since the last entry's batch began."""
     max_timestamp: int = -1
     max_timestamp_offset: int = -1
-    """Last offset of the batch that holds it."""
+    """Last offset of the batch that contains it."""
 
 
 class SegmentIndex:
@@ -86,11 +90,11 @@ class SegmentIndex:
 
     @property
     def size_bytes(self) -> int:
-        """Memory that the entries take, about."""
+        """Approximate memory of the entries."""
         return len(self.offsets) * ENTRY_BYTES + len(self.times) * TIME_ENTRY_BYTES
 
     def add(self, last_offset: int, position: int, size: int, max_timestamp: int) -> None:
-        """Take note of a batch of `size` bytes at `position`."""
+        """Record a batch of `size` bytes at `position`."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -102,7 +106,9 @@ class SegmentIndex:
         self.unindexed_bytes += size
 
     def seal(self) -> None:
-        """The segment takes no more batches: the time index ends with its largest timestamp."""
+        """Close the index, as the segment takes no more batches: the time index ends with its
+        largest timestamp.
+        """
         self._add_time()
 
     def _add_time(self) -> None:
@@ -111,17 +117,26 @@ class SegmentIndex:
             self.times.append(self.max_timestamp)
 
     def position_for(self, offset: int) -> int:
-        """Where to begin looking for the batch that holds `offset`."""
+        """Return the position from which to search for the batch that contains `offset`."""
         found = bisect_right(self.offsets, offset - self.base_offset)
         return self.positions[found - 1] if found else 0
 
+    def batch_for(self, offset: int) -> tuple[int, int]:
+        """Return as `position_for`, with the last offset of the batch that begins there; -1 where
+        it has no entry.
+        """
+        found = bisect_right(self.offsets, offset - self.base_offset)
+        return (self.positions[found - 1], self.base_offset + self.offsets[found - 1]) if found else (0, -1)
+
     def offset_for(self, timestamp_ms: int) -> int:
-        """The offset from whose batch on to look for the first record that is not older than `timestamp_ms`."""
+        """Return the offset from whose batch on to search for the first record that is not older
+        than `timestamp_ms`.
+        """
         found = bisect_right(self.times, timestamp_ms)
         return self.base_offset + (self.time_offsets[found - 1] if found else 0)
 
     def copy(self) -> SegmentIndex:
-        """Another with the same entries and state."""
+        """Return another index with the same entries and state."""
         other = SegmentIndex(self.base_offset, self.interval_bytes)
         other.offsets, other.positions = self.offsets[:], self.positions[:]
         other.times, other.time_offsets = self.times[:], self.time_offsets[:]
@@ -132,8 +147,9 @@ class SegmentIndex:
         """Forget all batches from `position` on.
 
         Returns:
-            (position, last offset) of the last batch that still has an entry: the caller calls `resume` for it and `add`s the batches behind
-            it, up to the cut. None: nothing is left, `add` from the segment's beginning.
+            (position, last offset) of the last batch that still has an entry: the caller calls
+            `resume` for it and `add`s the batches behind it, up to the cut. None: nothing is left,
+            `add` from the segment's beginning.
         """
         count = bisect_right(self.positions, position - 1)
         del self.offsets[count:], self.positions[count:]
@@ -150,11 +166,11 @@ class SegmentIndex:
         return self.positions[-1], self.base_offset + self.offsets[-1]
 
     def resume(self, size: int) -> None:
-        """The batch of the last entry is `size` bytes long; used after `cut`."""
+        """Set the size of the last entry's batch to `size` bytes; used after `cut`."""
         self.unindexed_bytes = size
 
     def restore(self, state: IndexState) -> None:
-        """Go back to what `state` told when it was taken; entries added since are dropped."""
+        """Go back to `state`; entries added since are dropped."""
         del self.offsets[state.entries :], self.positions[state.entries :]
         del self.times[state.time_entries :], self.time_offsets[state.time_entries :]
         self.unindexed_bytes = state.unindexed_bytes
@@ -164,15 +180,26 @@ class SegmentIndex:
         self.max_timestamp = timestamp
         self.max_timestamp_offset = offset
 
+    def crcs(self, entries: int, time_entries: int) -> tuple[int, int]:
+        """Return the CRC-32C of the first entries of both files."""
+        return (
+            google_crc32c.value(self.encode(0, entries)),
+            google_crc32c.value(self.encode_times(0, time_entries)),
+        )
+
     def encode(self, first: int = 0, count: int | None = None) -> bytes:
-        """The bytes of the `.index` file from entry `first` up to (not with) entry `count`."""
+        """Return the bytes of the `.index` file from entry `first` up to (not with) entry
+        `count`.
+        """
         flat = array("i", bytes(ENTRY_BYTES * len(self.offsets[first:count])))
         flat[0::2] = self.offsets[first:count]
         flat[1::2] = self.positions[first:count]
         return _big_endian(flat)
 
     def encode_times(self, first: int = 0, count: int | None = None) -> bytes:
-        """The bytes of the `.timeindex` file from entry `first` up to (not with) entry `count`."""
+        """Return the bytes of the `.timeindex` file from entry `first` up to (not with) entry
+        `count`.
+        """
         pairs = zip(self.times[first:count], self.time_offsets[first:count], strict=True)
         return b"".join(_TIME_ENTRY.pack(*pair) for pair in pairs)
 
@@ -180,7 +207,9 @@ class SegmentIndex:
 def decode(
     base_offset: int, interval_bytes: int, index: bytes, time_index: bytes, log_bytes: int
 ) -> SegmentIndex | None:
-    """The indexes of a closed segment of `log_bytes` from its two files; None when they cannot be right."""
+    """Return the indexes of a closed segment of `log_bytes` from its two files; None if they cannot
+    be right.
+    """
     if len(index) % ENTRY_BYTES or len(time_index) % TIME_ENTRY_BYTES:
         return None
     found = SegmentIndex(base_offset, interval_bytes)
@@ -198,7 +227,7 @@ def decode(
 
 
 def _is_sane(index: SegmentIndex, log_bytes: int) -> bool:
-    """Ends in range and sorted, as far as a look at the ends tells."""
+    """Return True if the entries are in range and sorted, judged by their ends."""
     positions, offsets, times = index.positions, index.offsets, index.times
     if positions and not (0 < positions[0] <= positions[-1] < log_bytes and 0 <= offsets[0] <= offsets[-1]):
         return False
@@ -212,6 +241,6 @@ def _big_endian(values: array[int]) -> bytes:
 
 
 def last_time(entry: bytes) -> int:
-    """The timestamp in the bytes of one entry of a time index."""
+    """Return the timestamp in the bytes of one entry of a time index."""
     timestamp: int = _TIME_ENTRY.unpack(entry)[0]
     return timestamp

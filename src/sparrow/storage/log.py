@@ -1,28 +1,40 @@
-"""One partition's log on files: a row of segments, the last one active.
+"""One partition's log on files: a sequence of segments, the last one active.
 
-Strategy. Everything that readers and publishers need is known on the event loop: the segments, how much of each is visible,
-where the log starts and ends. An append writes to the page cache there and then (one vectored write, the batch's bytes are
-not copied) and is kept from that moment on; what costs time on a disk runs in threads (see `durability`, `workers`).
+The event loop's thread has everything that readers and publishers need: the segments, how much of
+each is visible, where the log starts and ends. An append writes to the page cache at once (one
+vectored write, the batch's bytes are not copied) and is kept from that moment on; work that costs
+time on a disk runs in threads (see `durability`, `workers`).
 
-Housekeeping (retention, compaction, truncation, closing) is serialised per log by one lock; appends and reads go on
-meanwhile, but for `truncate`, which refuses appends until it is done. An act that has begun runs to its end, because its
-threads would: who is cancelled stops waiting for it, no more, and the next one waits for that end.
+Maintenance (retention, compaction, truncation, closing) is serialised per log by one lock; appends
+and reads continue meanwhile, except that `truncate` refuses appends until it is done. Maintenance
+that has begun runs to its end, because its threads would: a cancelled caller merely stops waiting,
+and the next maintenance waits for that end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, TypeVar
 
-from sparrow.base.errors import CorruptBatch, InvalidArgument, OffsetOutOfRange, Overloaded, StorageFailed
+from sparrow.base.errors import (
+    CorruptBatch,
+    CorruptStoredBatch,
+    InvalidArgument,
+    OffsetOutOfRange,
+    Overloaded,
+    StorageFailed,
+)
 from sparrow.records.batch import stamp
-from sparrow.storage import names, retention, weighing
+from sparrow.storage import names, retention, size_estimate
 from sparrow.storage.checkpoint import Checkpoint, RecoveryPoint
+from sparrow.storage.damage import Damage
 from sparrow.storage.durability import Durability
-from sparrow.storage.filesystem import is_no_room, translate, write_all
-from sparrow.storage.housekeeping import Housekeeping
+from sparrow.storage.filesystem import is_disk_full, translate, write_all
+from sparrow.storage.maintenance import Maintenance
 from sparrow.storage.row import SegmentRow
+from sparrow.storage.scrub import ScrubExtent, SegmentCheck, find_unreadable
 from sparrow.storage.segment import NO_BATCH, Segment
 from sparrow.storage.store import Appended, Chunk
 from sparrow.storage.timestamps import first_since
@@ -35,16 +47,16 @@ if TYPE_CHECKING:
     from sparrow.storage.filesystem import Buffer
     from sparrow.storage.recovery import Recovered, RecoveredSegment
     from sparrow.storage.resources import Resources
-    from sparrow.storage.store import LogConfig, LogId
+    from sparrow.storage.store import LogConfig, LogId, RemovedBatch
 
 STAMP_BYTES = 16
 T = TypeVar("T")
 MAX_RELATIVE = (1 << 31) - 1
-"""Positions and relative offsets in the indexes are 32 bits wide."""
+"""Largest value of positions and relative offsets in the indexes, which are 32 bits wide."""
 
 
 class LocalLog:
-    """A `PartitionLog` on segment files. Made by `LocalLogStore.open`."""
+    """A `PartitionLog` on segment files. Created by `LocalLogStore.open`."""
 
     def __init__(
         self, resources: Resources, log_id: LogId, config: LogConfig, recovered: Recovered, *, exists: bool
@@ -61,9 +73,12 @@ class LocalLog:
         self._has_directory = exists
         self._truncating = False
         self._closed = False
-        self._maintenance = asyncio.Lock()
+        self._scrubbing: tuple[Segment, SegmentCheck] | None = None
+        self._is_scrubbed = False
+        """True when the last step of a pass is done; the next call returns 0."""
+        self._maintenance_lock = asyncio.Lock()
         self._durability = self._make_durability(recovered)
-        self._housekeeping = Housekeeping(
+        self._maintenance = Maintenance(
             resources,
             self._directory,
             self._row,
@@ -80,6 +95,7 @@ class LocalLog:
         segment.max_timestamp, segment.first_timestamp = found.max_timestamp, found.first_timestamp
         segment.created_ms, segment.index = found.created_ms, found.index
         segment.written, segment.written_times = found.written, found.written_times
+        segment.crcs, segment.is_dense = found.crcs, found.is_dense
         return segment
 
     def _make_durability(self, recovered: Recovered) -> Durability:
@@ -87,13 +103,19 @@ class LocalLog:
         base = row.segments[0].base_offset if row.segments else row.end
         point = recovered.point or RecoveryPoint(base, 0, base)
         saved = recovered.checkpoint or Checkpoint(row.start, point)
-        # Never behind the end, where files are missing: it would hide what is appended next.
+        # Never behind the end where files are missing: that would hide the next appends.
         clean_offset = min(saved.clean_offset, row.end)
         saved = dataclasses.replace(saved, point=point, log_start=row.start, clean_offset=clean_offset)
         if saved.state_offset > row.end:
             saved = dataclasses.replace(saved, state_offset=0, state=b"")
         durability = Durability(
-            self._resources, self._directory, saved, recovered.durable_offset, lambda: row.end
+            self._resources,
+            self.id,
+            self._directory,
+            saved,
+            recovered.durable_offset,
+            lambda: row.end,
+            lambda: row.segments,
         )
         durability.is_new = recovered.point is None
         for segment in row.segments:
@@ -130,8 +152,12 @@ class LocalLog:
         return max((segment.max_timestamp for segment in self._row.segments), default=-1)
 
     @property
+    def gaps(self) -> list[tuple[int, int]]:
+        return [(gap.first, gap.end) for gap in self._durability.saved.gaps]
+
+    @property
     def directory(self) -> str:
-        """Where the files are; for the store."""
+        """Directory of the log's files; for the store."""
         return self._directory
 
     def configure(self, config: LogConfig) -> None:
@@ -162,7 +188,7 @@ class LocalLog:
             total += size
         self._refuse_if_too_wide(offset - self._row.end, total)
         now_ms = self._resources.clock.wall_ms()
-        self._take_room(total)
+        self._take_space(total)
         try:
             self._active_for(total, offset - 1, entries[-1][2], now_ms).append(buffers, entries, now_ms)
         except StorageFailed as error:
@@ -177,7 +203,7 @@ class LocalLog:
 
     @property
     def failure(self) -> StorageFailed | None:
-        """What ended all writing to this log, until a restart."""
+        """The error that ended all writing to this log until a restart."""
         return self._durability.failure
 
     def _refuse_if_unable(self) -> None:
@@ -189,29 +215,33 @@ class LocalLog:
             raise Overloaded(f"the log {self.id} is being cut back; try again")
 
     def _refuse_if_too_wide(self, offsets: int, size: int) -> None:
-        """The counts in a batch's header are the publisher's, and may be anything."""
+        """Check the offsets of batches: the counts in a batch's header are the publisher's, and may
+        be anything.
+        """
         if offsets > MAX_RELATIVE or size > MAX_RELATIVE:
             raise InvalidArgument(
                 f"batches of {offsets} offsets and {size} bytes for {self.id} at once; "
                 f"a segment holds {MAX_RELATIVE} of each: send fewer together"
             )
 
-    def _take_room(self, size: int) -> None:
+    def _take_space(self, size: int) -> None:
         try:
-            self._resources.room.take(size)
+            self._resources.disk_space.take(size)
         except OSError as error:
             raise translate(error, "asking for the free space of", self._directory) from error
 
     def _refused(self, error: OSError) -> SparrowError:
         translated = translate(error, "appending to", self._directory)
-        if is_no_room(error):
-            self._resources.room.forget()
+        if is_disk_full(error):
+            self._resources.disk_space.forget()
         elif isinstance(translated, StorageFailed):
             self._durability.fail(translated)
         return translated
 
     def _active_for(self, total: int, last_offset: int, timestamp: int, now_ms: int) -> Segment:
-        """The segment that takes `total` bytes: the active one, or a new one when that is full or old."""
+        """Return the segment that takes `total` bytes: the active one, or a new one if that is full
+        or old.
+        """
         if not self._row.segments:
             return self._begin_segment()
         active = self._row.segments[-1]
@@ -225,7 +255,7 @@ class LocalLog:
         return is_too_wide or (active.size > 0 and active.size + total > limit)
 
     def _is_old(self, active: Segment, timestamp: int, now_ms: int) -> bool:
-        """Kafka's rule: by the records' own time where they have one, else by the clock."""
+        """Apply Kafka's rule: age by the records' own time if they have one, else by the clock."""
         if not active.size:
             return False
         if active.first_timestamp >= 0 <= timestamp:
@@ -233,7 +263,7 @@ class LocalLog:
         return active.created_ms >= 0 and retention.is_due_to_roll(now_ms - active.created_ms, self.config)
 
     def _begin_segment(self) -> Segment:
-        """Close the active segment and begin the next. Raises OSError; then nothing changed."""
+        """Close the active segment and begin the next one. Raises OSError; then nothing changed."""
         self._make_directory()
         segment = Segment(self._resources, self._directory, self._row.end, self.config.index_interval_bytes)
         segment.create()
@@ -244,7 +274,9 @@ class LocalLog:
         return segment
 
     def _make_directory(self) -> None:
-        """A log that was never written to has none, so that ten thousand empty topics cost nothing."""
+        """Create the directory. A log that was never written to has none, so that ten thousand
+        empty topics cost nothing.
+        """
         if self._has_directory:
             return
         fs = self._resources.fs
@@ -270,10 +302,13 @@ class LocalLog:
     def read_nowait(self, offset: int, max_bytes: int) -> Chunk | None:
         segments, end = self._row.segments, self._row.end
         first = self._number_of(offset)
-        if offset == end:  # to find that there is nothing yet, nobody reads the disk
+        if offset == end:  # finding that there is nothing yet needs no disk
             return Chunk(b"", end, end, 0)
         for number in range(first, len(segments)):
-            chunk = segments[number].read_nowait(offset, max_bytes)
+            try:
+                chunk = segments[number].read_nowait(offset, max_bytes)
+            except CorruptBatch as error:
+                raise self._corrupt(segments[number], offset, error) from error
             if chunk is not NO_BATCH:
                 return chunk
         return Chunk(b"", end, end, 0)
@@ -285,86 +320,100 @@ class LocalLog:
         return chunk
 
     async def _read_in_thread(self, offset: int, max_bytes: int) -> Chunk | None:
-        """None: the segments changed meanwhile, look again."""
-        # What is appended while the disk is busy lies behind this end, and was not looked for.
+        """Read in a thread. Return None if the segments changed meanwhile: look again."""
+        # Batches that are appended while the disk is busy lie behind this end and are not searched.
         segments, end = self._row.segments, self._row.end
         for segment in segments[self._number_of(offset) :]:
             size = segment.size
             try:
-                with segment.held():
+                with segment.opened():
                     chunk = await self._resources.workers.run(segment.read, offset, max_bytes, size)
-            except (CorruptBatch, StorageFailed):
+            except (CorruptBatch, StorageFailed) as error:
                 if segments is not self._row.segments or segment.size < size:
                     return self.read_nowait(offset, max_bytes)
+                if isinstance(error, CorruptBatch):
+                    raise self._corrupt(segment, offset, error) from error
                 raise
             if chunk is not NO_BATCH:
                 return chunk
         return Chunk(b"", end, end, 0)
 
+    def _corrupt(self, segment: Segment, offset: int, error: CorruptBatch) -> CorruptStoredBatch:
+        """Record damaged bytes that a read met. Return the error for the reader."""
+        damage = Damage(str(self.id), segment.path, error.text, offset, -1, closes=False, is_there=True)
+        self._resources.damages.count_corrupt_read()
+        self._resources.damages.add(damage)
+        return CorruptStoredBatch(damage.sentence, offset)
+
     def _number_of(self, offset: int) -> int:
-        """The number of the segment that holds `offset`, or would.
+        """Return the number of the segment that contains `offset`, or would.
 
         Raises:
-            OffsetOutOfRange: no reader may ask for it.
+            OffsetOutOfRange: the offset is outside of the log.
         """
         if not self._row.start <= offset <= self._row.end:
             raise OffsetOutOfRange(
-                f"{self.id} holds offsets {self._row.start} to {self._row.end} (not included); {offset} is not among them"
+                f"{self.id} holds offsets {self._row.start} to {self._row.end} (not included); "
+                f"{offset} is not among them"
             )
         return self._row.number_of(offset)
 
-    async def weigh(self, start: int, end: int) -> int:
+    async def estimate_size(self, start: int, end: int) -> int:
         while True:
             segments = self._row.segments
             try:
-                return await self._weigh(segments, max(start, self._row.start), min(end, self._row.end))
+                return await self._estimate_size(
+                    segments, max(start, self._row.start), min(end, self._row.end)
+                )
             except StorageFailed:
                 if segments is self._row.segments:
                     raise
 
-    async def _weigh(self, segments: list[Segment], start: int, end: int) -> int:
+    async def _estimate_size(self, segments: list[Segment], start: int, end: int) -> int:
         total = 0
         for number in range(self._row.number_of(start), len(segments)):
             if start >= end or segments[number].base_offset >= end:
                 break
             extent = await self._extent(segments, number)
-            total += weighing.position_of(extent, end) - weighing.position_of(extent, start)
+            total += size_estimate.estimate_position(extent, end) - size_estimate.estimate_position(
+                extent, start
+            )
         return total
 
-    async def reach(self, start: int, max_bytes: int) -> int:
+    async def estimate_offset(self, start: int, max_bytes: int) -> int:
         start = max(start, self._row.start)
         while True:
             segments = self._row.segments
             number = self._number_of(start)
             try:
-                return await self._reach(segments, number, start, max_bytes)
+                return await self._estimate_offset(segments, number, start, max_bytes)
             except StorageFailed:
                 if segments is self._row.segments:
                     raise
 
-    async def _reach(self, segments: list[Segment], number: int, start: int, max_bytes: int) -> int:
-        reached = start
+    async def _estimate_offset(self, segments: list[Segment], number: int, start: int, max_bytes: int) -> int:
+        offset = start
         for each in range(number, len(segments)):
             extent = await self._extent(segments, each)
-            weight = extent.size_bytes - weighing.position_of(extent, reached)
-            if weight > max_bytes and reached < extent.end:
-                found = weighing.reach_from(extent, reached, max_bytes)
-                is_too_far = weighing.position_of(extent, found) > max_bytes
-                return reached if is_too_far and reached > start else found
-            max_bytes -= weight
-            reached = max(reached, extent.end)
-        return reached
+            size = extent.size_bytes - size_estimate.estimate_position(extent, offset)
+            if size > max_bytes and offset < extent.end:
+                found = size_estimate.estimate_offset(extent, offset, max_bytes)
+                is_too_far = size_estimate.estimate_position(extent, found) > max_bytes
+                return offset if is_too_far and offset > start else found
+            max_bytes -= size
+            offset = max(offset, extent.end)
+        return offset
 
-    async def _extent(self, segments: list[Segment], number: int) -> weighing.Extent:
-        """What is known of a segment's bytes; its index is read from the disk when it is not in memory."""
+    async def _extent(self, segments: list[Segment], number: int) -> size_estimate.LogExtent:
+        """Return the extent of a segment; read its index from the disk if it is not in memory."""
         segment = segments[number]
         index = segment.index
         if index is None:
-            with segment.held():
+            with segment.opened():
                 index = await self._resources.workers.run(segment.load_index)
         is_last = number + 1 == len(segments)
         end = self._row.end if is_last else segments[number + 1].base_offset
-        return weighing.Extent(index, segment.size, end)
+        return size_estimate.LogExtent(index, segment.size, end)
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         while True:
@@ -381,7 +430,7 @@ class LocalLog:
         for segment in segments:
             if segment.max_timestamp >= timestamp_ms:
                 start, size = self._row.start, segment.size
-                with segment.held():
+                with segment.opened():
                     found = await self._resources.workers.run(first_since, segment, timestamp_ms, start, size)
                 if found is not None:
                     return found
@@ -403,7 +452,7 @@ class LocalLog:
     def _walk(
         self, offset: int, look: Callable[[Segment, int], Iterator[tuple[BatchHeader, T]]]
     ) -> Iterator[T]:
-        """What `look` finds in each segment from `offset` on, until the end as it is now."""
+        """Iterate over what `look` finds in each segment from `offset` to the present end."""
         self._number_of(offset)
         end = self._row.end
         while offset < end:
@@ -422,10 +471,10 @@ class LocalLog:
     # ── cutting back and housekeeping ──
 
     async def _alone(self, act: Callable[[], Awaitable[T]]) -> T:
-        """One act of housekeeping, to its end even when the caller is cancelled."""
+        """Run one maintenance action to its end, even when the caller is cancelled."""
 
         async def run() -> T:
-            async with self._maintenance:
+            async with self._maintenance_lock:
                 return await act()
 
         return await asyncio.shield(asyncio.create_task(run()))
@@ -439,7 +488,7 @@ class LocalLog:
         self._refuse_if_unable()
         self._truncating = True
         try:
-            await self._housekeeping.truncate(str(self.id), offset)
+            await self._maintenance.truncate(str(self.id), offset)
         finally:
             self._truncating = False
         self._appended_total = self._point_total
@@ -447,7 +496,8 @@ class LocalLog:
     async def delete_records(self, before_offset: int) -> int:
         wanted = min(before_offset, self._row.end)
         if wanted > self._row.start:
-            # What is durable may not end before the start: a crash would leave a log that begins behind its end.
+            # The durable end may not lie before the start: a crash would leave a log that begins
+            # behind its end.
             await self._durability.wait(wanted)
             await self._move_start(wanted)
         return self._row.start
@@ -467,7 +517,23 @@ class LocalLog:
     async def _enforce_retention(self, now_ms: int) -> int:
         if not self._row.segments or self._durability.failure is not None or self._closed:
             return 0
-        return await self._housekeeping.enforce_retention(self.config, now_ms)
+        return await self._maintenance.enforce_retention(self.config, now_ms)
+
+    async def remove_batch(self, offset: int, *, force: bool = False) -> RemovedBatch:
+        return await self._alone(lambda: self._remove_batch(offset, force))
+
+    async def _remove_batch(self, offset: int, force: bool) -> RemovedBatch:
+        self._refuse_if_unable()
+        if not self._row.start <= offset < self._row.end:
+            raise OffsetOutOfRange(
+                f"{self.id} holds offsets {self._row.start} to {self._row.end} (not included); "
+                f"{offset} is not among them"
+            )
+        return await self._maintenance.remove_batch(self.id, offset, force=force)
+
+    @property
+    def kept_unreadable(self) -> list[CorruptBatch]:
+        return self._maintenance.kept_unreadable
 
     async def compact(self, now_ms: int) -> int:
         return await self._alone(lambda: self._compact(now_ms))
@@ -475,13 +541,61 @@ class LocalLog:
     async def _compact(self, now_ms: int) -> int:
         if not self.config.compact or self._durability.failure is not None or self._closed:
             return 0
-        return await self._housekeeping.compact(self.config, now_ms)
+        return await self._maintenance.compact(self.id, self.config, now_ms)
 
     def _roll(self) -> None:
         try:
             self._begin_segment()
         except OSError as error:
             raise self._refused(error) from error
+
+    async def scrub(self, max_bytes: int) -> int:
+        # Under the lock, so that no compaction replaces the file that is being read.
+        return await self._alone(lambda: self._scrub(max_bytes))
+
+    async def _scrub(self, max_bytes: int) -> int:
+        if self._closed or self._is_scrubbed:
+            self._is_scrubbed = False
+            return 0
+        current = self._scrubbing
+        if current is not None and all(each is not current[0] for each in self._row.segments):
+            # it left the log or was replaced
+            current = self._next_to_scrub(current[0].base_offset - 1)
+        current = current or self._next_to_scrub(-1)
+        if current is None:
+            return 0
+        segment, check = current
+        try:
+            checked = await self._resources.workers.run(check.step, max_bytes)
+        except OSError as error:
+            self._scrubbing = self._next_to_scrub(segment.base_offset)
+            raise translate(error, "checking the batches of", self._directory) from error
+        self._scrubbing = current
+        if check.is_done:
+            for damage in check.damages:
+                self._resources.damages.add(damage)
+            self._scrubbing = self._next_to_scrub(segment.base_offset)
+            self._is_scrubbed = self._scrubbing is None
+        return max(checked, 1)
+
+    def _next_to_scrub(self, base: int) -> tuple[Segment, SegmentCheck] | None:
+        """Return the first closed segment on stable storage behind the one that begins at
+        `base`.
+        """
+        for segment, following in itertools.pairwise(self._row.segments):
+            if segment.base_offset > base and not segment.needs_sync:
+                extent = _extent(segment, following.base_offset)
+                return segment, SegmentCheck(self._resources.fs, str(self.id), extent)
+        return None
+
+    def find_unreadable(self, offset: int) -> list[Damage]:
+        segments = self._row.segments
+        ends = [*(each.base_offset for each in segments[1:]), self._row.end]
+        extents = map(_extent, segments, ends)
+        try:
+            return find_unreadable(self._resources.fs, str(self.id), extents, offset)
+        except OSError as error:
+            raise translate(error, "reading the headers of", self._directory) from error
 
     # ── checkpoints and the end ──
 
@@ -507,32 +621,43 @@ class LocalLog:
 
     def saved_state(self) -> tuple[int, bytes]:
         saved = self._durability.saved
-        if not saved.state:
-            return self._row.start, b""
         return max(saved.state_offset, self._row.start), saved.state
 
     async def close(self) -> None:
-        """Make everything durable and move the recovery point to the end; a compaction gives up. Raises as `checkpoint`."""
+        """Make everything durable and move the recovery point to the end; a compaction gives up.
+        Raises as `checkpoint`.
+        """
         await self.stop()
         if self._durability.failure is not None:
             raise StorageFailed(self._durability.failure.text)
         point, end = self._durability.saved.point, self._row.end
-        if self._row.segments and (point.end_offset, self._durability.durable_offset) != (end, end):
+        segments = self._row.segments
+        # The active segment's index files may have been lost and rebuilt in memory.
+        has_index = not segments or segments[-1].written >= point.index.entries
+        if segments and ((point.end_offset, self._durability.durable_offset) != (end, end) or not has_index):
             await self._checkpoint(None)
 
     async def stop(self) -> None:
-        """Take no more work and wait for what runs."""
+        """Accept no more work and wait for what runs."""
         self._closed = True
-        async with self._maintenance:
+        async with self._maintenance_lock:
             pass
 
     async def end_writing(self) -> None:
-        """No file is written any more, not even by a sync that is still under way: the directory may go."""
+        """Wait until no file is written any more, not even by a running sync: the directory may be
+        removed.
+        """
         await self._resources.workers.run(self._durability.end)
 
     def abandon(self) -> None:
-        """Let go of all files; nobody may use the log any more."""
+        """Close all files; the log must not be used any more."""
         self._closed = True
         self._resources.flusher.forget(self._durability)
         for segment in self._row.segments:
             segment.retire()
+
+
+def _extent(segment: Segment, end_offset: int) -> ScrubExtent:
+    return ScrubExtent(
+        segment.path, segment.base_offset, end_offset, segment.size, has_holes=not segment.is_dense
+    )

@@ -1,4 +1,6 @@
-"""What the local log store may be told. One frozen declaration; deep code gets the values it needs, never this object."""
+"""Options of the local log store, in one frozen declaration. Deep code gets the values it needs,
+never this object.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,30 @@ class StorageOptions:
     """Limits and times of a store; sizes in bytes, times in milliseconds."""
 
     max_open_files: int = DEFAULT_LIMIT
-    """Segment files open at once, over all logs."""
+    """Maximum number of open segment files, over all logs."""
     index_cache_bytes: int = 32 << 20
     """Memory for the indexes of closed segments, over all logs."""
     flush_threads: int = 4
-    """Logs synced at once. 0: on the loop itself, for tests that must repeat exactly."""
+    """Number of logs synced at once. 0: on the loop itself, for tests that must repeat exactly."""
     worker_threads: int = 4
-    """Cold reads, recovery, deletes and compaction at once. 0: on the loop itself, for tests that must repeat exactly."""
+    """Number of cold reads, recoveries, deletes and compactions at once. 0: on the loop itself, for
+    tests that must repeat exactly.
+    """
     flush_interval_ms: int = 1000
-    """A log that nobody asked to sync is synced this long after its first unsynced append. 0: never."""
+    """A log without a requested sync is synced this long after its first unsynced append. 0:
+    never.
+    """
     reserve_bytes: int = 64 << 20
-    """Appends are refused when less is free, so that acknowledgements and deletes always find room; at most 5 % of the device."""
+    """Appends are refused when less is free, so that acknowledgements and deletes always find
+    space; at most 5 % of the device.
+    """
     space_check_bytes: int = 16 << 20
-    """Ask the device for its free space after this many bytes were appended, and at least every second."""
+    """Ask the device for its free space after this many bytes were appended, and at least every
+    second.
+    """
     compaction_map_bytes: int = 128 << 20
-    """Memory for the keys that one compaction of one log looks at."""
+    """Memory for the keys that one compaction of one log considers."""
     producer_expiry_ms: int = 86_400_000
-    """Compaction keeps an idle producer's last batch header this long, so that its duplicates are still known."""
+    """Compaction keeps an idle producer's last batch header this long, so that its duplicates are
+    still known.
+    """

@@ -1,4 +1,4 @@
-"""What all logs of one store share, in one object: handed down instead of looked up."""
+"""The resources that all logs of one store share, in one object that is passed to them."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock
+    from sparrow.storage.damage import Damages
+    from sparrow.storage.disk_space import DiskSpace
     from sparrow.storage.filesystem import FileSystem
     from sparrow.storage.flusher import Flusher
     from sparrow.storage.handles import Handles
     from sparrow.storage.options import StorageOptions
-    from sparrow.storage.room import Room
+    from sparrow.storage.recovery_points import RecoveryPoints
     from sparrow.storage.workers import Workers
 
 
 class Forgetful(Protocol):
-    """Who has an index in memory and can read it from its file again."""
+    """An object with an index in memory that it can read from its file again."""
 
     def forget_index(self) -> None: ...
 
 
 class IndexCache:
-    """The indexes of closed segments that are in memory, least recently loaded first, bounded in bytes. Thread-safe."""
+    """The indexes of closed segments that are in memory, least recently loaded first, bounded in
+    bytes. Thread-safe.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -33,7 +37,7 @@ class IndexCache:
         self._lock = threading.Lock()
 
     def admit(self, segment: Forgetful, size_bytes: int) -> None:
-        """`segment` has its index loaded; others may have to forget theirs."""
+        """Add `segment`, which has loaded its index; others may have to forget theirs."""
         with self._lock:
             self._total_bytes += size_bytes - self._sizes.pop(segment, 0)
             self._sizes[segment] = size_bytes
@@ -43,14 +47,14 @@ class IndexCache:
                 oldest.forget_index()
 
     def drop(self, segment: Forgetful) -> None:
-        """`segment` is gone."""
+        """Remove `segment`, which is gone."""
         with self._lock:
             self._total_bytes -= self._sizes.pop(segment, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Of one store."""
+    """The shared resources of one store."""
 
     fs: FileSystem
     clock: Clock
@@ -59,4 +63,6 @@ class Resources:
     indexes: IndexCache
     flusher: Flusher
     workers: Workers
-    room: Room
+    disk_space: DiskSpace
+    points: RecoveryPoints
+    damages: Damages

@@ -1,8 +1,9 @@
-"""Which segments of a log go: the decision alone, no file is touched here.
+"""The decision which segments of a log are removed; no file is touched here.
 
-Kafka's rules: from the oldest on, a segment goes when its newest record is older than `retention_ms`, or when the log without
-it is still at least `retention_bytes`, or when everything in it is before the log's start. The first that stays ends it.
-Time may take the active segment too (it is closed first); size never does.
+Kafka's rules: from the oldest on, a segment is removed when its newest record is older than
+`retention_ms`, or when the log without it is still at least `retention_bytes`, or when everything
+in it is before the log's start. The first segment that stays ends the removal. Time may remove the
+active segment too (it is closed first); size never does.
 """
 
 from __future__ import annotations
@@ -15,18 +16,22 @@ if TYPE_CHECKING:
     from sparrow.storage.store import LogConfig
 
 
-class SegmentFacts(NamedTuple):
-    """What the rules look at."""
+class SegmentInfo(NamedTuple):
+    """The properties of a segment that the rules use."""
 
     base_offset: int
     end_offset: int
     size: int
     max_timestamp: int
-    """Of its records; the wall time of its first append when they have none; -1: not known, time does not remove it."""
+    """Largest timestamp of its records; the wall time of its first append when they have none; -1:
+    unknown, time does not remove it.
+    """
 
 
-def expired(segments: Sequence[SegmentFacts], start_offset: int, config: LogConfig, now_ms: int) -> int:
-    """How many of the segments go, counted from the oldest. The last one is the active one."""
+def expired(segments: Sequence[SegmentInfo], start_offset: int, config: LogConfig, now_ms: int) -> int:
+    """Return how many of the segments are removed, counted from the oldest. The last one is the
+    active one.
+    """
     excess = sum(segment.size for segment in segments) - config.retention_bytes
     count = 0
     for number, segment in enumerate(segments):
@@ -41,12 +46,14 @@ def expired(segments: Sequence[SegmentFacts], start_offset: int, config: LogConf
     return count
 
 
-def _is_too_old(segment: SegmentFacts, retention_ms: int, now_ms: int) -> bool:
+def _is_too_old(segment: SegmentInfo, retention_ms: int, now_ms: int) -> bool:
     known = retention_ms >= 0 and segment.size > 0 and segment.max_timestamp >= 0
     return known and now_ms - segment.max_timestamp > retention_ms
 
 
 def is_due_to_roll(age_ms: int, config: LogConfig) -> bool:
-    """Whether an active segment that was begun `age_ms` ago is to be closed, so that housekeeping may look at it."""
+    """Return True if an active segment that was begun `age_ms` ago must be closed, so that
+    retention and compaction may process it.
+    """
     limit = min(config.segment_ms, config.max_compaction_lag_ms) if config.compact else config.segment_ms
     return age_ms > limit

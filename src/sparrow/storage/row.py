@@ -1,6 +1,7 @@
-"""The segments of one log in a row, and where the log starts and ends. What is known, and how it changes; no file is touched.
+"""The segments of one log in a row, and the start and end of the log. No file is touched here.
 
-The list is replaced, never changed, so that a thread may walk along the one it took. Belongs to the event loop.
+The list is replaced, never changed, so that a thread may walk along the one it took. Belongs to the
+event loop.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from sparrow.storage.compaction import Candidate
-from sparrow.storage.retention import SegmentFacts
+from sparrow.storage.retention import SegmentInfo
 
 if TYPE_CHECKING:
     from sparrow.storage.segment import Segment
 
 
 class SegmentRow:
-    """Oldest segment first; the last one is active."""
+    """The segments of one log, oldest first; the last one is active."""
 
     __slots__ = ("end", "segments", "start")
 
@@ -31,7 +32,7 @@ class SegmentRow:
         return self.segments[-1]
 
     def number_of(self, offset: int) -> int:
-        """The number of the segment that holds `offset`, or would."""
+        """Return the number of the segment that contains `offset`, or would."""
         segments = self.segments
         if not segments or offset >= segments[-1].base_offset:
             return max(len(segments) - 1, 0)
@@ -40,34 +41,34 @@ class SegmentRow:
     # ── changes ──
 
     def add(self, segment: Segment) -> None:
-        """`segment` is the active one from now on."""
+        """Add `segment` as the active one."""
         self.segments = [*self.segments, segment]
 
-    def leave(self, count: int, start: int) -> list[Segment]:
-        """The log starts at `start`, and its first `count` segments leave it; returns them."""
+    def drop_oldest(self, count: int, start: int) -> list[Segment]:
+        """Move the log's start to `start` and remove its first `count` segments. Return them."""
         gone, self.segments = self.segments[:count], self.segments[count:]
         self.start = max(self.start, start)
         return _retired(gone)
 
     def cut(self, number: int, end: int) -> list[Segment]:
-        """The log ends at `end` in segment `number`, and those after it leave; returns them."""
+        """End the log at `end` in segment `number`, and remove those after it. Return them."""
         lost, self.segments = self.segments[number + 1 :], self.segments[: number + 1]
         self.end, self.start = end, min(self.start, end)
         return _retired(lost)
 
     def replace(self, group: list[Segment], segment: Segment) -> None:
-        """`segment` stands for the neighbours in `group`."""
+        """Put `segment` in the place of the neighbours in `group`."""
         first = self.segments.index(group[0])
         self.segments = [*self.segments[:first], segment, *self.segments[first + len(group) :]]
         _retired(group)
 
     # ── what the rules of housekeeping look at ──
 
-    def facts(self) -> list[SegmentFacts]:
-        """Of all segments."""
+    def infos(self) -> list[SegmentInfo]:
+        """Return the properties of all segments for retention."""
         ends = [*(segment.base_offset for segment in self.segments[1:]), self.end]
         return [
-            SegmentFacts(
+            SegmentInfo(
                 each.base_offset,
                 end,
                 each.size,
@@ -77,7 +78,7 @@ class SegmentRow:
         ]
 
     def candidates(self, settled: int) -> list[Candidate]:
-        """Of the closed segments before offset `settled`."""
+        """Return the closed segments before offset `settled`, for compaction."""
         return [
             Candidate(
                 each.base_offset,

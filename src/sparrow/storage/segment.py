@@ -1,21 +1,27 @@
 """A segment: a file of record batches back to back, and its two sparse indexes.
 
-The last segment of a log is active: it is appended to, and its index is in memory. The others are closed: their bytes
-never change (compaction makes new files), and their indexes are read from disk when somebody asks.
+The last segment of a log is active: it is appended to, and its index is in memory. The others are
+closed: their bytes never change (compaction makes new files), and their indexes are read from disk
+on demand.
 
-What is known about a segment is known on the event loop: `size` is how much of the file is visible. Bytes behind it are
-an append that failed or is under way, and no reader looks at them.
+The state of a segment belongs to the event loop: `size` is how much of the file is visible. Bytes
+behind it belong to an append that failed or is under way; no reader uses them.
 
-Concurrency: `append`, `seal` and the attributes belong to the loop. `read`, `sync`, `headers`, `find_timestamp` and
-`write_index` block and are called in threads; they hold the file open while they use it (see `handles`).
+Concurrency: `append`, `seal` and the attributes belong to the loop. `read`, `sync`, `headers`,
+`find_timestamp` and `write_index` block and are called in threads; they hold the file open while
+they use it (see `handles`).
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import CorruptBatch, StorageFailed
-from sparrow.records.batch import HEADER_BYTES
+from google_crc32c import extend as extend_crc32c
+from google_crc32c import value as crc32c
+
+from sparrow.base.errors import CorruptStoredBatch, StorageFailed
+from sparrow.records.batch import HEADER_BYTES, parse_header
 from sparrow.storage import index as indexes
 from sparrow.storage import names, walk
 from sparrow.storage.filesystem import read_file, translate, write_all
@@ -31,21 +37,24 @@ if TYPE_CHECKING:
     from sparrow.storage.index import IndexState
     from sparrow.storage.resources import Resources
 
+_log = logging.getLogger(__name__)
 NO_BATCH = Chunk(b"", -1, -1, 0)
-"""The segment has no batch at or after the asked offset (compaction left none)."""
+"""The segment has no batch at or after the requested offset (compaction left none)."""
 
 
 class Segment:
-    """One segment of a log. `stem` is its files' path without their endings."""
+    """One segment of a log. `stem` is its files' path without the suffixes."""
 
     __slots__ = (
         "_resources",
         "base_offset",
+        "crcs",
         "created_ms",
         "first_timestamp",
         "handle",
         "index",
         "interval_bytes",
+        "is_dense",
         "linked",
         "max_timestamp",
         "size",
@@ -64,17 +73,21 @@ class Segment:
         self.size = 0
         self.max_timestamp = -1
         self.first_timestamp = -1
-        """Of the first batch; -1 when empty or not known."""
+        """Timestamp of the first batch; -1 when empty or unknown."""
         self.created_ms = -1
-        """Wall time of the first append; -1 when empty or not known."""
+        """Wall time of the first append; -1 when empty or unknown."""
         self.synced = 0
-        """Bytes that are on stable storage."""
+        """Number of bytes that are on stable storage."""
         self.linked = True
-        """Whether the file's name is on stable storage."""
+        """True if the file's name is on stable storage."""
         self.written: int = 0
-        """Index entries that are in the file, synced."""
+        """Number of index entries that are in the file, synced."""
         self.written_times: int = 0
+        self.crcs: tuple[int, int] | None = (0, 0)
+        """CRC-32C of the written part of the two index files; None: unknown."""
         self.index: SegmentIndex | None = None
+        self.is_dense = True
+        """True if compaction has taken no offset out of it."""
 
     @property
     def path(self) -> str:
@@ -87,7 +100,7 @@ class Segment:
     # ── writing, on the loop ──
 
     def create(self) -> None:
-        """Make the file.
+        """Create the file.
 
         Raises:
             OSError: the device refused.
@@ -131,7 +144,7 @@ class Segment:
             resources.handles.release(self.handle)
 
     def _cut_off(self, fd: int) -> None:
-        """A refused append must not come back at the next recovery."""
+        """Cut off a refused append, which must not come back at the next recovery."""
         try:
             self._resources.fs.truncate(fd, self.size)
         except OSError as error:
@@ -145,7 +158,7 @@ class Segment:
     # ── reading ──
 
     def read_nowait(self, offset: int, max_bytes: int) -> Chunk | None:
-        """As `read`, without blocking; None when it would."""
+        """Read as `read`, without blocking; return None if it would block."""
         index = self.index
         if index is None:
             return None
@@ -167,8 +180,8 @@ class Segment:
             raise translate(error, "reading", self.path) from error
 
     def read(self, offset: int, max_bytes: int, size: int) -> Chunk:
-        """The whole batches from the one that holds `offset`, at most `max_bytes` but at least one; `NO_BATCH` when the
-        segment has none there. Blocking.
+        """Return the whole batches from the one that contains `offset` on, at most `max_bytes` but
+        at least one; `NO_BATCH` if the segment has none there. Blocking.
 
         Args:
             size: how much of the file is visible.
@@ -177,7 +190,7 @@ class Segment:
             CorruptBatch: the bytes on disk are not batches.
             StorageFailed: the device cannot read them.
         """
-        with self.held() as fd:
+        with self.opened() as fd:
             chunk = self._read(
                 self.load_index(), fd, self._read_blocking, offset=offset, max_bytes=max_bytes, size=size
             )
@@ -187,7 +200,7 @@ class Segment:
     def _read_blocking(self, fd: int, size: int, position: int) -> memoryview:
         data = self._resources.fs.read_at(fd, size, position)
         if len(data) < size:
-            raise CorruptBatch(
+            raise CorruptStoredBatch(
                 f"{self.path} ends at {position + len(data)}, {size - len(data)} bytes too early; "
                 f"restart the broker so that it recovers the log"
             )
@@ -203,56 +216,77 @@ class Segment:
         max_bytes: int,
         size: int,
     ) -> Chunk | None:
-        position = index.position_for(offset)
+        position, last_offset = index.batch_for(offset)
+        expected = self.base_offset if last_offset < 0 else -1
         wanted = max(max_bytes + self.interval_bytes, HEADER_BYTES)
         while position + HEADER_BYTES <= size:
             asked = min(wanted, size - position)
             data = read(fd, asked, position)
             if data is None:
                 return None
-            span = walk.whole_batches(data, offset, max_bytes, f"position {position} of {self.path}")
+            if last_offset >= 0 and len(data) >= HEADER_BYTES:
+                # The index says where the first batch ends, and so where it begins.
+                expected = last_offset - parse_header(data).last_offset_delta
+                last_offset = -1
+            span = walk.whole_batches(
+                data,
+                offset,
+                max_bytes,
+                f"position {position} of {self.path}",
+                expected=expected,
+                is_dense=self.is_dense,
+            )
             if span.records:
                 return Chunk(data[span.start : span.end], span.base_offset, span.next_offset, span.records)
             if len(data) < asked:
                 return None
             position += span.start
+            expected = span.next_offset if span.next_offset >= 0 else expected
             whole = span.end - span.start
             if whole > HEADER_BYTES:
                 wanted = whole
                 if position + whole > size:
-                    raise CorruptBatch(
-                        f"the batch at position {position} of {self.path} is longer than the file; run `sparrow doctor`"
+                    raise CorruptStoredBatch(
+                        f"the batch at position {position} of {self.path} is longer than the file; "
+                        "run `sparrow doctor`"
                     )
         return NO_BATCH
 
     def headers(self, offset: int, size: int) -> Iterator[BatchHeader]:
-        """The headers from the batch that holds `offset` on. Blocking; raises as `read`."""
-        with self.held() as fd:
+        """Iterate over the headers from the batch that contains `offset` on. Blocking; raises as
+        `read`.
+        """
+        with self.opened() as fd:
             start = self.load_index().position_for(offset)
             for _, header in walk.headers(self._resources.fs, fd, start, size, self.path):
                 if header.next_offset > offset:
                     yield header
 
     def headers_and_markers(self, offset: int, size: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        """As `headers`, with the bytes of control batches (b"" of others). Blocking; raises as `read`."""
-        with self.held() as fd:
+        """Iterate as `headers`, with the bytes of control batches (b"" for others). Blocking;
+        raises as `read`.
+        """
+        with self.opened() as fd:
             start = self.load_index().position_for(offset)
             for header, data in walk.headers_and_markers(self._resources.fs, fd, start, size, self.path):
                 if header.next_offset > offset:
                     yield header, data
 
     def batches(self, offset: int = 0) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Every batch that ends at or after `offset`, with its bytes, its CRC checked. Blocking; raises as `read`."""
-        with self.held() as fd:
+        """Iterate over every batch that ends at or after `offset`, with its bytes, its CRC checked.
+        Blocking; raises as `read`.
+        """
+        with self.opened() as fd:
             start = self.load_index().position_for(offset) if offset > self.base_offset else 0
             for header, data in walk.batches(self._resources.fs, fd, start, self.size, self.path):
                 if header.next_offset > offset:
                     yield header, data
 
     def batches_since(self, timestamp_ms: int, offset: int, size: int) -> Iterator[bytes]:
-        """The bytes of the batches that end at or after `offset` and hold a record that is not older than
-        `timestamp_ms`. Blocking; raises as `read`."""
-        with self.held() as fd:
+        """Iterate over the bytes of the batches that end at or after `offset` and have a record
+        that is not older than `timestamp_ms`. Blocking; raises as `read`.
+        """
+        with self.opened() as fd:
             index = self.load_index()
             start = index.position_for(max(index.offset_for(timestamp_ms), offset))
             for position, header in walk.headers(self._resources.fs, fd, start, size, self.path):
@@ -260,23 +294,47 @@ class Segment:
                     yield self._resources.fs.read_at(fd, header.size_bytes, position)
 
     def find(self, offset: int) -> tuple[int, int]:
-        """(position, base offset) of the batch that holds `offset` or is the first after it; the end of the file and
-        `offset` when there is none. Blocking; raises as `read`."""
-        with self.held() as fd:
+        """Return (position, base offset) of the batch that contains `offset` or is the first after
+        it; the end of the file and `offset` if there is none. Blocking; raises as `read`.
+        """
+        with self.opened() as fd:
             start = self.load_index().position_for(offset)
             for position, header in walk.headers(self._resources.fs, fd, start, self.size, self.path):
                 if header.last_offset >= offset:
                     return position, header.base_offset
         return self.size, offset
 
-    def held(self) -> _Reading:
-        """The file stays open inside this block, even when the segment leaves its log."""
+    def find_batch(self, offset: int) -> tuple[int, BatchHeader, bytes] | None:
+        """Return (position, header, bytes) of the batch that contains `offset`, its CRC not
+        checked; None if there is none. Blocking; raises as `read`.
+        """
+        with self.opened() as fd:
+            start = self.load_index().position_for(offset)
+            for position, header in walk.headers(self._resources.fs, fd, start, self.size, self.path):
+                if header.base_offset > offset:
+                    return None
+                if header.last_offset >= offset:
+                    return position, header, self._resources.fs.read_at(fd, header.size_bytes, position)
+        return None
+
+    def raw_batches(self) -> Iterator[tuple[int, BatchHeader, bytes]]:
+        """Iterate over (position, header, bytes) of every batch, CRCs not checked. Blocking; raises
+        as `read`.
+        """
+        with self.opened() as fd:
+            for position, header in walk.headers(self._resources.fs, fd, 0, self.size, self.path):
+                yield position, header, self._resources.fs.read_at(fd, header.size_bytes, position)
+
+    def opened(self) -> _Reading:
+        """Keep the file open inside this block, even when the segment leaves its log."""
         return _Reading(self._resources, self.handle)
 
     # ── the index ──
 
     def load_index(self) -> SegmentIndex:
-        """The index, read from its files when it is not in memory; rebuilt when they are damaged. Blocking."""
+        """Return the index; read it from its files if it is not in memory, rebuild it if they are
+        damaged. Blocking.
+        """
         index = self.index
         if index is None:
             index = self._read_index() or self._rebuild_index()
@@ -285,7 +343,9 @@ class Segment:
         return index
 
     def pin_index(self) -> None:
-        """Load the index and keep it until the segment is retired: its files are about to be replaced. Blocking."""
+        """Load the index and keep it until the segment is retired: its files are about to be
+        replaced. Blocking.
+        """
         index = self.load_index()
         self._resources.indexes.drop(self)
         self.index = index
@@ -295,22 +355,27 @@ class Segment:
         index, times = read_file(fs, self.stem + names.INDEX), read_file(fs, self.stem + names.TIME_INDEX)
         if index is None or times is None:
             return None
+        if self.crcs is not None and self.crcs != (crc32c(index), crc32c(times)):
+            _log.warning("an index of %s is damaged; it is made again from the batches", self.path)
+            return None
         return indexes.decode(self.base_offset, self.interval_bytes, index, times, self.size)
 
     def _rebuild_index(self) -> SegmentIndex:
         index = SegmentIndex(self.base_offset, self.interval_bytes)
-        with self.held() as fd:
+        with self.opened() as fd:
             for position, header in walk.headers(self._resources.fs, fd, 0, self.size, self.path):
                 index.add(header.last_offset, position, header.size_bytes, header.max_timestamp)
         index.seal()
         return index
 
     def index_until(self, position: int) -> SegmentIndex:
-        """The index as it was before the batch at `position` was appended; a new one. Blocking; raises as `read`."""
+        """Return the index as it was before the batch at `position` was appended; a new one.
+        Blocking; raises as `read`.
+        """
         index = self.load_index().copy()
         last = index.cut(position)
         start = last[0] if last else 0
-        with self.held() as fd:
+        with self.opened() as fd:
             for at, header in walk.headers(self._resources.fs, fd, start, position, self.path):
                 if last and at == start:
                     index.resume(header.size_bytes)
@@ -319,7 +384,7 @@ class Segment:
         return index
 
     def become_active(self, index: SegmentIndex, size: int) -> None:
-        """Forget what lies behind `size`, and take batches again."""
+        """Forget everything behind `size`, and take batches again."""
         self._resources.indexes.drop(self)
         self.index, self.size, self.max_timestamp = index, size, index.max_timestamp
         self.synced = min(self.synced, size)
@@ -330,19 +395,21 @@ class Segment:
         Raises:
             StorageFailed: the device failed.
         """
-        with self.held() as fd:
+        with self.opened() as fd:
             self._resources.fs.truncate(fd, size)
             self._resources.fs.sync(fd)
 
     def forget_index(self) -> None:
-        """Called by the cache of indexes; only closed segments are in it."""
+        """Drop the index from memory. Called by the cache of indexes, which has only closed
+        segments.
+        """
         self.index = None
 
     def write_index(self, state: IndexState | None) -> bool:
         """Put the indexes on stable storage: all of them, or as far as `state` counts. Blocking.
 
         Returns:
-            Whether a file may be new, so that the directory has to be synced.
+            True if a file may be new, so that the directory has to be synced.
 
         Raises:
             OSError: the device refused.
@@ -355,18 +422,20 @@ class Segment:
         )
         if state and (entries, times) == (self.written, self.written_times):
             return False
-        self._extend(names.INDEX, self.written * ENTRY_BYTES, index.encode(self.written, entries))
-        self._extend(
-            names.TIME_INDEX,
-            self.written_times * TIME_ENTRY_BYTES,
+        data, time_data = (
+            index.encode(self.written, entries),
             index.encode_times(self.written_times, times),
         )
+        self._extend(names.INDEX, self.written * ENTRY_BYTES, data)
+        self._extend(names.TIME_INDEX, self.written_times * TIME_ENTRY_BYTES, time_data)
         is_new = not (self.written or self.written_times)
         self.written, self.written_times = entries, times
+        if self.crcs is not None:
+            self.crcs = (extend_crc32c(self.crcs[0], data), extend_crc32c(self.crcs[1], time_data))
         return is_new
 
     def _extend(self, suffix: str, position: int, data: bytes) -> None:
-        """The index file is to have `data` at `position` and nothing behind it, synced."""
+        """Make the index file end with `data` at `position`, synced."""
         fs = self._resources.fs
         fd = fs.open(self.stem + suffix, write=True, create=True)
         try:
@@ -385,12 +454,12 @@ class Segment:
             StorageFailed: the device failed.
         """
         size = self.size
-        with self.held() as fd:
+        with self.opened() as fd:
             self._resources.fs.sync(fd)
         self.synced = size
 
     def retire(self) -> None:
-        """The segment left its log: who reads it may go on, nobody may begin."""
+        """Mark the segment as no longer in its log: running reads continue, no new one begins."""
         self._resources.handles.retire(self.handle)
         self._resources.indexes.drop(self)
 
@@ -405,7 +474,9 @@ class Segment:
 
 
 class _Reading:
-    """Hold a segment's file open for a block of code; errors of the system leave it as Sparrow's."""
+    """A block of code that holds a segment's file open; errors of the system leave it as Sparrow's
+    errors.
+    """
 
     __slots__ = ("_handle", "_resources")
 
@@ -426,7 +497,7 @@ class _Reading:
 
 
 def translate_failed(error: OSError, doing: str, path: str) -> StorageFailed:
-    """As `filesystem.translate`, where no room is as bad as any other failure."""
+    """Translate as `filesystem.translate`, where a full disk is as bad as any other failure."""
     return StorageFailed(
         f"{doing} {path} failed: {error.strerror or error}. Check the device and restart the broker"
     )

@@ -1,13 +1,15 @@
-"""Find the first record that is not older than a point in time.
+"""The search for the first record that is not older than a point in time.
 
-The time index and the batch headers lead to the batch; only that batch's records are decoded. Timestamps need not be in
-order, neither over batches nor inside one: the answer is the first by *offset*, as Kafka's `ListOffsets` gives it.
+The time index and the batch headers lead to the batch; only that batch's records are decoded.
+Timestamps need not be in order, neither over batches nor inside one: the result is the first by
+*offset*, as Kafka's `ListOffsets` gives it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sparrow.base.errors import CorruptBatch, RecordTooLarge, UnsupportedCompression
 from sparrow.records.batch import parse_header
 from sparrow.records.rewrite import iterate_raw
 
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def first_since(segment: Segment, timestamp_ms: int, start_offset: int, size: int) -> tuple[int, int] | None:
-    """(offset, timestamp) of the segment's first record at or after `start_offset` with timestamp >= `timestamp_ms`.
+    """Return (offset, timestamp) of the segment's first record at or after `start_offset` with
+    timestamp >= `timestamp_ms`.
 
     Blocking; raises as `Segment.read`.
     """
@@ -31,7 +34,11 @@ def _first_in(batch: bytes, timestamp_ms: int, start_offset: int) -> tuple[int, 
     header = parse_header(batch)
     if header.is_log_append_time:
         return (max(header.base_offset, start_offset), header.max_timestamp) if header.record_count else None
-    for offset, timestamp, *_ in iterate_raw(batch):
-        if offset >= start_offset and timestamp >= timestamp_ms:
-            return offset, timestamp
+    try:
+        for offset, timestamp, *_ in iterate_raw(batch):
+            if offset >= start_offset and timestamp >= timestamp_ms:
+                return offset, timestamp
+    except (CorruptBatch, UnsupportedCompression, RecordTooLarge):
+        # A record of that time may be in it: reading from here on misses nothing.
+        return max(header.base_offset, start_offset), header.max_timestamp
     return None

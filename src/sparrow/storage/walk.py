@@ -1,14 +1,15 @@
-"""Walk along the batches of a segment file: from header to header, never into the records.
+"""Walks along the batches of a segment file: from header to header, never into the records.
 
 Three walks for three needs:
 
-* `whole_batches`: which bytes of a block that was read are whole batches from an offset on (every read; no CRC: the
-  reader checks it, and the disk's own sums have);
-* `headers`: all headers of a range, one after the other (folding state at start, looking for a time, compaction), on request
-  with the control batches;
+* `whole_batches`: the whole batches in a block from an offset on (every read; no CRC: the reader
+  checks it, and the disk has checked its own sums);
+* `headers`: all headers of a range, one after the other (folding state at start, searching a time,
+  compaction), optionally with the control batches;
 * `validate`: every batch checked with its CRC until the first that is not whole (recovery).
 
-A batch is followed only when its magic is 2 and its length is possible, so a walk over garbage ends at once.
+A batch is followed only when its magic is 2 and its length is possible, so a walk over garbage ends
+at once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import google_crc32c
 
-from sparrow.base.errors import CorruptBatch
+from sparrow.base.errors import CorruptBatch, CorruptStoredBatch
 from sparrow.records.batch import CRC_START, HEADER_BYTES, OVERHEAD_BYTES, BatchHeader, check, parse_header
 
 if TYPE_CHECKING:
@@ -33,12 +34,15 @@ MAGIC = 2
 
 # base offset, batch length, magic, last offset delta
 _STEP = struct.Struct(">qi4xb6xi")
-# … and crc, max timestamp
-_CHECK = struct.Struct(">qi4xbI2xi8xq")
+# … and crc, attributes, max timestamp
+_CHECK = struct.Struct(">qi4xbIhi8xq")
+_CONTROL = 0x20
 
 
 class Span(NamedTuple):
-    """A part of a block. Without records: what to read instead, because the wanted batch is not in the block, whole."""
+    """A part of a block. Without records: what to read instead, because the wanted batch is not
+    wholly in the block.
+    """
 
     start: int
     end: int
@@ -47,15 +51,22 @@ class Span(NamedTuple):
     records: int = 0
 
 
-def whole_batches(data: memoryview, offset: int, max_bytes: int, where: str) -> Span:
-    """The whole batches in `data` from the one that holds `offset` on: at most `max_bytes`, but at least one.
+def whole_batches(
+    data: memoryview, offset: int, max_bytes: int, where: str, *, expected: int = -1, is_dense: bool = False
+) -> Span:
+    """Return the whole batches in `data` from the one that contains `offset` on: at most
+    `max_bytes`, but at least one.
 
     Args:
         data: begins with a batch at or before the wanted one.
         where: file and position of `data`, for the error.
+        expected: the base offset of the first batch, or a bound below it; -1: unknown.
+        is_dense: no offset is missing between batches, so base offsets, which no CRC covers, can be
+            checked exactly.
 
     Raises:
-        CorruptBatch: no batch where one must begin.
+        CorruptBatch: no batch where one must begin, or one whose base offset does not follow the
+            batch before.
     """
     position, size = 0, len(data)
     unpack = _STEP.unpack_from
@@ -63,20 +74,25 @@ def whole_batches(data: memoryview, offset: int, max_bytes: int, where: str) -> 
         base, length, magic, delta = unpack(data, position)
         if magic != MAGIC or length < MIN_LENGTH or delta < 0:
             raise _not_a_batch(where, position)
+        if base != expected >= 0 and (is_dense or base < expected):
+            raise _wrong_offset(where, position, base, expected)
+        expected = base + delta + 1
         end = position + length + OVERHEAD_BYTES
-        if base + delta >= offset:
+        if expected > offset:
             break
         position = end
     else:
-        return Span(position, position + HEADER_BYTES)
+        return Span(position, position + HEADER_BYTES, next_offset=expected)
     if end > size:
-        return Span(position, end)
-    start, first, next_offset, records = position, base, base + delta + 1, delta + 1
+        return Span(position, end, next_offset=base)
+    start, first, next_offset, records = position, base, expected, delta + 1
     limit = min(size, start + max_bytes)
     while end + HEADER_BYTES <= limit:
         base, length, magic, delta = unpack(data, end)
         if magic != MAGIC or length < MIN_LENGTH or delta < 0:
             raise _not_a_batch(where, end)
+        if base != next_offset and (is_dense or base < next_offset):
+            raise _wrong_offset(where, end, base, next_offset)
         if end + length + OVERHEAD_BYTES > limit:
             break
         end += length + OVERHEAD_BYTES
@@ -85,15 +101,22 @@ def whole_batches(data: memoryview, offset: int, max_bytes: int, where: str) -> 
     return Span(start, end, first, next_offset, records)
 
 
+def _wrong_offset(where: str, position: int, base: int, expected: int) -> CorruptBatch:
+    return CorruptStoredBatch(
+        f"the batch {position} bytes after {where} has base offset {base} where {expected} was "
+        "due; the file is damaged there"
+    )
+
+
 def _not_a_batch(where: str, position: int) -> CorruptBatch:
-    return CorruptBatch(
+    return CorruptStoredBatch(
         f"no record batch begins {position} bytes after {where}; the file is damaged there. "
         f"Stop the broker and run `sparrow doctor` on its data directory"
     )
 
 
 def headers(fs: FileSystem, fd: int, start: int, limit: int, path: str) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every batch in [start, limit). Blocking.
+    """Iterate over (position, header) of every batch in [start, limit). Blocking.
 
     Raises:
         CorruptBatch: no batch where one must begin, or one that ends behind `limit`.
@@ -117,23 +140,28 @@ def headers(fs: FileSystem, fd: int, start: int, limit: int, path: str) -> Itera
 def headers_and_markers(
     fs: FileSystem, fd: int, start: int, limit: int, path: str
 ) -> Iterator[tuple[BatchHeader, bytes]]:
-    """As `headers`, each with the whole batch where it is a control batch, else with b"". Blocking.
+    """Iterate as `headers`, each with the whole batch if it is a control batch, else with b"".
+    Blocking.
 
     Raises:
-        CorruptBatch, OSError: as `headers`; CorruptBatch also for a control batch whose CRC is wrong.
+        CorruptBatch, OSError: as `headers`; CorruptBatch also for a control batch whose CRC is
+            wrong.
     """
     for position, header in headers(fs, fd, start, limit, path):
         data = b""
         if header.is_control:
             data = fs.read_at(fd, header.size_bytes, position)
-            check(data)
+            try:
+                check(data)
+            except CorruptBatch as error:
+                raise CorruptStoredBatch(f"position {position} of {path}: {error.text}") from error
         yield header, data
 
 
 def batches(
     fs: FileSystem, fd: int, start: int, limit: int, path: str
 ) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Every batch in [start, limit) with its bytes, its CRC checked. Blocking.
+    """Iterate over every batch in [start, limit) with its bytes, its CRC checked. Blocking.
 
     Raises:
         CorruptBatch: a batch is damaged; the message has file and position.
@@ -148,7 +176,7 @@ def batches(
             data = blocks.data[inside : inside + size]
             header = check(data)
         except CorruptBatch as error:
-            raise CorruptBatch(
+            raise CorruptStoredBatch(
                 f"position {position} of {path}: {error.text}; run `sparrow doctor`"
             ) from error
         yield header, data
@@ -156,15 +184,15 @@ def batches(
 
 
 class Validated(NamedTuple):
-    """How far a file is good."""
+    """The good part of a file."""
 
     position: int
-    """Everything before it is whole batches."""
+    """End of the whole batches."""
     next_offset: int
     first_timestamp: int
     """Largest timestamp of the first batch that was checked, -1 if none was."""
     damage: str
-    """What is wrong at `position`; empty when the file is good to its end."""
+    """The fault at `position`; empty when the file is good to its end."""
 
 
 def validate(
@@ -176,28 +204,39 @@ def validate(
     next_offset: int,
     add: Callable[[int, int, int, int], None],
     max_base_offset: int = -1,
+    until: int | None = None,
+    headers_only: bool = False,
 ) -> Validated:
-    """Check batch after batch from `start` to the end of the file or to the first that is not whole. Blocking.
+    """Check batch after batch from `start` to the end of the file or to the first that is not
+    whole. Blocking.
 
-    The stamped base offset is outside the CRC, so it is checked against the batch before: offsets are contiguous.
+    The stamped base offset is outside the CRC, so it is checked against the batch before: offsets
+    are contiguous.
 
     Args:
         size: the file's size in bytes.
         next_offset: the base offset that the first batch must have.
-        add: called with last offset, position, size and largest timestamp of each good batch (`SegmentIndex.add`).
-        max_base_offset: the file was compacted: base offsets may leave holes, but not beyond this one. -1: it was not.
+        add: called with last offset, position, size and largest timestamp of each good batch
+            (`SegmentIndex.add`).
+        until: stop at the first batch that begins at this position or behind it.
+        max_base_offset: the file was compacted: base offsets may leave holes, but not beyond this
+            one. -1: it was not.
+        headers_only: of the CRCs, check those of control batches alone.
 
     Raises:
         OSError: the file cannot be read.
     """
     position, first_timestamp, damage = start, -1, ""
-    blocks, crc32c, unpack = _Blocks(fs, fd, size), google_crc32c.value, _CHECK.unpack_from
-    while position < size:
+    stop = size if until is None else min(size, until)
+    # No more is read than requested: the scrubber's rate is one of reads.
+    blocks = _Blocks(fs, fd, size, min(VALIDATE_BLOCK_BYTES, max(stop - start, HEADER_BYTES)))
+    crc32c, unpack = google_crc32c.value, _CHECK.unpack_from
+    while position < stop:
         inside = blocks.at(position, HEADER_BYTES)
         if size - position < HEADER_BYTES:
             damage = f"{size - position} bytes are left, fewer than a header"
             break
-        base, length, magic, crc, delta, timestamp = unpack(blocks.data, inside)
+        base, length, magic, crc, attributes, delta, timestamp = unpack(blocks.data, inside)
         whole = length + OVERHEAD_BYTES
         if magic != MAGIC or length < MIN_LENGTH or delta < 0:
             damage = "no batch begins there"
@@ -205,7 +244,7 @@ def validate(
             damage = f"base offset {base} where {next_offset} was due"
         elif whole > size - position:
             damage = f"the batch is {whole} bytes long, {size - position} are there"
-        else:
+        elif not headers_only or attributes & _CONTROL:
             inside = blocks.at(position, whole)
             if crc32c(blocks.data[inside + CRC_START : inside + whole]) != crc:
                 damage = "the batch's CRC does not fit its bytes"
@@ -222,17 +261,19 @@ def validate(
 class _Blocks:
     """A file read in large blocks."""
 
-    __slots__ = ("_end", "_fd", "_fs", "_size", "_start", "data")
+    __slots__ = ("_block_bytes", "_end", "_fd", "_fs", "_size", "_start", "data")
 
-    def __init__(self, fs: FileSystem, fd: int, size: int) -> None:
-        self._fs, self._fd, self._size = fs, fd, size
+    def __init__(self, fs: FileSystem, fd: int, size: int, block_bytes: int = VALIDATE_BLOCK_BYTES) -> None:
+        self._fs, self._fd, self._size, self._block_bytes = fs, fd, size, block_bytes
         self._start = self._end = 0
         self.data = b""
 
     def at(self, position: int, length: int) -> int:
-        """Where in `data` the file's `position` is; `length` bytes follow there unless the file ends."""
+        """Return the index in `data` of the file's `position`; `length` bytes follow there unless
+        the file ends.
+        """
         if position + length > self._end:
-            wanted = min(max(VALIDATE_BLOCK_BYTES, length), self._size - position)
+            wanted = min(max(self._block_bytes, length), self._size - position)
             self.data = self._fs.read_at(self._fd, wanted, position)
             self._start, self._end = position, position + len(self.data)
         return position - self._start

@@ -1,7 +1,7 @@
-"""Where blocking work runs: a few threads, so that the event loop never waits for a disk.
+"""Threads for blocking work: a few, so that the event loop never waits for a disk.
 
-With no threads the work runs on the loop itself, in the order in which it was asked for. Tests that crash the storage by
-seed use that: the same seed then gives the same run.
+Without threads the work runs on the loop itself, in the order of the calls. Tests that crash the
+storage by seed use that: the same seed then gives the same run.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Workers:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="sparrow-storage") if threads else None
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `work`, done in a thread."""
+        """Run `work` in a thread and return its result."""
         if self._pool is None:
             return work(*args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: work(*args, **kwargs))
 
     def close(self) -> None:
-        """Wait for what runs, refuse what comes."""
+        """Wait for what runs, and refuse new work."""
         if self._pool is not None:
             self._pool.shutdown(wait=True)

@@ -8,17 +8,18 @@
             for message in messages:
                 ...
 
-Strategy: one background thread runs the async client; what crosses between threads are batches, not messages. A client, its producers and its admin
-may be used by any number of threads at once; a subscription by one at a time.
+Strategy: one background thread runs the async client; batches cross between threads, not single
+messages. Any number of threads may use a client, its producers and its admin at once; a
+subscription one at a time.
 """
 
 from __future__ import annotations
 
-from sparrow.client.blocking import BlockingJob as Job
-from sparrow.client.blocking import BlockingJobBatch as JobBatch
+from sparrow.client.blocking_jobs import BlockingJob as Job
+from sparrow.client.blocking_jobs import BlockingJobBatch as JobBatch
 from sparrow.sync.admin import Admin
-from sparrow.sync.channel import Channel
 from sparrow.sync.client import Client, connect
+from sparrow.sync.msbq_channel import Channel
 from sparrow.sync.producer import Delivery, Producer
 from sparrow.sync.queue import Queue
 from sparrow.sync.subscription import Subscription

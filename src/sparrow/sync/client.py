@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from sparrow.client.blocking import BlockingJob, Crossing
+from sparrow.client.blocking_jobs import BlockingJob, LoopBridge
 from sparrow.client.client import DEFAULT_URL
 from sparrow.client.client import connect as connect_async
-from sparrow.client.options import QueueOptions
+from sparrow.client.policy import queue_options
+from sparrow.client.signals import listening
 from sparrow.sync.admin import Admin
 from sparrow.sync.background import Background
-from sparrow.sync.channel import Channel
+from sparrow.sync.msbq_channel import Channel
 from sparrow.sync.producer import Producer
 from sparrow.sync.queue import Queue
 from sparrow.sync.subscription import Subscription
@@ -22,27 +24,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
     from types import TracebackType
 
+    from sparrow.client.batch import RecordMetadata
     from sparrow.client.client import Client as AsyncClient
     from sparrow.client.client import Connecting
-    from sparrow.client.delivery import RecordMetadata
-    from sparrow.client.options import Acks, CommitMode, Isolation, Mode, StartAt
+    from sparrow.client.options import Acks, CommitMode, Isolation, Mode, OnRefused, StartAt
+    from sparrow.client.policy import Policy
     from sparrow.client.queue import OnFailure
     from sparrow.client.schedule import Schedule
     from sparrow.client.subscription import OnAssigned, OnRevoked
-    from sparrow.client.worker import AnyHandler, RetryDelay
+    from sparrow.client.worker import AnyHandler, RetryDelay, Shutdown
     from sparrow.records.compression import Compression
+    from sparrow.records.readable import OnCorrupt
 
 
 class Client:
-    """A connected client; made by `connect`. Any thread may use it."""
+    """A connected client, made by `connect`. Any thread may use it."""
 
     def __init__(self, background: Background, client: AsyncClient) -> None:
         self._background = background
         self._client = client
-        self._crossing = Crossing(background.run, background.call_soon)
+        self._bridge = LoopBridge(background.run, background.post)
         self._closing = threading.Lock()
         self._is_closed = False
         self.admin = Admin(background, client.admin)
+
+    def __repr__(self) -> str:
+        return f"<blocking {repr(self._client)[1:]}"
 
     @property
     def address(self) -> str:
@@ -51,7 +58,9 @@ class Client:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now; while there is none, one is being sought."""
+        """True while there is a connection. While there is none, the client tries to connect
+        again.
+        """
         return self._client.is_connected
 
     def publish(
@@ -66,7 +75,9 @@ class Client:
         acks: Acks = "all",
         **schedule: Unpack[Schedule],
     ) -> RecordMetadata:
-        """Publish one message, wait until it is kept, return where it went. Raises as the async `publish`."""
+        """Publish one message, wait until it is stored, and return its position. Raises as the
+        async `publish`.
+        """
         return self._background.run(
             self._client.publish(
                 topic,
@@ -90,8 +101,11 @@ class Client:
         idempotent: bool | None = None,
         max_pending_bytes: int = 32 << 20,
         delivery_timeout_s: float = 120.0,
+        on_refused: OnRefused | None = None,
     ) -> Producer:
-        """A producer, for streams of messages; use it as `with`."""
+        """Return a producer for streams of messages; use it as `with`. `on_refused` is called on
+        the client's thread and must not block.
+        """
         producer = self._client.producer(
             acks=acks,
             linger_ms=linger_ms,
@@ -100,6 +114,7 @@ class Client:
             idempotent=idempotent,
             max_pending_bytes=max_pending_bytes,
             delivery_timeout_s=delivery_timeout_s,
+            on_refused=on_refused,
         )
         return Producer(self._background, producer)
 
@@ -115,10 +130,13 @@ class Client:
         session_timeout_s: float = 45.0,
         rebalance_timeout_s: float = 60.0,
         isolation: Isolation = "read_uncommitted",
+        on_corrupt: OnCorrupt = "fail",
         on_assigned: OnAssigned | None = None,
         on_revoked: OnRevoked | None = None,
     ) -> Subscription:
-        """A subscription; iterate over it, best within `with`. The callbacks run on the client's thread and must not block."""
+        """Return a subscription; iterate over it, best within `with`. The callbacks run on the
+        client's thread and must not block.
+        """
         subscription = self._client.subscribe(
             *topics,
             start=start,
@@ -130,6 +148,7 @@ class Client:
             session_timeout_s=session_timeout_s,
             rebalance_timeout_s=rebalance_timeout_s,
             isolation=isolation,
+            on_corrupt=on_corrupt,
             on_assigned=on_assigned,
             on_revoked=on_revoked,
         )
@@ -142,16 +161,19 @@ class Client:
         prefetch: int = 100,
         subscriber: str | None = None,
         create: bool = True,
+        policy: Policy | None = None,
         on_failure: OnFailure | None = None,
     ) -> Queue:
-        """A queue; use it as `with`, iterate over it, or ask it for leases. `on_failure` runs on the client's thread and must not block."""
+        """Return a queue; use it as `with`, iterate over it, or lease from it. `on_failure` runs on
+        the client's thread and must not block.
+        """
         queue = self._client.queue_with(
             name,
-            QueueOptions(prefetch=prefetch, subscriber=subscriber or "", create=create),
+            queue_options(prefetch, subscriber, policy, create=create),
             on_failure=on_failure,
-            make_job=functools.partial(BlockingJob, self._crossing),
+            make_job=functools.partial(BlockingJob, self._bridge),
         )
-        return Queue(self._background, self._crossing, queue)
+        return Queue(self._background, self._bridge, queue)
 
     def worker(
         self,
@@ -164,8 +186,11 @@ class Client:
         reject_on: type[BaseException] | tuple[type[BaseException], ...] = (),
         subscriber: str | None = None,
         create: bool = True,
+        policy: Policy | None = None,
     ) -> Callable[[AnyHandler], AnyHandler]:
-        """Declare a function to be called with each job of a queue; `run_workers` calls it, in as many threads as `concurrency` says."""
+        """Return a decorator that declares a function to be called with each job of a queue.
+        `run_workers` calls it, in `concurrency` threads.
+        """
         return self._client.worker(
             queue,
             concurrency=concurrency,
@@ -175,37 +200,50 @@ class Client:
             reject_on=reject_on,
             subscriber=subscriber,
             create=create,
+            policy=policy,
         )
 
-    def run_workers(self, *, grace_s: float = 30.0) -> None:
-        """Let all declared workers work, until `stop_workers` from another thread (or a signal's handler), or Ctrl-C: then what runs may finish
-        within `grace_s` seconds. Raises as the async `run_workers`."""
-        working = self._background.run(self._start_workers())
-        try:
-            end = self._background.run(_until_done(working))
-        except KeyboardInterrupt:
-            self.stop_workers(grace_s)
-            raise
+    def run_workers(self, *, shutdown_timeout_s: float = 30.0, handle_signals: bool = True) -> None:
+        """Run all declared workers until `stop_workers` from another thread, or a signal.
+
+        In the main thread SIGTERM and SIGINT (Ctrl-C) end the run: no new job is started, running
+        jobs may finish within `shutdown_timeout_s`, and are then released, which does not count as
+        a delivery. A second signal releases them at once. Raises as the async `run_workers`.
+        """
+        background = self._background
+        background.check_process()
+        shutdown = self._client.shutdown(shutdown_timeout_s)
+        with ExitStack() as stack:
+            if handle_signals:
+                on_signal = functools.partial(_signal, background, shutdown)
+                stack.enter_context(listening(on_signal))
+            working = background.run(_start(shutdown))
+            try:
+                end = background.wait(_until_done(working))
+            except KeyboardInterrupt:
+                self.stop_workers(shutdown_timeout_s)
+                raise
         if end is not None:
             raise end
 
-    async def _start_workers(self) -> asyncio.Task[SystemExit | None]:
-        return asyncio.create_task(_worked(self._client))
-
     def stop_workers(self, grace_s: float = 30.0) -> None:
-        """Begin nothing new, let what runs finish within `grace_s` seconds, then release it. Returns when all have ended."""
+        """Start no new jobs, let running ones finish within `grace_s` seconds, then release them.
+        Return when all workers have ended.
+        """
         self._background.run(self._client.stop_workers(grace_s))
 
     def channel(self) -> Channel:
-        """Queues in the style of msbq."""
+        """Return a channel with queues in the style of msbq."""
         return Channel(self._background, self._background.run(self._client.channel()))
 
     def close(self) -> None:
-        """Flush, say goodbye, end the thread. The second time nothing happens. Raises as the async `close`."""
+        """Flush, say goodbye, and end the thread; do nothing if closed. Raises as the async
+        `close`.
+        """
         self._end(self._client.close)
 
     def drop(self) -> None:
-        """Cut the connection without a word, as a crash would: what is leased stays so until its lease ends."""
+        """Cut the connection without a goodbye, as a crash would: leases last until they expire."""
         self._end(self._client.drop)
 
     def __enter__(self) -> Self:
@@ -217,6 +255,8 @@ class Client:
         self._end(self._client.close if error is None else self._client.abandon)
 
     def _end(self, ending: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if self._background.is_forked:
+            return
         with self._closing:
             if self._is_closed:
                 return
@@ -257,7 +297,7 @@ def connect(
         call_timeout_s=call_timeout_s,
         close_timeout_s=close_timeout_s,
     )
-    background = Background()
+    background = Background(connecting.address)
     try:
         return Client(background, background.run(_connected(connecting)))
     except BaseException:
@@ -265,10 +305,20 @@ def connect(
         raise
 
 
-async def _worked(client: AsyncClient) -> SystemExit | None:
-    """Run the workers. A SystemExit would end this thread; it is for the one that waits."""
+def _signal(background: Background, shutdown: Shutdown, name: str) -> None:
+    background.call_soon(lambda: shutdown.signalled(name))
+
+
+async def _start(shutdown: Shutdown) -> asyncio.Task[SystemExit | None]:
+    return asyncio.create_task(_worked(shutdown))
+
+
+async def _worked(shutdown: Shutdown) -> SystemExit | None:
+    """Run the workers. Return a SystemExit for the caller to raise: raised here it would end the
+    background thread.
+    """
     try:
-        await client.run_workers()
+        await shutdown.run()
     except SystemExit as end:
         return end
     return None

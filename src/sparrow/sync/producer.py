@@ -1,8 +1,9 @@
 """The producer for threads.
 
-Strategy: `send` puts the message into a chunk under a lock and returns; a task on the background thread takes whole chunks and sends their messages.
-While that task is waiting for room, the chunk fills up, and then `send` waits: the bound of the async producer holds here, too, one chunk beyond it.
-The task is woken once for a chunk, not once for a message.
+Strategy: `send` appends the message to a chunk under a lock and returns; a task on the background
+thread takes whole chunks and sends their messages. While that task waits for room, the chunk fills
+up, and then `send` waits: the memory bound of the async producer applies here, too, plus one chunk.
+The task is woken once per chunk, not once per message.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from sparrow.base.clock import SystemClock
 from sparrow.base.errors import ConnectionLost, InvalidArgument, SparrowError, TimedOut
-from sparrow.client.delivery import Delivery as AsyncDelivery
-from sparrow.client.delivery import repeated
+from sparrow.base.forks import watch
+from sparrow.client.batch import Delivery as AsyncDelivery
+from sparrow.client.batch import copy_of
 from sparrow.client.schedule import Schedule, anchored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
-    from sparrow.client.delivery import RecordMetadata
+    from sparrow.client.batch import RecordMetadata
     from sparrow.client.producer import Producer as AsyncProducer
     from sparrow.sync.background import Background
 
@@ -32,19 +34,21 @@ _Message = tuple[str, "bytes | None", "dict[str, Any] | None"]
 
 
 class _Chunk:
-    """Messages that cross together; then their deliveries, in the same order."""
+    """Messages that cross to the background thread together; then their deliveries, in the same
+    order.
+    """
 
-    __slots__ = ("is_placed", "messages", "outcomes", "size_bytes")
+    __slots__ = ("has_deliveries", "messages", "outcomes", "size_bytes")
 
     def __init__(self) -> None:
         self.messages: list[_Message] = []
         self.outcomes: list[AsyncDelivery | SparrowError] = []
         self.size_bytes = 0
-        self.is_placed = False
+        self.has_deliveries = False
 
 
 class Delivery:
-    """What `send` returns. Any thread may ask."""
+    """The result of `send`. Any thread may use it."""
 
     __slots__ = ("_chunk", "_index", "_producer")
 
@@ -55,30 +59,32 @@ class Delivery:
 
     @property
     def done(self) -> bool:
-        """Whether it is known what became of the message."""
-        if not self._chunk.is_placed:
+        """True once the outcome of the message is known."""
+        if not self._chunk.has_deliveries:
             return False
         outcome = self._chunk.outcomes[self._index]
         return isinstance(outcome, SparrowError) or outcome.done
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Wait for the message to be kept, and return where it went.
+        """Wait until the message is stored, and return its position.
 
         Raises:
-            TimedOut: not known within `timeout_s`; asking again is allowed.
-            SparrowError: why the message did not arrive.
+            TimedOut: not known within `timeout_s`; call again to wait longer.
+            SparrowError: the error of the message.
         """
-        if not self._chunk.is_placed:
-            self._producer.wait_until_placed(self._chunk, timeout_s)
+        if not self._chunk.has_deliveries:
+            self._producer.wait_for_deliveries(self._chunk, timeout_s)
         outcome = self._chunk.outcomes[self._index]
         if isinstance(outcome, SparrowError):
             self._producer.saw(outcome)
-            raise repeated(outcome)
+            raise copy_of(outcome)
         return outcome.result() if outcome.done else self._producer.wait_for(outcome, timeout_s)
 
 
 class Producer:
-    """Made by `client.producer(…)`; use it as `with`. Any number of threads may send."""
+    """A stream of messages to any topics, made by `client.producer(…)`; use it as `with`. Any
+    number of threads may send.
+    """
 
     def __init__(self, background: Background, producer: AsyncProducer) -> None:
         self._background = background
@@ -88,15 +94,25 @@ class Producer:
         self._chunk = _Chunk()
         self._sending: _Chunk | None = None
         self._unseen: list[SparrowError] = []
-        """What kept messages from being taken, as long as nobody looked at their deliveries."""
+        """Errors of messages that were not accepted, as long as their deliveries are not read."""
         self._is_feeder_idle = True
         self._is_closed = False
         # Events bind to the loop that first waits on them.
         self._wakeup = asyncio.Event()
         self._progress = asyncio.Event()
         self._feeder: asyncio.Task[None] | None = None
+        watch(self)
 
-    # ── its life ──────────────────────────────────────────────────────────────────────────────────
+    def forked(self, parent: int) -> None:  # noqa: ARG002 - the protocol's
+        """Handle a fork (see `sparrow.base.forks`): unconfirmed messages stay with the parent."""
+        self._is_closed = True  # the next send raises the reason
+        self._changed = threading.Condition()  # another thread may have had the lock
+        self._unseen = []
+
+    def __repr__(self) -> str:
+        return f"<blocking {repr(self._producer)[1:]}"
+
+    # ── lifecycle ─────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> Self:
         """Open the producer. Raises as the async producer's `start`."""
@@ -108,11 +124,13 @@ class Producer:
         self._feeder = asyncio.create_task(self._feed())
 
     def flush(self) -> None:
-        """Send everything and wait until it is confirmed. Raises the first failure that nobody looked at."""
+        """Send everything and wait until it is confirmed. Raises the first failure whose delivery
+        was not read.
+        """
         self._background.run(self._flush())
 
     def close(self) -> None:
-        """Flush, and close. The second time nothing happens. Raises as `flush`."""
+        """Flush and close; do nothing if closed. Raises as `flush`."""
         self._close(abandon=False)
 
     def _close(self, *, abandon: bool) -> None:
@@ -159,7 +177,7 @@ class Producer:
             self._give_up(chunk)
 
     def saw(self, error: SparrowError) -> None:
-        """Somebody looked at this failure."""
+        """Mark a failure as read."""
         with self._changed:
             if error in self._unseen:
                 self._unseen.remove(error)
@@ -168,7 +186,7 @@ class Producer:
         with self._changed:
             unseen, self._unseen = self._unseen, []
         if unseen:
-            raise repeated(unseen[0])
+            raise copy_of(unseen[0])
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────
 
@@ -183,12 +201,14 @@ class Producer:
         partition: int | None = None,
         **schedule: Unpack[Schedule],
     ) -> Delivery:
-        """Take a message in, waiting for room if there is none; call the delivery's `result()` for its offset.
+        """Accept a message, waiting for room if there is none; call the delivery's `result()` for
+        its offset.
 
-        What is wrong with the message itself is raised by the delivery, or by `flush`.
+        Errors of the message itself are raised by the delivery, or by `flush`.
 
         Args:
-            schedule: as for the async `Producer.send`: delay_ms, deliver_at, priority, ttl_ms, expires_at, message_id, parents.
+            schedule: delay_ms, deliver_at, priority, ttl_ms, expires_at, message_id, parents, as
+                for the async `Producer.send`.
 
         Raises:
             InvalidArgument: the producer was not started.
@@ -221,20 +241,22 @@ class Producer:
         return self._chunk
 
     def _not_open(self) -> SparrowError:
+        self._background.check_process()
         if self._is_closed:
             return ConnectionLost("the producer is closed")
         return InvalidArgument("the producer was not started; use it as `with`, or call start()")
 
     # ── waiting for outcomes ──────────────────────────────────────────────────────────────────────
 
-    def wait_until_placed(self, chunk: _Chunk, timeout_s: float | None) -> None:
+    def wait_for_deliveries(self, chunk: _Chunk, timeout_s: float | None) -> None:
         """Wait until the messages of a chunk have deliveries."""
+        self._background.check_process()
         with self._changed:
-            if not self._changed.wait_for(lambda: chunk.is_placed, timeout_s):
+            if not self._changed.wait_for(lambda: chunk.has_deliveries, timeout_s):
                 raise TimedOut(f"the producer found no room for the message within {timeout_s:g} s")
 
     def wait_for(self, delivery: AsyncDelivery, timeout_s: float | None) -> RecordMetadata:
-        """Wait for an outcome."""
+        """Wait for the outcome of a delivery."""
         try:
             return self._background.run(_outcome(delivery), timeout_s)
         except TimeoutError:
@@ -245,7 +267,7 @@ class Producer:
     # ── on the background thread ──────────────────────────────────────────────────────────────────
 
     async def _feed(self) -> None:
-        """Send chunk after chunk, for ever."""
+        """Send chunk after chunk, without end."""
         while True:
             chunk = self._take_chunk()
             if chunk is None:
@@ -275,7 +297,7 @@ class Producer:
                 try:
                     outcomes.append(await (send(topic, value, **options) if options else send(topic, value)))
                 except SparrowError as error:
-                    self._failed(chunk, repeated(error))
+                    self._failed(chunk, copy_of(error))
         finally:
             self._give_up(chunk)
 
@@ -285,22 +307,22 @@ class Producer:
             self._unseen.append(error)
 
     def _give_up(self, chunk: _Chunk) -> None:
-        """Those of the chunk that were not sent never will be; in general these are none."""
+        """Fail the messages of the chunk that were not sent; usually there are none."""
         if len(chunk.outcomes) < len(chunk.messages):
             self._failed(chunk, ConnectionLost("the producer was closed before the message was sent"))
             chunk.outcomes.extend(chunk.outcomes[-1:] * (len(chunk.messages) - len(chunk.outcomes)))
         chunk.messages = []
         with self._changed:
-            chunk.is_placed = True
+            chunk.has_deliveries = True
             self._sending = None
             self._changed.notify_all()
         self._progress.set()
 
     async def _drain(self) -> None:
-        """Wait until everything that was given to `send` before is with the async producer."""
+        """Wait until all messages accepted before this call are with the async producer."""
         with self._changed:
             chunk = self._chunk if self._chunk.messages else self._sending
-        while chunk is not None and not chunk.is_placed:
+        while chunk is not None and not chunk.has_deliveries:
             self._progress.clear()
             await self._progress.wait()
 

@@ -1,7 +1,8 @@
 """A queue for threads.
 
-Strategy: the background thread prefetches and decodes; iterating threads take jobs from its deque, and wait for it only when that is empty. A verb of a job
-crosses and waits; those with `_nowait` cross together.
+Strategy: the background thread prefetches and decodes; iterating threads take jobs from its deque,
+and wait for the background thread only when that is empty. A settlement crosses to it and waits;
+those made with `_nowait` cross together.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Self
 
-from sparrow.client.blocking import BlockingJob, BlockingJobBatch
+from sparrow.client.blocking_jobs import BlockingJob, BlockingJobBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Unpack
 
-    from sparrow.client.blocking import Crossing
-    from sparrow.client.delivery import RecordMetadata
+    from sparrow.client.batch import RecordMetadata
+    from sparrow.client.blocking_jobs import LoopBridge
     from sparrow.client.options import Acks
-    from sparrow.client.prefetching import Prefetcher
+    from sparrow.client.prefetcher import Prefetcher
     from sparrow.client.queue import Queue as AsyncQueue
     from sparrow.client.queue import SettlementFailure
     from sparrow.client.results import PeekedRecord, QueueDescription, QueueStatistics
@@ -28,19 +29,24 @@ if TYPE_CHECKING:
 
 
 class Queue:
-    """Made by `client.queue(…)`; use it as `with`, or close it. Any number of threads may take jobs, each its own."""
+    """A queue of one client, made by `client.queue(…)`; use it as `with`, or close it. Any number
+    of threads may take jobs, each its own.
+    """
 
-    def __init__(self, background: Background, crossing: Crossing, queue: AsyncQueue) -> None:
-        """`queue` makes jobs of the kind `BlockingJob`."""
+    def __init__(self, background: Background, bridge: LoopBridge, queue: AsyncQueue) -> None:
+        """Wrap an async queue that makes jobs of the class `BlockingJob`."""
         self._background = background
-        self._crossing = crossing
+        self._bridge = bridge
         self._queue = queue
+
+    def __repr__(self) -> str:
+        return f"<blocking {repr(self._queue)[1:]}"
 
     @property
     def name(self) -> str:
         return self._queue.name
 
-    # ── its life ──────────────────────────────────────────────────────────────────────────────────
+    # ── lifecycle ─────────────────────────────────────────────────────────────────────────────────
 
     def __enter__(self) -> Self:
         return self
@@ -51,20 +57,24 @@ class Queue:
         if error is None:
             self.close()
         else:
-            self._background.run(self._queue.abandon())
+            self._background.run_last(self._queue.abandon())
 
     def close(self) -> None:
-        """End every iteration, wait for settlements under way, give back what is not settled. Raises as the async queue's `close`."""
-        self._background.run(self._queue.close())
+        """End every iteration, wait for settlements under way, and release all unsettled jobs.
+        Raises as the async queue's `close`.
+        """
+        self._background.run_last(self._queue.close())
 
     def stop(self) -> None:
-        """End every iteration that is going on now; what was not handed out goes back. Any thread."""
+        """End every running iteration and release the jobs that were not handed out. Any thread."""
         self._background.call_soon(self._queue.stop)
 
     # ── taking jobs ───────────────────────────────────────────────────────────────────────────────
 
     def __iter__(self) -> Iterator[BlockingJob]:
-        """Job by job, until the iteration is stopped or the queue closed. Raises as the async queue does."""
+        """Yield jobs until the iteration is stopped or the queue closed. Raises as the async queue
+        does.
+        """
         run = self._background.run
         prefetcher = run(self._begin())
         jobs = prefetcher.jobs
@@ -74,7 +84,7 @@ class Queue:
                     job = jobs.popleft()
                 except IndexError:  # another thread was faster
                     continue
-                if job.lease.held_until > time.monotonic() and not job.is_lost:
+                if job.lease.latest_deadline > time.monotonic() and not job.is_lost:
                     yield job
         finally:
             self._background.call_soon(prefetcher.end)
@@ -87,25 +97,29 @@ class Queue:
     def lease(
         self, max_jobs: int = 100, *, wait_s: float = 1.0, max_bytes: int = 4 << 20
     ) -> BlockingJobBatch:
-        """At most `max_jobs` at once, waiting at most `wait_s` for the first; an empty batch is an answer."""
+        """Lease at most `max_jobs`, waiting at most `wait_s` seconds for the first; the batch is
+        empty if none came.
+        """
         owner, leases = self._background.run(self._queue.leased(max_jobs, wait_s, max_bytes))
-        return BlockingJobBatch(self._crossing, owner, leases)
+        return BlockingJobBatch(self._bridge, owner, leases)
 
-    # ── settlements that nobody waits for ─────────────────────────────────────────────────────────
+    # ── settlements that are not awaited ──────────────────────────────────────────────────────────
 
     @property
     def failures(self) -> list[SettlementFailure]:
-        """What was said with `_nowait` and had no effect, since the last look or `flush`."""
+        """Settlements made with `_nowait` that had no effect, since the last access or `flush`."""
         return self._background.run(self._failures())
 
     async def _failures(self) -> list[SettlementFailure]:
         return self._queue.failures
 
     def flush(self) -> None:
-        """Wait until everything that this thread said of jobs is on stable storage. Raises as the async queue's `flush`."""
+        """Wait until everything that this thread settled is on stable storage. Raises as the async
+        queue's `flush`.
+        """
         self._background.run(self._queue.flush())
 
-    # ── publishing, looking at it, changing it ────────────────────────────────────────────────────
+    # ── publishing, describing, changing ──────────────────────────────────────────────────────────
 
     def publish(
         self,
@@ -134,25 +148,25 @@ class Queue:
         )
 
     def describe(self) -> QueueDescription:
-        """Its topics, policy and statistics."""
+        """Return the queue's topics, policy and statistics."""
         return self._background.run(self._queue.describe())
 
     def statistics(self) -> QueueStatistics:
-        """Where it stands."""
+        """Return the queue's statistics."""
         return self._background.run(self._queue.statistics())
 
     def peek(self, max_records: int = 10, *, states: Iterable[str] | None = None) -> list[PeekedRecord]:
-        """The next unfinished records as they are now, without leasing them."""
+        """Return the next unfinished records as they are now, without leasing them."""
         return self._background.run(self._queue.peek(max_records, states=states))
 
     def purge(self) -> int:
-        """Finish all records that nobody has leased; returns how many."""
+        """Finish all records that are not leased; return how many."""
         return self._background.run(self._queue.purge())
 
     def pause(self) -> None:
-        """Deliver nothing more, to nobody, until it is resumed."""
+        """Stop delivery to all consumers until the queue is resumed."""
         self._background.run(self._queue.pause())
 
     def resume(self) -> None:
-        """Deliver again."""
+        """Resume delivery."""
         self._background.run(self._queue.resume())

@@ -1,7 +1,8 @@
 """The subscription for threads.
 
-Strategy: the background thread prefetches and decodes; a batch crosses at once and is handed out here, from the very iterator that the async
-subscription keeps account of, so that `commit` knows what was handed out.
+Strategy: the background thread prefetches and decodes. A batch crosses as a whole and is handed out
+here, from the same iterator that the async subscription tracks, so that `commit` knows which
+records were handed out.
 """
 
 from __future__ import annotations
@@ -12,32 +13,40 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from sparrow.client.intake import Key
     from sparrow.client.options import StartAt
     from sparrow.client.subscription import Subscription as AsyncSubscription
     from sparrow.records.record import Record
+    from sparrow.records.topic_partition import TopicPartition
     from sparrow.sync.background import Background
 
 
 class Subscription:
-    """Made by `client.subscribe(…)`; use it as `with`. One thread reads at a time; any may close it."""
+    """Records of topics and patterns, made by `client.subscribe(…)`; use it as `with`. One thread
+    reads at a time; any may close it.
+    """
 
     def __init__(self, background: Background, subscription: AsyncSubscription) -> None:
         self._background = background
         self._subscription = subscription
         self._is_started = False
 
+    def __repr__(self) -> str:
+        return f"<blocking {repr(self._subscription)[1:]}"
+
     def start(self) -> Self:
         """Subscribe; iterating does so, too. Raises as the async subscription's `start`."""
+        self._background.check_process()
         if not self._is_started:
             self._background.run(self._subscription.start())
             self._is_started = True
         return self
 
     def close(self) -> None:
-        """End the subscription; with automatic commits, everything that was handed out is committed."""
+        """End the subscription. With automatic commits, everything that was handed out is
+        committed.
+        """
         if self._is_started:
-            self._background.run(self._subscription.close())
+            self._background.run_last(self._subscription.close())
 
     def __enter__(self) -> Self:
         return self.start()
@@ -48,35 +57,37 @@ class Subscription:
         if error is None:
             self.close()
         else:
-            self._background.run(self._subscription.abandon())
+            self._background.run_last(self._subscription.abandon())
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────
 
     def __iter__(self) -> Iterator[Record]:
-        """Message by message, until the subscription is closed."""
+        """Yield messages until the subscription is closed."""
         self.start()
         run, subscription = self._background.run, self._subscription
-        intake = subscription.intake
+        buffer = subscription.buffer
         while run(subscription.advance()):
-            for message in intake.rest:
-                intake.last = message
+            for message in buffer.rest:
+                buffer.last = message
                 yield message
 
     def batches(self) -> Iterator[list[Record]]:
-        """Lists of messages as they come, until the subscription is closed."""
+        """Yield lists of messages as they arrive, until the subscription is closed."""
         self.start()
         while batch := self._background.run(self._subscription.next_batch()):
             yield batch
 
     def pull(self, max_messages: int = 100, *, wait_s: float = 1.0) -> list[Record]:
-        """At most `max_messages`, waiting at most `wait_s` for the first; [] is an answer."""
+        """Return at most `max_messages`, waiting at most `wait_s` seconds for the first; [] if none
+        came.
+        """
         self.start()
         return self._background.run(self._subscription.pull(max_messages, wait_s=wait_s))
 
     # ── offsets and changes ───────────────────────────────────────────────────────────────────────
 
     @property
-    def assignment(self) -> list[Key]:
+    def assignment(self) -> list[TopicPartition]:
         """The partitions that are read now: (topic, partition)."""
         return self._background.run(self._assignment())
 
@@ -85,17 +96,24 @@ class Subscription:
         """The names and patterns subscribed to."""
         return self._subscription.topics
 
+    @property
+    def skipped_batches(self) -> int:
+        """Number of unreadable batches that were skipped (`on_corrupt="skip"`)."""
+        return self._subscription.skipped_batches
+
     def commit(self, message: Record | None = None) -> None:
-        """Commit what was handed out so far, or up to `message`. Raises as the async subscription's `commit`."""
+        """Commit what was handed out so far, or up to `message`. Raises as the async subscription's
+        `commit`.
+        """
         self._background.run(self._subscription.commit(message))
 
     def add(self, *topics: str, start: StartAt = "end") -> None:
-        """Read more topics or patterns."""
+        """Read further topics or patterns."""
         self._background.run(self._subscription.add(*topics, start=start))
 
     def drop(self, *topics: str) -> None:
-        """Read these names or patterns no more."""
+        """Stop reading these names or patterns."""
         self._background.run(self._subscription.drop(*topics))
 
-    async def _assignment(self) -> list[Key]:
+    async def _assignment(self) -> list[TopicPartition]:
         return self._subscription.assignment

@@ -1,4 +1,4 @@
-"""A broker in a process of its own: `sparrow serve` itself, so that it can be killed."""
+"""A broker in a separate process: `sparrow serve` itself, so that it can be killed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from sparrow.base.errors import DataDirectoryError, InvalidConfig, SparrowError, TimedOut
 from sparrow.base.options import ENVIRONMENT_PREFIX, options_of
@@ -16,17 +16,22 @@ from sparrow.server.config import ServerConfig
 from sparrow.server.ready import Ready
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 40.0
 _POLL_S = 0.005
 _START_ERRORS: dict[int, type[SparrowError]] = {78: InvalidConfig, 73: DataDirectoryError}
-"""By exit code, see docs/cli.md."""
+"""Errors by exit code, see docs/cli.md."""
 
 
 class ProcessHost:
-    """Runs `sparrow serve`. Its log is in `log_path`; the end of it is shown when the start fails."""
+    """Runs `sparrow serve`. Its log is in `log_path`; the end of it is shown when the start fails.
+
+    `program`: arguments of this interpreter, for a host of another program with the same commands.
+    """
+
+    program: ClassVar[Sequence[str]] = ("-m", "sparrow")
 
     def __init__(self, work_dir: str) -> None:
         self._ready_path = f"{work_dir}/ready.json"
@@ -36,7 +41,7 @@ class ProcessHost:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, config: ServerConfig, given: Mapping[str, object]) -> Ready:  # noqa: ARG002 - the protocol's names
-        """Start it; returns once clients can connect.
+        """Start the broker, and return once clients can connect.
 
         Raises:
             SparrowError: it ended instead; the message has its log's end.
@@ -47,7 +52,7 @@ class ProcessHost:
         self._write_config(given)
         with open(self.log_path, "ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
-                [sys.executable, "-m", "sparrow", "serve", "--config", self._config_path],
+                [sys.executable, *self.program, "serve", "--config", self._config_path],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -57,7 +62,8 @@ class ProcessHost:
         try:
             return self._wait_until_ready(self._process)
         except BaseException:
-            # Ctrl-C at a terminal reaches the broker, too, and it may be on its way out: no goodbye then.
+            # Ctrl-C at a terminal also reaches the broker, which may be on its way out: no goodbye
+            # then.
             self.kill()
             raise
 
@@ -89,7 +95,7 @@ class ProcessHost:
             return file.read()[-2000:].strip() or "it said nothing"
 
     def stop(self) -> None:
-        """SIGTERM, and wait.
+        """Send SIGTERM, and wait.
 
         Raises:
             SparrowError: it did not end well; the message has its log's end.
@@ -107,7 +113,7 @@ class ProcessHost:
             raise SparrowError(f"the broker ended with code {code}: {self._log_end()}")
 
     def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process is gone."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()

@@ -1,4 +1,4 @@
-"""A broker in a daemon thread of this process, on an event loop of its own."""
+"""A broker in a daemon thread of this process, with its own event loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparrow.server.run import loop_factory
 from sparrow.server.server import Server
-from sparrow.testing.running import refuse_kill
+from sparrow.testing.running_broker import refuse_kill
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ class ThreadHost:
         self._ended: Future[None] = Future()
 
     def start(self, config: ServerConfig, given: Mapping[str, object]) -> Ready:  # noqa: ARG002 - the protocol's names
-        """Start it; returns once clients can connect."""
+        """Start the broker, and return once clients can connect."""
         started: Future[Ready] = Future()
         self._ended = Future()
         self._thread = threading.Thread(
@@ -69,7 +69,7 @@ class ThreadHost:
         self._ended.result()
 
     def kill(self) -> None:
-        """Not possible here.
+        """Raise, as a thread cannot be killed.
 
         Raises:
             InvalidArgument: always.

@@ -1,10 +1,12 @@
 """What clients saw, as records, and what it says of the promises of docs/guarantees.md.
 
-A load notes what happens to it as it happens (`events.py`); when all is over, pure functions read the notes, and what the broker has at the end. Each function is one promise;
-it returns a sentence for each breach, and nothing where the promise was kept. They are stated so that every breach is one: where a client cannot know (it
-heard no answer), both outcomes are right.
+A load notes what happens to it as it happens (`events.py`); when all is over, pure functions read
+the notes, and what the broker has at the end. Each function is one promise; it returns a sentence
+for each breach, and nothing where the promise was kept. They are stated so that every breach is
+one: where a client cannot know (it heard no answer), both outcomes are right.
 
-`logs.py` has the promises of logs, `queues.py` those of queues, `groups.py` of groups, `transactions.py` of transactions and sinks, `copies.py` of copies from topic to topic.
+`logs.py` has the promises of logs, `queues.py` those of queues, `groups.py` of groups,
+`transactions.py` of transactions and sinks, `copies.py` of copies from topic to topic.
 """
 
 from __future__ import annotations

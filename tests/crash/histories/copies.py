@@ -1,4 +1,6 @@
-"""Promises of copying from topic to topic, with the offsets of what was read in the transactions of what is written."""
+"""Promises of copying from topic to topic, with the offsets of what was read in the transactions of
+what is written.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ def miscopied(
     committed: Mapping[int, int],
     confirmed: Mapping[int, int],
 ) -> list[str]:
-    """The output and the group's offsets are of the same transactions: what is before the offsets is in the output once, what is not before them is not there.
+    """The output and the group's offsets are of the same transactions: what is before the offsets
+    is in the output once, what is not before them is not there.
 
     Args:
         inputs: what there is to copy.

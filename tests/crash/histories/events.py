@@ -1,4 +1,6 @@
-"""What is noted: one event for each thing that a client did or saw, in the order in which it did."""
+"""What is noted: one event for each thing that a client did or saw, in the order in which it
+did.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """What happened to a message. A queue's settlements are noted twice: when the client says it, and when the broker confirms."""
+    """What happened to a message. A queue's settlements are noted twice: when the client says it,
+    and when the broker confirms.
+    """
 
     SENT = "sent"
     """It is about to be published; noted again for each attempt."""

@@ -1,4 +1,6 @@
-"""Promises of consumer groups: a commit that was confirmed counts, nothing is passed over, and each partition is read in order."""
+"""Promises of consumer groups: a commit that was confirmed counts, nothing is passed over, and each
+partition is read in order.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from tests.crash.histories.events import History, Kind
 
 
 def forgotten(history: History, at_the_end: Mapping[int, int]) -> list[str]:
-    """Who takes a partition over begins no earlier than at the last confirmed commit, and no later than at the last that was asked for.
+    """Who takes a partition over begins no earlier than at the last confirmed commit, and no later
+    than at the last that was asked for.
 
     Args:
         at_the_end: the committed offset of each partition when all was over.

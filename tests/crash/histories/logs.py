@@ -1,4 +1,6 @@
-"""Promises of logs: nothing acknowledged is lost, nothing is there that nobody sent, nothing twice, all in order."""
+"""Promises of logs: nothing acknowledged is lost, nothing is there that nobody sent, nothing twice,
+all in order.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def invented(history: History, found: Sequence[Found]) -> list[str]:
 
 
 def doubled(history: History, found: Sequence[Found], *, once: bool = True) -> list[str]:
-    """Each is there once; or, where the protocol cannot tell a repetition (`once=False`), at most as often as it was sent."""
+    """Each is there once; or, where the protocol cannot tell a repetition (`once=False`), at most
+    as often as it was sent.
+    """
     sent = Counter(event.number for event in history.of(Kind.SENT))
     copies = Counter(each.number for each in found)
     allowed = {number: 1 if once else sent[number] for number in copies}
@@ -43,7 +47,9 @@ def doubled(history: History, found: Sequence[Found], *, once: bool = True) -> l
 
 
 def reordered(found: Sequence[Found]) -> list[str]:
-    """In each partition the messages (the first copy of each) are in the order of their numbers, in which they were sent."""
+    """In each partition the messages (the first copy of each) are in the order of their numbers, in
+    which they were sent.
+    """
     breaches = []
     for partition, each in _by_partition(found).items():
         firsts = list(dict.fromkeys(message.number for message in each))
@@ -56,7 +62,9 @@ def reordered(found: Sequence[Found]) -> list[str]:
 
 
 def gaps(found: Sequence[Found]) -> list[str]:
-    """The offsets of each partition are 0, 1, 2 … (of a topic without transactions, of which nothing was removed)."""
+    """The offsets of each partition are 0, 1, 2 … (of a topic without transactions, of which
+    nothing was removed).
+    """
     return [
         f"partition {partition} has offset {message.offset} where {expected} was due"
         for partition, each in _by_partition(found).items()
@@ -68,7 +76,9 @@ def gaps(found: Sequence[Found]) -> list[str]:
 def misread(
     history: History, found: Sequence[Found], *, repeats: bool = False, by: str | None = None
 ) -> list[str]:
-    """A reader gets everything that is there, each partition in order and without gaps; once, or (`repeats`) again and again."""
+    """A reader gets everything that is there, each partition in order and without gaps; once, or
+    (`repeats`) again and again.
+    """
     at = {(each.partition, each.offset): each.number for each in found}
     reads = [each for each in history.of(Kind.READ) if by is None or each.by == by]
     seen: Counter[Place] = Counter(each.place for each in reads if each.place is not None)

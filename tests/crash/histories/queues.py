@@ -1,4 +1,6 @@
-"""Promises of queues: what was acknowledged never comes again, leases exclude each other, limits are exact, parents come first."""
+"""Promises of queues: what was acknowledged never comes again, leases exclude each other, limits
+are exact, parents come first.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def redelivered(history: History) -> list[str]:
 def leased_twice(history: History, lease_s: float) -> list[str]:
     """What one worker holds no other gets before the lease is over.
 
-    A lease begins after the worker asked for it; so the next may come when that is as long ago as the lease is, not earlier, unless the worker gave it back.
+    A lease begins after the worker asked for it; so the next may come when that is as long ago as
+    the lease is, not earlier, unless the worker gave it back.
     """
     held_since: dict[tuple[str, int], float] = {}
     breaches = []
@@ -59,7 +62,9 @@ def leased_twice(history: History, lease_s: float) -> list[str]:
 
 
 def beyond_limit(history: History, limit: int) -> list[str]:
-    """No delivery is beyond the limit, and each delivery of a message has a higher count than the one before, unless that was given back."""
+    """No delivery is beyond the limit, and each delivery of a message has a higher count than the
+    one before, unless that was given back.
+    """
     last: dict[tuple[str, int], int] = defaultdict(int)
     breaches = []
     for event in history.of(Kind.HANDED_OUT, Kind.SETTLING):
@@ -79,10 +84,12 @@ def beyond_limit(history: History, limit: int) -> list[str]:
 def wrong_ends(
     history: History, dead: Sequence[DeadLetter], *, limit: int, lease_s: float = math.inf
 ) -> list[str]:
-    """Every message that was sent ends once: it was acknowledged, or it is a dead letter, once, for a reason that its deliveries bear out.
+    """Every message that was sent ends once: it was acknowledged, or it is a dead letter, once, for
+    a reason that its deliveries bear out.
 
     Args:
-        lease_s: what was confirmed later than the lease lasts may be the answer to a repetition, which cannot tell what became of the message since.
+        lease_s: what was confirmed later than the lease lasts may be the answer to a repetition,
+            which cannot tell what became of the message since.
     """
     published = history.numbers(Kind.SENT)
     copies = Counter(each.number for each in dead)
@@ -126,8 +133,10 @@ def early(history: History, due_s: Mapping[int, float]) -> list[str]:
 def overtaken(history: History, priorities: Mapping[int, int]) -> list[str]:
     """Nothing is handed out while a message of a higher priority is known to be ready.
 
-    Known is that of one that nobody was given yet, and that was acknowledged before the last three leases: a queue looks at what is published a moment later. After a lease
-    without an answer nothing is known of what was sent before: it may be leased to nobody. For a queue with one partition and one worker, who asks for one lease after the other.
+    Known is that of one that nobody was given yet, and that was acknowledged before the last three
+    leases: a queue looks at what is published a moment later. After a lease without an answer
+    nothing is known of what was sent before: it may be leased to nobody. For a queue with one
+    partition and one worker, who asks for one lease after the other.
     """
     unsure: set[int] = set()
     sent: set[int] = set()
@@ -148,7 +157,8 @@ def overtaken(history: History, priorities: Mapping[int, int]) -> list[str]:
             known = [n for n, at_s in acknowledged_s.items() if at_s < asks_s[-_LOOKS] and n not in unsure]
             highest = max((priorities[number] for number in known), default=-1)
             breaches += [
-                f"{event.number} of priority {priorities[event.number]} was handed out while one of {highest} was ready"
+                f"{event.number} of priority {priorities[event.number]} was handed out while one "
+                f"of {highest} was ready"
                 for event in events
                 if priorities[event.number] < highest
             ]
@@ -156,14 +166,18 @@ def overtaken(history: History, priorities: Mapping[int, int]) -> list[str]:
 
 
 def _steps(history: History) -> list[tuple[float, list[Event]]]:
-    """Each event by itself; what one lease brought together, with the time at which it was asked for."""
+    """Each event by itself; what one lease brought together, with the time at which it was asked
+    for.
+    """
     kinds = (Kind.SENT, Kind.ACKNOWLEDGED, Kind.UNANSWERED, Kind.HANDED_OUT)
     events = groupby(history.of(*kinds), lambda each: (each.kind, each.asked_s or each.number))
     return [(event[0].asked_s, event) for event in (list(each) for _, each in events)]
 
 
 def children_first(history: History, parents: Mapping[int, Collection[int]]) -> list[str]:
-    """Nobody gets a message before each of its parents was acknowledged (at least: a worker said so), nor a parent after one of its children."""
+    """Nobody gets a message before each of its parents was acknowledged (at least: a worker said
+    so), nor a parent after one of its children.
+    """
     children = defaultdict(list)
     for child, each in parents.items():
         for parent in each:

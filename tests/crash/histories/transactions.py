@@ -1,4 +1,6 @@
-"""Promises of transactions, and of a sink's batches: all of what was committed, nothing of what was aborted, and never a part."""
+"""Promises of transactions, and of a sink's batches: all of what was committed, nothing of what was
+aborted, and never a part.
+"""
 
 from __future__ import annotations
 

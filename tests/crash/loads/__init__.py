@@ -1,7 +1,9 @@
-"""Clients at work while their broker dies: each keeps what it was promised, and says afterwards what of it does not hold.
+"""Clients at work while their broker dies: each keeps what it was promised, and says afterwards
+what of it does not hold.
 
-A load has three parts: `prepare` makes its topics and queues, `run` works until it is told to stop and returns when all is known that can be, `check` compares with what the
-broker has then. What a promise is stands in docs/guarantees.md.
+A load has three parts: `prepare` makes its topics and queues, `run` works until it is told to stop
+and returns when all is known that can be, `check` compares with what the broker has then. What a
+promise is stands in docs/guarantees.md.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 
 class Load(Protocol):

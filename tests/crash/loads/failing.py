@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from sparrow.client import Message, Producer
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories.queues import (
     ACK,
     NACK,
@@ -26,9 +26,11 @@ _DELAY_MS = 300
 
 
 class FailingJobs(Workers):
-    """The delivery limit is exact, nothing comes before its time, and what cannot be handled is a dead letter, once.
+    """The delivery limit is exact, nothing comes before its time, and what cannot be handled is a
+    dead letter, once.
 
-    Of eight jobs one fails each time, one is rejected, one is given back once, two come later; the others are acknowledged.
+    Of eight jobs one fails each time, one is rejected, one is given back once, two come later; the
+    others are acknowledged.
     """
 
     name = "failing"

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import confluent_kafka
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import Kind
 from tests.crash.loads.kafka import EAGER
 from tests.crash.loads.native import NativeGroup
-from tests.kafka_door.raw import RawClient
+from tests.kafka_frontend.raw import RawClient
 from tests.share_fetch.calls import configure
 
 _TIMEOUTS: dict[str, dict[str, Any]] = {

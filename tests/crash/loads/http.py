@@ -1,4 +1,6 @@
-"""HTTP: messages with an idempotency key, sent again until there is an answer; and workers of a queue with priorities."""
+"""HTTP: messages with an idempotency key, sent again until there is an answer; and workers of a
+queue with priorities.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import Found, History, Kind, kept
 from tests.crash.histories.logs import doubled, invented, lost
 from tests.crash.histories.queues import ACK, leased_twice, overtaken, redelivered, unfinished
@@ -99,7 +101,9 @@ async def published(
 
 
 class HttpWorkers:
-    """What was acknowledged is never handed out again, what is leased to nobody else, and what is urgent comes first."""
+    """What was acknowledged is never handed out again, what is leased to nobody else, and what is
+    urgent comes first.
+    """
 
     name = "urgent"
     _LEASE_S = 2.0

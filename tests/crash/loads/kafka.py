@@ -1,4 +1,6 @@
-"""Kafka clients (librdkafka): an idempotent producer, one with transactions, and one that copies from topic to topic exactly once."""
+"""Kafka clients (librdkafka): an idempotent producer, one with transactions, and one that copies
+from topic to topic exactly once.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from typing import Any
 import confluent_kafka
 
 from sparrow.client import connect
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import Found, kept
 from tests.crash.histories.copies import miscopied
 from tests.crash.histories.transactions import broken
@@ -64,7 +66,7 @@ class Threaded:
 
 
 class KafkaProducer(Threaded):
-    """As the native producer's promise, through Kafka's door."""
+    """As the native producer's promise, through Kafka's listener."""
 
     name = "kafka"
 
@@ -106,7 +108,9 @@ class KafkaProducer(Threaded):
 
 
 class KafkaTransactions(Threaded):
-    """Of what was committed a reader of committed records sees all, once; of what was aborted nothing; of what was left open all or nothing."""
+    """Of what was committed a reader of committed records sees all, once; of what was aborted
+    nothing; of what was left open all or nothing.
+    """
 
     name = "transactions"
     _SIZE = 6
@@ -142,7 +146,9 @@ class KafkaTransactions(Threaded):
         return producer
 
     def _one(self, producer: confluent_kafka.Producer, number: int) -> bool:
-        """One transaction; False: the producer is of no use any more, and what became of the transaction is not known."""
+        """One transaction; False: the producer is of no use any more, and what became of the
+        transaction is not known.
+        """
         commits = self._dice.random() < 0.6
         try:
             producer.begin_transaction()
@@ -173,7 +179,9 @@ class KafkaTransactions(Threaded):
 
 
 class KafkaCopies(Threaded):
-    """Consume, produce, and commit what was consumed in the same transaction: every input before the group's offsets is in the output once, and no other."""
+    """Consume, produce, and commit what was consumed in the same transaction: every input before
+    the group's offsets is in the output once, and no other.
+    """
 
     name = "copies"
     _SOURCE = "copied"
@@ -200,7 +208,8 @@ class KafkaCopies(Threaded):
             source.poll(0)
             messages = [each for each in consumer.consume(20, 0.1) if each.error() is None]
             if messages and not self._copy(producer, consumer, messages):
-                consumer.close()  # its position is behind what it read; the next one begins at what is committed
+                # its position is behind what it read; the next one begins at what is committed
+                consumer.close()
                 producer, consumer = self._producer(servers), self._consumer(servers)
         consumer.close()
         assert source.flush(60) == 0
@@ -213,8 +222,10 @@ class KafkaCopies(Threaded):
                 "bootstrap.servers": servers,
                 "transactional.id": self.name,
                 "linger.ms": 0,
-                # Otherwise librdkafka begins anew at its first addresses when every broker is away, but keeps the handle that it dropped
-                # as the group's coordinator: send_offsets_to_transaction sends nothing more and never returns (2.16, librdkafka #5511).
+                # Otherwise librdkafka begins again at its first addresses when every broker is
+                # away, but keeps the handle that it dropped as the group's coordinator:
+                # send_offsets_to_transaction sends nothing more and never returns (2.16, librdkafka
+                # #5511).
                 "metadata.recovery.strategy": "none",
             }
         )
@@ -245,7 +256,9 @@ class KafkaCopies(Threaded):
         consumer: confluent_kafka.Consumer,
         messages: list[confluent_kafka.Message],
     ) -> bool:
-        """One transaction; False: both are to be made anew, and the transaction was aborted, or what became of it is not known."""
+        """One transaction; False: both are to be made again, and the transaction was aborted, or
+        what became of it is not known.
+        """
         ends = {each.partition() or 0: (each.offset() or 0) + 1 for each in messages}
         offsets = [confluent_kafka.TopicPartition(self._SOURCE, *each) for each in ends.items()]
         try:

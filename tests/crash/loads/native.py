@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from sparrow.base.errors import SparrowError
 from sparrow.client import Message, Subscription
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import Found, Kind
 from tests.crash.histories.events import Place
 from tests.crash.histories.groups import disordered, forgotten
@@ -28,7 +28,9 @@ _SESSION_TIMEOUT_S = 2.0
 
 
 class NativeProducer:
-    """Everything acknowledged is there once, where the acknowledgement says, in order; nothing is there twice."""
+    """Everything acknowledged is there once, where the acknowledgement says, in order; nothing is
+    there twice.
+    """
 
     def __init__(self, topic: str = "native", acks: str = "all") -> None:
         self.name = topic
@@ -53,7 +55,7 @@ class NativeProducer:
 
 
 class NativeTopic(TopicLoad):
-    """What a native producer publishes, for readers of other doors."""
+    """What a native producer publishes, for readers of other listeners."""
 
     partitions: ClassVar[int] = PARTITIONS
     readers: ClassVar[int] = 0
@@ -72,7 +74,9 @@ class NativeTopic(TopicLoad):
 
 
 class NativeGroup(NativeTopic):
-    """Two members that commit: no confirmed commit is forgotten, nothing is passed over, each partition comes in order."""
+    """Two members that commit: no confirmed commit is forgotten, nothing is passed over, each
+    partition comes in order.
+    """
 
     name = "members"
     readers: ClassVar[int] = 2
@@ -116,7 +120,9 @@ class NativeGroup(NativeTopic):
                 self.history.note(Kind.COMMITTED, -1, place, by=by)
 
     def read_by(self, by: str, number: int, place: Place, fresh: set[int]) -> None:
-        """A member read something. It begins anew where it was assigned the partition, or others had it while it was cut off; then only at what was committed."""
+        """A member read something. It begins again where it was assigned the partition, or others
+        had it while it was cut off; then only at what was committed.
+        """
         key = (by, place[0])
         if place[0] in fresh or self._due.get(key, place[1]) != place[1]:
             fresh.discard(place[0])

@@ -9,14 +9,16 @@ from contextlib import suppress
 import aiohttp
 
 from sparrow.base.errors import SparrowError
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.publisher import connect_eagerly
 
 AGAIN_S = 0.02
 TROUBLE = (OSError, EOFError, aiohttp.ClientError, SparrowError)
 """What says that the broker is away, or takes nothing just now."""
 PATIENCE_S = 60.0
-"""How long, at most, what was left open comes to its end when nothing happens to the broker any more."""
+"""How long, at most, what was left open comes to its end when nothing happens to the broker any
+more.
+"""
 
 
 async def again_until(stop: asyncio.Event, work: Callable[[], Awaitable[object]]) -> None:
@@ -29,7 +31,9 @@ async def again_until(stop: asyncio.Event, work: Callable[[], Awaitable[object]]
 
 
 async def soon(is_so: Callable[[], bool]) -> bool:
-    """Wait until something is so; False where it takes too long, which the check finds by itself."""
+    """Wait until something is so; False where it takes too long, which the check finds by
+    itself.
+    """
     try:
         async with asyncio.timeout(PATIENCE_S):
             while not is_so():
@@ -40,7 +44,9 @@ async def soon(is_so: Callable[[], bool]) -> bool:
 
 
 async def until_empty(broker: RunningBroker, queue: str) -> None:
-    """Wait until a queue (or share group) has nothing left to do; not for ever, as checks find what is left."""
+    """Wait until a queue (or share group) has nothing left to do; not for ever, as checks find what
+    is left.
+    """
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE_S), await connect_eagerly(broker.url) as client:
             while (await client.admin.describe_queue(queue)).statistics.unfinished:

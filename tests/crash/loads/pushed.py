@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import Found, Kind
 from tests.crash.loads.endpoint import Endpoint
 from tests.crash.loads.native import NativeTopic

@@ -11,7 +11,7 @@ from typing import ClassVar
 from sparrow.base.errors import SparrowError
 from sparrow.client import Client, Producer
 from sparrow.client.job import Job
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import History, Kind, kept
 from tests.crash.histories.logs import doubled, lost
 from tests.crash.histories.queues import (
@@ -31,7 +31,9 @@ _LEASE_S = 3.0
 
 
 class Workers:
-    """Publishes numbered jobs, has workers lease and settle them, and notes what was handed out and which settlement was confirmed."""
+    """Publishes numbered jobs, has workers lease and settle them, and notes what was handed out and
+    which settlement was confirmed.
+    """
 
     name: ClassVar[str]
     policy: ClassVar[dict[str, object]] = {}
@@ -148,13 +150,17 @@ class Workers:
 
 
 class QueueWorkers(Workers):
-    """What was acknowledged is never handed out again; everything published is handled in the end."""
+    """What was acknowledged is never handed out again; everything published is handled in the
+    end.
+    """
 
     name = "jobs"
 
 
 class ParentedWorkers(Workers):
-    """No record is handed out before its parents are finished: once a child was handed out, none of its parents comes again."""
+    """No record is handed out before its parents are finished: once a child was handed out, none of
+    its parents comes again.
+    """
 
     name = "build"
     policy: ClassVar[dict[str, object]] = {"order": "parented"}

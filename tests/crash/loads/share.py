@@ -1,4 +1,6 @@
-"""Members of a share group (KIP-932), by raw requests, so that each acknowledgement has its own answer."""
+"""Members of a share group (KIP-932), by raw requests, so that each acknowledgement has its own
+answer.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from contextlib import suppress
 
 from kio.schema.errors import ErrorCode
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import Found, Kind
 from tests.crash.histories.queues import ACK, leased_twice, redelivered
 from tests.crash.loads.native import NativeTopic
 from tests.crash.loads.patience import AGAIN_S, until_empty
-from tests.kafka_door.raw import RawClient
+from tests.kafka_frontend.raw import RawClient
 from tests.share_fetch.calls import ACCEPT, Member, Partition, acquired, configure, errors
 
 _MEMBERS = 2
@@ -25,7 +27,9 @@ _AT_ONCE = 20
 
 
 class ShareGroup(NativeTopic):
-    """What a member acknowledged comes to nobody again; everything is acknowledged in the end. The number of a record is its offset."""
+    """What a member acknowledged comes to nobody again; everything is acknowledged in the end. The
+    number of a record is its offset.
+    """
 
     name = "shared"
     partitions = 1
@@ -56,7 +60,7 @@ class ShareGroup(NativeTopic):
         await until_empty(broker, self.name)
 
     def _member(self, servers: str, by: str, is_over: Callable[[], bool]) -> None:
-        """A member that begins anew whenever the broker is away, under its old id."""
+        """A member that begins again whenever the broker is away, under its old id."""
         member_id = str(uuid.uuid4())
         while not is_over():
             time.sleep(AGAIN_S)

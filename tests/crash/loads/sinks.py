@@ -1,4 +1,6 @@
-"""A query that writes batches into a sink as Spark's tasks and driver do: staged by two tasks, committed by one call, begun anew by later runs."""
+"""A query that writes batches into a sink as Spark's tasks and driver do: staged by two tasks,
+committed by one call, begun again by later runs.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ from collections.abc import Callable
 from sparrow.base.errors import SparrowError
 from sparrow.client import connect
 from sparrow.records.builder import build_batch
-from sparrow.spark.wire import Link, Target
-from sparrow.spark.wire import connect as connect_link
-from sparrow.spark.wire.staging import Stage, StagedWriter, commit, stage
-from sparrow.testing.running import RunningBroker
+from sparrow.spark.wire import Session, Target
+from sparrow.spark.wire import connect as connect_session
+from sparrow.spark.wire.staged import SinkStage, StagedWriter, commit, stage
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import kept
 from tests.crash.histories.transactions import broken
 from tests.crash.loads.kafka import Threaded
@@ -46,32 +48,34 @@ class SinkQuery(Threaded):
         while not is_over():
             self._runs += 1
             try:
-                with connect_link(Target(self._url, retries=0)) as link:
+                with connect_session(Target(self._url, retries=0)) as session:
                     while not is_over():
-                        self._batch(link, len(self._committed))
+                        self._batch(session, len(self._committed))
                         time.sleep(PAUSE_S)
                         if self._dice.random() < 0.1:
                             break  # a later run takes the query over
-            except (SparrowError, OSError):  # what the run has begun the next one begins anew
+            except (SparrowError, OSError):  # what the run has begun the next one begins again
                 time.sleep(AGAIN_S)
 
-    def _batch(self, link: Link, number: int) -> None:
+    def _batch(self, session: Session, number: int) -> None:
         run = f"r-{self._runs}"
         stages = []
         for task in range(_TASKS + 1):
-            made = stage(link, sink=self.name, query="q", run=run, batch=number, task=task, timeout_ms=60_000)
+            made = stage(
+                session, sink=self.name, query="q", run=run, batch=number, task=task, timeout_ms=60_000
+            )
             if made is None:  # the run before has committed it, and heard no answer
                 self._committed.append(number)
                 return
             is_loser = task == _TASKS
-            self._write(link, made, _LOSER + number if is_loser else number)
+            self._write(session, made, _LOSER + number if is_loser else number)
             if not is_loser:
                 stages.append(made.id)
-        commit(link, sink=self.name, query="q", run=run, batch=number, stages=stages)
+        commit(session, sink=self.name, query="q", run=run, batch=number, stages=stages)
         self._committed.append(number)
 
-    def _write(self, link: Link, made: Stage, number: int) -> None:
-        writer = StagedWriter(link, made, self.name)
+    def _write(self, session: Session, made: SinkStage, number: int) -> None:
+        writer = StagedWriter(session, made, self.name)
         try:
             for partition in range(PARTITIONS):
                 data = build_batch(
@@ -99,8 +103,8 @@ class SinkQuery(Threaded):
 
     def _last_batch(self) -> None:
         self._runs += 1
-        with connect_link(Target(self._url, retries=0)) as link:
-            self._batch(link, len(self._committed))
+        with connect_session(Target(self._url, retries=0)) as session:
+            self._batch(session, len(self._committed))
 
     @property
     def progress(self) -> int:

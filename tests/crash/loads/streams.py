@@ -1,4 +1,6 @@
-"""Server-Sent Events, resumed by Last-Event-ID, of what is published over a WebSocket that another WebSocket follows."""
+"""Server-Sent Events, resumed by Last-Event-ID, of what is published over a WebSocket that another
+WebSocket follows.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any, ClassVar
 
 import aiohttp
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import Found, Kind
 from tests.crash.histories.logs import misread
 from tests.crash.loads.http import session
@@ -19,9 +21,11 @@ _SILENCE_S = 10.0
 
 
 class Streams(TopicLoad):
-    """What was answered is there once, in the order of the frames; both readers get each message once, in order, over all that happens.
+    """What was answered is there once, in the order of the frames; both readers get each message
+    once, in order, over all that happens.
 
-    Nobody may read what is not on stable storage yet, and then lose it: a kill -9 takes nothing that was read.
+    Nobody may read what is not on stable storage yet, and then lose it: a kill -9 takes nothing
+    that was read.
     """
 
     name = "streams"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import Found, History, Kind, kept
 from tests.crash.histories.logs import doubled, gaps, invented, lost, reordered, unread
 from tests.crash.loads.patience import again_until, soon
@@ -17,7 +17,9 @@ PAUSE_S = 0.04
 
 
 class TopicLoad:
-    """Publishes numbered messages until told to stop; readers go on until they have all that was acknowledged. What was not acknowledged is not sent again."""
+    """Publishes numbered messages until told to stop; readers go on until they have all that was
+    acknowledged. What was not acknowledged is not sent again.
+    """
 
     name: str
     partitions: ClassVar[int] = 1
@@ -47,7 +49,7 @@ class TopicLoad:
                 each.cancel()
 
     def burst(self) -> list[int]:
-        """The numbers of the next messages; whoever asks sends them."""
+        """The numbers of the next messages; the caller sends them."""
         numbers = list(range(self._sent, self._sent + BURST))
         self._sent += BURST
         for number in numbers:
@@ -63,7 +65,9 @@ class TopicLoad:
         raise NotImplementedError
 
     async def until_done(self, broker: RunningBroker) -> None:
-        """Wait until readers have what is due to them; not for ever, as the check finds what they do not have."""
+        """Wait until readers have what is due to them; not for ever, as the check finds what they
+        do not have.
+        """
         await soon(self.is_done)
 
     def is_done(self) -> bool:
@@ -84,7 +88,9 @@ class TopicLoad:
         )
 
     def misread(self, found: list[Found]) -> list[str]:
-        """What readers were not given, or should not have been: here only that each acknowledged message was read."""
+        """What readers were not given, or should not have been: here only that each acknowledged
+        message was read.
+        """
         return unread(self.history.numbers(Kind.ACKNOWLEDGED), self.history) if self.is_read else []
 
     @property

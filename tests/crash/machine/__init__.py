@@ -1,13 +1,14 @@
-"""A machine that can lose its power: the real server on real sockets, whose disk is a `FaultyFileSystem` in the memory of its process.
+"""A machine that can lose its power: the real server on real sockets, whose disk is a
+`FaultyFileSystem` in the memory of its process.
 
     with simulated_machine(seed=7) as machine:
-        …                                # clients connect to machine.url, machine.kafka, machine.http
-        machine.power_off_after(500)     # inside the 500th call that changes the disk, the log's or the meta store's
+        …                                # clients connect to machine.url, .kafka, .http
+        machine.power_off_after(500)     # inside the 500th call that changes the disk
         machine.wait_until_off()
-        machine.restart()                # with what the disk kept: what was synced, and parts of the rest
+        machine.restart()                # with what was synced, and parts of the rest
 
-It is used as a `sparrow.testing` broker is. `kill` is the end of the process alone: what was in the kernel's cache stays. `restart` may lose power itself: it
-returns when a start came through.
+It is used as a `sparrow.testing` broker is. `kill` is the end of the process alone: what was in the
+kernel's cache stays. `restart` may lose power itself: it returns when a start came through.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sparrow.storage.faulty import DEVICE_BYTES
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.machine.host import MachineHost
 from tests.crash.machine.sqlite_vfs import why_unavailable
 from tests.crash.machine.stores import DATA_DIR
@@ -32,11 +33,15 @@ class Machine(RunningBroker):
     _host: MachineHost
 
     def power_off_after(self, calls: int) -> None:
-        """Lose power after so many more calls that change the disk; of a machine that is off: in its next start, if that has so many."""
+        """Lose power after so many more calls that change the disk; of a machine that is off: in
+        its next start, if that has so many.
+        """
         self._host.power_off_after(calls)
 
     def wait_until_off(self, timeout_s: float = 10.0) -> bool:
-        """Returns when the machine is off. False: the time was over before, and it was switched off then."""
+        """Returns when the machine is off. False: the time was over before, and it was switched off
+        then.
+        """
         return self._host.wait_until_off(timeout_s)
 
     def fill(self, left_bytes: int) -> None:

@@ -1,6 +1,8 @@
-"""The machine while it is on: a server with all its doors on real sockets, over a disk in memory. Started by `host.MachineHost`.
+"""The machine while it is on: a server with all its frontends on real sockets, over a disk in
+memory. Started by `host.MachineHost`.
 
-Commands come as lines on the standard input: `power-off-after N`, `power-off`, `kill`, `fill N`, `free`. When the input ends, whoever wanted the machine is gone, and it ends, too.
+Commands come as lines on the standard input: `power-off-after N`, `power-off`, `kill`, `fill N`,
+`free`. When the input ends, the user of the machine is gone, and it ends, too.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import threading
 from sparrow.server.ready import write_ready_file
 from sparrow.server.run import loop_factory
 from sparrow.server.server import Server
-from sparrow.testing.running import _config
+from sparrow.testing.running_broker import _config
 from tests.crash.machine.disk import Disk
 from tests.crash.machine.orders import KILLED, POWER_LOST, Orders
 from tests.crash.machine.sqlite_vfs import sqlite_on

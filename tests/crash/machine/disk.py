@@ -1,7 +1,8 @@
 """The disk of the simulated machine: in memory, and as an image in a file while the machine is off.
 
-Who pulls the plug is a number: after so many more calls that change something the power is gone, inside that call, whoever makes it (a log, the meta store, in
-whatever thread). Then nothing of the process runs any more: what had been answered before had been answered, nothing else ever is.
+Who pulls the plug is a number: after so many more calls that change something the power is gone,
+inside that call, by any caller (a log, the meta store, in whatever thread). Then nothing of the
+process runs any more: what had been answered before had been answered, nothing else ever is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from sparrow.storage.faulty import DEVICE_BYTES, FaultyFileSystem
 
 
 class Disk(FaultyFileSystem):
-    """Counts the calls that change something, and calls `at_power_off` in place of the chosen one."""
+    """Counts the calls that change something, and calls `at_power_off` in place of the chosen
+    one.
+    """
 
     def __init__(
         self, seed: int = 0, *, capacity_bytes: int = DEVICE_BYTES, longest_sync_s: float = 0.0
@@ -58,7 +61,9 @@ class Disk(FaultyFileSystem):
         return super().used_bytes + self.taken_bytes
 
     def sync(self, fd: int) -> None:
-        """A device takes its time, others go on meanwhile, and what they write then is not part of it."""
+        """A device takes its time, others go on meanwhile, and what they write then is not part of
+        it.
+        """
         if not self._longest_sync_s:
             super().sync(fd)
             return
@@ -81,7 +86,9 @@ class Disk(FaultyFileSystem):
     # ── images ──
 
     def image(self) -> bytes:
-        """The disk as it is, with what its cache holds. Descriptors and locks are no part of it: they end with the process."""
+        """The disk as it is, with what its cache holds. Descriptors and locks are no part of it:
+        they end with the process.
+        """
         with self._lock:
             return pickle.dumps({name: getattr(self, name) for name in _KEPT}, protocol=5)
 

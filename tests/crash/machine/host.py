@@ -25,7 +25,9 @@ _ROOT = Path(__file__).parents[3]
 
 
 class MachineHost:
-    """One machine: its process while it is on, the image of its disk always. Blocking; call it from one thread at a time."""
+    """One machine: its process while it is on, the image of its disk always. Blocking; call it from
+    one thread at a time.
+    """
 
     def __init__(self, work_dir: str, seed: int, *, capacity_bytes: int, longest_sync_s: float) -> None:
         self._work_dir = work_dir
@@ -68,7 +70,9 @@ class MachineHost:
     # ── power ──
 
     def power_off_after(self, calls: int) -> None:
-        """After so many more calls that change the disk; of a machine that is off: in its next start, if that has so many."""
+        """After so many more calls that change the disk; of a machine that is off: in its next
+        start, if that has so many.
+        """
         if self._process is None:
             self._off_after = calls
         else:

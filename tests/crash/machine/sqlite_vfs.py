@@ -1,11 +1,15 @@
-"""SQLite on the simulated disk: a VFS (https://sqlite.org/vfs.html) whose calls go to a `FaultyFileSystem`.
+"""SQLite on the simulated disk: a VFS (https://sqlite.org/vfs.html) whose calls go to a
+`FaultyFileSystem`.
 
-So the meta store is the real one, SQL, WAL and all, and one power failure takes from its files and from the logs' what was not synced, in one moment.
-It promises to SQLite what the one for Unix promises: a write changes no byte beside it (the fake keeps or loses whole sectors), and the first sync of a
-new journal or WAL syncs the directory, too. There is no shared memory, so a database in WAL mode must be opened with `locking_mode=EXCLUSIVE`. Locks are always granted: the
-data directory's lock keeps others out.
+So the meta store is the real one, SQL, WAL and all, and one power failure takes from its files and
+from the logs' what was not synced, in one moment. It promises to SQLite what the one for Unix
+promises: a write changes no byte beside it (the fake keeps or loses whole sectors), and the first
+sync of a new journal or WAL syncs the directory, too. There is no shared memory, so a database in
+WAL mode must be opened with `locking_mode=EXCLUSIVE`. Locks are always granted: the data
+directory's lock keeps others out.
 
-Python hides SQLite's functions; where its module `_sqlite3` is linked with the library, they are found through it. `why_unavailable` says why not.
+Python hides SQLite's functions; where its module `_sqlite3` is linked with the library, they are
+found through it. `why_unavailable` says why not.
 """
 
 from __future__ import annotations
@@ -126,7 +130,9 @@ def why_unavailable() -> str:
 
 @contextmanager
 def sqlite_on(fs: FaultyFileSystem) -> Iterator[str]:
-    """Register a VFS for the disk; its name is what `vfs=` in a database's URI says. Close the databases before the end."""
+    """Register a VFS for the disk; its name is what `vfs=` in a database's URI says. Close the
+    databases before the end.
+    """
     library = _library()
     vfs = _DiskVfs(fs, f"simulated-{os.getpid()}-{next(_names)}", library)
     if library.sqlite3_vfs_register(ctypes.byref(vfs.structure), 0) != sqlite3.SQLITE_OK:
@@ -135,7 +141,8 @@ def sqlite_on(fs: FaultyFileSystem) -> Iterator[str]:
         yield vfs.name
     finally:
         library.sqlite3_vfs_unregister(ctypes.byref(vfs.structure))
-        if vfs.has_open_files:  # of a database that a failed test left open: it would call into nothing
+        # of a database that a failed test left open: it would call into nothing
+        if vfs.has_open_files:
             _left_open.append(vfs)
 
 

@@ -1,6 +1,8 @@
-"""Short lives of brokers that are filmed: each notes what it asks for and what it was promised, and can say of a disk as it was at any moment whether that holds.
+"""Short lives of brokers that are filmed: each notes what it asks for and what it was promised, and
+can say of a disk as it was at any moment whether that holds.
 
-Unlike the loads of `tests/crash/loads` they run in one process and always do the same, so that a crash can be tried at every single step.
+Unlike the loads of `tests/crash/loads` they run in one process and always do the same, so that a
+crash can be tried at every single step.
 """
 
 from __future__ import annotations
@@ -37,9 +39,11 @@ class Notes:
 
 
 class Story(Protocol):
-    """A life in two acts: between them the process is killed, and `live` goes on with the broker that is sent to it.
+    """A life in two acts: between them the process is killed, and `live` goes on with the broker
+    that is sent to it.
 
-    `check` runs on each of many brokers that found a disk as a crash at some moment of that life left it, maybe twice on the same.
+    `check` runs on each of many brokers that found a disk as a crash at some moment of that life
+    left it, maybe twice on the same.
     """
 
     name: str
@@ -82,6 +86,8 @@ async def records_of(broker: Broker, topic: str) -> list[Record]:
 
 
 def assert_between(observed: Hashable, states: list[Any], notes: Notes) -> None:
-    """`observed` is the state after the last step that was promised, or after the one that was asked for last."""
+    """`observed` is the state after the last step that was promised, or after the one that was
+    asked for last.
+    """
     done, asked = notes.last("done", 0), notes.last("asked", 0)
     assert observed in states[done : asked + 1], f"{observed!r} is neither of {states[done : asked + 1]!r}"

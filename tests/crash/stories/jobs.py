@@ -1,4 +1,6 @@
-"""Work queues: one in order of arrival whose jobs are acknowledged, given back and rejected; one whose jobs have parents."""
+"""Work queues: one in order of arrival whose jobs are acknowledged, given back and rejected; one
+whose jobs have parents.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 
 from sparrow.broker.broker import Broker
 from sparrow.broker.queues.consumer import QueueConsumer
-from sparrow.broker.queues.settlement import Settlement, Verb
+from sparrow.broker.queues.rules.settlement import Settlement, Verb
 from sparrow.records.batch import split
 from sparrow.records.record import decode
 from sparrow.records.wellknown import MESSAGE_ID, PARENT_ID
@@ -78,7 +80,9 @@ class _Queue:
         return found
 
     async def take_all(self, broker: Broker) -> dict[int, int]:
-        """Everything that is ready after a restart: up to a record that is published now. number → delivery count."""
+        """Everything that is ready after a restart: up to a record that is published now. number →
+        delivery count.
+        """
         sentinel, found = -next(_sentinels), Counter[int]()
         await broker.publish(self.name, 0, batch(b"%d" % sentinel))
         consumer = await broker.queues.open_consumer(self.name)
@@ -92,7 +96,9 @@ class _Queue:
     async def compare(
         self, broker: Broker, notes: Notes, found: dict[int, int], ready: Collection[int]
     ) -> None:
-        """What is handed out: nothing that was acknowledged, everything that is surely ready, each with its deliveries counted."""
+        """What is handed out: nothing that was acknowledged, everything that is surely ready, each
+        with its deliveries counted.
+        """
         assert found.keys().isdisjoint(notes.all("ACK"))
         assert set(ready) - set(notes.all("asked ACK")) - set(notes.all("asked REJECT")) <= found.keys()
         assert found.keys() <= set(notes.all("sent"))
@@ -105,7 +111,9 @@ class _Queue:
 
 
 class Jobs(_Queue):
-    """Acknowledged: never again. Rejected: in the dead letters once. Everything else: handed out, with its deliveries counted."""
+    """Acknowledged: never again. Rejected: in the dead letters once. Everything else: handed out,
+    with its deliveries counted.
+    """
 
     name = "jobs"
     policy: dict[str, object] = {}  # noqa: RUF012 - of the class, and never changed

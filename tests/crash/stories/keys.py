@@ -1,4 +1,4 @@
-"""Clients of the HTTP door who publish with idempotency keys, and ask again."""
+"""Clients of the HTTP frontend who publish with idempotency keys, and ask again."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator
 
 from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.broker import Broker
-from sparrow.frontends.once import OncePublisher
-from sparrow.frontends.publishing import Message, Publisher
+from sparrow.frontends.idempotent_publisher import IdempotentPublisher
+from sparrow.frontends.publisher import Message, Publisher
 from tests.crash.stories import Notes, records_of
 from tests.http_idempotency.keyed import key_of, stored
 
@@ -17,7 +17,7 @@ _TOPIC = "keyed"
 
 
 class Keys:
-    """Whoever asks again gets the first answer; every message is there once."""
+    """A client that asks again gets the first answer; every message is there once."""
 
     name = "keys"
 
@@ -44,7 +44,7 @@ class Keys:
 
 
 async def _publish(broker: Broker, number: int) -> list[object]:
-    once = OncePublisher(broker, Publisher(broker))
+    once = IdempotentPublisher(broker, Publisher(broker))
     messages = _messages_of(number)
     key = key_of(f"{number}", messages)
     return list(stored(await once.publish(key, _TOPIC, messages, principal=ANONYMOUS, acks=-1)))

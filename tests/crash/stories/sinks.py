@@ -1,4 +1,6 @@
-"""A streaming query that writes batches into a sink: batch n writes n from each task to each topic, beside a task attempt that loses."""
+"""A streaming query that writes batches into a sink: batch n writes n from each task to each topic,
+beside a task attempt that loses.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _runs = itertools.count(1)
 
 
 class Sinks:
-    """A committed batch is there once and whole, in every topic; a batch that is written again after a crash is not there twice."""
+    """A committed batch is there once and whole, in every topic; a batch that is written again
+    after a crash is not there twice.
+    """
 
     name = "sinks"
 
@@ -76,7 +80,7 @@ class Sinks:
 
 
 async def _put(broker: Broker, stage: Stage, topic: str, value: bytes) -> None:
-    publishing = broker.sinks.publishing(stage.stage_id)
+    publishing = broker.sinks.publisher(stage.stage_id)
     publishing.check((topic, 0))
     await publishing.join([(topic, 0)])
     data = batch(

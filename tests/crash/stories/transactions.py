@@ -1,4 +1,6 @@
-"""A Kafka client with transactions over two topics and a group's offsets; number n writes n, and commits offset n."""
+"""A Kafka client with transactions over two topics and a group's offsets; number n writes n, and
+commits offset n.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from contextlib import suppress
 
 from sparrow.base.errors import ConcurrentTransactions
 from sparrow.broker.broker import Broker
-from sparrow.broker.groups.family import NOBODY
+from sparrow.broker.groups.coordinator import NO_MEMBER
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
 from tests.crash.stories import Notes, batch
@@ -17,7 +19,9 @@ _ID, _GROUP, _TOPICS = "loader", "loaders", ("left", "right")
 
 
 class Transactions:
-    """Readers of committed records see what was committed, in both topics, and nothing else; the offsets go with it."""
+    """Readers of committed records see what was committed, in both topics, and nothing else; the
+    offsets go with it.
+    """
 
     name = "transactions"
 
@@ -56,7 +60,7 @@ class Transactions:
         if not bumps_epoch:
             await verbs.add_group(_ID, producer, _GROUP)
         refused = await verbs.commit_offsets(
-            _ID, producer, _GROUP, offsets, committer=NOBODY, adds_group=bumps_epoch
+            _ID, producer, _GROUP, offsets, committer=NO_MEMBER, adds_group=bumps_epoch
         )
         assert refused == {}
         if commit:

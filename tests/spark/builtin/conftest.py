@@ -1,4 +1,6 @@
-"""One broker for a module (to start and stop one for each test takes longer than the tests), and topics of its own for each test."""
+"""One broker for a module (starting and stopping one for each test takes longer than the tests),
+and separate topics for each test.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,16 @@ from pyspark.sql import SparkSession
 
 import sparrow.sync
 import sparrow.testing
-from sparrow.spark.pipelines.builtin import directory
+from sparrow.pipelines.builtin import directory
 from sparrow.sync.client import Client
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    # The lines are older than a topic keeps them by default.
+    # The lines are older than a topic's default retention.
     with sparrow.testing.broker(default_partitions=2, topic_defaults={"retention.ms": "-1"}) as running:
         yield running
 
@@ -33,17 +35,17 @@ def client(broker: RunningBroker) -> Iterator[Client]:
 
 @pytest.fixture
 def name() -> str:
-    """Of a topic or queue that no other test has."""
+    """Return the name of a topic or queue that no other test uses."""
     return f"logs-{next(_numbers)}"
 
 
 @pytest.fixture
 def where(broker: RunningBroker, spark: SparkSession) -> dict[str, Any]:
-    """The broker and the session that all calls take."""
+    """Return the arguments for broker and session, which all calls take."""
     return {"connection": {"url": broker.url}, "spark": spark}
 
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else lists the directories of these tests while they are exchanged."""
+    """Do not wait for listings: no other process lists the directories while they are exchanged."""
     monkeypatch.setattr(directory, "LISTING_S", 0.0)

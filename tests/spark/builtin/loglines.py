@@ -1,4 +1,6 @@
-"""Log lines as programs write them, made from a seed: in five formats, with times that jump, long lines, empty ones and ones that are no UTF-8."""
+"""Log lines as programs write them, made from a seed: in five formats, with times that jump, long
+lines, empty ones and invalid UTF-8.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ LEVELS = ("INFO", "INFO", "INFO", "WARN", "ERROR")
 
 @dataclass(frozen=True)
 class Line:
-    """A line as it is published."""
+    """A line to be published."""
 
     key: bytes | None
     value: bytes | None
@@ -25,7 +27,7 @@ class Line:
 
 
 def lines(count: int, seed: int = 7, step_ms: int = 20_000) -> Iterator[Line]:
-    """So many lines; the times of some are behind those before them."""
+    """Return so many lines; some have times before those of earlier lines."""
     dice = random.Random(seed)
     time_ms = BEGIN_MS
     for number in range(count):
@@ -44,17 +46,21 @@ def lines(count: int, seed: int = 7, step_ms: int = 20_000) -> Iterator[Line]:
 
 def _apache(dice: random.Random, time_ms: int, host: str, number: int) -> bytes:
     when = f"{datetime.fromtimestamp(time_ms / 1000, UTC):%a %b %d %H:%M:%S %Y}"
-    return f"[{when}] [{dice.choice(LEVELS).lower()}] [client {host}] File does not exist: /var/www/{number}".encode()
+    level = dice.choice(LEVELS).lower()
+    return f"[{when}] [{level}] [client {host}] File does not exist: /var/www/{number}".encode()
 
 
 def _syslog(dice: random.Random, time_ms: int, host: str, number: int) -> bytes:
     when = f"{datetime.fromtimestamp(time_ms / 1000, UTC):%b %d %H:%M:%S}"
-    return f"{when} {host} sshd[{dice.randrange(30_000)}]: Failed password for user{number} port {dice.randrange(65_536)}".encode()
+    process, port = dice.randrange(30_000), dice.randrange(65_536)
+    return f"{when} {host} sshd[{process}]: Failed password for user{number} port {port}".encode()
 
 
 def _hdfs(dice: random.Random, time_ms: int, host: str, number: int) -> bytes:
     when = f"{datetime.fromtimestamp(time_ms / 1000, UTC):%y%m%d %H%M%S}"
-    return f"{when} {number} {dice.choice(LEVELS)} dfs.DataNode$PacketResponder: PacketResponder {dice.randrange(3)} for block blk_{dice.getrandbits(63)} terminating".encode()
+    level, responder, block = dice.choice(LEVELS), dice.randrange(3), dice.getrandbits(63)
+    text = f"PacketResponder {responder} for block blk_{block} terminating"
+    return f"{when} {number} {level} dfs.DataNode$PacketResponder: {text}".encode()
 
 
 def _json(dice: random.Random, time_ms: int, host: str, number: int) -> bytes:

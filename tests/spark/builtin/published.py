@@ -1,4 +1,6 @@
-"""Lines published by either client, and topics as a Kafka client of committed records reads them."""
+"""Lines published by either client, and topics as a Kafka client of committed records reads
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import NamedTuple
 import confluent_kafka
 
 from sparrow.sync.client import Client
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.spark.builtin.loglines import Line
 from tests.spark.kafka import read_messages
 
@@ -39,7 +41,7 @@ def publish_as_kafka_client(broker: RunningBroker, topic: str, lines: Iterable[L
 
 
 def got(broker: RunningBroker, topic: str) -> dict[int, list[Got]]:
-    """All committed records of a topic, by partition, in order."""
+    """Return all committed records of a topic, by partition, in order."""
     return {
         partition: [
             Got(each.key(), each.value(), tuple(each.headers() or ()), each.timestamp()[1])
@@ -50,5 +52,5 @@ def got(broker: RunningBroker, topic: str) -> dict[int, list[Got]]:
 
 
 def values_of(found: Mapping[int, list[Got]]) -> list[bytes | None]:
-    """Of all partitions."""
+    """Return the values of all partitions."""
     return [record.value for records in found.values() for record in records]

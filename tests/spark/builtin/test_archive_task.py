@@ -1,4 +1,6 @@
-"""The files that a task of an archive writes, without Spark: sorted by time, with hash and offsets, and bounded in number however the timestamps jump."""
+"""The files that a task of an archive writes, without Spark: sorted by time, with hash and offsets,
+and bounded in number even if timestamps jump.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparrow.base.errors import CorruptBatch
-from sparrow.spark.pipelines.builtin import archivetask
-from sparrow.spark.pipelines.builtin.archivetask import ArchiveTask, files_of
-from sparrow.spark.pipelines.builtin.manifest import ArchivedFile
-from sparrow.spark.pipelines.builtin.parquetfile import SCHEMA
-from sparrow.spark.pipelines.builtin.smallfiles import Work, rewrite
+from sparrow.pipelines.builtin import archivetask
+from sparrow.pipelines.builtin.archivetask import ArchiveTask, files_of
+from sparrow.pipelines.builtin.manifest import ArchivedFile
+from sparrow.pipelines.builtin.parquetfile import SCHEMA
+from sparrow.pipelines.builtin.smallfiles import MergeWork, rewrite
 
 _INPUT = pa.schema([("topic", pa.string()), *SCHEMA])
 Row = tuple[str, int, int]
@@ -25,7 +27,7 @@ Row = tuple[str, int, int]
 
 
 def _batches(rows: list[Row], size: int) -> list[pa.RecordBatch]:
-    """Rows with offsets counted by partition, as the source gives them."""
+    """Return rows with offsets counted by partition, as the source gives them."""
     offsets: dict[tuple[str, int], int] = {}
     columns: dict[str, list[object]] = {name: [] for name in _INPUT.names}
     for topic, partition, time_us in rows:
@@ -46,7 +48,7 @@ def _archived(root: Path, rows: list[Row], *, by: str = "day", size: int = 50) -
 
 
 def _tuples(rows: pa.Table | pa.RecordBatch, *first: str) -> list[tuple[object, ...]]:
-    """Rows with their timestamps as numbers: Python has no dates for all of them."""
+    """Return rows with their timestamps as numbers: Python has no dates for all of them."""
     place = rows.schema.get_field_index("timestamp")
     plain = rows.set_column(place, "timestamp", rows.column("timestamp").cast(pa.int64()))
     return [(*first, *row.values()) for row in plain.to_pylist()]
@@ -119,7 +121,7 @@ def test_files_become_one_in_their_order_and_a_damaged_one_is_named(tmp_path: Pa
     for number in range(4):
         pq.write_table(table.slice(number * 25, 25), tmp_path / f"{number}.parquet")
     names = [f"{number}.parquet" for number in range(4)]
-    work = Work(str(tmp_path), "", str(tmp_path / "new" / "all.staged"), names, [], "zstd")
+    work = MergeWork(str(tmp_path), "", str(tmp_path / "new" / "all.staged"), names, [], "zstd")
     done = rewrite(work)
     assert done.rows == 100
     assert pq.read_table(done.target).equals(table)

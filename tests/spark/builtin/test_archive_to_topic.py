@@ -1,4 +1,6 @@
-"""Topic → archive → compacted → topic, on a real broker and real Spark: what comes back is what went in, byte for byte."""
+"""Topic → archive → compacted → topic, on a real broker and real Spark: the records are the same,
+byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sparrow.base.errors import Conflict, CorruptBatch, InvalidArgument
-from sparrow.spark.pipelines import builtin
-from sparrow.spark.pipelines.builtin.directory import TableDirectory
+from sparrow.pipelines import builtin
+from sparrow.pipelines.builtin.directory import TableDirectory
 from sparrow.sync.client import Client
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.spark.builtin.loglines import BEGIN_MS, lines
 from tests.spark.builtin.published import got, publish_as_kafka_client, publish_natively, values_of
 
@@ -56,7 +58,7 @@ def _manifest(directory: str) -> Any:
 
 
 def _check_plain_readers(directory: str, manifest: Any) -> None:
-    """Who reads the directory as Parquet sees what the manifest says, once."""
+    """Check that plain Parquet readers of the directory see the content of the manifest once."""
     table = ds.dataset(directory, partitioning="hive").to_table(["partition", "offset"])
     assert table.num_rows == manifest.rows
     places = list(zip(*(table.column(name).to_pylist() for name in ("partition", "offset")), strict=True))
@@ -111,7 +113,7 @@ def test_deleted_offsets_are_a_gap_with_numbers(
     assert [each.offsets for each in _manifest(directory).topics[name].gaps] == [50]
 
 
-def test_a_topic_made_anew_does_not_go_into_the_old_ones_archive(
+def test_a_topic_made_again_does_not_go_into_the_old_ones_archive(
     client: Client, where: dict[str, Any], name: str, tmp_path: Path
 ) -> None:
     directory = str(tmp_path / "archive")

@@ -1,4 +1,4 @@
-"""The commands of the built-in pipelines, as they are typed."""
+"""The commands of the built-in pipelines, as typed by a user."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 
 from sparrow.cli import main
 from sparrow.cli.exits import BAD_DATA, FAILED, OK, UNAVAILABLE, USAGE
-from sparrow.spark.pipelines import builtin
-from sparrow.spark.pipelines.builtin.manifest import Gap
-from sparrow.spark.wire import link
+from sparrow.pipelines import builtin
+from sparrow.pipelines.builtin.manifest import ArchiveGap
+from sparrow.spark.wire import session
 from sparrow.sync.client import Client
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.spark.builtin.loglines import lines
 from tests.spark.builtin.published import got, publish_natively, values_of
 
@@ -26,7 +26,7 @@ Stub = Callable[[str, object], list[dict[str, Any]]]
 
 @pytest.fixture
 def run(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `sparrow pipeline ARGUMENTS…` in this process; gives exit code, stdout and stderr."""
+    """Run `sparrow pipeline ARGUMENTS…` in this process. Return exit code, stdout and stderr."""
     monkeypatch.setenv("SPARROW_URL", broker.url)
 
     def run(*arguments: object) -> tuple[int, str, str]:
@@ -71,7 +71,7 @@ def test_archive_compact_replay_and_stats_from_the_command_line(
 
 @pytest.fixture
 def stub(monkeypatch: pytest.MonkeyPatch) -> Stub:
-    """Has a pipeline answer at once; gives what it is called with."""
+    """Replace a pipeline by one that returns at once. Return the arguments of its call."""
 
     def stub(name: str, answer: object) -> list[dict[str, Any]]:
         calls: list[dict[str, Any]] = []
@@ -87,7 +87,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Stub:
 
 
 def test_deleted_messages_end_the_archive_with_1_and_their_number(run: Run, stub: Stub) -> None:
-    topic = builtin.ArchivedTopic("logs", 3, 1, 400, (Gap(0, 10, 20, "now"),))
+    topic = builtin.ArchivedTopic("logs", 3, 1, 400, (ArchiveGap(0, 10, 20, "now"),))
     stub("archive", builtin.Archived("/a", (topic,), "run"))
     code, out, err = run("archive", "logs", "--to", "/a")
     assert (code, out.splitlines()[1]) == (FAILED, "logs\t3\t1\t400 B")
@@ -152,7 +152,7 @@ def test_redrive_says_what_it_did_and_what_it_would_do(run: Run, stub: Stub) -> 
 def test_mistakes_end_with_a_sentence_before_spark_starts(
     arguments: list[str], code: int, text: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "BACKOFF_INITIAL_S", 0.01)
+    monkeypatch.setattr(session, "BACKOFF_INITIAL_S", 0.01)
     ended, _, err = run(*arguments)
     assert (ended, text in err) == (code, True), err
     assert "Traceback" not in err

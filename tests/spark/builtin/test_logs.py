@@ -1,6 +1,8 @@
-"""The built-in pipelines on whole log files: those in the folder that SPARROW_LOGHUB names, and on lines made from a seed, which need no folder.
+"""The built-in pipelines on whole log files: those in the folder that SPARROW_LOGHUB names, and
+lines made from a seed, which need no folder.
 
-Each file is a topic, each line a message, keyed by the host or component where the line names one. Half of the topics are written by Sparrow's client, half by a Kafka client.
+Each file is a topic, each line a message, keyed by the host or component if the line names one.
+Half of the topics are written by Sparrow's client, half by a Kafka client.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from sparrow.spark.pipelines import builtin
-from sparrow.spark.pipelines.builtin.directory import TableDirectory
+from sparrow.pipelines import builtin
+from sparrow.pipelines.builtin.directory import TableDirectory
 from sparrow.sync.client import Client
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.spark.builtin.loglines import BEGIN_MS, Line, lines
 from tests.spark.builtin.published import got, publish_as_kafka_client, publish_natively, values_of
 
@@ -23,7 +25,7 @@ FOLDER = os.environ.get("SPARROW_LOGHUB", "")
 
 
 def _from_file(path: Path) -> Iterator[Line]:
-    """The lines of a file byte for byte, but for their ends; a minute apart."""
+    """Return the lines of a file byte for byte, without line ends; a minute apart."""
     for number, line in enumerate(path.read_bytes().split(b"\n")):
         words = line.split()
         key = words[3] if len(words) > 4 and number % 3 else None
@@ -39,7 +41,9 @@ def _there_and_back(
     where: dict[str, Any],
     to: Path,
 ) -> None:
-    """All files to topics, to an archive in two runs, compacted, to other topics."""
+    """Publish all files to topics, archive them in two runs, compact, and replay to other
+    topics.
+    """
     for number, (topic, found) in enumerate(files.items()):
         client.admin.create_topic(topic, partitions=1 + number % 3)
         _publish(number, topic, found[: len(found) // 2], broker, client)

@@ -1,4 +1,6 @@
-"""What the built-in pipelines decide before they start Spark: what is to be read, which files become one, whether a condition is one."""
+"""Decisions of the built-in pipelines before they start Spark: ranges to read, files to join, and
+valid conditions.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import Conflict, InvalidArgument, NotFound
-from sparrow.spark.pipelines import builtin
-from sparrow.spark.pipelines.builtin.archiving import check_not_behind, planned_topic
-from sparrow.spark.pipelines.builtin.conditions import check_condition
-from sparrow.spark.pipelines.builtin.directory import Journal, Move, TableDirectory
-from sparrow.spark.pipelines.builtin.manifest import (
+from sparrow.pipelines import builtin
+from sparrow.pipelines.builtin.archives import check_not_behind, planned_topic
+from sparrow.pipelines.builtin.conditions import check_condition
+from sparrow.pipelines.builtin.directory import ExchangeJournal, Move, TableDirectory
+from sparrow.pipelines.builtin.manifest import (
     ArchivedFile,
     Manifest,
+    OffsetSpan,
     PartitionArchive,
-    Span,
     TopicArchive,
     extended,
 )
-from sparrow.spark.pipelines.builtin.redriving import missing_topics
-from sparrow.spark.pipelines.builtin.replaying import batch_bytes_for, rows_at_a_time
-from sparrow.spark.pipelines.builtin.smallfiles import LARGE_SHARE, SmallFile, grouped
-from sparrow.spark.pipelines.builtin.topics import Topic, linked
+from sparrow.pipelines.builtin.redrives import missing_topics
+from sparrow.pipelines.builtin.replays import batch_bytes_for, rows_at_a_time
+from sparrow.pipelines.builtin.smallfiles import LARGE_SHARE, SmallFile, grouped
+from sparrow.pipelines.builtin.topics import SourceTopic, connected
 
 
 @given(st.lists(st.integers(0, 300), max_size=40), st.integers(1, 200))
@@ -49,7 +51,7 @@ def test_groups_are_runs_of_small_files_and_no_larger_than_wanted(sizes: list[in
 def test_a_run_reads_from_where_the_archive_ends_and_counts_what_is_gone(
     start: int, length: int, known: int | None, last: int
 ) -> None:
-    topic = Topic("logs", "id", {0: start}, {0: start + length})
+    topic = SourceTopic("logs", "id", {0: start}, {0: start + length})
     before = None if known is None else TopicArchive("id", {0: PartitionArchive(0, known)})
     ranges, gaps = planned_topic(topic, before, {}, {0: last})
     first, end = ranges[0]
@@ -62,7 +64,7 @@ def test_a_run_reads_from_where_the_archive_ends_and_counts_what_is_gone(
 
 
 def test_what_a_run_wrote_is_added_up() -> None:
-    file = ArchivedFile("a", "logs", 7, 100, "", {0: Span(10, 14, 5, 50), 1: Span(0, 1, 2, 20)})
+    file = ArchivedFile("a", "logs", 7, 100, "", {0: OffsetSpan(10, 14, 5, 50), 1: OffsetSpan(0, 1, 2, 20)})
     before = TopicArchive("id", {0: PartitionArchive(0, 10, 9, 8, 80)})
     after = extended(before, [file], {0: (10, 15), 1: (0, 2), 2: (0, 0)}, [])
     assert after.partitions == {
@@ -153,7 +155,7 @@ def test_what_a_spark_stream_writes_is_not_compacted_behind_its_back(tmp_path: P
         builtin.compact_table(str(tmp_path))
 
 
-def test_topics_that_are_not_there_are_named_all_at_once_and_left_alone_as_origins_of_letters() -> None:
+def test_topics_that_are_not_there_are_named_all_at_once_and_left_alone_as_origins_of_dead_letters() -> None:
     import sparrow.testing
 
     with sparrow.testing.broker() as broker:
@@ -164,8 +166,8 @@ def test_topics_that_are_not_there_are_named_all_at_once_and_left_alone_as_origi
             builtin.stats(["order", "x", "orders"], connection=connection)
         with pytest.raises(NotFound, match=r"no topic's name matches 'a\*'"):
             builtin.archive("a*", "/tmp/nowhere-at-all", connection=connection)
-        with linked(connection) as link:
-            assert missing_topics(link, ["orders", "no topic!", "gone", ".."], None) == {
+        with connected(connection) as session:
+            assert missing_topics(session, ["orders", "no topic!", "gone", ".."], None) == {
                 "no topic!",
                 "gone",
                 "..",
@@ -176,7 +178,9 @@ def test_topics_that_are_not_there_are_named_all_at_once_and_left_alone_as_origi
 
 @given(st.floats(0.01, 1e6))
 def test_a_slow_replay_is_heard_of_long_before_its_stage_expires(per_second: float) -> None:
-    """Spark hands over rows by the batch, and the sink gathers batches; both are small where rows are few."""
+    """Spark passes rows on by the batch, and the sink forms batches; both are small if rows are
+    few.
+    """
     rows = rows_at_a_time(per_second)
     assert 1 <= rows <= 10_000
     assert rows <= max(1, per_second * 5)
@@ -184,7 +188,7 @@ def test_a_slow_replay_is_heard_of_long_before_its_stage_expires(per_second: flo
 
 
 def test_a_broker_that_has_less_than_the_archive_is_not_archived_over_it() -> None:
-    topic = Topic("logs", "id", {0: 0, 1: 0}, {0: 10, 1: 5})
+    topic = SourceTopic("logs", "id", {0: 0, 1: 0}, {0: 10, 1: 5})
     check_not_behind(topic, None)
     check_not_behind(topic, TopicArchive("id", {0: PartitionArchive(0, 10)}))
     with pytest.raises(Conflict, match="logs-1 ends at 5, and the archive has it up to 6"):
@@ -195,14 +199,14 @@ def test_a_broker_that_has_less_than_the_archive_is_not_archived_over_it() -> No
 def test_an_archive_whose_first_run_was_decided_and_not_finished_is_no_plain_table(
     call: Callable[[str], object], tmp_path: Path
 ) -> None:
-    """Its manifest is still in the journal, and what is in place is only a part of it."""
+    """Its manifest is still in the journal, and the directory has only a part of the files."""
     table = TableDirectory(str(tmp_path))
     staged = tmp_path / "_sparrow" / "staged" / "run"
     os.makedirs(staged)
     (staged / "b.parquet.staged").write_bytes(b"PAR1")
     manifest = Manifest("", "", "none", "zstd")
     move = Move("_sparrow/staged/run/b.parquet.staged", "topic=logs/b.parquet")
-    journal = Journal("run", moves=[move], manifest=manifest)
+    journal = ExchangeJournal("run", moves=[move], manifest=manifest)
     (tmp_path / "_sparrow" / "journal.json").write_bytes(msgspec.json.encode(journal))
     with contextlib.suppress(InvalidArgument):
         call(table.root)

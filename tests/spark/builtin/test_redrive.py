@@ -1,4 +1,4 @@
-"""Dead letters back to where they came from, chosen by SQL, each once."""
+"""Dead letters sent back to their topics, chosen by SQL, each once."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from sparrow.base.errors import Conflict
-from sparrow.spark.pipelines import builtin
-from sparrow.spark.pipelines.builtin import redriving
+from sparrow.pipelines import builtin
+from sparrow.pipelines.builtin import redrives
 from sparrow.sync.client import Client
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.spark.builtin.published import got, values_of
 
 COUNT = 30
 
 
-def _pipelines_letters(client: Client, topic: str, origin: str) -> None:
-    """As a pipeline writes them."""
+def _publish_dead_letters(client: Client, topic: str, origin: str) -> None:
+    """Publish dead letters as a pipeline writes them."""
     client.admin.create_topic(origin, partitions=2)
     client.admin.create_topic(topic, partitions=2)
     with client.producer() as producer:
@@ -37,11 +37,11 @@ def _pipelines_letters(client: Client, topic: str, origin: str) -> None:
         producer.flush()
 
 
-def test_letters_of_a_pipeline_go_back_once(
+def test_dead_letters_of_a_pipeline_go_back_once(
     broker: RunningBroker, client: Client, where: dict[str, Any], name: str
 ) -> None:
     dead = f"{name}.dead"
-    _pipelines_letters(client, dead, name)
+    _publish_dead_letters(client, dead, name)
     condition = "reason = 'no JSON' AND headers['mine'] <> '1' AND key IS NOT NULL"
     wanted = sorted(b"value %d" % number for number in range(COUNT) if number % 3 and number != 1)
 
@@ -60,7 +60,7 @@ def test_letters_of_a_pipeline_go_back_once(
         assert record.key == b"%d" % (int(number) % 5)
 
     rest = builtin.redrive(dead, **where)
-    # What says nothing of where it came from stays.
+    # A record without an origin stays.
     assert (rest.matched, rest.sent, rest.left) == (COUNT + 1 - len(wanted), COUNT - len(wanted), 1)
     assert len(values_of(got(broker, name))) == COUNT
 
@@ -69,7 +69,7 @@ def test_another_topic_can_be_named(
     broker: RunningBroker, client: Client, where: dict[str, Any], name: str
 ) -> None:
     dead = f"{name}.dead"
-    _pipelines_letters(client, dead, name)
+    _publish_dead_letters(client, dead, name)
     assert builtin.redrive(dead, to=f"{name}-other", **where).sent == COUNT + 1
     assert len(values_of(got(broker, f"{name}-other"))) == COUNT + 1
     assert values_of(got(broker, name)) == []
@@ -79,24 +79,24 @@ def test_of_two_runs_at_the_same_time_one_sends(
     broker: RunningBroker, client: Client, where: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead = f"{name}.dead"
-    _pipelines_letters(client, dead, name)
-    real = redriving._chosen
+    _publish_dead_letters(client, dead, name)
+    real = redrives._chosen
     others: list[int] = []
 
     def meanwhile(*arguments: Any) -> Any:
         chosen = real(*arguments)
-        monkeypatch.setattr(redriving, "_chosen", real)
+        monkeypatch.setattr(redrives, "_chosen", real)
         others.append(builtin.redrive(dead, **where).sent)
         return chosen
 
-    monkeypatch.setattr(redriving, "_chosen", meanwhile)
+    monkeypatch.setattr(redrives, "_chosen", meanwhile)
     with pytest.raises(Conflict, match="nothing was sent"):
         builtin.redrive(dead, **where)
     assert others == [COUNT]
     assert len(values_of(got(broker, name))) == COUNT
 
 
-def test_letters_of_a_queue_are_sent_by_the_broker_and_then_are_done(
+def test_dead_letters_of_a_queue_are_sent_by_the_broker_and_then_are_done(
     broker: RunningBroker, client: Client, where: dict[str, Any], name: str
 ) -> None:
     client.admin.create_queue(name, policy={"delivery_limit": 1})
@@ -131,7 +131,7 @@ def _wait_for_dead(client: Client, queue: str, count: int) -> None:
         time.sleep(0.01)
 
 
-def test_a_queue_without_letters_has_nothing_to_send(
+def test_a_queue_without_dead_letters_has_nothing_to_send(
     client: Client, broker: RunningBroker, name: str
 ) -> None:
     client.admin.create_queue(name)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sparrow.spark.pipelines import builtin
+from sparrow.pipelines import builtin
 from sparrow.sync.client import Client
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.spark.builtin.loglines import lines
 from tests.spark.builtin.published import Got, got, publish_natively, values_of
 
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 
 
 def _modelled(partitions: Iterable[list[Got]], window_ms: int | None) -> dict[int, dict[str, Any]]:
-    """What the statistics must say, by the start of each window."""
+    """Return the expected statistics by the start of each window."""
     rows: dict[int, list[tuple[Got, int]]] = defaultdict(list)
     for records in partitions:
         newest = -1
@@ -52,7 +52,7 @@ def _summary(found: list[tuple[Got, int]]) -> dict[str, Any]:
 
 
 def _percentile(ordered: list[int], share: float) -> int:
-    """The smallest value that at least this share does not exceed, as Spark has it."""
+    """Return the smallest value that at least this share does not exceed, as Spark does."""
     return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
 
 

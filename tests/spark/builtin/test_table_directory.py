@@ -1,4 +1,6 @@
-"""Changes of a table's directory: a crash at any step leaves the old state or the new one, and readers see every row once."""
+"""Changes of a table's directory: a crash at any step leaves the old state or the new one, and
+readers see every row once.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from sparrow.base.errors import Conflict, InvalidArgument
-from sparrow.spark.pipelines.builtin import directory as directories
-from sparrow.spark.pipelines.builtin.directory import (
+from sparrow.pipelines.builtin import directory as directories
+from sparrow.pipelines.builtin.directory import (
     Exchange,
-    Journal,
+    ExchangeJournal,
     Move,
     TableDirectory,
     exchange_root,
     root_sibling,
 )
-from sparrow.spark.pipelines.builtin.manifest import ArchivedFile, Manifest, Span
+from sparrow.pipelines.builtin.manifest import ArchivedFile, Manifest, OffsetSpan
 
 STEPS = ("rename", "replace", "unlink", "makedirs", "fsync")
 
@@ -29,18 +31,19 @@ class _Crash(Exception):
 
 
 def _manifest(*paths: str) -> Manifest:
-    files = [ArchivedFile(path, "logs", 1, 1, "", {0: Span(0, 0, 1, 1)}) for path in paths]
+    files = [ArchivedFile(path, "logs", 1, 1, "", {0: OffsetSpan(0, 0, 1, 1)}) for path in paths]
     return Manifest("now", "now", "day", "zstd", files=files)
 
 
 def _filled(root: Path) -> TableDirectory:
-    """Two live files, with their manifest, and staged ones that replace one and add one."""
+    """Make two live files with their manifest, and staged ones that replace one and add one."""
     table = TableDirectory(str(root))
     with table.exclusive():
         for path in ("d=1/a.parquet", "d=1/b.parquet"):
             _put(table, f"_sparrow/staged/first/{path}")
-        moves = [Move(f"_sparrow/staged/first/{path}", path) for path in ("d=1/a.parquet", "d=1/b.parquet")]
-        table.commit(Journal("first", moves=moves, manifest=_manifest("d=1/a.parquet", "d=1/b.parquet")))
+        paths = ("d=1/a.parquet", "d=1/b.parquet")
+        moves = [Move(f"_sparrow/staged/first/{path}", path) for path in paths]
+        table.commit(ExchangeJournal("first", moves=moves, manifest=_manifest(*paths)))
     return table
 
 
@@ -49,11 +52,11 @@ def _put(table: TableDirectory, path: str) -> None:
     Path(table.path(path)).write_bytes(path.rpartition("/")[2].encode())
 
 
-def _change(table: TableDirectory) -> Journal:
-    """a and b become c, and d=2 gets a file."""
+def _change(table: TableDirectory) -> ExchangeJournal:
+    """Return a change: a and b become c, and d=2 gets a file."""
     _put(table, "_sparrow/staged/second/directories/d=1/c.parquet")
     _put(table, "_sparrow/staged/second/e.parquet.staged")
-    return Journal(
+    return ExchangeJournal(
         "second",
         moves=[Move("_sparrow/staged/second/e.parquet.staged", "d=2/e.parquet")],
         exchanges=[Exchange("_sparrow/staged/second/directories/d=1", "d=1", "c.parquet")],
@@ -69,7 +72,7 @@ OLD, NEW = {"d=1/a.parquet", "d=1/b.parquet"}, {"d=1/c.parquet", "d=2/e.parquet"
 
 
 def _crashing_at(step: int, patch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """Calls of the file system from the `step`th on raise; returns how many there were."""
+    """Let calls of the file system raise from the `step`th on. Return their number."""
     count = 0
 
     def counted(real: Callable[..., object]) -> Callable[..., object]:

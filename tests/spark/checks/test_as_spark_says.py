@@ -1,15 +1,15 @@
-"""What the checks say without Spark is what Spark says: of queries, conditions and schemas."""
+"""The results of the checks without Spark equal Spark's: for queries, conditions and schemas."""
 
 from __future__ import annotations
 
 import pytest
 
-from sparrow.spark.pipelines.checks.columns import Columns
-from sparrow.spark.pipelines.checks.sqltext import parse_query, resolve
-from sparrow.spark.pipelines.ddl import parse_schema
+from sparrow.pipelines.checks.columns import FlowColumns
+from sparrow.pipelines.checks.sqltext import parse_query, resolve
+from sparrow.pipelines.ddl import parse_schema
 from tests.pipelines_check.queries import EXPRESSIONS, PEOPLE, QUERIES, SCHEMA, SCHEMAS, WRONG_QUERIES
 
-SOURCES = {"input": Columns.of(parse_schema(SCHEMA)), "people": Columns.of(parse_schema(PEOPLE))}
+SOURCES = {"input": FlowColumns.of(parse_schema(SCHEMA)), "people": FlowColumns.of(parse_schema(PEOPLE))}
 _JUDGED = (
     "BOOLEAN",
     "TINYINT",
@@ -22,7 +22,7 @@ _JUDGED = (
     "STRING",
     "TIMESTAMP",
 )
-"""Types that a check concludes something from."""
+"""Types from which a check draws conclusions."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_right_queries_have_the_columns_that_spark_gives_them(views):
         assert ours.is_open or list(ours.types) == [name.lower() for name in schema.names], query
         for name, kind in ours.types.items():
             theirs = next(field for field in schema.fields if field.name.lower() == name)
-            # A number's width may differ: nothing follows from it.
+            # A number's width may differ: no check depends on it.
             if kind in _JUDGED and not kind.endswith(("INT", "FLOAT", "DOUBLE")):
                 assert _type(theirs) == kind, (query, name)
 

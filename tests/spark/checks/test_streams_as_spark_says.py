@@ -1,10 +1,10 @@
-"""What the checks say a stream cannot do, Spark refuses to start; what they let pass, it starts."""
+"""Spark refuses to start the streams that the checks refuse, and starts those that they accept."""
 
 from __future__ import annotations
 
 import pytest
 
-from sparrow.spark.pipelines import (
+from sparrow.pipelines import (
     ConsoleSink,
     Flow,
     JsonDecoder,
@@ -14,8 +14,8 @@ from sparrow.spark.pipelines import (
     WatermarkStep,
     WindowStep,
 )
-from sparrow.spark.pipelines.checks import faults
-from sparrow.spark.pipelines.engine.steps import apply_steps
+from sparrow.pipelines.checks import faults
+from sparrow.pipelines.engine.steps import apply_steps
 
 LATE = WatermarkStep(column="timestamp", delay_ms=1000)
 COUNTED = WindowStep(column="timestamp", length_ms=1000, select={"n": "count(*)"})
@@ -77,7 +77,8 @@ TAKEN = {
         [
             LATE,
             sql(
-                "SELECT value, window(timestamp, '1 second') AS w, count(*) AS n FROM input GROUP BY window(timestamp, '1 second'), value"
+                "SELECT value, window(timestamp, '1 second') AS w, count(*) AS n FROM input GROUP "
+                "BY window(timestamp, '1 second'), value"
             ),
         ],
         "append",
@@ -114,7 +115,7 @@ def pipeline(steps, mode):
 
 
 def start(spark, tmp_path, steps, mode):
-    """The query, which has nothing to do."""
+    """Start the query, which has nothing to do."""
     source = tmp_path / "source"
     source.mkdir(exist_ok=True)
     stream = spark.readStream.schema("timestamp timestamp, value bigint").json(str(source))

@@ -1,9 +1,11 @@
-"""A driver in a process of its own: copies a topic to another one in small batches, and starts the query again when something was killed under it.
+"""A driver in a process of its own: copies a topic to another one in small batches, and starts the
+query again when something was killed under it.
 
     driver.py FOLDER GO_FILE
 
-It gets ready and waits for the file, which says how long it copies: "forever", or "once". Then it copies what is there, and counts the rows of both topics with Spark; the counts are left
-in FOLDER/counts.json.
+It gets ready and waits for the file, which says how long it copies: "forever", or "once". Then it
+copies what is there, and counts the rows of both topics with Spark; the counts are left in
+FOLDER/counts.json.
 """
 
 from __future__ import annotations

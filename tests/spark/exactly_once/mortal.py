@@ -1,4 +1,5 @@
-"""The sink, with a driver that dies at a commit when a file says so: before its effect, or between its effect and the note that Spark makes of it.
+"""The sink, with a driver that dies at a commit when a file says so: before its effect, or between
+its effect and the note that Spark makes of it.
 
 Spark runs this in processes of its own, which find it by PYTHONPATH.
 """
@@ -37,7 +38,8 @@ class MortalWriter(StreamWriter):
     """Its tasks take their time, so that they are mostly met in the middle."""
 
     def __init__(self, plan):
-        # A task writes several batches for each partition, so that some are there when it is killed.
+        # A task writes several batches for each partition, so that some are there when it is
+        # killed.
         super().__init__(replace(plan, max_batch_bytes=MAX_BATCH_BYTES))
 
     def write(self, iterator):

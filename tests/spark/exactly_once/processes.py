@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _numbers = count()
 HERE = Path(__file__).parent
 _TASKS = "pyspark.worker"
-"""What the daemon whose children run tasks has in its command; others have the modules that plan, read offsets and commit."""
+"""What the daemon whose children run tasks has in its command; others have the modules that plan,
+read offsets and commit.
+"""
 
 
 class DriverProcess:
@@ -91,7 +93,9 @@ class DriverProcess:
         return True
 
     def kill(self) -> None:
-        """kill -9 the driver and its JVM; what these leave behind ends by itself, or is ended here."""
+        """kill -9 the driver and its JVM; what these leave behind ends by itself, or is ended
+        here.
+        """
         self._daemons()
         for each in (*self._jvm(), self._process):
             with suppress(psutil.NoSuchProcess):

@@ -1,9 +1,13 @@
-"""Every row once, in its order, whatever is killed at random: Python workers in mid task, the driver with its JVM before, in and after a commit, the broker.
+"""Every row once, in its order, whatever is killed at random: Python workers in mid task, the
+driver with its JVM before, in and after a commit, the broker.
 
-A driver copies a topic to another, in micro-batches of a few hundred rows. After each kill it must make progress before the next one comes. In the end the copy has to be equal to its
-source, partition by partition and row by row, for a Kafka client that reads committed records, and for Spark.
+A driver copies a topic to another, in micro-batches of a few hundred rows. After each kill it must
+make progress before the next one comes. In the end the copy has to be equal to its source,
+partition by partition and row by row, for a Kafka client that reads committed records, and for
+Spark.
 
-SPARROW_SPARK_KILLS=N kills more often (`make crash` does: 100 times); SPARROW_SPARK_SEED=N repeats a run, as far as the timing of processes allows.
+SPARROW_SPARK_KILLS=N kills more often (`make crash` does: 100 times); SPARROW_SPARK_SEED=N repeats
+a run, as far as the timing of processes allows.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 KILLS = int(os.environ.get("SPARROW_SPARK_KILLS", "21"))
 PARTITIONS = 2
@@ -42,7 +46,9 @@ FED_AT_MOST = 800
 
 
 class Feed:
-    """Publishes rows with numbers that never come again, as fast as they are copied and not much faster."""
+    """Publishes rows with numbers that never come again, as fast as they are copied and not much
+    faster.
+    """
 
     def __init__(self, url: str) -> None:
         self._client = sparrow.sync.connect(url)
@@ -136,14 +142,15 @@ class Kills:
 
     def _committed(self) -> int:
         """The last batch of the sink; -1 before the first."""
-        with connect(Target(self._broker.url)) as link:
-            sinks = link.call("sink.list", {})["sinks"]
+        with connect(Target(self._broker.url)) as session:
+            sinks = session.call("sink.list", {})["sinks"]
         assert len(sinks) <= 1
         return sinks[0]["last_batch"] if sinks else -1
 
 
 def lives(chance: random.Random, kills: int) -> Iterator[list[str]]:
-    """What happens in each life of a driver, the last of it the end of the driver: a kill in seven is one of a driver, which costs most of the time, one in twenty of the broker.
+    """What happens in each life of a driver, the last of it the end of the driver: a kill in seven
+    is one of a driver, which costs most of the time, one in twenty of the broker.
 
     Of few kills two are of drivers, one before and one after the effect of a commit.
     """

@@ -1,9 +1,12 @@
-"""kill -9 of `sparrow pipeline run` at any moment: each row is once in the topic, in the Parquet files, in the Delta and in the Iceberg table.
+"""kill -9 of `sparrow pipeline run` at any moment: each row is once in the topic, in the Parquet
+files, in the Delta and in the Iceberg table.
 
-Four flows read one topic in small batches; the program is killed with its JVM and all its workers while they are under way, and started again, until everything is done.
+Four flows read one topic in small batches; the program is killed with its JVM and all its workers
+while they are under way, and started again, until everything is done.
 
-Each life of the program costs the start of a JVM, so this runs only where SPARROW_SPARK_KILLS says how often the tests of this directory may kill (`make crash` does); one kill in seven is
-one of these. SPARROW_SPARK_SEED=N repeats a run, as far as the timing of processes allows.
+Each life of the program costs the start of a JVM, so this runs only where SPARROW_SPARK_KILLS says
+how often the tests of this directory may kill (`make crash` does); one kill in seven is one of
+these. SPARROW_SPARK_SEED=N repeats a run, as far as the timing of processes allows.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ import pytest
 
 import sparrow.sync
 import sparrow.testing
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.spark.conftest import java
 from tests.spark.kafka import read_topic
 from tests.spark.programs.running import SHORT_LIVED
@@ -83,7 +86,9 @@ class Program:
             psutil.wait_procs(everything, timeout=30)
 
     def ends_well(self) -> bool:
-        """Whether it ended by itself with everything done; on a machine that is too busy Spark gives up on processes that are slow to start."""
+        """Whether it ended by itself with everything done; on a machine that is too busy Spark
+        gives up on processes that are slow to start.
+        """
         return self._process.wait(PROGRESS_TIMEOUT_S) == 0
 
     def log_end(self) -> str:
@@ -157,7 +162,9 @@ def topic_rows(broker: RunningBroker) -> Iterator[dict[str, Any]]:
 
 
 def parquet_rows(table: Path) -> Iterator[dict[str, Any]]:
-    """What Spark reads: the files that the sink's own log names; others are left of batches that were killed."""
+    """What Spark reads: the files that the sink's own log names; others are left of batches that
+    were killed.
+    """
     logs = {
         int(path.name.removesuffix(".compact")): path for path in (table / "_spark_metadata").glob("[0-9]*")
     }

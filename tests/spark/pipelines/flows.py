@@ -1,4 +1,6 @@
-"""Pipelines for tests: messages published, a pipeline run to its end, and what is then in topics."""
+"""Pipelines for tests: publish messages, run a pipeline to its end, and read the resulting
+topics.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import sparrow.sync
-from sparrow.spark.pipelines.engine import Outcome, run
-from sparrow.spark.pipelines.model import Broker, Flow, JsonDecoder, Pipeline, Source
+from sparrow.pipelines import Pipeline
+from sparrow.pipelines.engine import Outcome, run
+from sparrow.pipelines.model import Broker, Flow, JsonDecoder, Source
 from tests.spark.kafka import read_messages
 
 if TYPE_CHECKING:
@@ -17,14 +20,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 ORDERS = JsonDecoder(schema="id bigint, amount double, at timestamp")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a test's pipeline runs."""
+class Environment:
+    """Environment of a test's pipeline."""
 
     spark: SparkSession
     broker: RunningBroker
@@ -38,7 +41,7 @@ class Place:
                 client.publish(topic, data, partition=0, **fields)
 
     def pipeline(self, *flows: Flow, **fields: Any) -> Pipeline:
-        """A pipeline of this broker."""
+        """Return a pipeline of this broker."""
         checkpoints = str(self.directory / "checkpoints")
         return Pipeline(
             name="p", broker=Broker(url=self.broker.url), checkpoints=checkpoints, flows=flows, **fields
@@ -55,20 +58,20 @@ class Place:
         return outcomes
 
     def failed(self, *flows: Flow, **options: Any) -> str:
-        """Run flows of which one must fail; why it did."""
+        """Run flows of which one must fail. Return its failure."""
         (text,) = [each.failure.text for each in self.run(*flows, **options) if each.failure]
         return text
 
     def values(self, topic: str) -> list[Any]:
-        """The messages of a topic as a Kafka client reads them, as JSON."""
+        """Return the messages of a topic, as a Kafka client reads them, decoded from JSON."""
         return [json.loads(message.value()) for message in self.messages(topic)]
 
     def messages(self, topic: str) -> list[Any]:
-        """The same as messages, by partition and offset."""
+        """Return the messages by partition and offset."""
         return [each for messages in read_messages(self.broker, topic).values() for each in messages]
 
 
 def orders(name: str = "clean", *, batch: int | None = None, **fields: Any) -> Flow:
-    """A flow that reads orders as JSON."""
+    """Return a flow that reads orders as JSON."""
     source = Source(topics=["orders"], max_rows_per_trigger=batch)
     return Flow(**{"name": name, "source": source, "decode": ORDERS, **fields})

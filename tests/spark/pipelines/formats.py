@@ -68,28 +68,28 @@ RECORD = {
 
 
 def avro_file(directory: Path) -> str:
-    """The schema of orders."""
+    """Write the schema of orders to a file."""
     path = directory / "order.avsc"
     path.write_text(json.dumps(ORDER))
     return str(path)
 
 
 def avro(**fields: Any) -> bytes:
-    """An order."""
+    """Return an order in Avro."""
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(ORDER), {**RECORD, **fields})
     return stream.getvalue()
 
 
 def protobuf_file(directory: Path) -> str:
-    """The descriptors of shop.Order."""
+    """Write the descriptors of shop.Order to a file."""
     path = directory / "order.desc"
     path.write_bytes(_descriptors().SerializeToString())
     return str(path)
 
 
 def protobuf(**fields: Any) -> bytes:
-    """An order."""
+    """Return an order in Protocol Buffers."""
     pool = descriptor_pool.DescriptorPool()
     for file in _descriptors().file:
         pool.Add(file)

@@ -1,4 +1,6 @@
-"""Every decoder, with messages that fit and messages that do not: a message becomes a row, or a reason."""
+"""Every decoder, with messages that fit and messages that do not: a message becomes a row, or a
+reason.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.spark.pipelines.engine.decoding import decode
-from sparrow.spark.pipelines.model import (
+from sparrow.pipelines.engine.formats import decode
+from sparrow.pipelines.model import (
     AvroDecoder,
     ConsoleSink,
     CsvDecoder,
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from sparrow.spark.pipelines.model import Decoder
+    from sparrow.pipelines.model import Decoder
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -52,7 +54,7 @@ def decoded(
 def rows(
     spark: SparkSession, decoder: Decoder | None, *values: bytes | None, key: Decoder | None = None
 ) -> list[dict[str, Any]]:
-    """The decoded columns, and `_fault`, in the order of the messages."""
+    """Return the decoded columns, and `_fault`, in the order of the messages."""
     collected = decoded(spark, decoder, *values, key=key).orderBy("_offset").collect()
     hidden = {"_key", "_value", "_topic", "_partition", "_offset", "_timestamp"}
     return [
@@ -62,7 +64,7 @@ def rows(
 
 
 def naive(*parts: int) -> dt.datetime:
-    """As Spark's rows have times: without a zone, in the session's, which is UTC here."""
+    """Return the time as in Spark's rows: without a zone, in the session's, which is UTC here."""
     return dt.datetime(*parts)  # type: ignore[arg-type]  # noqa: DTZ001
 
 
@@ -264,6 +266,6 @@ def test_protobuf_message_that_is_not_there_or_contains_itself_is_refused(
         decoded(spark, ProtobufDecoder(descriptor_file=file, message="shop.Node"), b"")
 
 
-def test_schema_that_is_none_is_told_in_a_sentence(spark: SparkSession) -> None:
+def test_schema_that_is_none_is_reported_in_a_sentence(spark: SparkSession) -> None:
     with pytest.raises(InvalidConfig, match="the schema 'id bigiant' is not one to Spark"):
         decoded(spark, JsonDecoder(schema="id bigiant"), b"")

@@ -1,4 +1,6 @@
-"""What the engine does without Spark: the order of flows, reasons out of long texts, progress out of reports, lines for people."""
+"""The parts of the engine that need no Spark: order of flows, reasons from long texts, progress
+from reports, lines for people.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,16 @@ import pytest
 from rich.console import Console
 
 from sparrow.base.errors import Conflict, InvalidConfig, NotFound, StorageFailed, UnknownTopic
-from sparrow.spark.pipelines.engine.display import Display, line_of
-from sparrow.spark.pipelines.engine.failures import first_line, flow_failure
-from sparrow.spark.pipelines.engine.graph import chosen, generations
-from sparrow.spark.pipelines.engine.progress import DONE, RUNNING, Progress, Tally, lag_of
-from sparrow.spark.pipelines.engine.sinks.jdbc import merge_statement
-from sparrow.spark.pipelines.engine.sinks.parquet import refuse_other_checkpoint
-from sparrow.spark.pipelines.engine.states import FlowState, load_state, newest_batch, save_state
-from sparrow.spark.pipelines.engine.steps import _with_places, load_function
-from sparrow.spark.pipelines.model import ConsoleSink, Flow, Pipeline, Sink, Source, TopicSink
+from sparrow.pipelines import Pipeline
+from sparrow.pipelines.engine.display import Display, line_of
+from sparrow.pipelines.engine.failures import first_line, flow_failure
+from sparrow.pipelines.engine.graph import chosen, generations
+from sparrow.pipelines.engine.progress import DONE, RUNNING, Progress, ProgressTally, lag_of
+from sparrow.pipelines.engine.sinks.jdbc import merge_statement
+from sparrow.pipelines.engine.sinks.parquet import refuse_other_checkpoint
+from sparrow.pipelines.engine.states import FlowState, load_state, newest_batch, save_state
+from sparrow.pipelines.engine.steps import _with_placeholders, load_function
+from sparrow.pipelines.model import ConsoleSink, Flow, Sink, Source, TopicSink
 
 # ── graph ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -52,7 +55,7 @@ def test_flow_that_writes_to_the_topic_it_reads_does_not_wait_for_itself() -> No
     assert len(generations([flow("echo", topics=("t",), to="t")])) == 1
 
 
-def test_unknown_flow_is_told_with_those_that_there_are() -> None:
+def test_unknown_flow_is_reported_with_those_that_there_are() -> None:
     pipeline = Pipeline(name="p", flows=[flow("clean"), flow("sums")])
     assert [each.name for each in chosen(pipeline, ["sums"])] == ["sums"]
     with pytest.raises(NotFound, match=r"no flow 'sum'; did you mean 'sums'\?; it has clean, sums"):
@@ -61,17 +64,22 @@ def test_unknown_flow_is_told_with_those_that_there_are() -> None:
 
 # ── failures ──────────────────────────────────────────────────────────────────────────────────────
 
-STOPPED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times:
-org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] SPARROW_STOP:the expectation 'positive' (a > 0) failed for topic orders, partition 1, offset 7 SQLSTATE: P0001
+STOPPED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to \
+stage failure: Task 0 in stage 1.0 failed 1 times:
+org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] SPARROW_STOP:the \
+expectation 'positive' (a > 0) failed for topic orders, partition 1, offset 7 SQLSTATE: P0001
 \tat org.apache.spark.sql.errors.QueryExecutionErrors$.raiseError(QueryExecutionErrors.scala:2775)"""
-OURS = """[STREAM_FAILED] Query terminated with exception: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
+OURS = """[STREAM_FAILED] Query terminated with exception: [PYTHON_EXCEPTION] An exception was thrown \
+from the Python worker: Traceback (most recent call last):
   File "worker.py", line 1, in main
 sparrow.base.errors.ConnectionLost: no broker can be reached at 127.0.0.1:1
  SQLSTATE: 38000"""
-CLASSED = """[STREAM_FAILED] Query terminated with exception: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide`. SQLSTATE: 22012
+CLASSED = """[STREAM_FAILED] Query terminated with exception: [DIVIDE_BY_ZERO] Division by zero. \
+Use `try_divide`. SQLSTATE: 22012
 == SQL ==
 SELECT 1/0"""
-RAISED = """[STREAM_FAILED] Query terminated with exception: [PYTHON_EXCEPTION] An exception was thrown from the Python worker:
+RAISED = """[STREAM_FAILED] Query terminated with exception: [PYTHON_EXCEPTION] An exception was thrown \
+from the Python worker:
 Traceback (most recent call last):
   File "steps.py", line 3, in enrich
 ValueError: no such thing
@@ -125,7 +133,7 @@ def report(
 
 
 def test_reports_of_batches_add_up_and_none_counts_twice() -> None:
-    tally = Tally("clean")
+    tally = ProgressTally("clean")
     tally.take([report(0), report(1)])
     tally.take([report(1), report(2, rows=5)])
     found = tally.progress(RUNNING)
@@ -136,22 +144,22 @@ def test_reports_of_batches_add_up_and_none_counts_twice() -> None:
 
 def test_counts_are_the_same_as_spark_connect_tells_them() -> None:
     fields = [{"name": "positive", "type": "long"}, {"name": "other", "type": "long"}]
-    told = {"values": [2, 0], "schema": {"type": "struct", "fields": fields}}
-    tally = Tally("clean")
-    tally.take([{**report(0), "observedMetrics": {"sparrow_rows_expectations": told}}])
+    values = {"values": [2, 0], "schema": {"type": "struct", "fields": fields}}
+    tally = ProgressTally("clean")
+    tally.take([{**report(0), "observedMetrics": {"sparrow_rows_expectations": values}}])
     assert tally.progress(RUNNING).refused == {"positive": 2}
 
 
 def test_looking_for_news_is_no_batch_but_tells_the_lag() -> None:
-    tally = Tally("clean")
+    tally = ProgressTally("clean")
     tally.take([report(0), report(1, rows=0, end=25, has_run=False)])
     found = tally.progress(RUNNING)
     assert (found.batches, found.batch, found.lag) == (1, 0, 3)
 
 
-@pytest.mark.parametrize("told", [None, "", "null", "[]", "{", {"orders": 5}, 7])
-def test_lag_is_not_known_where_offsets_are_not_told(told: Any) -> None:
-    assert lag_of([{"endOffset": told, "latestOffset": told}]) is None
+@pytest.mark.parametrize("offsets", [None, "", "null", "[]", "{", {"orders": 5}, 7])
+def test_lag_is_not_known_where_offsets_are_not_reported(offsets: Any) -> None:
+    assert lag_of([{"endOffset": offsets, "latestOffset": offsets}]) is None
     assert lag_of([]) is None
 
 
@@ -195,21 +203,25 @@ def test_terminal_shows_a_table_with_what_failed() -> None:
 # ── SQL, functions, files ─────────────────────────────────────────────────────────────────────────
 
 
-def test_tables_of_a_query_become_places_and_the_rest_stays_as_it_was() -> None:
-    query = "WITH x AS (SELECT * FROM input i) SELECT '{a}' AS t /* input */ FROM x JOIN Customers ON x.c = Customers.c"
-    text, used = _with_places(query, ["input", "customers"])
+def test_tables_of_a_query_become_placeholders_and_the_rest_stays_as_it_was() -> None:
+    query = (
+        "WITH x AS (SELECT * FROM input i) SELECT '{a}' AS t /* input */ "
+        "FROM x JOIN Customers ON x.c = Customers.c"
+    )
+    text, used = _with_placeholders(query, ["input", "customers"])
     assert text == (
-        "WITH x AS (SELECT * FROM {table_0} i) SELECT '{{a}}' AS t /* input */ FROM x JOIN {table_1} AS `customers` ON x.c = Customers.c"
+        "WITH x AS (SELECT * FROM {table_0} i) SELECT '{{a}}' AS t /* input */ FROM x JOIN "
+        "{table_1} AS `customers` ON x.c = Customers.c"
     )
     assert used == {"input": "table_0", "customers": "table_1"}
 
 
 def test_name_that_a_query_defines_itself_is_not_the_table() -> None:
-    text, used = _with_places("WITH input AS (SELECT 1 AS a) SELECT * FROM input", ["input"])
+    text, used = _with_placeholders("WITH input AS (SELECT 1 AS a) SELECT * FROM input", ["input"])
     assert (text, used) == ("WITH input AS (SELECT 1 AS a) SELECT * FROM input", {})
 
 
-def test_function_that_is_not_there_is_told_with_its_source(tmp_path: Any) -> None:
+def test_function_that_is_not_there_is_reported_with_its_source(tmp_path: Any) -> None:
     (tmp_path / "steps.py").write_text("def enrich(df):\n    return df\n\nnumber = 1\n")
     (tmp_path / "broken.py").write_text("import no_such_module_anywhere\n")
     path = str(tmp_path)
@@ -226,7 +238,8 @@ def test_function_that_is_not_there_is_told_with_its_source(tmp_path: Any) -> No
 
 def test_merge_takes_rows_over_by_their_key() -> None:
     assert merge_statement("totals", "totals_sparrow", ["id", "sum"], ["id"]) == (
-        'MERGE INTO totals t USING totals_sparrow s ON t."id" = s."id" WHEN MATCHED THEN UPDATE SET "sum" = s."sum"'
+        'MERGE INTO totals t USING totals_sparrow s ON t."id" = s."id" WHEN MATCHED THEN UPDATE '
+        'SET "sum" = s."sum"'
         ' WHEN NOT MATCHED THEN INSERT ("id", "sum") VALUES (s."id", s."sum")'
     )
 

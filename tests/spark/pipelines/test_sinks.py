@@ -1,4 +1,6 @@
-"""Tables that flows end in: what they get, and that a batch whose commit Spark did not learn of does not come twice."""
+"""Tables at the end of flows: their content, and that a batch is not written twice if Spark did not
+learn of its commit.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 from sparrow.base.errors import Conflict, InvalidConfig
-from sparrow.spark.pipelines.engine.sinks import delta, iceberg, jdbc
-from sparrow.spark.pipelines.model import (
+from sparrow.pipelines.engine.sinks import delta, iceberg, jdbc
+from sparrow.pipelines.model import (
     ConsoleSink,
     DeltaSink,
     DeltaTable,
@@ -33,7 +35,7 @@ from tests.spark.pipelines.flows import orders
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from tests.spark.pipelines.flows import Place
+    from tests.spark.pipelines.flows import Environment
 
 
 pytestmark = pytest.mark.timeout(300)
@@ -47,7 +49,9 @@ BY_DAY = SqlStep(query="SELECT id, amount, at, CAST(at AS DATE) AS day, _offset 
 
 
 def break_once(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
-    """The process dies, as it were, when the second batch is committed and Spark does not know yet."""
+    """Simulate the death of the process after the second batch is committed and before Spark
+    knows.
+    """
     real, calls = module.write_batch, []
 
     def write(*args: Any, **options: Any) -> None:
@@ -60,14 +64,14 @@ def break_once(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
 
 
 def test_delta_gets_each_batch_once_though_spark_runs_one_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = str(place.directory / "table")
+    path = str(environment.directory / "table")
     flow = orders(batch=4, steps=[BY_DAY], sink=DeltaSink(path=path, partition_by=["day"]))
-    place.publish("orders", [order(n) for n in range(10)])
+    environment.publish("orders", [order(n) for n in range(10)])
     break_once(monkeypatch, delta)
-    assert place.failed(flow) == "flow clean, batch 1: RuntimeError: killed"
-    place.done(flow)
+    assert environment.failed(flow) == "flow clean, batch 1: RuntimeError: killed"
+    environment.done(flow)
     table = deltalake.DeltaTable(path)
     rows = sorted(table.to_pyarrow_table().to_pylist(), key=lambda row: row["id"])
     assert [row["id"] for row in rows] == list(range(10))
@@ -81,23 +85,23 @@ def test_delta_gets_each_batch_once_though_spark_runs_one_again(
     with pytest.raises(
         InvalidConfig, match="has the columns id long, amount double, at timestamp, day date; the flow has"
     ):
-        place.run(replace(flow, name="other", steps=[]))
+        environment.run(replace(flow, name="other", steps=[]))
 
 
 def test_iceberg_gets_each_batch_once_though_spark_runs_one_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     properties = {
         "type": "sql",
-        "uri": f"sqlite:///{place.directory}/catalog.db",
-        "warehouse": f"file://{place.directory}/warehouse",
+        "uri": f"sqlite:///{environment.directory}/catalog.db",
+        "warehouse": f"file://{environment.directory}/warehouse",
     }
     sink = IcebergSink(table="shop.orders", properties=properties)
     flow = orders(batch=4, steps=[BY_DAY], sink=sink)
-    place.publish("orders", [order(n) for n in range(10)])
+    environment.publish("orders", [order(n) for n in range(10)])
     break_once(monkeypatch, iceberg)
-    assert place.failed(flow) == "flow clean, batch 1: RuntimeError: killed"
-    place.done(flow)
+    assert environment.failed(flow) == "flow clean, batch 1: RuntimeError: killed"
+    environment.done(flow)
     catalog = load_catalog("default", **properties)
     table = catalog.load_table("shop.orders")
     rows = table.scan().to_arrow().to_pylist()
@@ -107,31 +111,31 @@ def test_iceberg_gets_each_batch_once_though_spark_runs_one_again(
     catalog.engine.dispose()
 
 
-def test_parquet_of_another_checkpoint_is_refused_before_rows_are_lost(place: Place) -> None:
-    path = str(place.directory / "table")
+def test_parquet_of_another_checkpoint_is_refused_before_rows_are_lost(environment: Environment) -> None:
+    path = str(environment.directory / "table")
     flow = orders(sink=ParquetSink(path=path))
-    place.publish("orders", [order(n) for n in range(3)])
-    place.done(flow)
-    shutil.rmtree(place.directory / "checkpoints")
+    environment.publish("orders", [order(n) for n in range(3)])
+    environment.done(flow)
+    shutil.rmtree(environment.directory / "checkpoints")
     with pytest.raises(Conflict, match="was written with another checkpoint"):
-        place.run(flow)
-    assert place.spark.read.parquet(path).count() == 3
+        environment.run(flow)
+    assert environment.spark.read.parquet(path).count() == 3
 
 
 @pytest.mark.parametrize("key", [(), ("id",)])
 def test_database_gets_rows_at_least_once_and_by_key_exactly_once(
-    place: Place, monkeypatch: pytest.MonkeyPatch, key: tuple[str, ...]
+    environment: Environment, monkeypatch: pytest.MonkeyPatch, key: tuple[str, ...]
 ) -> None:
-    url = f"jdbc:derby:memory:{place.directory.name};create=true"
+    url = f"jdbc:derby:memory:{environment.directory.name};create=true"
     driver = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
     sink = JdbcSink(url=url, table="orders", key=key, driver=driver)
     keep = SqlStep(query="SELECT id % 3 AS id, amount, _timestamp, _partition, _offset FROM input")
     flow = orders(batch=4, steps=[keep], sink=sink)
-    place.publish("orders", [order(n) for n in range(8)])
+    environment.publish("orders", [order(n) for n in range(8)])
     break_once(monkeypatch, jdbc)
-    assert place.failed(flow) == "flow clean, batch 1: RuntimeError: killed"
-    place.done(flow)
-    reader = place.spark.read.format("jdbc").option("url", url).option("driver", driver)
+    assert environment.failed(flow) == "flow clean, batch 1: RuntimeError: killed"
+    environment.done(flow)
+    reader = environment.spark.read.format("jdbc").option("url", url).option("driver", driver)
     rows = [(row.id, row.amount) for row in reader.option("dbtable", "orders").load().collect()]
     if key:
         assert sorted(rows) == [(0, 3.0), (1, 3.5), (2, 2.5)]
@@ -140,11 +144,11 @@ def test_database_gets_rows_at_least_once_and_by_key_exactly_once(
 
 
 def test_console_shows_the_first_rows_of_each_batch_and_takes_all(
-    place: Place, capsys: pytest.CaptureFixture[str]
+    environment: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     few = Expectation(name="few", check="id < 40", otherwise="drop")
-    place.publish("orders", [order(n) for n in range(50)])
-    (outcome,) = place.done(orders(expect=[few], sink=ConsoleSink(rows=2)))
+    environment.publish("orders", [order(n) for n in range(50)])
+    (outcome,) = environment.done(orders(expect=[few], sink=ConsoleSink(rows=2)))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "── clean, batch 0 ──"
     assert len(lines) == 3
@@ -152,8 +156,8 @@ def test_console_shows_the_first_rows_of_each_batch_and_takes_all(
     assert (outcome.progress.rows, outcome.progress.refused) == (50, {"few": 10})
 
 
-def test_tables_of_all_kinds_are_joined(place: Place) -> None:
-    spark, here = place.spark, place.directory
+def test_tables_of_all_kinds_are_joined(environment: Environment) -> None:
+    spark, here = environment.spark, environment.directory
     names = spark.createDataFrame([(0, "ann"), (1, "bob")], "id bigint, name string")
     names.write.parquet(f"{here}/parquet")
     (here / "cities.csv").write_text("id,city\n1,Rome\n")
@@ -192,7 +196,7 @@ def test_tables_of_all_kinds_are_joined(place: Place) -> None:
         ],
         sink=TopicSink(topic="clean"),
     )
-    place.publish("orders", [order(n) for n in range(3)])
-    place.done(flow, tables=tables)
-    found = sorted(tuple(value.values()) for value in place.values("clean"))
+    environment.publish("orders", [order(n) for n in range(3)])
+    environment.done(flow, tables=tables)
+    found = sorted(tuple(value.values()) for value in environment.values("clean"))
     assert found == [(0, "ann", None, "ann", "ann", "ann"), (1, "bob", "Rome", "bob", "bob", "bob")]

@@ -1,4 +1,6 @@
-"""Spark programs of users, each in a process of its own with a JVM of its own. Nothing of them is left when a test ends."""
+"""Spark programs of users, each in a process of its own with a JVM of its own. Nothing of them is
+left when a test ends.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import sparrow.sync
 
 if TYPE_CHECKING:
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 _LAST = "answer: "
 TIMEOUT_S = 240

@@ -1,5 +1,7 @@
-"""Spark Connect, in one process with one server for all of it, as each costs a JVM: batches and streams, and a pipeline with decoding in Python, SQL with a table,
-a function, state, expectations, dead letters, a table by `foreachBatch`."""
+"""Spark Connect, in one process with one server for all of it, as each costs a JVM: batches and
+streams, and a pipeline with decoding in Python, SQL with a table, a function, state, expectations,
+dead letters, a table by `foreachBatch`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tests.spark.programs.running import TIMEOUT_S, lag_of, run_program
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,16 +29,18 @@ pytestmark = [
 PROGRAM = """
 import os
 import sparrow.spark
-from sparrow.spark.pipelines.engine import run
-from sparrow.spark.pipelines.model import *
+from sparrow.pipelines.engine import run
+from sparrow.pipelines import *
 
 
 def copied(spark):
-    spark.range(50).selectExpr("CAST(id AS STRING) AS value").write.format("sparrow").mode("append").option("topic", "numbers").save()
+    rows = spark.range(50).selectExpr("CAST(id AS STRING) AS value")
+    rows.write.format("sparrow").mode("append").option("topic", "numbers").save()
     read = sparrow.spark.read("numbers")
     stream = sparrow.spark.read("numbers", stream=True, startingOffsets="earliest")
     writer = stream.selectExpr("value", "'copies' AS topic").writeStream.format("sparrow").queryName("copy")
-    query = writer.option("checkpointLocation", os.path.abspath("checkpoint")).trigger(availableNow=True).start()
+    writer = writer.option("checkpointLocation", os.path.abspath("checkpoint"))
+    query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     return [read.count(), sparrow.spark.read("copies").count()]
 
@@ -44,7 +48,9 @@ def copied(spark):
 pipeline = Pipeline(
     name="p",
     checkpoints="checkpoints",
-    tables=[FileTable(name="t", format="csv", path=os.path.abspath("t.csv"), schema="id string, word string")],
+    tables=[
+        FileTable(name="t", format="csv", path=os.path.abspath("t.csv"), schema="id string, word string")
+    ],
     flows=[
         Flow(
             name="clean",
@@ -76,7 +82,8 @@ def piped(spark):
 
 
 if __name__ == "__main__":
-    spark = sparrow.spark.session("connect", remote="local[2]", conf={"spark.ui.enabled": False, "spark.sql.shuffle.partitions": 2})
+    conf = {"spark.ui.enabled": False, "spark.sql.shuffle.partitions": 2}
+    spark = sparrow.spark.session("connect", remote="local[2]", conf=conf)
     assert "connect" in type(spark).__module__
     answer([copied(spark), piped(spark)])
 """

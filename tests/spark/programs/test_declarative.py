@@ -17,7 +17,7 @@ from tests.spark.kafka import read_topic
 from tests.spark.programs.running import TIMEOUT_S, run_command
 
 if TYPE_CHECKING:
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "declarative"
 pytestmark = [

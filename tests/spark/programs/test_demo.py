@@ -1,4 +1,6 @@
-"""`sparrow demo` as a user runs it, Spark and all: a small history with merges, from git to the chart, with nobody's help."""
+"""`sparrow demo` as a user runs it, Spark and all: a small history with merges, from git to the
+chart, with nobody's help.
+"""
 
 from __future__ import annotations
 

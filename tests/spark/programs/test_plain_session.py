@@ -1,4 +1,6 @@
-"""Sessions that know nothing of Sparrow but its name. Streams without an import, and their lag, are in `test_declarative`."""
+"""Sessions that know nothing of Sparrow but its name. Streams without an import, and their lag, are
+in `test_declarative`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tests.spark.conftest import java
 from tests.spark.programs.running import TIMEOUT_S, run_program
 
 if TYPE_CHECKING:
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,8 +27,10 @@ PLAIN = """
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-spark.sql("CREATE TEMPORARY VIEW orders USING sparrow OPTIONS (subscribe 'orders', startingOffsets 'earliest')")
-found = spark.sql("SELECT CAST(value AS STRING) AS text FROM orders WHERE partition = 0 ORDER BY offset").collect()
+options = "subscribe 'orders', startingOffsets 'earliest'"
+spark.sql(f"CREATE TEMPORARY VIEW orders USING sparrow OPTIONS ({options})")
+text = "SELECT CAST(value AS STRING) AS text FROM orders WHERE partition = 0 ORDER BY offset"
+found = spark.sql(text).collect()
 spark.table("orders").select("value").write.format("sparrow").mode("append").option("topic", "copies").save()
 answer([row.text for row in found])
 """

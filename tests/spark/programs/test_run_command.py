@@ -1,4 +1,6 @@
-"""`sparrow pipeline run` in a process of its own: it runs, says how far it is, and ends in peace when it is told to."""
+"""`sparrow pipeline run` in a process of its own: it runs, says how far it is, and ends in peace
+when it is told to.
+"""
 
 from __future__ import annotations
 

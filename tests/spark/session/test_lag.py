@@ -1,4 +1,6 @@
-"""What the broker knows of how far streaming queries are: groups whose offsets the queries themselves commit."""
+"""What the broker knows of how far streaming queries are: groups whose offsets the queries
+themselves commit.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 
 def _publish(broker: RunningBroker, count: int) -> None:

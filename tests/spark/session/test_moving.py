@@ -11,7 +11,7 @@ import sparrow.sync
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 
 def _stream(spark: SparkSession, servers: str) -> DataFrame:

@@ -17,7 +17,7 @@ from sparrow.spark.lag import INTERVAL_S, RETRY_S, Lag, group_name, introduce
 from sparrow.spark.wire import Target, borrowed
 
 if TYPE_CHECKING:
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 QUERY = "4bd22832-ae49-4c82-8c50-b2faf061bd87"
 
@@ -28,7 +28,7 @@ def running() -> Iterator[RunningBroker]:
         with sparrow.sync.connect(running.url) as client:
             client.admin.create_topic("orders", partitions=2)
         yield running
-        borrowed.__self__.close()  # the links that this process keeps
+        borrowed.__self__.close()  # the sessions that this process keeps
 
 
 def _committed(broker: RunningBroker, group: str) -> dict[int, int]:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sparrow.spark.daemon import _ends_quietly
-from sparrow.spark.quietly import quiet_settings
+from sparrow.spark.quiet_loggers import quiet_settings
 
 OPTIONS = "SPARK_SUBMIT_OPTS"
 

@@ -1,4 +1,6 @@
-"""What `sparrow.spark.session` sets, and what it leaves alone: without starting a JVM where that is possible."""
+"""What `sparrow.spark.session` sets, and what it leaves alone: without starting a JVM where that is
+possible.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from sparrow.spark.session import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 DAEMON = "spark.python.daemon.module"
 MODULE = sys.modules["sparrow.spark.session"]  # its name is that of the function
@@ -145,7 +147,7 @@ def test_what_cannot_be_is_refused_before_spark_starts(monkeypatch: pytest.Monke
 def test_importing_the_package_loads_neither_spark_nor_arrow_nor_pipelines() -> None:
     program = (
         "import sys, sparrow.spark as s; s.session; "
-        "sys.exit(bool({'pyspark', 'pyarrow', 'numpy', 'sparrow.spark.pipelines'} & set(sys.modules)))"
+        "sys.exit(bool({'pyspark', 'pyarrow', 'numpy', 'sparrow.pipelines'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
@@ -156,9 +158,14 @@ def test_daemon_has_what_workers_need_in_one_thread_and_no_socket() -> None:
         import gc, json, os, sys
         from {DAEMON_MODULE} import preload
         preload()
-        opened = [os.readlink(f"/proc/self/fd/{{fd}}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{{fd}}")]
+        files = [f"/proc/self/fd/{{fd}}" for fd in os.listdir("/proc/self/fd")]
+        opened = [os.readlink(file) for file in files if os.path.exists(file)]
         print(json.dumps([
-            [name for name in ("pyarrow", "numba", "pyspark.worker", "sparrow.spark.datasource") if name in sys.modules],
+            [
+                name
+                for name in ("pyarrow", "numba", "pyspark.worker", "sparrow.spark.datasource")
+                if name in sys.modules
+            ],
             gc.get_freeze_count() > 10_000,
             len(os.listdir("/proc/self/task")),
             [path for path in opened if path.startswith("socket")],
@@ -174,9 +181,7 @@ def test_daemon_has_what_workers_need_in_one_thread_and_no_socket() -> None:
 
 
 @pytest.mark.slow
-def test_planning_process_of_a_sink_leaves_what_is_loaded_out_of_later_collections_and_no_other_process_does() -> (
-    None
-):
+def test_only_the_planning_process_of_a_sink_leaves_loaded_modules_out_of_collections() -> None:
     program = """if True:
         import gc, os
         from pyspark.sql.types import BinaryType, StructField, StructType

@@ -1,4 +1,6 @@
-"""TLS, passwords and tokens, for reading and writing; and what is said when they are wrong: one line."""
+"""TLS, passwords and tokens, for reading and writing; and what is said when they are wrong: one
+line.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tests.security.certificates import Certificates, make_certificates
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +31,11 @@ def tls_broker(certificates: Certificates) -> Iterator[RunningBroker]:
     with sparrow.testing.broker(
         tls_certificate=certificates.server.certificate,
         tls_key=certificates.server.key,
-        users={"ann": "pencil"},
+        users={"ann": "pencil-2B"},
         tokens={"bob": "b-token"},
-        super_users="User:ann,User:bob",
+        super_users="User:ann;User:bob",
     ) as broker:
-        ann = {"ca_file": certificates.ca, "user": "ann", "password": "pencil"}
+        ann = {"ca_file": certificates.ca, "user": "ann", "password": "pencil-2B"}
         with sparrow.sync.connect(broker.url, **ann) as client:
             client.publish("orders", b"1")
         yield broker
@@ -45,14 +47,15 @@ def _read(spark: SparkSession, **options: str) -> DataFrame:
 
 def _logins(broker: RunningBroker, certificates: Certificates, folder: Path) -> list[dict[str, str]]:
     secret = folder / "secret"
-    secret.write_text("pencil\n")
+    secret.write_text("pencil-2B\n")
     jaas = (
-        'org.apache.kafka.common.security.scram.ScramLoginModule required username="ann" password="pencil";'
+        "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        'username="ann" password="pencil-2B";'
     )
     return [
         {"url": broker.url, "caFile": certificates.ca, "user": "ann", "passwordFile": str(secret)},
         {"url": broker.url, "caFile": certificates.ca, "token": "b-token"},
-        {"url": broker.url.replace("://", "://ann:pencil@"), "ca_file": certificates.ca},
+        {"url": broker.url.replace("://", "://ann:pencil-2B@"), "ca_file": certificates.ca},
         {
             "kafka.bootstrap.servers": broker.url.rpartition("/")[2],
             "kafka.security.protocol": "SASL_SSL",
@@ -79,8 +82,8 @@ def test_every_way_to_log_in_reads_and_writes_over_tls(
     [
         ({"user": "ann", "password": "pen"}, "Invalid username or password"),
         ({"token": "c-token"}, "token"),
-        ({"user": "ann", "password": "pencil", "caFile": ""}, "cannot be trusted"),
-        ({"user": "ann", "password": "pencil", "caFile": "/no/such/ca.pem"}, "/no/such/ca.pem"),
+        ({"user": "ann", "password": "pencil-2B", "caFile": ""}, "cannot be trusted"),
+        ({"user": "ann", "password": "pencil-2B", "caFile": "/no/such/ca.pem"}, "/no/such/ca.pem"),
         ({"url": "sparrows://127.0.0.1:1", "retries": "0"}, "127.0.0.1:1"),
         ({"url": "kafka://127.0.0.1"}, "its scheme is 'kafka'"),
         ({"user": "ann"}, "Invalid username or password"),
@@ -101,4 +104,4 @@ def test_wrong_connection_is_one_clear_line(
     sentences = str(caught.value).split("JVM stacktrace")[0]
     assert said in sentences
     assert "Traceback" not in sentences
-    assert json.dumps(options.get("password", "pencil")) not in sentences
+    assert json.dumps(options.get("password", "pencil-2B")) not in sentences

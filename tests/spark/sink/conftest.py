@@ -13,14 +13,14 @@ from tests.spark.sink.tasks import make_topic
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
     with sparrow.testing.broker() as running:
         yield running
-    # The links that this process kept for its next task.
+    # The sessions that this process kept for its next task.
     borrowed.__self__.close()
 
 

@@ -1,4 +1,6 @@
-"""A wire that is cut once, when the answer to a certain request comes back: the broker has done what was asked, and the client does not know."""
+"""A wire that is cut once, when the answer to a certain request comes back: the broker has done
+what was asked, and the client does not know.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from typing import Self
 
 
 class CuttingProxy:
-    """Forwards connections on a port of its own to a broker. The first answer after a request with `word` in it is dropped with its connection."""
+    """Forwards connections on a port of its own to a broker. The first answer after a request with
+    `word` in it is dropped with its connection.
+    """
 
     def __init__(self, host: str, port: int, word: str) -> None:
         self.cuts = 0

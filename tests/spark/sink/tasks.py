@@ -18,17 +18,17 @@ from pyspark.sql.types import (
 
 import sparrow.sync
 from sparrow.spark.kernels import DecodeOptions, Decoder
-from sparrow.spark.sink import committing
-from sparrow.spark.sink.context import Attempt, Place
-from sparrow.spark.sink.plan import Plan, plan_of
+from sparrow.spark.sink import committer
+from sparrow.spark.sink.context import TaskAttempt, WriteIdentity
+from sparrow.spark.sink.plan import WritePlan, plan_of
 from sparrow.spark.sink.task import Written, write_rows
 from sparrow.spark.wire import FetchWanted, Target, connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sparrow.spark.wire import Link
-    from sparrow.testing.running import RunningBroker
+    from sparrow.spark.wire import Session
+    from sparrow.testing.running_broker import RunningBroker
 
 ARROW_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))
@@ -60,24 +60,24 @@ class Query:
             schema = schema.add(name, _KINDS[name][0])
         self.columns = columns.split()
         self.query, self.run = query, run
-        self.plan: Plan = plan_of(schema, {"url": broker.url, **options})
+        self.plan: WritePlan = plan_of(schema, {"url": broker.url, **options})
 
-    def place(self, batch: int) -> Place:
-        return Place(self.plan.sink or self.query, self.query, self.run, batch)
+    def identity(self, batch: int) -> WriteIdentity:
+        return WriteIdentity(self.plan.sink or self.query, self.query, self.run, batch)
 
     def write(self, batch: int, *parts: Iterable[Mapping[str, Any]], task: int = 0) -> Written:
         """What a task does; each part is an Arrow batch that it gets."""
         rows = [rows_of(self.columns, each) for each in parts]
-        return write_rows(self.plan, self.place(batch), Attempt(task, next(_attempts)), rows)
+        return write_rows(self.plan, self.identity(batch), TaskAttempt(task, next(_attempts)), rows)
 
     def write_values(self, batch: int, *values: bytes, task: int = 0) -> Written:
         return self.write(batch, [{"value": each} for each in values], task=task)
 
     def commit(self, *messages: Written | None) -> bool:
-        return committing.commit(self.plan, messages)
+        return committer.commit(self.plan, messages)
 
     def abort(self, *messages: Written | None) -> None:
-        committing.abort(self.plan, messages)
+        committer.abort(self.plan, messages)
 
 
 def rows_of(columns: list[str], rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
@@ -93,23 +93,27 @@ def make_topic(broker: RunningBroker, name: str, partitions: int = 1) -> str:
 
 
 def describe(broker: RunningBroker, sink: str) -> dict[str, Any]:
-    with connect(Target(broker.url)) as link:
-        found: dict[str, Any] = link.call("sink.describe", {"sink": sink})
+    with connect(Target(broker.url)) as session:
+        found: dict[str, Any] = session.call("sink.describe", {"sink": sink})
     return found
 
 
 def read_rows(broker: RunningBroker, topic: str, *columns: str) -> list[list[dict[str, Any]]]:
-    """The committed rows of each partition; quicker than a Kafka client, whose start takes half a second."""
-    with connect(Target(broker.url)) as link:
-        partitions = link.call("topic.describe", {"name": topic})["partition_count"]
-        return [_partition_rows(link, topic, number, columns) for number in range(partitions)]
+    """The committed rows of each partition; quicker than a Kafka client, whose start takes half a
+    second.
+    """
+    with connect(Target(broker.url)) as session:
+        partitions = session.call("topic.describe", {"name": topic})["partition_count"]
+        return [_partition_rows(session, topic, number, columns) for number in range(partitions)]
 
 
-def _partition_rows(link: Link, topic: str, partition: int, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+def _partition_rows(
+    session: Session, topic: str, partition: int, columns: tuple[str, ...]
+) -> list[dict[str, Any]]:
     decoder = Decoder(topic, partition, DecodeOptions(columns))
     rows: list[dict[str, Any]] = []
     while True:
-        chunk = link.fetch(FetchWanted(topic, partition=partition, offset=decoder.next_offset))
+        chunk = session.fetch(FetchWanted(topic, partition=partition, offset=decoder.next_offset))
         if not len(chunk.data):
             break
         for block in decoder.feed(chunk.data, chunk.aborted):

@@ -1,4 +1,6 @@
-"""Which columns are written, and what is said of those that cannot be. Needs PySpark's types, no JVM."""
+"""Which columns are written, and what is said of those that cannot be. Needs PySpark's types, no
+JVM.
+"""
 
 from __future__ import annotations
 
@@ -115,10 +117,19 @@ def test_every_column_that_does_not_fit_is_named_with_what_makes_it_fit():
         "these rows cannot be written to a topic:",
         "- column value is struct<a:int>, and must be string or binary; select to_json(`value`) AS value",
         "- column key is bigint, and must be string or binary; select CAST(`key` AS STRING) AS key",
-        f"- column headers is map<string,string>, and must be array<struct<key:string,value:binary>>; {headers_advice}",
+        (
+            "- column headers is map<string,string>, and must be "
+            f"array<struct<key:string,value:binary>>; {headers_advice}"
+        ),
         "- column partition is string, and must be int; select CAST(`partition` AS INT) AS partition",
-        f"- column timestamp is timestamp_ntz, and must be {time_kinds}; select CAST(`timestamp` AS TIMESTAMP) AS timestamp",
-        "Their columns: value struct<a:int>, key bigint, headers map<string,string>, partition string, timestamp timestamp_ntz",
+        (
+            f"- column timestamp is timestamp_ntz, and must be {time_kinds}; select CAST(`timestamp` "
+            "AS TIMESTAMP) AS timestamp"
+        ),
+        (
+            "Their columns: value struct<a:int>, key bigint, headers map<string,string>, partition "
+            "string, timestamp timestamp_ntz"
+        ),
     ]
 
 

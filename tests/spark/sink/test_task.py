@@ -1,4 +1,6 @@
-"""What tasks write and drivers commit, on a real broker and without Spark: each batch once, as a whole or not at all."""
+"""What tasks write and drivers commit, on a real broker and without Spark: each batch once, as a
+whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from sparrow.base.errors import (
     StageExpired,
     UnknownSink,
 )
-from sparrow.spark.sink import committing
+from sparrow.spark.sink import committer
 from sparrow.spark.sink import task as tasks
 from tests.spark.kafka import read_messages
 from tests.spark.sink.proxy import CuttingProxy
@@ -322,7 +324,7 @@ def test_a_driver_waits_for_a_broker_that_comes_back_and_no_longer():
     now = [0.0]
     asked: list[float] = []
 
-    def ask(link) -> str:
+    def ask(session) -> str:
         asked.append(now[0])
         if now[0] < 20:
             raise ConnectionLost("not yet")
@@ -332,7 +334,7 @@ def test_a_driver_waits_for_a_broker_that_comes_back_and_no_longer():
         now[0] += pause_s
 
     def patiently(patience_s: float) -> str:
-        return committing.patiently(
+        return committer.patiently(
             lambda: ask(None), patience_s=patience_s, clock=lambda: now[0], sleep=sleep
         )
 
@@ -352,7 +354,7 @@ def test_a_refusal_is_not_asked_for_again():
         raise SinkFenced("no")
 
     with pytest.raises(SinkFenced):
-        committing.patiently(ask)
+        committer.patiently(ask)
     assert len(asked) == 1
 
 
@@ -452,9 +454,9 @@ def test_what_is_written_is_what_is_read_in_the_order_of_its_task(broker, writte
 
 
 def test_who_may_not_write_to_a_sink_is_told_what_must_be_granted(sparrow_topic):
-    with sparrow.testing.broker(users={"ann": "pencil"}, acl_default="deny") as broker:
-        query = Query(broker, topic=sparrow_topic, query="7d1c", user="ann", password="pencil")
-        named = Query(broker, topic=sparrow_topic, sinkId="orders", user="ann", password="pencil")
+    with sparrow.testing.broker(users={"ann": "pencil-2B"}, acl_default="deny") as broker:
+        query = Query(broker, topic=sparrow_topic, query="7d1c", user="ann", password="pencil-2B")
+        named = Query(broker, topic=sparrow_topic, sinkId="orders", user="ann", password="pencil-2B")
 
         with pytest.raises(NotAuthorized, match=r"'7d1c'.*name it by sinkId, or grant.*'spark-write-'"):
             query.write_values(0, b"a")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 HEADERS = "array(struct('name' AS key, CAST('content' AS BINARY) AS value))"
 
@@ -118,8 +118,8 @@ def test_a_batch_that_fails_leaves_nothing_to_see_and_no_stage_open(spark, broke
 def open_stages(broker: RunningBroker) -> int:
     from sparrow.spark.wire import Target, connect
 
-    with connect(Target(broker.url)) as link:
-        return sum(each["open_stages"] for each in link.call("sink.list", {})["sinks"])
+    with connect(Target(broker.url)) as session:
+        return sum(each["open_stages"] for each in session.call("sink.list", {})["sinks"])
 
 
 def test_a_topic_is_not_overwritten(spark, broker, topic):

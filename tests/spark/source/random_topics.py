@@ -1,5 +1,6 @@
-"""Topics with random content, written by a Kafka client and by Sparrow's: all compressions, headers, nulls, transactions that were committed and
-aborted, times of both types."""
+"""Topics with random content, written by a Kafka client and by Sparrow's: all compressions,
+headers, nulls, transactions that were committed and aborted, times of both types.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import sparrow.sync
 from tests.spark.kafka import read_messages
 
 if TYPE_CHECKING:
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 SECONDS = 60
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

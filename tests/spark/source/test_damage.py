@@ -1,4 +1,6 @@
-"""Logs whose bytes are not those that were written, and records that go while they are read: named, or skipped and counted, and nothing else is lost."""
+"""Logs whose bytes are not those that were written, and records that go while they are read: named,
+or skipped and counted, and nothing else is lost.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ import sparrow.testing
 from sparrow.base.errors import CorruptBatch
 from sparrow.records.batch import LENGTH_OFFSET, OVERHEAD_BYTES
 from sparrow.records.builder import build_batch
-from sparrow.spark.source import reading
-from sparrow.spark.source.planning import Range
+from sparrow.spark.source import read_task
+from sparrow.spark.source.plan import OffsetRange
 from sparrow.spark.source.schema import TYPES
 from sparrow.spark.wire import FetchedChunk, Target
 from tests.spark.source.without_spark import read_batch
 
 if TYPE_CHECKING:
-    from sparrow.spark.wire import FetchWanted, Link
+    from sparrow.spark.wire import FetchWanted, Session
 
 pytestmark = pytest.mark.slow
 
@@ -81,10 +83,10 @@ def test_records_that_were_fetched_before_they_went_are_not_dropped() -> None:
     whole = FetchedChunk(
         memoryview(b"".join(batches)), 4, start_offset=3, end_offset=4, stable_offset=4, aborted=[]
     )
-    link = cast("Link", SimpleNamespace(fetch_ahead=lambda: _Answered(whole)))
+    session = cast("Session", SimpleNamespace(fetch_ahead=lambda: _Answered(whole)))
     schema = StructType().add("offset", TYPES["offset"])
-    found = reading._read(
-        reading.Reading(Target(), schema, ("offset",)), link, [Range("t", "", 0, 0, 4, 100)]
+    found = read_task._read(
+        read_task.ReadSettings(Target(), schema, ("offset",)), session, [OffsetRange("t", "", 0, 0, 4, 100)]
     )
     assert [offset for batch in found for offset in batch.column(0).to_pylist()] == [0, 1, 2, 3]
 

@@ -1,4 +1,6 @@
-"""A broker that is away for a while, as when it is started again: a stream and its tasks wait for it, a query that begins does not."""
+"""A broker that is away for a while, as when it is started again: a stream and its tasks wait for
+it, a query that begins does not.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import sparrow.sync
 import sparrow.testing
 from sparrow.base.errors import ConnectionLost
-from sparrow.spark.wire import link
+from sparrow.spark.wire import session
 from tests.spark.source.without_spark import micro_batch, read_batch, stream_reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sparrow.testing.running import RunningBroker
+    from sparrow.testing.running_broker import RunningBroker
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +37,7 @@ def away(broker: RunningBroker) -> Iterator[None]:
 
 
 def test_a_stream_outlives_an_outage_in_its_driver_and_in_its_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "BACKOFF_INITIAL_S", 0.01)
+    monkeypatch.setattr(session, "BACKOFF_INITIAL_S", 0.01)
     with sparrow.testing.broker(default_partitions=1, drain_timeout_ms="100ms") as broker:
         with closing(sparrow.sync.connect(broker.url)) as client:
             client.publish("t", b"1")

@@ -1,4 +1,6 @@
-"""Errors that leave a worker: a sentence where Sparrow raised it on purpose, the whole traceback where it is a fault."""
+"""Errors that leave a worker: a sentence where Sparrow raised it on purpose, the whole traceback
+where it is a fault.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.spark.plainly import each_plainly, told_plainly
+from sparrow.spark.plain_errors import each_plainly, told_plainly
 
 _HIDE = "SPARK_HIDE_TRACEBACK"
 

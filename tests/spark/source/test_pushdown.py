@@ -1,4 +1,6 @@
-"""Filters that Spark hands over: no row that passes them is lost, and those that are taken let nothing else through."""
+"""Filters that Spark hands over: no row that passes them is lost, and those that are taken let
+nothing else through.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,14 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from sparrow.spark.source.planning import Range
+from sparrow.spark.source.plan import OffsetRange
 from sparrow.spark.source.pushdown import Pushed, is_offered
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TIMES = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
 """The timestamp in ms of each offset, in each of three partitions."""
 ROWS = [("t", partition, offset, time) for partition in range(3) for offset, time in enumerate(TIMES)]
-RANGES = [Range("t", "", partition, 0, len(TIMES)) for partition in range(3)]
+RANGES = [OffsetRange("t", "", partition, 0, len(TIMES)) for partition in range(3)]
 
 
 def lookup(_: str, timestamp_ms: int) -> Mapping[int, int]:
@@ -82,7 +84,7 @@ def test_filters_leave_the_rows_that_spark_would_leave(given_filters: list[Filte
     )
 
 
-def within(each: Range, row: tuple[Any, ...]) -> bool:
+def within(each: OffsetRange, row: tuple[Any, ...]) -> bool:
     return row[1] == each.partition and each.low <= row[2] < each.high
 
 

@@ -1,4 +1,6 @@
-"""What a batch and a stream read is what a Kafka client reads: the source itself, without the JVM around it."""
+"""What a batch and a stream read is what a Kafka client reads: the source itself, without the JVM
+around it.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,12 @@ from sparrow.base.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from sparrow.spark.source.planning import Range
-from sparrow.spark.source.rows import MAX_ROWS, Rows
+from sparrow.spark.source.plan import OffsetRange
+from sparrow.spark.source.rows import MAX_ROWS, SourceRows
 from sparrow.spark.source.schema import TYPES
-from sparrow.spark.source.topics import Selection, Topics
+from sparrow.spark.source.topics import SourceSelection, SourceTopics
 from sparrow.spark.wire import Target
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.spark.source.random_topics import Record, Writers, Writing, contents, read_by_kafka
 from tests.spark.source.without_spark import (
     batch_reader,
@@ -111,7 +113,8 @@ def test_transactions_over_many_fetches_and_tasks_are_read_as_a_kafka_client_rea
     writers: Writers,
 ) -> None:
     topic = writers.new_topic(partitions=1)
-    # Two at a time, each larger than a fetch, whose markers come in another order than their beginnings.
+    # Two at a time, each larger than a fetch, whose markers come in another order than their
+    # beginnings.
     producers = [writers.transactional(f"wide-{number}") for number in range(2)]
     for turn in range(4):
         for producer in producers:
@@ -330,7 +333,10 @@ def test_records_that_retention_took_are_counted(writers: Writers, caplog: pytes
     start = {topic: {"0": 10}}
     writers.client.admin.delete_records(topic, {0: 40})
     options = {"url": writers.broker.url, "subscribe": topic}
-    lost = f"topic {topic}, partition 0: offset 10 was to be read next, and the log begins at 40 (30 offsets lost)"
+    lost = (
+        f"topic {topic}, partition 0: offset 10 was to be read next, and the log begins at 40 "
+        "(30 offsets lost)"
+    )
     with pytest.raises(OffsetOutOfRange) as raised:
         read_stream(stream_reader(**options), start)
     assert lost in raised.value.text
@@ -357,12 +363,12 @@ def test_records_that_go_while_a_task_reads_are_counted(writers: Writers) -> Non
     assert [row[4] for row in rows(lenient.read(other))] == list(range(25, 100))
 
 
-def test_more_ranges_are_weighed_than_one_call_takes(writers: Writers) -> None:
+def test_more_ranges_are_estimated_than_one_call_takes(writers: Writers) -> None:
     topic = filled(writers, 2)
-    selection = Selection((topic,))
-    topics = Topics(Target(writers.broker.url), selection, is_committed=True)
-    ranges = [Range(topic, "", n % 2, 0, 100 * (n % 2)) for n in range(20_500)]
-    sizes = topics.weigh(ranges)
+    selection = SourceSelection((topic,))
+    topics = SourceTopics(Target(writers.broker.url), selection, is_committed=True)
+    ranges = [OffsetRange(topic, "", n % 2, 0, 100 * (n % 2)) for n in range(20_500)]
+    sizes = topics.estimate(ranges)
     assert all((size > 0) == bool(n % 2) for n, size in enumerate(sizes))
 
 
@@ -540,7 +546,7 @@ def test_a_broker_that_restarts_is_read_on_from(tmp_path: Path) -> None:
 def test_times_beyond_those_of_spark_become_the_last_one() -> None:
     schema = StructType().add("timestamp", TYPES["timestamp"])
     decoded = pa.record_batch({"timestamp": pa.array([-1, 0, 2**62, -(2**62)], pa.int64())})
-    (batch,) = Rows(schema, ("timestamp",), "t", 0).batches(decoded)
+    (batch,) = SourceRows(schema, ("timestamp",), "t", 0).batches(decoded)
     last = (2**63 - 1) // 1000 * 1000
     assert batch.column(0).cast(pa.int64()).to_pylist() == [-1000, 0, last, -last]
 
@@ -549,7 +555,7 @@ def test_many_rows_are_handed_over_in_several_batches() -> None:
     schema = StructType().add("topic", TYPES["topic"]).add("offset", TYPES["offset"])
     count = MAX_ROWS + 5
     decoded = pa.record_batch({"offset": pa.array(range(count), pa.int64())})
-    found = list(Rows(schema, ("topic", "offset"), "t", 0).batches(decoded))
+    found = list(SourceRows(schema, ("topic", "offset"), "t", 0).batches(decoded))
     assert [batch.num_rows for batch in found] == [MAX_ROWS, 5]
     assert found[1].column(1).to_pylist() == list(range(MAX_ROWS, count))
     assert found[1].column(0).to_pylist() == ["t"] * 5

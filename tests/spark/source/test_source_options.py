@@ -11,6 +11,7 @@ from sparrow.spark.options.source import (
     SOURCE,
     check_batch,
     check_stream,
+    fails_on_corrupt,
     read_source_options,
 )
 
@@ -42,6 +43,7 @@ def read(**given: str) -> Any:
         ("packBytes", "0", 0),
         ("failOnDataLoss", "false", False),
         ("failOnCorrupt", "false", False),
+        ("onCorrupt", "skip", "skip"),
         ("includeHeaders", "TRUE", True),
         ("columns", "value, TIMESTAMPTYPE", ("value", "timestampType")),
         ("isolation.level", "read_uncommitted", "read_uncommitted"),
@@ -68,6 +70,25 @@ def test_each_option_is_read(name: str, text: str, value: object) -> None:
 )
 def test_other_names_of_an_option_are_taken(alias: str, name: str, text: str) -> None:
     assert read_source_options({"subscribe": "t", alias: text})[name] is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "fails"),
+    [
+        ({}, True),
+        ({"onCorrupt": "fail"}, True),
+        ({"on_corrupt": "skip"}, False),
+        ({"failOnCorrupt": "false"}, False),
+        ({"failOnCorrupt": "false", "onCorrupt": "skip"}, False),
+    ],
+)
+def test_what_happens_at_a_corrupt_batch_may_be_said_in_two_ways(given: dict[str, str], fails: bool) -> None:
+    assert fails_on_corrupt(read_source_options({"subscribe": "t", **given})) is fails
+
+
+def test_two_answers_to_what_happens_at_a_corrupt_batch_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="contradict"):
+        read_source_options({"subscribe": "t", "failOnCorrupt": "true", "onCorrupt": "skip"})
 
 
 def test_every_option_has_a_test_or_is_of_the_connection() -> None:

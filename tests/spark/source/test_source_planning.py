@@ -13,7 +13,7 @@ from sparrow.base.errors import InvalidArgument
 from sparrow.spark.options.source import read_source_options
 from sparrow.spark.source.limits import limited, shares
 from sparrow.spark.source.offsets import StreamOffset
-from sparrow.spark.source.planning import Range, Sizes, plan
+from sparrow.spark.source.plan import OffsetRange, Sizes, plan
 from sparrow.spark.source.snapshot import Extent, TopicPartition, TopicState
 from sparrow.spark.source.starts import ending, starting
 
@@ -138,7 +138,7 @@ def test_a_limit_is_spread_by_what_is_waiting() -> None:
 RECORD_BYTES = 100
 
 
-def weigh(ranges: Sequence[Range]) -> list[int]:
+def estimate(ranges: Sequence[OffsetRange]) -> list[int]:
     """Records of partition 1 are ten times as large behind offset 1000."""
     return [
         RECORD_BYTES * each.offsets
@@ -148,7 +148,7 @@ def weigh(ranges: Sequence[Range]) -> list[int]:
 
 
 ranges = st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 3000)), max_size=4).map(
-    lambda bounds: [Range("t", "id", n, low, low + size) for n, (low, size) in enumerate(bounds)]
+    lambda bounds: [OffsetRange("t", "id", n, low, low + size) for n, (low, size) in enumerate(bounds)]
 )
 wanted = st.builds(
     Sizes,
@@ -160,8 +160,8 @@ wanted = st.builds(
 
 
 @given(ranges, wanted)
-def test_a_plan_covers_every_offset_once_and_in_order(given_ranges: list[Range], sizes: Sizes) -> None:
-    tasks = plan(given_ranges, weigh, sizes)
+def test_a_plan_covers_every_offset_once_and_in_order(given_ranges: list[OffsetRange], sizes: Sizes) -> None:
+    tasks = plan(given_ranges, estimate, sizes)
     pieces = [piece for task in tasks for piece in task]
     assert all(piece.offsets > 0 for piece in pieces)
     for each in given_ranges:
@@ -177,31 +177,31 @@ def test_a_plan_covers_every_offset_once_and_in_order(given_ranges: list[Range],
 
 
 def test_a_large_partition_is_split_evenly_by_bytes() -> None:
-    tasks = plan([Range("t", "id", 1, 0, 2000)], weigh, Sizes(max_bytes=110_000, pack_bytes=0))
-    sizes = [weigh(task)[0] for task in tasks]
+    tasks = plan([OffsetRange("t", "id", 1, 0, 2000)], estimate, Sizes(max_bytes=110_000, pack_bytes=0))
+    sizes = [estimate(task)[0] for task in tasks]
     assert len(tasks) == 10
     assert max(sizes) < 1.5 * 110_000
     assert min(sizes) > 0.5 * 110_000
 
 
 def test_one_partition_is_spread_over_the_cores() -> None:
-    def heavy(given_ranges: Sequence[Range]) -> list[int]:
+    def heavy(given_ranges: Sequence[OffsetRange]) -> list[int]:
         return [each.offsets * 100_000 for each in given_ranges]
 
-    one = [Range("t", "id", 0, 0, 1000)]
+    one = [OffsetRange("t", "id", 0, 0, 1000)]
     assert len(plan(one, heavy, Sizes())) == 1
     assert len(plan(one, heavy, Sizes(cores=4))) == 4
     assert len(plan(one, heavy, Sizes(cores=64))) == 6, "tasks of 16 MiB at least"
 
 
 def test_small_partitions_share_tasks() -> None:
-    small = [Range("t", "id", partition, 0, 10) for partition in range(2, 102)]
-    tasks = plan(small, weigh, Sizes(pack_bytes=20_000))
+    small = [OffsetRange("t", "id", partition, 0, 10) for partition in range(2, 102)]
+    tasks = plan(small, estimate, Sizes(pack_bytes=20_000))
     assert [len(task) for task in tasks] == [20] * 5
 
 
 def test_packing_gives_way_to_the_least_number_of_tasks() -> None:
-    small = [Range("t", "id", partition, 0, 10) for partition in range(2, 6)]
-    assert len(plan(small, weigh, Sizes(min_tasks=4))) == 4
-    assert len(plan(small, weigh, Sizes(min_tasks=7))) == 7
-    assert len(plan(small, weigh, Sizes())) == 1
+    small = [OffsetRange("t", "id", partition, 0, 10) for partition in range(2, 6)]
+    assert len(plan(small, estimate, Sizes(min_tasks=4))) == 4
+    assert len(plan(small, estimate, Sizes(min_tasks=7))) == 7
+    assert len(plan(small, estimate, Sizes())) == 1

@@ -136,7 +136,8 @@ def test_a_schema_chooses_columns_and_large_topics_are_split(
 
 def test_a_view_of_sql_reads_a_topic(spark: SparkSession, writers: Writers, lines: str) -> None:
     spark.sql(
-        f"CREATE OR REPLACE TEMPORARY VIEW lines USING sparrow OPTIONS (url '{writers.broker.url}', subscribe '{lines}')"
+        "CREATE OR REPLACE TEMPORARY VIEW lines USING sparrow OPTIONS (url "
+        f"'{writers.broker.url}', subscribe '{lines}')"
     )
     assert spark.sql("SELECT max(CAST(CAST(value AS STRING) AS INT)) FROM lines").first()[0] == 99
     spark.catalog.dropTempView("lines")

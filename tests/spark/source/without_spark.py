@@ -1,4 +1,6 @@
-"""What Spark does with a data source, in this process: plan, hand tasks over, read them, ask for the next offset."""
+"""What Spark does with a data source, in this process: plan, hand tasks over, read them, ask for
+the next offset.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Peers that are not as a broker should be: each serves on a free port of the loopback, in a thread that ends with the test."""
+"""Peers that are not as a broker should be: each serves on a free port of the loopback, in a thread
+that ends with the test.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ Script: TypeAlias = "Callable[[Peer, Connection, m.Head], bool]"
 
 
 class Peer:
-    """Speaks the broker's side of the protocol by a script. `url` is where; `connections` counts who came."""
+    """Speaks the broker's side of the protocol by a script. `url` is where; `connections` counts
+    who came.
+    """
 
     def __init__(self, script: Script) -> None:
         self._script = script

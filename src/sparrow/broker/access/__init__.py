@@ -1,1 +1,3 @@
-"""Who may do what: users and their credentials, access rules, and the hook that every verb asks."""
+"""Access: users and their credentials, access rules, and the authorizer that every operation
+asks.
+"""

@@ -1,10 +1,20 @@
-"""The stored rules: who may do what, decided from memory, kept in the meta store, changed by administrators.
+"""The stored access rules: decided from memory, kept in the meta store, changed by administrators.
 
-A fact of kind "acl" is one rule: its key is the JSON array [resource type, name, pattern type, principal, host, operation,
-permission] in Kafka's words, its value is the version of that form. So a rule exists once, however often it is made.
+An entry of kind "acl" is one rule: its key is the JSON array [resource type, name, pattern type,
+principal, host, operation, permission] in Kafka's words, its value is the version of that form. So
+a rule exists once, however often it is created.
 
-`StoredAuthorizer` answers for every verb of the broker, also for each batch published. Without rules and with the default "allow" it
-says yes at once; otherwise it remembers its answers until a rule changes.
+`StoredAuthorizer` decides every operation of the broker, including each batch published. For a
+resource that no rule names:
+
+- Administration (`ADMINISTRATION`: the cluster, users, delegation tokens) needs a rule or a super
+  user as soon as a login is configured (a user, a token, client certificates), there is a super
+  user, or the default is "deny".
+- Topics, groups and transactional ids follow the default: an explicit "allow" or "deny", else
+  "deny" as soon as a login is configured.
+
+Without rules, while nothing is configured, it allows everything at once; otherwise it remembers its
+decisions until a rule changes.
 """
 
 from __future__ import annotations
@@ -33,45 +43,101 @@ from sparrow.broker.access.authz import (
     Authorizer,
     Operation,
     Principal,
+    Report,
     ResourceType,
     require,
 )
+from sparrow.broker.audit.audit import Audit
+from sparrow.broker.audit.event import names
 from sparrow.broker.changes import Changes
 from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
-    from sparrow.meta.store import Fact, MetaStore
+    from sparrow.meta.store import Entry, MetaStore
 
 KIND: Final = "acl"
 _VERSION: Final = b"1"
 MAX_KEY_BYTES: Final = 4096
-"""Of a rule in its stored form."""
+"""The limit of a rule's stored form."""
 MAX_REMEMBERED: Final = 20_000
-"""Answers that are kept at a time; names that clients make up must not fill the memory."""
-_SOME_NAME: Final = "hardcode"
-"""Stands for a name that no rule names, as in Kafka."""
+"""Decisions that are remembered at a time; names that clients make up must not fill the memory."""
 _LOG = logging.getLogger(__name__)
 
-_Question = tuple[str, str, str, Operation, ResourceType, str | None]
-"""(name, kind, host of the principal, operation, resource type, resource); None asks whether there is some resource."""
+ADMINISTRATION: Final = frozenset({ResourceType.CLUSTER, ResourceType.USER, ResourceType.DELEGATION_TOKEN})
+"""Resource types whose rights make an administrator: no default ever grants them."""
+_RESERVED: Final = frozenset({Operation.WRITE, Operation.DELETE})
+"""Operations on reserved topics that are always refused."""
+_ADMINISTRATORS_DO: Final = frozenset({Operation.ALTER, Operation.ALL})
+
+_Question = tuple[str, str, str, Operation, ResourceType, str]
+"""(name, kind, host of the principal, operation, resource type, resource)."""
 
 
 class StoredAuthorizer:
-    """Decides by rules. Loop thread only.
+    """Authorizer that decides by rules. Loop thread only.
 
     Args:
         super_users: principals ("User:admin") who may do everything.
-        allow_unnamed: whether everybody may use a resource that no rule names (Kafka's allow.everyone.if.no.acl.found).
+        allow_unnamed: True or False if the configuration says explicitly whether all principals may
+            use a topic, group or transactional id that no rule names (Kafka's
+            allow.everyone.if.no.acl.found); None: only while no login is configured.
+        reserved_topics: topics that are never written to or deleted by an operation, not even by
+            super users and the broker's own principal.
     """
 
-    def __init__(self, super_users: Iterable[str] = (), *, allow_unnamed: bool = True) -> None:
+    def __init__(
+        self,
+        super_users: Iterable[str] = (),
+        *,
+        allow_unnamed: bool | None = None,
+        reserved_topics: Iterable[str] = (),
+    ) -> None:
         self.rules = AclTable()
+        self.report_refusal: Report | None = None
+        """Called with each refusal; set by the composition of the broker."""
+        self._reserved_topics = frozenset(reserved_topics)
         self._super_users = frozenset(super_users)
         self._allow_unnamed = allow_unnamed
-        self._is_open = allow_unnamed
-        """Everybody may do everything: nothing has to be looked up."""
-        self._answers: dict[_Question, bool] = {}
+        self._has_logins = False
+        self._decisions: dict[_Question, bool] = {}
         self._watchers: list[Callable[[], None]] = []
+        self._settle_defaults()
+
+    def _settle_defaults(self) -> None:
+        """Compute the defaults for resources that no rule names."""
+        is_closed = self._allow_unnamed is False
+        self._guards_administration = bool(self._has_logins or self._super_users or is_closed)
+        self._allows_unnamed = not self._has_logins if self._allow_unnamed is None else self._allow_unnamed
+        is_guarded = bool(self._guards_administration or self.rules or self._reserved_topics)
+        self._is_open = self._allows_unnamed and not is_guarded
+        """True if all principals may do everything: no rule has to be looked up."""
+        self._decisions.clear()
+
+    def expect_logins(self) -> None:
+        """Note that a login is configured (a user, a token, client certificates). It stays so until
+        the next start.
+        """
+        if self._has_logins:
+            return
+        self._has_logins = True
+        self._settle_defaults()
+        self._call_watchers()
+
+    @property
+    def lacks_administrator(self) -> bool:
+        """Return True if administration needs a right, and neither a super user nor a rule allows
+        any principal to ALTER the cluster.
+        """
+        return (
+            self._guards_administration
+            and not self._super_users
+            and not any(
+                rule.resource_type is ResourceType.CLUSTER
+                and rule.permission is Permission.ALLOW
+                and rule.operation in _ADMINISTRATORS_DO
+                for rule in self.rules
+            )
+        )
 
     def allows(
         self, principal: Principal, operation: Operation, resource_type: ResourceType, resource: str
@@ -79,52 +145,54 @@ class StoredAuthorizer:
         if self._is_open:
             return True
         question = (principal.name, principal.kind, principal.host, operation, resource_type, resource)
-        answer = self._answers.get(question)
-        if answer is None:
-            answer = self._decide(principal, operation, resource_type, resource)
-            self._remember(question, answer)
-        return answer
+        decision = self._decisions.get(question)
+        if decision is None:
+            decision = self._decide(principal, operation, resource_type, resource)
+            self._remember(question, decision)
+        return decision
 
-    def _remember(self, question: _Question, answer: bool) -> None:
-        if len(self._answers) >= MAX_REMEMBERED:
-            self._answers.clear()
-        self._answers[question] = answer
+    def _remember(self, question: _Question, is_allowed: bool) -> None:
+        if len(self._decisions) >= MAX_REMEMBERED:
+            self._decisions.clear()
+        self._decisions[question] = is_allowed
 
     def _decide(
         self, principal: Principal, operation: Operation, resource_type: ResourceType, resource: str
     ) -> bool:
+        if (
+            operation in _RESERVED
+            and resource in self._reserved_topics
+            and resource_type is ResourceType.TOPIC
+        ):
+            return False
         if self.is_super(principal):
             return True
         decided = self.rules.decide(principal, operation, resource_type, resource)
-        return self._allow_unnamed if decided is None else decided
-
-    def allows_some(self, principal: Principal, operation: Operation, resource_type: ResourceType) -> bool:
-        if self.allows(principal, operation, resource_type, _SOME_NAME):
-            return True
-        question = (principal.name, principal.kind, principal.host, operation, resource_type, None)
-        answer = self._answers.get(question)
-        if answer is None:
-            answer = self.rules.allows_some(principal, operation, resource_type)
-            self._remember(question, answer)
-        return answer
+        if decided is not None:
+            return decided
+        return not self._guards_administration if resource_type in ADMINISTRATION else self._allows_unnamed
 
     def is_super(self, principal: Principal) -> bool:
-        """Whether no rule applies to a principal."""
+        """Return True if no rule applies to the principal because it may do everything."""
         return str(principal) in self._super_users or principal.kind == SYSTEM.kind
 
     def watch(self, watcher: Callable[[], None]) -> Callable[[], None]:
-        """Call `watcher` after each change of the rules; returns what ends it."""
+        """Call `watcher` after each change of the rules or the defaults; return a function that
+        stops that.
+        """
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher)
 
     def change(self, added: Iterable[AclBinding] = (), removed: Iterable[AclBinding] = ()) -> None:
-        """Change the rules; they hold from the next question on."""
+        """Change the rules, with immediate effect."""
         for rule in added:
             self.rules.add(rule)
         for rule in removed:
             self.rules.discard(rule)
-        self._is_open = self._allow_unnamed and not self.rules
-        self._answers.clear()
+        self._settle_defaults()
+        self._call_watchers()
+
+    def _call_watchers(self) -> None:
         for watcher in list(self._watchers):
             try:
                 watcher()
@@ -133,43 +201,56 @@ class StoredAuthorizer:
 
 
 class Acls:
-    """The verbs for rules, and their store. Loop thread only.
+    """The operations on rules, and their store. Loop thread only.
 
     Args:
         rules: gets the rules, from `load` on.
-        authorizer: who is asked whether somebody may look at the rules and change them.
+        authorizer: decides who may read and change the rules.
     """
 
     def __init__(
-        self, meta: MetaStore, rules: StoredAuthorizer, authorizer: Callable[[], Authorizer] | None = None
+        self,
+        meta: MetaStore,
+        rules: StoredAuthorizer,
+        authorizer: Callable[[], Authorizer] | None = None,
+        *,
+        audit: Audit | None = None,
     ) -> None:
+        self._audit = audit or Audit()
         self._meta = meta
         self._rules = rules
         self._authorizer = authorizer or (lambda: rules)
         self._changes = Changes(meta)
 
     async def load(self) -> None:
-        """Read the rules that earlier runs made.
+        """Read the stored rules.
 
         Raises:
-            DirectoryUnreadable, NewerFormat: a fact is no rule, or one of a later Sparrow. A rule is never left out in silence.
+            DirectoryUnreadable, NewerFormat: an entry is no rule, or one of a later Sparrow. A rule
+                is never left out silently.
         """
-        self._rules.change(added=[_decode(fact) for fact in await self._meta.scan(KIND)])
+        self._rules.change(added=[_decode(entry) for entry in await self._meta.scan(KIND)])
 
     async def create(
         self, rules: Sequence[AclBinding], *, principal: Principal = ANONYMOUS
     ) -> list[SparrowError | None]:
-        """Make rules; for each None or why it was not made. Durable when it returns, and in force.
+        """Create rules; return for each None, or why it was not created. Durable and in force when
+        it returns.
 
         Raises:
-            NotAuthorized: it takes ALTER on the cluster.
-            DiskFull, StorageFailed: none was made.
+            NotAuthorized: it needs ALTER on the cluster.
+            DiskFull, StorageFailed: none was created.
         """
-        self._require(principal, Operation.ALTER)
-        outcomes = [maybe_fault(rule) for rule in rules]
-        good = [rule for rule, fault in zip(rules, outcomes, strict=True) if fault is None]
-        await self._changes.carry_out(lambda: self._create(good))
-        return outcomes
+        texts = [rule_text(rule) for rule in rules]
+        with self._audit.act(
+            principal, "acl.create", ResourceType.CLUSTER, CLUSTER_NAME, rules=names(texts)
+        ) as act:
+            self._require(principal, Operation.ALTER)
+            outcomes = [maybe_fault(rule) for rule in rules]
+            good = [rule for rule, fault in zip(rules, outcomes, strict=True) if fault is None]
+            await self._changes.carry_out(lambda: self._create(good))
+            act.items(zip(texts, outcomes, strict=True))
+            return outcomes
 
     async def _create(self, rules: Sequence[AclBinding]) -> None:
         new = [rule for rule in dict.fromkeys(rules) if rule not in self._rules.rules]
@@ -178,10 +259,10 @@ class Acls:
         )
 
     def describe(self, by: AclFilter, *, principal: Principal = ANONYMOUS) -> list[AclBinding]:
-        """The rules that a filter selects, by resource.
+        """Return the rules that a filter selects, by resource.
 
         Raises:
-            NotAuthorized: it takes DESCRIBE on the cluster.
+            NotAuthorized: it needs DESCRIBE on the cluster.
         """
         self._require(principal, Operation.DESCRIBE)
         return sorted_rules(self._rules.rules.selected(by))
@@ -189,37 +270,51 @@ class Acls:
     async def delete(
         self, filters: Sequence[AclFilter], *, principal: Principal = ANONYMOUS
     ) -> list[list[AclBinding]]:
-        """Delete the rules that each filter selects, and say which. Durable when it returns, and in force.
+        """Delete the rules that each filter selects, and return them. Durable and in force when it
+        returns.
 
         Raises:
-            NotAuthorized: it takes ALTER on the cluster.
+            NotAuthorized: it needs ALTER on the cluster.
             DiskFull, StorageFailed: none was deleted.
         """
-        self._require(principal, Operation.ALTER)
-        return await self._changes.carry_out(lambda: self._delete(filters))
+        with self._audit.act(principal, "acl.delete", ResourceType.CLUSTER, CLUSTER_NAME) as act:
+            self._require(principal, Operation.ALTER)
+            deleted = await self._changes.carry_out(lambda: self._delete(filters))
+            act.note(rules=names([rule_text(rule) for rules in deleted for rule in rules]))
+            return deleted
 
     async def _delete(self, filters: Sequence[AclFilter]) -> list[list[AclBinding]]:
         selected: list[list[AclBinding]] = []
         for each in filters:
             selected.append(sorted_rules(self._rules.rules.selected(each)))
             if each.exact() is None:
-                await asyncio.sleep(0)  # each looks at all rules; let others have their turn
-        doomed = list(dict.fromkeys(rule for rules in selected for rule in rules))
+                await asyncio.sleep(0)  # each filter checks all rules; let other tasks run
+        deleted = list(dict.fromkeys(rule for rules in selected for rule in rules))
         await self._changes.write(
-            [Delete(KIND, encode_key(rule)) for rule in doomed], lambda: self._rules.change(removed=doomed)
+            [Delete(KIND, encode_key(rule)) for rule in deleted], lambda: self._rules.change(removed=deleted)
         )
         return selected
 
     async def settle(self) -> None:
-        """Wait for changes whose callers went away."""
+        """Wait for changes whose callers have gone away."""
         await self._changes.settle()
 
     def _require(self, principal: Principal, operation: Operation) -> None:
         require(self._authorizer(), principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
+def rule_text(rule: AclBinding) -> str:
+    """Return a rule as the audit names it: "Allow User:alice Read Topic Literal 'orders' from
+    *".
+    """
+    return (
+        f"{rule.permission.value} {rule.principal} {rule.operation.value} {rule.resource_type.value}"
+        f" {rule.pattern_type.value} {rule.name!r} from {rule.host}"
+    )
+
+
 def maybe_fault(rule: AclBinding) -> SparrowError | None:
-    """Why a rule cannot be made, or None."""
+    """Return why a rule cannot be created, or None."""
     try:
         check_rule(rule)
     except InvalidArgument as error:
@@ -228,7 +323,8 @@ def maybe_fault(rule: AclBinding) -> SparrowError | None:
     if size <= MAX_KEY_BYTES:
         return None
     return InvalidArgument(
-        f"A rule of {size} bytes is too long, at most {MAX_KEY_BYTES} are possible; use shorter names or a prefix."
+        f"A rule of {size} bytes is too long, at most {MAX_KEY_BYTES} are possible; use shorter "
+        "names or a prefix."
     )
 
 
@@ -237,7 +333,7 @@ _decode_key = msgspec.json.Decoder(_Key).decode
 
 
 def encode_key(rule: AclBinding) -> str:
-    """The key of a rule's fact."""
+    """Return the key of a rule's entry."""
     key: _Key = (
         rule.resource_type,
         rule.name,
@@ -250,15 +346,16 @@ def encode_key(rule: AclBinding) -> str:
     return msgspec.json.encode(key).decode()
 
 
-def _decode(fact: Fact) -> AclBinding:
-    if fact.value != _VERSION:
+def _decode(entry: Entry) -> AclBinding:
+    if entry.value != _VERSION:
         raise NewerFormat(
-            f"The access rule {fact.key} was stored by a newer Sparrow; start that version, or a newer one."
+            f"The access rule {entry.key} was stored by a newer Sparrow; start that version, or a newer one."
         )
     try:
-        return AclBinding(*_decode_key(fact.key))
+        return AclBinding(*_decode_key(entry.key))
     except msgspec.DecodeError as error:
         raise DirectoryUnreadable(
-            f"The meta store holds an access rule that cannot be read, {fact.key!r}: {error}. Put back a backup of the data"
+            f"The meta store holds an access rule that cannot be read, {entry.key!r}: {error}. Put "
+            "back a backup of the data"
             " directory."
         ) from error

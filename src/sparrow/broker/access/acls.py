@@ -1,12 +1,17 @@
-"""Access control lists: what a rule is, what it means, and a table that answers quickly. Pure; nothing here stores or waits.
+"""Access control lists: the form and meaning of rules, and a table with fast decisions. Pure;
+nothing here stores or waits.
 
 The rules are Kafka's (KIP-11, KIP-290 for prefixes):
 
-- A rule names resources by type and pattern: one name (LITERAL), all names (LITERAL "*"), or a prefix (PREFIXED).
-- It holds for one principal ("User:alice") or all ("User:*"), from one address or all ("*"), for one operation or ALL.
+- A rule names resources by type and pattern: one name (LITERAL), all names (LITERAL "*"), or a
+  prefix (PREFIXED).
+- It concerns one principal ("User:alice") or all ("User:*"), from one address or all ("*"), for one
+  operation or ALL.
 - A rule that denies wins over all that allow.
-- A permission to READ, WRITE, DELETE or ALTER includes DESCRIBE, and ALTER_CONFIGS includes DESCRIBE_CONFIGS. A denial includes nothing.
-- A resource that some rule names is closed to everybody whom no rule allows it. What holds for one that no rule names is not decided here.
+- A permission to READ, WRITE, DELETE or ALTER includes DESCRIBE, and ALTER_CONFIGS includes
+  DESCRIBE_CONFIGS. A denial includes nothing.
+- A resource that some rule names is closed to all principals that no rule allows. Resources that no
+  rule names are not decided here.
 """
 
 from __future__ import annotations
@@ -30,17 +35,17 @@ ANY_PRINCIPAL: Final = "User:*"
 
 
 class PatternType(Enum):
-    """How a rule names resources. ANY and MATCH stand in filters only."""
+    """Ways in which a rule names resources. ANY and MATCH appear in filters only."""
 
     ANY = "Any"
     MATCH = "Match"
-    """Whatever holds for a resource of this name: its own rules, prefixes of it, and "*"."""
+    """All rules that apply to a resource of this name: its own rules, prefixes of it, and "*"."""
     LITERAL = "Literal"
     PREFIXED = "Prefixed"
 
 
 class Permission(Enum):
-    """What a rule does. ANY stands in filters only."""
+    """Effect of a rule. ANY appears in filters only."""
 
     ANY = "Any"
     DENY = "Deny"
@@ -73,7 +78,7 @@ class AclFilter:
     permission: Permission = Permission.ANY
 
     def exact(self) -> AclBinding | None:
-        """The one rule that it can select, or None if it may select several."""
+        """Return the one rule that the filter can select, or None if it may select several."""
         if (
             self.name is None
             or self.principal is None
@@ -95,7 +100,7 @@ class AclFilter:
         )
 
     def selects(self, rule: AclBinding) -> bool:
-        """Whether it selects a rule."""
+        """Return True if the filter selects a rule."""
         return (
             self.resource_type in (ResourceType.ANY, rule.resource_type)
             and self._selects_name(rule)
@@ -118,7 +123,7 @@ class AclFilter:
 
 
 def check_rule(rule: AclBinding) -> None:
-    """Refuse a rule that could not mean anything.
+    """Refuse a rule without a meaning.
 
     Raises:
         InvalidArgument: says what is wrong.
@@ -143,23 +148,22 @@ def check_rule(rule: AclBinding) -> None:
     kind, colon, name = rule.principal.partition(":")
     if not (kind and colon and name):
         raise InvalidArgument(
-            f"Could not parse principal {rule.principal!r}: a type and a name are expected with a colon between, such as User:alice."
+            f"Could not parse principal {rule.principal!r}: a type and a name are expected with a "
+            "colon between, such as User:alice."
         )
     if not rule.host:
-        raise InvalidArgument(
-            "A rule must say for which host it holds; the host is empty. '*' stands for all."
-        )
+        raise InvalidArgument("A rule must have a host; the host is empty. '*' means all hosts.")
 
 
 class AclTable:
-    """A set of rules and the answers that follow from them."""
+    """A set of rules, and the decisions that follow from them."""
 
     def __init__(self) -> None:
         self._rules: dict[AclBinding, None] = {}
         self._literal: dict[tuple[ResourceType, str], list[AclBinding]] = {}
         self._prefixed: dict[tuple[ResourceType, str], list[AclBinding]] = {}
         self._prefix_lengths: dict[ResourceType, dict[int, int]] = {}
-        """Per type: which lengths prefixes have, and how many prefixes have it."""
+        """Per type: the lengths of prefixes, with the number of prefixes of each length."""
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -171,7 +175,7 @@ class AclTable:
         return rule in self._rules
 
     def add(self, rule: AclBinding) -> None:
-        """Add a rule; one that is there stays once."""
+        """Add a rule; adding it again has no effect."""
         if rule in self._rules:
             return
         self._rules[rule] = None
@@ -202,7 +206,7 @@ class AclTable:
                 del lengths[len(rule.name)]
 
     def selected(self, by: AclFilter) -> list[AclBinding]:
-        """The rules that a filter selects, in the order in which they were added."""
+        """Return the rules that a filter selects, in the order in which they were added."""
         only = by.exact()
         if only is not None:
             return [only] if only in self._rules else []
@@ -211,7 +215,7 @@ class AclTable:
     def decide(
         self, principal: Principal, operation: Operation, resource_type: ResourceType, resource: str
     ) -> bool | None:
-        """Whether a principal may; None if no rule names the resource."""
+        """Return True or False as the rules decide; None if no rule names the resource."""
         is_named = is_allowed = False
         who = str(principal)
         for rule in self._naming(resource_type, resource):
@@ -225,23 +229,8 @@ class AclTable:
                 is_allowed = True
         return is_allowed if is_named else None
 
-    def allows_some(self, principal: Principal, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether the rules leave a name of this type for which the principal may (KIP-679); implied permissions do not count."""
-        who = str(principal)
-        relevant = [
-            rule
-            for rule in self._rules
-            if rule.resource_type is resource_type
-            and rule.operation in (operation, Operation.ALL)
-            and _concerns(rule, who, principal.host)
-        ]
-        denied = {(r.pattern_type, r.name) for r in relevant if r.permission is Permission.DENY}
-        if (PatternType.LITERAL, ANY_NAME) in denied:
-            return False
-        return any(_is_left(rule, denied) for rule in relevant if rule.permission is Permission.ALLOW)
-
     def _naming(self, resource_type: ResourceType, resource: str) -> Iterator[AclBinding]:
-        """The rules whose pattern matches a resource."""
+        """Return the rules whose pattern matches a resource."""
         yield from self._literal.get((resource_type, resource), ())
         if resource != ANY_NAME:
             yield from self._literal.get((resource_type, ANY_NAME), ())
@@ -261,7 +250,9 @@ _ALLOWED_BY: Final[dict[Operation, tuple[Operation, ...]]] = {
     ),
     Operation.DESCRIBE_CONFIGS: (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.ALL),
 }
-"""Which allowed operations include one; all others are included in themselves and ALL."""
+"""The allowed operations that include an operation; all others are included in themselves and
+ALL.
+"""
 
 
 def _concerns(rule: AclBinding, who: str, host: str) -> bool:
@@ -272,7 +263,9 @@ def _concerns(rule: AclBinding, who: str, host: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _address(host: str) -> IPv4Address | IPv6Address | str:
-    """What a host means, however it is written: Java writes "0:0:0:0:0:0:0:1" where Python writes "::1"."""
+    """Return one form of an address for all its spellings: Java writes "0:0:0:0:0:0:0:1" where
+    Python writes "::1".
+    """
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -280,18 +273,8 @@ def _address(host: str) -> IPv4Address | IPv6Address | str:
     return getattr(address, "ipv4_mapped", None) or address
 
 
-def _is_left(rule: AclBinding, denied: set[tuple[PatternType, str]]) -> bool:
-    """Whether no denial covers all that a rule allows."""
-    if rule.pattern_type is PatternType.LITERAL:
-        if rule.name == ANY_NAME:
-            return True
-        if (PatternType.LITERAL, rule.name) in denied:
-            return False
-    return not any((PatternType.PREFIXED, rule.name[:n]) in denied for n in range(1, len(rule.name) + 1))
-
-
 def sorted_rules(rules: Iterable[AclBinding]) -> list[AclBinding]:
-    """Rules in a stable order: by resource, then principal."""
+    """Return rules in a stable order: by resource, then principal."""
     return sorted(
         rules,
         key=lambda r: (

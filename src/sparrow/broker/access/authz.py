@@ -1,41 +1,58 @@
-"""Who may do what: the hook that every verb of the broker asks.
+"""Principals, operations, resources, and the authorizer that every operation of the broker asks.
 
-Operations and resource types are Kafka's (KIP-11), so that ACLs mean the same at every door. A broker decides by its stored ACLs
-(`acl_store.StoredAuthorizer`); `AllowAll`, or anything else with these two methods, can take its place.
+Operations and resource types are Kafka's (KIP-11), so that ACLs mean the same in every protocol. A
+broker decides by its stored ACLs (`acl_store.StoredAuthorizer`); `AllowAll`, or any object with
+this method, can replace it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrow.base.errors import NotAuthorized
+
+if TYPE_CHECKING:
+    from sparrow.broker.access.login import Login
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who calls. `kind` is "User" for everything that authenticates.
+    """The caller of an operation. `kind` is "User" for all who authenticate.
 
-    `host` is the address that the call comes from ("" inside the process). It is no part of who somebody is, so two principals
-    that differ in it alone are equal; rules that name a host look at it.
+    `host` is the address that the call comes from ("" inside the process). It is no part of the
+    identity, so two principals that differ only in it are equal; rules that name a host use it.
     """
 
     name: str
     kind: str = "User"
     host: str = field(default="", compare=False)
+    listener: str = field(default="", compare=False)
+    """The name of the listener that the call came through, for the audit; "" inside the process."""
+    login: Login | None = field(default=None, compare=False, repr=False)
+    """The login that proved the principal, which its session depends on; None: it was not proved.
+    No part of the identity.
+    """
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"
 
 
 ANONYMOUS: Final = Principal("ANONYMOUS")
+RESERVED_NAMES: Final = frozenset({"*", ANONYMOUS.name})
+"""Names that no user has: in rules "*" means all principals, and ANONYMOUS is a caller without a
+login.
+"""
 SYSTEM: Final = Principal("sparrow", "System")
-"""The broker itself: it may do everything, and no door ever lets anybody in under this kind."""
+"""The broker itself: it may do everything, and no frontend ever accepts this kind from a client."""
 
 
 class Operation(Enum):
-    """What a principal may do to a resource; Kafka's names. ALL stands in rules, ANY in filters; neither is ever asked for."""
+    """Operations that rights are about; Kafka's names. ALL appears in rules and ANY in filters
+    only; `allows` is never called with them.
+    """
 
     ANY = "Any"
     ALL = "All"
@@ -55,7 +72,7 @@ class Operation(Enum):
 
 
 class ResourceType(Enum):
-    """What an operation is done to; Kafka's names. ANY stands in filters only."""
+    """Types of resources; Kafka's names. ANY appears in filters only."""
 
     ANY = "Any"
     TOPIC = "Topic"
@@ -99,25 +116,33 @@ OPERATIONS_OF: Final[dict[ResourceType, frozenset[Operation]]] = {
     ResourceType.DELEGATION_TOKEN: frozenset({_O.DESCRIBE}),
     ResourceType.USER: frozenset({_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS}),
 }
-"""What can be done to a resource of each type (KIP-430)."""
+"""The operations that exist for a resource of each type (KIP-430)."""
 
 
 class Authorizer(Protocol):
-    """Says yes or no. Called on the loop for every verb: answer from memory."""
+    """Decision about rights. Called on the loop for every operation: decide from memory."""
 
     def allows(
         self, principal: Principal, operation: Operation, resource_type: ResourceType, resource: str
     ) -> bool:
-        """Whether the principal may do this to the resource."""
+        """Return True if the principal may do this to the resource."""
         ...
 
-    def allows_some(self, principal: Principal, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether there can be a resource of this type that the principal may do this to (KIP-679)."""
-        ...
+
+Report = Callable[[Principal, Operation, ResourceType, str, NotAuthorized], None]
+"""Called with each refusal: the principal, the operation, the resource, and the error."""
+
+
+class ReportingAuthorizer:
+    """Another authorizer with a report of its refusals. It adds no cost to allowed operations."""
+
+    def __init__(self, inner: Authorizer, report: Report) -> None:
+        self.allows = inner.allows
+        self.report_refusal = report
 
 
 class AllowAll:
-    """Everybody may do everything; for a broker that only its own machine reaches."""
+    """Authorizer that allows everything; for a broker that only its own machine reaches."""
 
     def allows(
         self,
@@ -125,14 +150,6 @@ class AllowAll:
         operation: Operation,  # noqa: ARG002
         resource_type: ResourceType,  # noqa: ARG002
         resource: str,  # noqa: ARG002
-    ) -> bool:
-        return True
-
-    def allows_some(
-        self,
-        principal: Principal,  # noqa: ARG002
-        operation: Operation,  # noqa: ARG002
-        resource_type: ResourceType,  # noqa: ARG002
     ) -> bool:
         return True
 
@@ -144,26 +161,45 @@ def require(
     resource_type: ResourceType,
     resource: str,
 ) -> None:
-    """Raise NotAuthorized, which names the resource's type, unless the authorizer says yes."""
+    """Raise NotAuthorized, which names the resource's type, unless the authorizer allows the
+    operation.
+    """
     if not authorizer.allows(principal, operation, resource_type, resource):
-        raise refusal(principal, operation, resource_type, resource)
+        raise refusal(authorizer, principal, operation, resource_type, resource)
 
 
 def refusal(
-    principal: Principal, operation: Operation, resource_type: ResourceType, resource: str
+    authorizer: Authorizer,
+    principal: Principal,
+    operation: Operation,
+    resource_type: ResourceType,
+    resource: str,
+    *,
+    text: str = "",
 ) -> NotAuthorized:
-    """The error that tells a principal what it may not do."""
-    return NotAuthorized(
-        f"{principal} is not allowed to {operation.value} {resource_type.value} {resource!r};"
+    """Return the error of a refused operation, and report it to the audit.
+
+    Every refusal by an authorizer gets its error here.
+
+    Args:
+        text: the message; without it one that names the resource.
+    """
+    error = NotAuthorized(
+        text
+        or f"{principal} is not allowed to {operation.value} {resource_type.value} {resource!r};"
         " an administrator can grant it",
         resource_type.value,
     )
+    report: Report | None = getattr(authorizer, "report_refusal", None)
+    if report is not None:
+        report(principal, operation, resource_type, resource, error)
+    return error
 
 
 def authorized_operations(
     authorizer: Authorizer, principal: Principal, resource_type: ResourceType, resource: str
 ) -> frozenset[Operation]:
-    """Everything that the principal may do to a resource (KIP-430)."""
+    """Return all operations that the principal may do to a resource (KIP-430)."""
     return frozenset(
         operation
         for operation in OPERATIONS_OF[resource_type]

@@ -1,6 +1,7 @@
-"""A user's credentials: how they are set, what a change makes of them, and how they are stored. Without I/O.
+"""A user's credentials: setting, changing and storing them. Without I/O.
 
-A fact of kind "user" (key: the name) has as its value a msgpack map from mechanism to [salt, stored key, server key, iterations].
+An entry of kind "user" (key: the name) has as its value a msgpack map from mechanism to [salt,
+stored key, server key, iterations].
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from sparrow.base.errors import (
     UnknownUser,
     UnsupportedMechanism,
 )
+from sparrow.base.passwords import check_password
+from sparrow.broker.access.authz import RESERVED_NAMES
 from sparrow.broker.access.scram import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
@@ -31,7 +34,7 @@ from sparrow.broker.access.scram import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from sparrow.meta.store import Fact
+    from sparrow.meta.store import Entry
 
 DEFAULT_ITERATIONS: Final = 8192
 SALT_BYTES: Final = 16
@@ -43,7 +46,9 @@ Credentials = dict[Mechanism, Credential]
 
 @dataclass(frozen=True, slots=True)
 class Upsertion:
-    """Sets a user's password for one mechanism. `mechanism` is a SASL name; the salted password is Hi() of RFC 5802."""
+    """A user's new password for one mechanism. `mechanism` is a SASL name; the salted password is
+    Hi() of RFC 5802.
+    """
 
     user: str
     mechanism: str
@@ -54,7 +59,7 @@ class Upsertion:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Takes one mechanism from a user; one without any is gone."""
+    """The removal of one mechanism from a user; a user without any is deleted."""
 
     user: str
     mechanism: str
@@ -66,15 +71,13 @@ def upsertions_of(
     mechanisms: Iterable[Mechanism] = tuple(Mechanism),
     iterations: int = DEFAULT_ITERATIONS,
 ) -> list[Upsertion]:
-    """What sets a password for some mechanisms, each with a salt of its own. Slow: call it in a thread.
+    """Return the changes that set a password for some mechanisms, each with its own salt. Slow:
+    call it in a thread.
 
     Raises:
-        UnacceptableCredential: the password is empty.
+        UnacceptableCredential: the password is too short.
     """
-    if not password:
-        raise UnacceptableCredential(
-            f"The password of user {name!r} is empty; an empty password is no password."
-        )
+    check_password(password)
     return [_upsertion(name, password, mechanism, iterations) for mechanism in mechanisms]
 
 
@@ -90,7 +93,9 @@ def _upsertion(name: str, password: str, mechanism: Mechanism, iterations: int) 
 def plan(
     users: Mapping[str, Credentials], upsertions: Sequence[Upsertion], deletions: Sequence[Deletion]
 ) -> tuple[dict[str, SparrowError | None], dict[str, Credentials]]:
-    """What becomes of each user that is named, and the new credentials of those that change (none left: the user goes)."""
+    """Return the result for each user that is named, and the new credentials of those that change
+    (none left: the user is deleted).
+    """
     outcome: dict[str, SparrowError | None] = {}
     changed: dict[str, Credentials] = {}
     named: set[tuple[str, str]] = set()
@@ -120,6 +125,11 @@ def _apply(change: Upsertion | Deletion, credentials: Credentials) -> None:
         if credentials.pop(mechanism, None) is None:
             raise UnknownUser("Attempt to delete a user credential that does not exist")
         return
+    if change.user in RESERVED_NAMES:
+        raise UnacceptableCredential(
+            f"A user cannot be named {change.user!r}, which means all users, or those "
+            "without a login; choose another name"
+        )
     _check_credential(change)
     credentials[mechanism] = credential_of(mechanism, change.salted_password, change.salt, change.iterations)
 
@@ -146,7 +156,7 @@ def _check_credential(change: Upsertion) -> None:
         )
 
 
-# ── the facts ─────────────────────────────────────────────────────────────────────────────────────
+# ── the entries ───────────────────────────────────────────────────────────────────────────────────
 
 
 class _Stored(msgspec.Struct, array_like=True, frozen=True):
@@ -157,7 +167,7 @@ class _Stored(msgspec.Struct, array_like=True, frozen=True):
 
 
 def encode(credentials: Credentials) -> bytes:
-    """The value of a user's fact."""
+    """Return the value of a user's entry."""
     stored = {
         mechanism.value: _Stored(each.salt, each.stored_key, each.server_key, each.iterations)
         for mechanism, each in credentials.items()
@@ -165,20 +175,21 @@ def encode(credentials: Credentials) -> bytes:
     return msgspec.msgpack.encode(stored)
 
 
-def decode(fact: Fact) -> Credentials:
-    """What a fact says.
+def decode(entry: Entry) -> Credentials:
+    """Return the credentials of an entry.
 
     Raises:
-        DirectoryUnreadable: it is none that Sparrow writes.
+        DirectoryUnreadable: the entry is none that Sparrow writes.
     """
     try:
-        stored = msgspec.msgpack.decode(fact.value, type=dict[str, _Stored])
+        stored = msgspec.msgpack.decode(entry.value, type=dict[str, _Stored])
         return {
             Mechanism(name): Credential(each.salt, each.stored_key, each.server_key, each.iterations)
             for name, each in stored.items()
         }
     except (msgspec.DecodeError, ValueError) as exc:
         raise DirectoryUnreadable(
-            f"The meta store holds a user that cannot be read, {fact.key!r}: {exc}. Put back a backup of the data directory, "
-            "or delete this fact."
+            f"The meta store holds a user that cannot be read, {entry.key!r}: {exc}. Put back a "
+            "backup of the data directory, "
+            "or delete this entry."
         ) from exc

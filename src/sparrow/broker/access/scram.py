@@ -1,4 +1,5 @@
-"""SCRAM, the server's side (RFC 5802, with the hashes of RFC 7677): proves a password without either side sending it.
+"""SCRAM, the server's side (RFC 5802, with the hashes of RFC 7677): proves a password without
+either side sending it.
 
     client                                              server
       │ n,,n=user,r=<client nonce>                         │
@@ -10,9 +11,10 @@
       │ v=<server signature>                               │
       │◀───────────────────────────────────────────────────┤  DONE
 
-A credential is what the server keeps: salt, iteration count, stored key, server key. It does not let anybody log in, but a guess can be
-tried against it. As in Kafka's clients, names and passwords are taken as they are in UTF-8 (no SASLprep), and there is no channel
-binding. Pure: randomness is passed in, nothing is looked at but the messages.
+A credential is what the server stores: salt, iteration count, stored key, server key. It does not
+suffice to log in, but a guess can be tried against it. As in Kafka's clients, names and passwords
+are used as they are in UTF-8 (no SASLprep), and there is no channel binding. Pure: randomness is
+passed in, and only the messages are read.
 """
 
 from __future__ import annotations
@@ -39,20 +41,20 @@ MAX_MESSAGE_BYTES: Final = 16 << 10
 
 
 class Mechanism(Enum):
-    """Which hash. The value is the SASL mechanism's name."""
+    """Hash of a SCRAM mechanism. The value is the SASL mechanism's name."""
 
     SHA_256 = "SCRAM-SHA-256"
     SHA_512 = "SCRAM-SHA-512"
 
     @property
     def hash_name(self) -> str:
-        """As `hashlib` calls it."""
+        """The hash's name in `hashlib`."""
         return "sha256" if self is Mechanism.SHA_256 else "sha512"
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What is kept of a password."""
+    """Stored form of a password."""
 
     salt: bytes
     stored_key: bytes
@@ -64,14 +66,16 @@ class Credential:
 
 
 def salted_password(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """Hi(password, salt, i) of RFC 5802. Takes milliseconds of processor time: call it in a thread."""
+    """Return Hi(password, salt, i) of RFC 5802. Takes milliseconds of processor time: call it in a
+    thread.
+    """
     return hashlib.pbkdf2_hmac(
         mechanism.hash_name, password.encode("utf-8", "surrogatepass"), salt, iterations
     )
 
 
 def credential_of(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> Credential:
-    """The credential of a salted password."""
+    """Return the credential of a salted password."""
     client_key = _hmac(mechanism, salted, b"Client Key")
     return Credential(
         salt, _digest(mechanism, client_key), _hmac(mechanism, salted, b"Server Key"), iterations
@@ -79,7 +83,9 @@ def credential_of(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: 
 
 
 def is_password_of(mechanism: Mechanism, credential: Credential, password: str) -> bool:
-    """Whether the credential was made of this password; as slow as `salted_password`, takes the same time for every answer."""
+    """Return True if the credential was made of this password; as slow as `salted_password`, in the
+    same time for every result.
+    """
     salted = salted_password(mechanism, password, credential.salt, credential.iterations)
     stored_key = _digest(mechanism, _hmac(mechanism, salted, b"Client Key"))
     return hmac.compare_digest(stored_key, credential.stored_key)
@@ -105,11 +111,12 @@ _CLIENT_FINAL = re.compile(
 
 
 class ScramServer:
-    """One login. `receive` takes a message of the client and gives the answer.
+    """One login. `receive` takes a message of the client and returns the response.
 
     Args:
-        mechanism: which hash.
-        find: the credential of a user; for one that does not exist a false one, so that nobody learns who does.
+        mechanism: the hash.
+        find: returns the credential of a user; a false one for a user that does not exist, so that
+            a client cannot find out who does.
         nonce: the server's part, printable ASCII without comma, new and unguessable for each login.
     """
 
@@ -126,11 +133,21 @@ class ScramServer:
 
     @property
     def user(self) -> str | None:
-        """Who is proved to be there; None until then."""
+        """The user whose login was proved; None until then."""
         return self._user if self._state is _State.DONE else None
 
+    @property
+    def credential(self) -> Credential | None:
+        """The credential that the login is checked against; None until the user is named."""
+        return self._credential
+
+    @property
+    def claimed(self) -> str | None:
+        """The user whose proof the next message contains; None if it contains none."""
+        return self._user if self._state is _State.FINAL else None
+
     def receive(self, message: bytes) -> bytes:
-        """The answer to the client's next message.
+        """Return the response to the client's next message.
 
         Raises:
             NotAuthenticated: the message is malformed, or the proof is wrong; the login is over.
@@ -160,10 +177,10 @@ class ScramServer:
         credential = self._find(user)
         self._nonce = found["nonce"] + self._nonce
         self._user, self._header, self._credential = user, found["header"], credential
-        answer = f"r={self._nonce},s={_encode(credential.salt)},i={credential.iterations}"
-        self._signed = f"{found['bare']},{answer}"
+        response = f"r={self._nonce},s={_encode(credential.salt)},i={credential.iterations}"
+        self._signed = f"{found['bare']},{response}"
         self._state = _State.FINAL
-        return answer.encode()
+        return response.encode()
 
     def _final(self, text: str) -> bytes:
         assert self._credential is not None
@@ -180,9 +197,10 @@ class ScramServer:
 
 
 def wrong_credentials(mechanism: str) -> NotAuthenticated:
-    """The error for a wrong name and a wrong password alike, in Kafka's words."""
+    """Return the error for a wrong name and a wrong password alike, in Kafka's words."""
     return NotAuthenticated(
-        f"Authentication failed during authentication due to invalid credentials with SASL mechanism {mechanism}"
+        "Authentication failed during authentication due to invalid credentials with SASL "
+        f"mechanism {mechanism}"
     )
 
 
@@ -215,7 +233,7 @@ def _decode(text: str) -> bytes:
 
 def _unescape(name: str) -> str:
     if re.search("=(?!2C|3D)", name):
-        raise _malformed("the user's name has an '=' that stands for nothing")
+        raise _malformed("the user's name has an '=' that escapes no character")
     return name.replace("=2C", ",").replace("=3D", "=")
 
 

@@ -1,11 +1,14 @@
-"""The users: their SCRAM credentials in the meta store, changed as Kafka's APIs 50 and 51 change them, and asked at each login.
+"""The users: their SCRAM credentials in the meta store, changed as Kafka's APIs 50 and 51 change
+them, and checked at each login.
 
-A user is a fact of kind "user", see `credentials.py`. Passwords are never kept and never sent to be kept: whoever sets one sends it
-salted and hashed. A user who logs in with PLAIN is checked against the same credentials.
+A user is an entry of kind "user", see `credentials.py`. Passwords are never stored and never sent
+to be stored: a client that sets one sends it salted and hashed. A PLAIN login is checked against
+the same credentials.
 
-Nobody learns by trying which users exist: an unknown one gets a false credential, the same one each time (it follows from a secret that
-the meta store keeps), and costs the same time. What a PLAIN login proved is remembered for as long as the credential stays, as a
-keyed digest, so that a client that connects often does not pay for the hashing each time.
+Trying does not reveal which users exist: an unknown one gets a false credential, the same one each
+time (it follows from a secret that the meta store keeps), and costs the same time. A proved PLAIN
+login is remembered for as long as the credential stays, as a keyed digest, so that a client that
+connects often does not pay for the hashing each time.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from sparrow.base.clock import SystemClock
 from sparrow.base.errors import (
     DuplicateResource,
     NotAuthenticated,
@@ -27,7 +31,14 @@ from sparrow.base.errors import (
     UnknownUser,
     UserExists,
 )
-from sparrow.broker.access.authz import ANONYMOUS, SYSTEM, Operation, Principal
+from sparrow.broker.access.authz import (
+    ANONYMOUS,
+    RESERVED_NAMES,
+    SYSTEM,
+    Operation,
+    Principal,
+    ResourceType,
+)
 from sparrow.broker.access.credentials import (
     DEFAULT_ITERATIONS,
     SALT_BYTES,
@@ -39,22 +50,29 @@ from sparrow.broker.access.credentials import (
     plan,
     upsertions_of,
 )
+from sparrow.broker.access.login import Login, LoginKind
 from sparrow.broker.access.scram import Credential, Mechanism, ScramServer, is_password_of
+from sparrow.broker.access.sessions import Sessions
+from sparrow.broker.access.token_bucket import TokenBucket
+from sparrow.broker.audit.audit import Audit
 from sparrow.meta.store import ABSENT, Delete, Put
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from sparrow.meta.store import MetaStore, Write
 
 T = TypeVar("T")
 
 KIND: Final = "user"
-_SECRET_KIND: Final = "secret"  # noqa: S105 - a kind of fact
+_SECRET_KIND: Final = "secret"  # noqa: S105 - a kind of entry
 _SECRET_KEY: Final = "unknown-users"  # noqa: S105
 MAX_REMEMBERED: Final = 1024
 CONCURRENT_HASHES: Final = 2
-"""Passwords that are checked at a time, each in a thread; other logins wait, the rest of the broker does not."""
+"""Passwords that are checked at a time, each in a thread; other logins wait, the rest of the broker
+does not.
+"""
+MAX_WAITING_FOR_HASH: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,34 +87,52 @@ class Users:
     """All users of a broker. Loop thread only.
 
     Args:
-        meta: where they are kept.
+        meta: the store of the users.
         require: raises NotAuthorized unless a principal may do this to the cluster.
+        sessions: end when their user is deleted or gets another password.
+        there_are_users: called if there is a user, at the start and after each change.
     """
 
-    def __init__(self, meta: MetaStore, require: Callable[[Principal, Operation], None]) -> None:
+    def __init__(
+        self,
+        meta: MetaStore,
+        require: Callable[[Principal, Operation], None],
+        there_are_users: Callable[[], None] = lambda: None,
+        sessions: Sessions | None = None,
+        *,
+        audit: Audit | None = None,
+    ) -> None:
+        self._audit = audit or Audit()
+        self._there_are_users = there_are_users
+        self._sessions = sessions or Sessions()
+        self._sessions.judge(LoginKind.PASSWORD, self._why_over)
+        self.when_deleted: list[Callable[[str], Awaitable[None]]] = []
+        """Awaited with the name of each user that was deleted."""
         self._meta = meta
         self._require = require
         self._users: dict[str, Credentials] = {}
         self._secret = b""
         self._changing = asyncio.Lock()
-        self._hashing = asyncio.Semaphore(CONCURRENT_HASHES)
+        self._hashing = TokenBucket(SystemClock(), 0, CONCURRENT_HASHES, MAX_WAITING_FOR_HASH)
         self._remembered = _Remembered()
         self._learn_shapes()
 
     async def load(self) -> None:
-        """Read the meta store.
+        """Read the users from the meta store.
 
         Raises:
             DirectoryUnreadable: it holds a user that cannot be read.
         """
-        self._users = {fact.key: decode(fact) for fact in await self._meta.scan(KIND)}
+        self._users = {entry.key: decode(entry) for entry in await self._meta.scan(KIND)}
         self._learn_shapes()
-        fact = await self._meta.get(_SECRET_KIND, _SECRET_KEY)
-        if fact is None:
+        if self._users:
+            self._there_are_users()
+        entry = await self._meta.get(_SECRET_KIND, _SECRET_KEY)
+        if entry is None:
             self._secret = secrets.token_bytes(32)
             await self._meta.write([Put(_SECRET_KIND, _SECRET_KEY, self._secret, ABSENT)])
         else:
-            self._secret = fact.value
+            self._secret = entry.value
 
     def __contains__(self, name: object) -> bool:
         return name in self._users
@@ -113,24 +149,31 @@ class Users:
         *,
         principal: Principal = ANONYMOUS,
     ) -> dict[str, SparrowError | None]:
-        """Change credentials; all that is asked for one user happens, or nothing (KIP-554). Durable when it returns.
+        """Change credentials; all changes of one user happen, or none (KIP-554). Durable when it
+        returns.
 
         Returns:
-            For each user named: None, or DuplicateResource, UnacceptableCredential, UnsupportedMechanism, UnknownUser.
+            For each user named: None, or DuplicateResource, UnacceptableCredential,
+                UnsupportedMechanism, UnknownUser.
 
         Raises:
             NotAuthorized: needs ALTER on the cluster.
         """
-        self._require(principal, Operation.ALTER)
-        async with self._changing:
-            outcome, changed = plan(self._users, upsertions, deletions)
-            await self._write(changed)
-        return outcome
+        with self._audit.act(
+            principal, "user.alter", ResourceType.USER, _named((*upsertions, *deletions))
+        ) as act:
+            self._require(principal, Operation.ALTER)
+            async with self._changing:
+                outcome, changed = plan(self._users, upsertions, deletions)
+                await self._write(changed)
+            act.items(outcome.items())
+            return outcome
 
     def describe(
         self, names: Sequence[str] | None = None, *, principal: Principal = ANONYMOUS
     ) -> dict[str, UserInfo | SparrowError]:
-        """The credentials of some users, or of all (None or none named); UnknownUser and DuplicateResource are answers per user.
+        """Return the credentials of some users, or of all (None or none named); UnknownUser and
+        DuplicateResource are results per user.
 
         Raises:
             NotAuthorized: needs DESCRIBE on the cluster.
@@ -153,7 +196,7 @@ class Users:
         return _info(name, credentials)
 
     def listing(self, *, principal: Principal = ANONYMOUS) -> list[UserInfo]:
-        """All users, by name.
+        """Return all users, by name.
 
         Raises:
             NotAuthorized: needs DESCRIBE on the cluster.
@@ -162,22 +205,27 @@ class Users:
         return [_info(name, credentials) for name, credentials in sorted(self._users.items())]
 
     async def create(self, upsertions: Sequence[Upsertion], *, principal: Principal = ANONYMOUS) -> None:
-        """Make one user with these credentials, all of the same name.
+        """Create one user with these credentials, all of the same name.
 
         Raises:
-            UserExists, UnacceptableCredential, UnsupportedMechanism, DuplicateResource, NotAuthorized
+            UserExists, UnacceptableCredential, UnsupportedMechanism, DuplicateResource,
+            NotAuthorized
         """
-        await self._set(upsertions, principal, must_exist=False)
+        with self._audit.act(principal, "user.create", ResourceType.USER, _named(upsertions)):
+            await self._set(upsertions, principal, must_exist=False)
 
     async def set_password(
         self, upsertions: Sequence[Upsertion], *, principal: Principal = ANONYMOUS
     ) -> None:
-        """Put these credentials in the place of all that a user had, so that no mechanism takes the old password.
+        """Replace all credentials of a user by these, so that no mechanism accepts the old
+        password.
 
         Raises:
-            UnknownUser, UnacceptableCredential, UnsupportedMechanism, DuplicateResource, NotAuthorized
+            UnknownUser, UnacceptableCredential, UnsupportedMechanism, DuplicateResource,
+            NotAuthorized
         """
-        await self._set(upsertions, principal, must_exist=True)
+        with self._audit.act(principal, "user.password", ResourceType.USER, _named(upsertions)):
+            await self._set(upsertions, principal, must_exist=True)
 
     async def _set(self, upsertions: Sequence[Upsertion], principal: Principal, *, must_exist: bool) -> None:
         self._require(principal, Operation.ALTER)
@@ -197,19 +245,21 @@ class Users:
             await self._write(changed)
 
     async def delete(self, name: str, *, principal: Principal = ANONYMOUS) -> None:
-        """Forget a user. Who is connected stays connected.
+        """Delete a user and end the user's sessions.
 
         Raises:
             UnknownUser, NotAuthorized
         """
-        self._require(principal, Operation.ALTER)
-        async with self._changing:
-            if name not in self._users:
-                raise _unknown(name)
-            await self._write({name: {}})
+        with self._audit.act(principal, "user.delete", ResourceType.USER, name):
+            self._require(principal, Operation.ALTER)
+            async with self._changing:
+                if name not in self._users:
+                    raise _unknown(name)
+                await self._write({name: {}})
 
     async def ensure(self, passwords: Mapping[str, str]) -> list[str]:
-        """Make the users of a configuration that do not exist, with both mechanisms; the names of those that were made.
+        """Create the users of a configuration that do not exist, with both mechanisms; return the
+        names of those created.
 
         Raises:
             UnacceptableCredential: a name or password that cannot be used.
@@ -236,33 +286,60 @@ class Users:
             else:
                 self._users.pop(name, None)
         self._learn_shapes()
+        self._sessions.look(LoginKind.PASSWORD, changed)
+        for name in [name for name, credentials in changed.items() if not credentials]:
+            for callback in self.when_deleted:
+                await callback(name)
+        if self._users:
+            self._there_are_users()
+
+    def _why_over(self, login: Login) -> str:
+        """Return why a login by a password is no longer valid; "" while it is."""
+        credentials = self._users.get(login.name)
+        if credentials is None:
+            return f"the user {login.name!r} was deleted"
+        is_known = any(each == login.proof for each in credentials.values())
+        return "" if is_known else f"the password of {login.name!r} was changed"
 
     # ── logins ────────────────────────────────────────────────────────────────────────────────────
 
     def scram(self, mechanism: Mechanism) -> ScramServer:
-        """The server's side of a new SCRAM login."""
+        """Return the server's side of a new SCRAM login."""
         return ScramServer(mechanism, partial(self._credential, mechanism), secrets.token_urlsafe(24))
 
-    async def check_password(self, name: str, password: str) -> Principal:
-        """The principal of a user who shows the password.
+    async def check_password(self, name: str, password: str, *, rank: int = 0) -> Principal:
+        """Return the principal of a user whose password this is. Clients ask by `LimitedUsers`.
+
+        Args:
+            rank: 0 to 2; smaller ranks are checked first.
 
         Raises:
             NotAuthenticated: no such user, or another password.
+            Overloaded: too many passwords wait to be checked.
         """
-        mechanism = next(iter(self._users.get(name, ())), None) or self._false_mechanism(name)
+        mechanism = next(iter(self._known(name)), None) or self._false_mechanism(name)
         credential = self._credential(mechanism, name)
+        proved = Principal(name, login=Login(LoginKind.PASSWORD, name, credential))
         if self._remembered.knows(name, credential, password):
-            return Principal(name)
-        if not await self._hashed(partial(is_password_of, mechanism, credential, password)):
+            return proved
+        if not await self._hashed(partial(is_password_of, mechanism, credential, password), rank):
             raise NotAuthenticated("Authentication failed: Invalid username or password")
         self._remembered.add(name, credential, password)
-        return Principal(name)
+        return proved
 
     def _credential(self, mechanism: Mechanism, name: str) -> Credential:
-        return self._users.get(name, {}).get(mechanism) or self._false_credential(mechanism, name)
+        return self._known(name).get(mechanism) or self._false_credential(mechanism, name)
+
+    def _known(self, name: str) -> Credentials:
+        """Return the credentials to log in with. A user of an earlier version with a reserved name
+        can only be deleted.
+        """
+        return {} if name in RESERVED_NAMES else self._users.get(name, {})
 
     def _false_credential(self, mechanism: Mechanism, name: str) -> Credential:
-        """What a user who does not exist seems to have: with a salt as long and as many iterations as some of those who exist."""
+        """Return the credential that a user who does not exist seems to have: with a salt as long
+        and as many iterations as some existing user has.
+        """
         size = hashlib.new(mechanism.hash_name).digest_size
         shapes = self._shapes[mechanism] or [(SALT_BYTES, DEFAULT_ITERATIONS)]
         salt_bytes, iterations = shapes[self._derived_below(len(shapes), f"{mechanism.value} shape {name}")]
@@ -272,11 +349,13 @@ class Users:
         )
 
     def _false_mechanism(self, name: str) -> Mechanism:
-        """By which mechanism a user who does not exist is checked, as it shows in the time."""
+        """Return the mechanism of a user who does not exist, as the time of the check shows it."""
         return self._firsts[self._derived_below(len(self._firsts), f"first {name}")]
 
     def _learn_shapes(self) -> None:
-        """Note what credentials look like: how long the salts are, how many the iterations, which mechanism is asked first."""
+        """Record the shapes of credentials: the lengths of salts, the iterations, and the mechanism
+        that is checked first.
+        """
         self._shapes = {
             mechanism: sorted(
                 {(len(c.salt), c.iterations) for each in self._users.values() if (c := each.get(mechanism))}
@@ -290,21 +369,25 @@ class Users:
         return int.from_bytes(self._derived(what, 8), "big") % end
 
     def _derived(self, what: str, size: int) -> bytes:
-        """Bytes that look random and are the same each time."""
+        """Return bytes that look random and are the same each time."""
         key = hmac.digest(self._secret, what.encode("utf-8", "surrogatepass"), "sha512")
         return hashlib.shake_256(key).digest(size)
 
-    async def _hashed(self, work: Callable[[], T]) -> T:
-        """The result of `work`, done in a thread. A thread cannot be stopped: it keeps its place when the caller goes away, or
-        clients that do not wait for an answer could keep all threads busy."""
-        await self._hashing.acquire()
+    async def _hashed(self, work: Callable[[], T], rank: int = 0) -> T:
+        """Return the result of `work`, done in a thread. A thread cannot be stopped: it keeps its
+        permit when the caller is cancelled, or clients that do not wait for a response could keep
+        all threads busy.
+        """
+        await self._hashing.take(rank)
         done = asyncio.get_running_loop().run_in_executor(None, work)
-        done.add_done_callback(lambda _: self._hashing.release())
+        done.add_done_callback(lambda _: self._hashing.give_back())
         return await asyncio.shield(done)
 
 
 class _Remembered:
-    """Passwords that were found right, as digests under a key of this process; the least recently used are forgotten."""
+    """Passwords that were found right, as digests under a key of this process; the least recently
+    used are dropped.
+    """
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
@@ -332,6 +415,11 @@ class _Remembered:
 
 def _info(name: str, credentials: Credentials) -> UserInfo:
     return UserInfo(name, tuple((m.value, c.iterations) for m, c in credentials.items()))
+
+
+def _named(changes: Sequence[Upsertion | Deletion]) -> str:
+    """Return the users that credentials are for."""
+    return ", ".join(sorted({each.user for each in changes}))
 
 
 def _unknown(name: str) -> UnknownUser:

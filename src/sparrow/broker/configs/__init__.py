@@ -1,1 +1,3 @@
-"""Configurations by Kafka's names: of topics, of the broker, of groups; described, changed, kept."""
+"""Configurations by Kafka's names: of topics, of the broker, of groups; described, changed,
+kept.
+"""

@@ -1,6 +1,7 @@
-"""Changes of a configuration (KIP-339), as a function of what is set now. No I/O.
+"""Changes of a configuration (KIP-339), as a function of the values that are set now. No I/O.
 
-A resource's configuration is a map of the values that were set on it; what is not in the map has a default.
+A resource's configuration is a map of the values that were set on it; all others have their
+defaults.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sparrow.base.errors import InvalidArgument, InvalidConfig
-from sparrow.broker.configs.values import ConfigType, Kind, items
+from sparrow.broker.configs.values import ConfigType, ValueKind, items
 
 
 class ConfigOperation(Enum):
-    """What to do with a value; Kafka's names. APPEND and SUBTRACT are for lists."""
+    """Changes of a value; Kafka's names. APPEND and SUBTRACT are for lists."""
 
     SET = "SET"
     DELETE = "DELETE"
@@ -24,7 +25,7 @@ class ConfigOperation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """One change. `value` is not looked at by DELETE."""
+    """One change. DELETE ignores `value`."""
 
     name: str
     operation: ConfigOperation
@@ -32,13 +33,13 @@ class ConfigChange:
 
 
 def replacing(current: Mapping[str, str], values: Mapping[str, str | None]) -> list[ConfigChange]:
-    """The changes that leave `values` and nothing else set."""
+    """Return the changes that leave exactly `values` set."""
     gone = [ConfigChange(name, ConfigOperation.DELETE) for name in current if name not in values]
     return gone + [ConfigChange(name, ConfigOperation.SET, value) for name, value in values.items()]
 
 
 def check_changes(changes: Sequence[ConfigChange]) -> None:
-    """Refuse what makes no sense whatever the configuration is.
+    """Refuse changes that are invalid for every configuration.
 
     Raises:
         InvalidArgument: a name twice, or no value where one is needed.
@@ -51,23 +52,25 @@ def check_changes(changes: Sequence[ConfigChange]) -> None:
         )
     empty = [c.name for c in changes if c.value is None and c.operation is not ConfigOperation.DELETE]
     if empty:
-        raise InvalidArgument(f"a null value is no value; to take the default, delete: {', '.join(empty)}")
+        raise InvalidArgument(f"a value cannot be null; to take the default, delete: {', '.join(empty)}")
 
 
 def changed(
     current: Mapping[str, str],
     changes: Sequence[ConfigChange],
-    kind_of: Callable[[str], Kind],
+    kind_of: Callable[[str], ValueKind],
     default_of: Callable[[str], str | None],
 ) -> dict[str, str]:
-    """What is set after the changes.
+    """Return the values that are set after the changes.
 
     Args:
-        kind_of: the kind of a configuration; raises InvalidConfig where there is none of that name.
-        default_of: what holds where nothing is set; APPEND and SUBTRACT begin with it.
+        kind_of: returns the kind of a configuration; raises InvalidConfig if there is none of that
+            name.
+        default_of: returns the value of a configuration that is not set; APPEND and SUBTRACT begin
+            with it.
 
     Raises:
-        InvalidConfig: an unknown name, or APPEND or SUBTRACT on something that is no list.
+        InvalidConfig: an unknown name, or APPEND or SUBTRACT on a value that is no list.
     """
     values = dict(current)
     for change in changes:
@@ -83,10 +86,11 @@ def changed(
     return values
 
 
-def _list_after(change: ConfigChange, kind: Kind, now: list[str]) -> list[str]:
+def _list_after(change: ConfigChange, kind: ValueKind, now: list[str]) -> list[str]:
     if kind.type is not ConfigType.LIST:
         raise InvalidConfig(
-            f"{change.operation.value} is for lists, and {change.name} is no list but of type {kind.type.value}"
+            f"{change.operation.value} is for lists, and {change.name} is no list but of type "
+            f"{kind.type.value}"
         )
     given = items(change.value or "")
     if change.operation is ConfigOperation.SUBTRACT:

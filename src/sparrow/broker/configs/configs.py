@@ -1,7 +1,9 @@
-"""The configurations of everything that has some: topics, this broker, all brokers, loggers, groups, clients' metrics.
+"""The configurations of all resources that have one: topics, this broker, all brokers, loggers,
+groups, clients' metrics.
 
-One pair of verbs, describe and alter, for all kinds of resources (KIP-133, KIP-339). What is set on brokers and on clients'
-metrics is kept here, in the meta store, before it takes effect; topics keep their own. Changes happen one after the other.
+Two operations, describe and alter, serve all kinds of resources (KIP-133, KIP-339). Values set on
+brokers and on clients' metrics are kept here, in the meta store, before they take effect; topics
+keep their own. Changes happen one after the other.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import msgspec
 
 from sparrow.base.errors import DirectoryUnreadable, InvalidArgument, InvalidConfig, NewerFormat
 from sparrow.broker.access.authz import CLUSTER_NAME, Operation, ResourceType
+from sparrow.broker.audit.audit import Audit
+from sparrow.broker.audit.event import names
 from sparrow.broker.changes import Changes
 from sparrow.broker.configs import loggers
 from sparrow.broker.configs.changes import ConfigChange, changed, check_changes, replacing
@@ -43,17 +47,20 @@ from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
     from sparrow.broker.access.authz import Principal
+    from sparrow.broker.audit.audit import Act
     from sparrow.broker.config import BrokerConfig
-    from sparrow.broker.configs.values import Kind
+    from sparrow.broker.configs.values import ValueKind
     from sparrow.broker.topics import Topics
-    from sparrow.meta.store import Fact, MetaStore
+    from sparrow.meta.store import Entry, MetaStore
 
 _KIND = "config"
 _VERSION = 1
 
 
 class ConfigResourceType(Enum):
-    """What can be configured; Kafka's names. Values are the first part of the keys in the meta store."""
+    """Types of resources with a configuration; Kafka's names. Values are the first part of the keys
+    in the meta store.
+    """
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -64,14 +71,14 @@ class ConfigResourceType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """Something that can be configured. The broker "" means all brokers."""
+    """A resource with a configuration. The broker "" means all brokers."""
 
     type: ConfigResourceType
     name: str
 
     @property
     def guard(self) -> tuple[ResourceType, str]:
-        """The resource that authorization looks at."""
+        """The resource that authorization checks."""
         if self.type is ConfigResourceType.TOPIC:
             return ResourceType.TOPIC, self.name
         if self.type is ConfigResourceType.GROUP:
@@ -84,46 +91,60 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(tuple[int, dict[str, str]])
 
 
+_ACTIONS: Final = {each: f"{each.value.replace('-', '_')}.configure" for each in ConfigResourceType}
+"""The audit's name for a change of each type."""
 _ALL_NODES: Final = ConfigResource(ConfigResourceType.BROKER, "")
 
 
 class Configs:
-    """Loop thread only. Changes are durable when `alter` or `replace` returns."""
+    """All configurations. Loop thread only. Changes are durable when `alter` or `replace`
+    returns.
+    """
 
-    def __init__(self, config: BrokerConfig, meta: MetaStore, topics: Topics, require: Require) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        meta: MetaStore,
+        topics: Topics,
+        require: Require,
+        audit: Audit | None = None,
+    ) -> None:
+        self._audit = audit or Audit()
         self._config = config
         self._meta = meta
         self._topics = topics
         self._require = require
         self._changes = Changes(meta)
         self._values: dict[ConfigResource, dict[str, str]] = {}
-        self.group_changed: Callable[[str], Awaitable[None]] = _nobody_follows
-        """Called when what a group sets is another; set by whoever composes the broker."""
+        self.group_changed: Callable[[str], Awaitable[None]] = _no_follower
+        """Called when the values of a group have changed; set by the composition of the broker."""
 
     async def load(self) -> None:
-        """Read what was set; call it before the topics are loaded.
+        """Read the stored values; call it before the topics are loaded.
 
         Raises:
-            DirectoryUnreadable, NewerFormat: a fact is no configuration, or one of a later Sparrow.
+            DirectoryUnreadable, NewerFormat: an entry is no configuration, or one of a later
+                Sparrow.
         """
-        for fact in await self._meta.scan(_KIND):
-            resource, values = _decode(fact)
+        for entry in await self._meta.scan(_KIND):
+            resource, values = _decode(entry)
             self._values[resource] = values
         await self._follow()
 
     async def settle(self) -> None:
-        """Wait for changes whose callers went away."""
+        """Wait for changes whose callers have gone away."""
         await self._changes.settle()
 
     # ── describing ────────────────────────────────────────────────────────────────────────────────
 
     def describe(
-        self, resource: ConfigResource, facts: Mapping[str, str], *, principal: Principal
+        self, resource: ConfigResource, node_values: Mapping[str, str], *, principal: Principal
     ) -> list[DescribedConfig]:
-        """Every configuration of a resource.
+        """Return every configuration of a resource.
 
         Args:
-            facts: values of this broker that a door knows (its listeners), by the names in `node_config`.
+            node_values: values of this broker that a frontend knows (its listeners), by the
+                names in `node_config`.
 
         Raises:
             UnknownTopic, InvalidTopicName, InvalidArgument, NotAuthorized
@@ -132,30 +153,33 @@ class Configs:
         self._check_resource(resource)
         match resource.type:
             case ConfigResourceType.TOPIC:
-                return describe_topic(self._topics.get(resource.name).config, self._layers(facts))
+                return describe_topic(self._topics.get(resource.name).config, self._layers(node_values))
             case ConfigResourceType.BROKER if not resource.name:
                 return describe_cluster_defaults(self._of(_ALL_NODES))
             case ConfigResourceType.BROKER:
-                return describe_node(self._layers(facts))
+                return describe_node(self._layers(node_values))
             case ConfigResourceType.BROKER_LOGGER:
                 return describe_loggers(loggers.levels())
             case ConfigResourceType.GROUP:
-                return describe_group(self._of(resource), self._layers(facts))
+                return describe_group(self._of(resource), self._layers(node_values))
             case ConfigResourceType.CLIENT_METRICS:
                 return describe_client_metrics(self._of(resource))
 
     def of_group(self, group: str) -> Mapping[str, str]:
-        """What is set on a group itself."""
+        """Return the values that are set on a group itself."""
         return self._of(ConfigResource(ConfigResourceType.GROUP, group))
 
     def of_node(self, name: str) -> str:
-        """What holds on this broker of a configuration that can be changed while it runs; "" where there is nothing."""
-        return next((place.value or "" for place in self._layers({}).places(name)), "")
+        """Return the current value of a configuration of this broker that can be changed at run
+        time; "" if there is none.
+        """
+        return next((synonym.value or "" for synonym in self._layers({}).synonyms(name)), "")
 
     def preview(
         self, topic: str, config: Mapping[str, str], *, principal: Principal
     ) -> list[DescribedConfig]:
-        """Every configuration that a topic has which sets these values, whether it exists or not.
+        """Return every configuration that a topic with these values would have, whether it exists
+        or not.
 
         Raises:
             InvalidConfig, NotAuthorized
@@ -166,7 +190,8 @@ class Configs:
     def resources(
         self, types: Collection[ConfigResourceType], *, principal: Principal
     ) -> list[ConfigResource]:
-        """What can be configured: this broker and its loggers, all topics, and the subscriptions and groups that something is set on.
+        """Return the resources with a configuration: this broker and its loggers, all topics, and
+        the subscriptions and groups that have values of their own.
 
         Raises:
             NotAuthorized
@@ -190,22 +215,25 @@ class Configs:
         validate_only: bool = False,
         principal: Principal,
     ) -> None:
-        """Change some configurations of a resource, or only see whether that would be accepted.
+        """Change some configurations of a resource, or only check that the changes are valid.
 
         Raises:
-            InvalidConfig: no such name, or a value that it does not take.
-            InvalidArgument: a name twice, a null value, or something that cannot be changed while the broker runs.
-            UnknownTopic, InvalidTopicName, NotAuthorized
+            InvalidConfig: no such name, or an invalid value.
+            InvalidArgument: a name twice, a null value, or a configuration that cannot be changed
+                while the broker runs. UnknownTopic, InvalidTopicName, NotAuthorized
         """
-        self._require(principal, Operation.ALTER_CONFIGS, *resource.guard)
-        self._check_alterable(resource)
-        check_changes(changes)
-        if resource.type is ConfigResourceType.BROKER_LOGGER:
-            loggers.check_level_changes(changes)
-            if not validate_only:
-                loggers.change_levels(changes)
-            return
-        await self._changes.carry_out(partial(self._alter, resource, changes, validate_only=validate_only))
+        with self._act(resource, [each.name for each in changes], principal, validate_only=validate_only):
+            self._require(principal, Operation.ALTER_CONFIGS, *resource.guard)
+            self._check_alterable(resource)
+            check_changes(changes)
+            if resource.type is ConfigResourceType.BROKER_LOGGER:
+                loggers.check_level_changes(changes)
+                if not validate_only:
+                    loggers.change_levels(changes)
+                return
+            await self._changes.carry_out(
+                partial(self._alter, resource, changes, validate_only=validate_only)
+            )
 
     async def replace(
         self,
@@ -215,19 +243,32 @@ class Configs:
         validate_only: bool = False,
         principal: Principal,
     ) -> None:
-        """Set just these configurations of a resource; the others get their defaults back.
+        """Set exactly these configurations of a resource; the others return to their defaults.
 
         Raises:
             as `alter`; InvalidArgument for loggers.
         """
-        self._require(principal, Operation.ALTER_CONFIGS, *resource.guard)
-        if resource.type is ConfigResourceType.BROKER_LOGGER:
-            raise InvalidArgument(
-                "levels of loggers are changed one by one (IncrementalAlterConfigs), not replaced"
+        with self._act(resource, [*values], principal, validate_only=validate_only):
+            self._require(principal, Operation.ALTER_CONFIGS, *resource.guard)
+            if resource.type is ConfigResourceType.BROKER_LOGGER:
+                raise InvalidArgument(
+                    "levels of loggers are changed one by one (IncrementalAlterConfigs), not replaced"
+                )
+            self._check_alterable(resource)
+            check_changes(replacing({}, values))
+            await self._changes.carry_out(
+                partial(self._replace, resource, values, validate_only=validate_only)
             )
-        self._check_alterable(resource)
-        check_changes(replacing({}, values))
-        await self._changes.carry_out(partial(self._replace, resource, values, validate_only=validate_only))
+
+    def _act(
+        self, resource: ConfigResource, changed: Sequence[str], principal: Principal, *, validate_only: bool
+    ) -> Act:
+        action = _ACTIONS[resource.type]
+        kind, guarded = resource.guard
+        act = self._audit.act(principal, action, kind, resource.name or guarded, set=names(changed))
+        if validate_only:
+            act.discard()
+        return act
 
     async def _replace(
         self, resource: ConfigResource, values: Mapping[str, str | None], *, validate_only: bool
@@ -266,11 +307,11 @@ class Configs:
             await self.group_changed(resource.name)
 
     async def _follow(self) -> None:
-        """Let topics have what is set on brokers."""
+        """Apply the values set on brokers to the topics."""
         dynamic = as_topic_defaults({**self._of(_ALL_NODES), **self._of(self._node)})
         await self._topics.set_defaults({**self._config.topic_defaults, **dynamic})
 
-    # ── what is set ───────────────────────────────────────────────────────────────────────────────
+    # ── stored values ─────────────────────────────────────────────────────────────────────────────
 
     @property
     def _node(self) -> ConfigResource:
@@ -284,16 +325,18 @@ class Configs:
             return self._topics.get(resource.name).config.overrides
         return self._of(resource)
 
-    def _layers(self, facts: Mapping[str, str]) -> NodeLayers:
-        return NodeLayers(self._of(self._node), self._of(_ALL_NODES), static_values(self._config, facts))
+    def _layers(self, node_values: Mapping[str, str]) -> NodeLayers:
+        return NodeLayers(
+            self._of(self._node), self._of(_ALL_NODES), static_values(self._config, node_values)
+        )
 
     def _default_of(self, resource: ConfigResource, name: str) -> str | None:
-        """What holds for a list that is not set on the resource itself."""
+        """Return the default of a list that is not set on the resource itself."""
         match resource.type:
             case ConfigResourceType.TOPIC:
                 return self._topics.get(resource.name).config.value(name)
             case ConfigResourceType.BROKER:
-                return next((place.value for place in self._layers({}).places(name)), None)
+                return next((synonym.value for synonym in self._layers({}).synonyms(name)), None)
             case ConfigResourceType.GROUP:
                 return GROUP_CONFIGS[name].default(self._config)
             case _:
@@ -305,7 +348,7 @@ class Configs:
         self._check_resource(resource)
 
     def _check_resource(self, resource: ConfigResource) -> None:
-        """Whether there is such a resource; a topic is looked for later."""
+        """Check that the resource exists; a topic is checked later."""
         match resource.type:
             case ConfigResourceType.BROKER if resource.name not in {"", self._node.name}:
                 raise InvalidArgument(
@@ -323,20 +366,20 @@ class Configs:
                 return
 
 
-# ── what each kind of resource takes ──────────────────────────────────────────────────────────────
+# ── valid values by resource ──────────────────────────────────────────────────────────────────────
 
 
 class _Rules(NamedTuple):
-    kind_of: Callable[[str], Kind]
+    kind_of: Callable[[str], ValueKind]
     check: Callable[[Mapping[str, str]], object]
 
 
-def _kind_for_topic(name: str) -> Kind:
+def _kind_for_topic(name: str) -> ValueKind:
     check_name(name)
     return TOPIC_CONFIGS[name].kind
 
 
-def _kind_for_node(name: str) -> Kind:
+def _kind_for_node(name: str) -> ValueKind:
     row = NODE_CONFIGS.get(name)
     if row is None:
         raise InvalidArgument(f"there is no configuration {name!r} of a broker")
@@ -355,7 +398,7 @@ def _check_for_node(values: Mapping[str, str]) -> None:
             raise InvalidArgument(f"{name} cannot be {value!r}: it takes {error}") from None
 
 
-def _kind_for_clients(name: str) -> Kind:
+def _kind_for_clients(name: str) -> ValueKind:
     if name not in CLIENT_METRICS:
         raise InvalidConfig(f"there is no configuration {name!r} of clients' metrics")
     return CLIENT_METRICS[name].kind
@@ -377,27 +420,28 @@ _RULES: Final = {
 }
 
 
-async def _nobody_follows(_group: str) -> None:
-    """Groups look at what is set when they need it."""
+async def _no_follower(_group: str) -> None:
+    """Do nothing: groups read their values when they need them."""
 
 
 def _name(resource: ConfigResource) -> str:
     return resource.name
 
 
-def _decode(fact: Fact) -> tuple[ConfigResource, dict[str, str]]:
-    type_, _, name = fact.key.partition("/")
+def _decode(entry: Entry) -> tuple[ConfigResource, dict[str, str]]:
+    type_, _, name = entry.key.partition("/")
     try:
-        version, values = _DECODER.decode(fact.value)
+        version, values = _DECODER.decode(entry.value)
         resource = ConfigResource(ConfigResourceType(type_), name)
     except (msgspec.DecodeError, ValueError) as error:
         raise DirectoryUnreadable(
-            f"the meta store holds a configuration that cannot be read, {fact.key!r}: {error};"
+            f"the meta store holds a configuration that cannot be read, {entry.key!r}: {error};"
             " put back a backup of the data directory"
         ) from error
     if version > _VERSION:
         raise NewerFormat(
-            f"configuration {fact.key!r} was stored by a newer Sparrow (format {version}, known is {_VERSION});"
+            f"configuration {entry.key!r} was stored by a newer Sparrow (format {version}, known is "
+            f"{_VERSION});"
             " start that version, or a newer one"
         )
     return resource, values

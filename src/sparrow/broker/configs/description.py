@@ -1,7 +1,9 @@
-"""Configurations as they are shown: value, type, where the value comes from, and what would hold without it. No I/O.
+"""Configurations as they are shown: value, type, source of the value, and the value that would
+apply without it. No I/O.
 
-Where a value comes from follows Kafka (KIP-226): a topic's own value, else what was set on this broker while it runs, else what was set
-on all brokers while they run, else the broker's own configuration, else the default.
+The source of a value follows Kafka (KIP-226): a topic's own value, else the value set on this
+broker at run time, else the value set on all brokers at run time, else the broker's own
+configuration, else the default.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ from typing import TYPE_CHECKING, Final
 from sparrow.broker.configs.group import GROUP_CONFIGS
 from sparrow.broker.configs.node import NODE_CONFIGS, synonym_of_group, synonyms_of_topic
 from sparrow.broker.configs.topic import DECLARATIONS as TOPIC_CONFIGS
-from sparrow.broker.configs.values import LIST, ConfigType, Kind, integer
+from sparrow.broker.configs.values import LIST, ConfigType, ValueKind, integer
 
 if TYPE_CHECKING:
     from sparrow.broker.configs.topic import TopicConfig
 
 
 class ConfigSource(Enum):
-    """Where a value comes from; Kafka's names."""
+    """Sources of a value; Kafka's names."""
 
     DYNAMIC_TOPIC_CONFIG = "topic"
     DYNAMIC_BROKER_CONFIG = "this broker, while it runs"
@@ -35,7 +37,7 @@ class ConfigSource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """A place where the value could come from. The first of a list is where it does come from."""
+    """A possible source of the value. The first of a list is the actual one."""
 
     name: str
     value: str | None
@@ -44,7 +46,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class DescribedConfig:
-    """One configuration of one resource. `value` is None where there is none, and where it is secret."""
+    """One configuration of one resource. `value` is None if there is none, and if it is secret."""
 
     name: str
     value: str | None
@@ -58,14 +60,16 @@ class DescribedConfig:
 
 @dataclass(frozen=True, slots=True)
 class NodeLayers:
-    """What is set on a broker, by place; the first that has a name wins."""
+    """The values set on a broker, by source; the first that has a name wins."""
 
     node: Mapping[str, str]
     cluster: Mapping[str, str]
     static: Mapping[str, str]
 
-    def places(self, name: str) -> Iterator[ConfigSynonym]:
-        """Everything that is set for one of the broker's names, then its default if it has one."""
+    def synonyms(self, name: str) -> Iterator[ConfigSynonym]:
+        """Return all values that are set for one of the broker's names, then its default if it has
+        one.
+        """
         for values, source in (
             (self.node, ConfigSource.DYNAMIC_BROKER_CONFIG),
             (self.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -79,38 +83,40 @@ class NodeLayers:
 
 
 def describe_topic(config: TopicConfig, layers: NodeLayers) -> list[DescribedConfig]:
-    """Every configuration of a topic."""
+    """Return every configuration of a topic."""
     found = []
     for row in TOPIC_CONFIGS.values():
         own = config.overrides.get(row.name)
-        places = [] if own is None else [ConfigSynonym(row.name, own, ConfigSource.DYNAMIC_TOPIC_CONFIG)]
+        synonyms = [] if own is None else [ConfigSynonym(row.name, own, ConfigSource.DYNAMIC_TOPIC_CONFIG)]
         for synonym in synonyms_of_topic(row.name):
-            places += layers.places(synonym)
-        source = places[0].source if places else ConfigSource.DEFAULT_CONFIG
+            synonyms += layers.synonyms(synonym)
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         found.append(
             DescribedConfig(
-                row.name, config.value(row.name), source, row.kind.type, row.help, synonyms=tuple(places)
+                row.name, config.value(row.name), source, row.kind.type, row.help, synonyms=tuple(synonyms)
             )
         )
     return found
 
 
 def describe_node(layers: NodeLayers) -> list[DescribedConfig]:
-    """Every configuration of a broker."""
+    """Return every configuration of a broker."""
     found = []
     for row in NODE_CONFIGS.values():
-        places = tuple(layers.places(row.name))
-        value, source = (places[0].value, places[0].source) if places else (None, ConfigSource.DEFAULT_CONFIG)
+        synonyms = tuple(layers.synonyms(row.name))
+        value, source = (
+            (synonyms[0].value, synonyms[0].source) if synonyms else (None, ConfigSource.DEFAULT_CONFIG)
+        )
         found.append(
             DescribedConfig(
-                row.name, value, source, row.kind.type, row.help, not row.is_dynamic, synonyms=places
+                row.name, value, source, row.kind.type, row.help, not row.is_dynamic, synonyms=synonyms
             )
         )
     return found
 
 
 def describe_cluster_defaults(values: Mapping[str, str]) -> list[DescribedConfig]:
-    """What was set for all brokers while they run; nothing else, as in Kafka."""
+    """Return the values set on all brokers at run time, and nothing else, as in Kafka."""
     return [
         DescribedConfig(
             name,
@@ -125,7 +131,7 @@ def describe_cluster_defaults(values: Mapping[str, str]) -> list[DescribedConfig
 
 
 def describe_loggers(levels: Mapping[str, str]) -> list[DescribedConfig]:
-    """Loggers and their levels."""
+    """Return loggers and their levels."""
     source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
     return [
         DescribedConfig(
@@ -136,22 +142,22 @@ def describe_loggers(levels: Mapping[str, str]) -> list[DescribedConfig]:
 
 
 def describe_group(values: Mapping[str, str], layers: NodeLayers) -> list[DescribedConfig]:
-    """Every configuration of a group."""
+    """Return every configuration of a group."""
     found = []
     for row in GROUP_CONFIGS.values():
         synonym = synonym_of_group(row.name)
-        places = (
+        synonyms = (
             [ConfigSynonym(row.name, row.constant, ConfigSource.DEFAULT_CONFIG)]
             if synonym is None
-            else list(layers.places(synonym))
+            else list(layers.synonyms(synonym))
         )
         if row.name in values:
-            places.insert(0, ConfigSynonym(row.name, values[row.name], ConfigSource.GROUP_CONFIG))
-        first = places[0]
-        # Kafka shows what a broker sets for all groups as a default.
+            synonyms.insert(0, ConfigSynonym(row.name, values[row.name], ConfigSource.GROUP_CONFIG))
+        first = synonyms[0]
+        # Kafka shows a broker's value for all groups as a default.
         source = first.source if row.name in values else ConfigSource.DEFAULT_CONFIG
         found.append(
-            DescribedConfig(row.name, first.value, source, row.kind.type, row.help, synonyms=tuple(places))
+            DescribedConfig(row.name, first.value, source, row.kind.type, row.help, synonyms=tuple(synonyms))
         )
     return found
 
@@ -162,7 +168,7 @@ class ClientMetric:
 
     name: str
     default: str
-    kind: Kind
+    kind: ValueKind
     help: str
 
 
@@ -177,16 +183,16 @@ CLIENT_METRICS: Final = {
 
 
 def describe_client_metrics(values: Mapping[str, str]) -> list[DescribedConfig]:
-    """A subscription to clients' metrics."""
+    """Return the configurations of a subscription to clients' metrics."""
     found = []
     for row in CLIENT_METRICS.values():
-        places = [ConfigSynonym(row.name, row.default, ConfigSource.DEFAULT_CONFIG)]
+        synonyms = [ConfigSynonym(row.name, row.default, ConfigSource.DEFAULT_CONFIG)]
         if row.name in values:
-            places.insert(0, ConfigSynonym(row.name, values[row.name], ConfigSource.CLIENT_METRICS_CONFIG))
-        first = places[0]
+            synonyms.insert(0, ConfigSynonym(row.name, values[row.name], ConfigSource.CLIENT_METRICS_CONFIG))
+        first = synonyms[0]
         found.append(
             DescribedConfig(
-                row.name, first.value, first.source, row.kind.type, row.help, synonyms=tuple(places)
+                row.name, first.value, first.source, row.kind.type, row.help, synonyms=tuple(synonyms)
             )
         )
     return found

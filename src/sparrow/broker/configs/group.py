@@ -1,8 +1,8 @@
-"""What can be configured of a group while it runs (Kafka's names, resource type GROUP): consumer groups (KIP-848), share groups (KIP-932) and their
-dead letters (KIP-1191).
+"""Configurations of groups (Kafka's names, resource type GROUP): consumer groups (KIP-848), share
+groups (KIP-932) and their dead letters (KIP-1191).
 
-What a group does not set holds for all groups by the broker's configuration, where there is one for it, else by the default. A name means
-nothing to groups of the other kind; Kafka has one set of names for all, too.
+A group without a value of its own has that of the broker's configuration if there is one, else the
+default. Names for the other kind of group have no effect; Kafka has one set of names for all, too.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidConfig, InvalidTopicName
-from sparrow.broker.configs.values import BOOLEAN, ConfigType, Kind, integer, one_of
-from sparrow.broker.topic_names import check_topic_name
+from sparrow.broker.configs.values import BOOLEAN, ConfigType, ValueKind, integer, one_of
+from sparrow.broker.names import check_topic_name
 
 if TYPE_CHECKING:
     from sparrow.broker.config import BrokerConfig
@@ -47,7 +47,9 @@ _DURATION: Final = re.compile(
 
 
 def duration_ms(text: str) -> int | None:
-    """The milliseconds of a duration as ISO 8601 and Java write it (PnDTnHnMn.nS); None: it is none, or negative."""
+    """Return the milliseconds of a duration as ISO 8601 and Java write it (PnDTnHnMn.nS); None if
+    the text is malformed, or negative.
+    """
     found = _DURATION.fullmatch(text)
     if found is None or (found["time"] or "").upper() == "T":
         return None
@@ -83,17 +85,18 @@ class GroupConfig:
     """A configuration of groups.
 
     Args:
-        field: of `BrokerConfig`, what holds unless a group sets its own; "": `constant` does.
+        field: the field of `BrokerConfig` with the default of all groups; "": `constant` is the
+            default.
     """
 
     name: str
-    kind: Kind
+    kind: ValueKind
     field: str
     help: str
     constant: str = ""
 
     def default(self, config: BrokerConfig) -> str:
-        """What holds on this broker for groups that do not set it."""
+        """Return the value on this broker of groups that do not set it."""
         return str(getattr(config, self.field)) if self.field else self.constant
 
 
@@ -104,76 +107,77 @@ GROUP_CONFIGS: Final[Mapping[str, GroupConfig]] = {
             SESSION_TIMEOUT,
             integer(*SESSION_BOUNDS),
             "consumer_group_session_timeout_ms",
-            "After how many milliseconds without a heartbeat a member is put out.",
+            "Milliseconds without a heartbeat after which a member is removed.",
         ),
         GroupConfig(
             HEARTBEAT_INTERVAL,
             integer(*HEARTBEAT_BOUNDS),
             "consumer_group_heartbeat_interval_ms",
-            "How many milliseconds members wait between heartbeats.",
+            "Milliseconds between the heartbeats of a member.",
         ),
         GroupConfig(
             SHARE_SESSION_TIMEOUT,
             integer(*SESSION_BOUNDS),
             "share_group_session_timeout_ms",
-            "After how many milliseconds without a heartbeat a member of a share group is put out.",
+            "Milliseconds without a heartbeat after which a member of a share group is removed.",
         ),
         GroupConfig(
             SHARE_HEARTBEAT_INTERVAL,
             integer(*HEARTBEAT_BOUNDS),
             "share_group_heartbeat_interval_ms",
-            "How many milliseconds members of a share group wait between heartbeats.",
+            "Milliseconds between the heartbeats of a member of a share group.",
         ),
         GroupConfig(
             SHARE_RECORD_LOCK_DURATION,
             integer(*RECORD_LOCK_BOUNDS),
             "share_group_record_lock_duration_ms",
-            "How many milliseconds a record that a member acquired is kept from the others.",
+            "Milliseconds for which a record that a member acquired is kept from the others.",
         ),
         GroupConfig(
             SHARE_DELIVERY_COUNT_LIMIT,
             integer(*DELIVERY_COUNT_BOUNDS),
             "share_group_delivery_count_limit",
-            "How often a record is delivered before it is given up.",
+            "Deliveries of a record before it is given up.",
         ),
         GroupConfig(
             SHARE_MAX_RECORD_LOCKS,
             integer(*MAX_RECORD_LOCKS_BOUNDS),
             "share_group_partition_max_record_locks",
-            "How many records of a partition may be acquired at a time.",
+            "Limit of the records of a partition that are acquired at a time.",
         ),
         GroupConfig(
             SHARE_AUTO_OFFSET_RESET,
-            Kind(ConfigType.STRING, _offset_reset),
+            ValueKind(ConfigType.STRING, _offset_reset),
             "",
-            "Where a share group begins to read a partition: latest, earliest, or by_duration:PnDTnHnMn.nS (so long ago).",
+            "Start position of a share group in a partition: latest, earliest, or "
+            "by_duration:PnDTnHnMn.nS (so long ago).",
             "latest",
         ),
         GroupConfig(
             SHARE_ISOLATION_LEVEL,
             one_of("read_committed", "read_uncommitted"),
             "",
-            "Whether records of transactions that are open or were aborted are delivered.",
+            "Selects if records of open and aborted transactions are delivered.",
             "read_uncommitted",
         ),
         GroupConfig(
             SHARE_RENEW_ACKNOWLEDGE,
             BOOLEAN,
             "",
-            "Whether members may keep records that they acquired for longer (KIP-1222).",
+            "Allows members to keep acquired records for longer (KIP-1222).",
             "true",
         ),
         GroupConfig(
             DEAD_LETTER_TOPIC,
-            Kind(ConfigType.STRING, _dead_letter_topic),
+            ValueKind(ConfigType.STRING, _dead_letter_topic),
             "",
-            "The topic that records go to which were rejected, or delivered as often as possible; nothing: there is none.",
+            "Topic for records that were rejected, or delivered as often as possible; empty: there is none.",
         ),
         GroupConfig(
             DEAD_LETTER_COPY,
             BOOLEAN,
             "",
-            "Whether dead letters have the key and the value of their record; else only headers that tell of it.",
+            "Gives dead letters the key and the value of their record; else only headers that describe it.",
             "false",
         ),
     )
@@ -181,10 +185,10 @@ GROUP_CONFIGS: Final[Mapping[str, GroupConfig]] = {
 
 
 def check_group_config(values: Mapping[str, str]) -> None:
-    """Whether a group may have these values.
+    """Check that a group may have these values.
 
     Raises:
-        InvalidConfig: no such name, or a value that it does not take.
+        InvalidConfig: no such name, or an invalid value.
     """
     for name, value in values.items():
         try:
@@ -194,7 +198,7 @@ def check_group_config(values: Mapping[str, str]) -> None:
 
 
 def check_group_as_a_whole(values: Mapping[str, str], config: BrokerConfig) -> None:
-    """Whether values of a group go together, each being possible by itself.
+    """Check that values of a group, each valid by itself, are valid together.
 
     Raises:
         InvalidConfig: sessions would end before the next heartbeat.
@@ -212,11 +216,11 @@ def check_group_as_a_whole(values: Mapping[str, str], config: BrokerConfig) -> N
             )
 
 
-def kind_of_group_config(name: str) -> Kind:
-    """The type of a configuration of groups.
+def kind_of_group_config(name: str) -> ValueKind:
+    """Return the type of a configuration of groups.
 
     Raises:
-        InvalidConfig: there is no such.
+        InvalidConfig: there is no such configuration.
     """
     if name not in GROUP_CONFIGS:
         raise InvalidConfig(

@@ -1,6 +1,8 @@
-"""Levels of the broker's loggers, under Kafka's names of levels; a running broker can be made to say more (KIP-412).
+"""Levels of the broker's loggers, under Kafka's names of levels; they can be changed at run time
+(KIP-412).
 
-Loggers are those of the standard `logging`: the root and everything under "sparrow". A change holds until the process ends.
+Loggers are those of the standard `logging`: the root and all under "sparrow". A change is valid
+until the process ends.
 """
 
 from __future__ import annotations
@@ -26,16 +28,16 @@ _LEVELS: Final = {
 
 
 def levels() -> dict[str, str]:
-    """Every logger with the level that holds for it, by name."""
+    """Return every logger with its effective level, by name."""
     return {name: _name_of(logger.getEffectiveLevel()) for name, logger in sorted(_loggers().items())}
 
 
 def check_level_changes(changes: Sequence[ConfigChange]) -> None:
-    """Refuse changes that cannot be made.
+    """Refuse invalid changes.
 
     Raises:
         InvalidConfig: there is no such logger or level.
-        InvalidArgument: a level is not a list, and the root's cannot be taken away.
+        InvalidArgument: a level is not a list, and the root's cannot be removed.
     """
     known = _loggers()
     for change in changes:
@@ -52,7 +54,7 @@ def check_level_changes(changes: Sequence[ConfigChange]) -> None:
 
 
 def change_levels(changes: Sequence[ConfigChange]) -> None:
-    """Set levels, or let loggers have the level of the one above them. Check the changes first."""
+    """Set levels, or remove them, so that loggers inherit. Check the changes first."""
     known = _loggers()
     for change in changes:
         is_set = change.operation is ConfigOperation.SET

@@ -1,14 +1,20 @@
-"""The configuration of a broker as Kafka's tools see it: Kafka's names, described from what really holds.
+"""The configuration of a broker as Kafka's tools see it: Kafka's names with Sparrow's actual
+values.
 
 Four sorts of names:
 
-* defaults of topics (`log.retention.ms` is what `retention.ms` of a topic is when the topic does not set it). They can be changed
-  while the broker runs, for this broker (resource "1") or as cluster default (resource ""), and are kept;
-* facts of this broker (`num.partitions`, `listeners`). They come from its own configuration and are read-only here;
-* rules for share groups' dead letters (`errors.deadletterqueue.…`, KIP-1191). They can be changed, too;
-* names that Kafka's tools change at run time and that mean nothing here (`num.io.threads`). They are kept and have no effect.
+* defaults of topics (`log.retention.ms` is the `retention.ms` of a topic that does not set it).
+  They can be changed at run time, for this broker (resource "1") or as cluster default (resource
+  ""), and are stored;
+* values of this broker (`num.partitions`, `listeners`). They come from its own configuration and
+  are read-only here;
+* rules for share groups' dead letters (`errors.deadletterqueue.…`, KIP-1191). They can be changed,
+  too;
+* names that Kafka's tools change at run time and that have no meaning here (`num.io.threads`). They
+  are stored and have no effect.
 
-Precedence as in Kafka (KIP-226): this broker's dynamic value, the dynamic cluster default, the static configuration, the default.
+Precedence as in Kafka (KIP-226): this broker's dynamic value, the dynamic cluster default, the
+static configuration, the default.
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ from sparrow.broker.configs.values import (
     MAX_INT,
     MAX_LONG,
     STRING,
-    Kind,
+    ValueKind,
     fraction,
     integer,
     long,
@@ -50,16 +56,16 @@ class NodeConfig:
     """One configuration of a broker.
 
     Args:
-        default: None where Kafka has no default, too.
-        is_dynamic: whether it can be changed while the broker runs.
+        default: None if Kafka has no default, too.
+        is_dynamic: True if it can be changed at run time.
         topic: the configuration of topics that it is the default of, or "".
         source: the field of `BrokerConfig` that it shows, or "".
-        divisor: what a field in ms is divided by to get this configuration's unit.
+        divisor: converts a field in ms to this configuration's unit.
     """
 
     name: str
     default: str | None
-    kind: Kind
+    kind: ValueKind
     help: str
     is_dynamic: bool = False
     topic: str = ""
@@ -68,7 +74,7 @@ class NodeConfig:
 
 
 _SYNONYMS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
-    # The first name holds at run time; those of larger units show the default, as in Kafka.
+    # The first name applies at run time; those of larger units show the default, as in Kafka.
     "cleanup.policy": (("log.cleanup.policy", 1),),
     "compression.gzip.level": (("compression.gzip.level", 1),),
     "compression.lz4.level": (("compression.lz4.level", 1),),
@@ -91,6 +97,8 @@ _SYNONYMS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "min.compaction.lag.ms": (("log.cleaner.min.compaction.lag.ms", 1),),
     "min.insync.replicas": (("min.insync.replicas", 1),),
     "preallocate": (("log.preallocate", 1),),
+    "record.validation": (("record.validation", 1),),
+    "record.validation.max.bytes": (("record.validation.max.bytes", 1),),
     "retention.bytes": (("log.retention.bytes", 1),),
     "retention.ms": (
         ("log.retention.ms", 1),
@@ -126,13 +134,15 @@ def _topic_defaults() -> list[NodeConfig]:
     return rows
 
 
-def _shown(name: str, source: str, kind: Kind, help_: str, divisor: int = 1) -> NodeConfig:
-    """A row that shows a field of `BrokerConfig`."""
+def _shown(name: str, source: str, kind: ValueKind, help_: str, divisor: int = 1) -> NodeConfig:
+    """Return a row that shows a field of `BrokerConfig`."""
     value = getattr(BrokerConfig(), source)
     return NodeConfig(name, _text(value, divisor), kind, help_, source=source, divisor=divisor)
 
 
 def _text(value: object, divisor: int) -> str:
+    if value is None:
+        return "auto"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, frozenset):
@@ -144,14 +154,14 @@ _KEPT = "Kept for Kafka's tools; it has no effect here."
 _ONE = "There is one broker."
 _INTEGER: Final = integer(-1)
 
-_FACTS: Final = (
+_VALUES: Final = (
     NodeConfig("node.id", "1", integer(0), "The number of this broker."),
     NodeConfig("broker.id", "1", integer(-1), "The number of this broker."),
     NodeConfig("broker.rack", None, STRING, _ONE),
     NodeConfig("process.roles", "broker,controller", LIST, _ONE),
     NodeConfig("log.dirs", None, STRING, "The data directory."),
-    NodeConfig("listeners", None, LIST, "Where this broker listens."),
-    NodeConfig("advertised.listeners", None, LIST, "Where clients are told to connect."),
+    NodeConfig("listeners", None, LIST, "Addresses at which this broker listens."),
+    NodeConfig("advertised.listeners", None, LIST, "Addresses that clients get to connect to."),
     NodeConfig("socket.request.max.bytes", "104857600", integer(1), "Largest request."),
     NodeConfig("connections.max.idle.ms", "600000", long(0), "A connection silent for so long is closed."),
     NodeConfig("max.connections", "10000", integer(0), "Connections at a time; more are refused."),
@@ -170,13 +180,13 @@ _FACTS: Final = (
     NodeConfig("group.share.max.share.sessions", "2000", integer(1), "Share sessions kept."),
     NodeConfig("remote.log.storage.system.enable", "false", BOOLEAN, "There is no tiered storage."),
     NodeConfig(
-        "group.share.assignors", "simple", LIST, "How partitions are given to members of share groups."
+        "group.share.assignors", "simple", LIST, "Assignment of partitions to members of share groups."
     ),
 )
 
 
 def _bounds(name: str, limits: tuple[int, int], help_: str) -> tuple[NodeConfig, NodeConfig]:
-    """The rows that show between which values a group may choose."""
+    """Return the rows that show the range of a group's values."""
     low, high = limits
     return (
         NodeConfig(
@@ -201,28 +211,31 @@ _DEAD_LETTERS: Final = (
         DEAD_LETTER_PREFIX,
         "dlq.",
         STRING,
-        "How the names of share groups' dead-letter topics must begin; nothing: as they like (KIP-1191).",
+        "Required prefix of the names of share groups' dead-letter topics; empty: none (KIP-1191).",
         is_dynamic=True,
     ),
     NodeConfig(
         DEAD_LETTER_AUTO_CREATE,
         "false",
         BOOLEAN,
-        "Whether a dead-letter topic of a share group is made when it is missing (KIP-1191).",
+        "Creates a dead-letter topic of a share group when it is missing (KIP-1191).",
         is_dynamic=True,
     ),
 )
 
 _FROM_CONFIG: Final = (
     _shown(
-        "num.partitions", "default_partitions", integer(1), "Partitions of a topic when nobody says how many."
+        "num.partitions",
+        "default_partitions",
+        integer(1),
+        "Partitions of a topic that is created without a number of them.",
     ),
     _shown("auto.create.topics.enable", "auto_create_topics", BOOLEAN, "Use of a missing topic creates it."),
     _shown(
         "log.retention.check.interval.ms",
         "retention_check_interval_ms",
         long(1),
-        "How often old segments are looked for.",
+        "Interval of the search for old segments.",
     ),
     _shown(
         "producer.id.expiration.ms", "producer_expiration_ms", integer(1), "Silent producers are forgotten."
@@ -235,31 +248,34 @@ _FROM_CONFIG: Final = (
         _MINUTE_MS,
     ),
     _shown(
-        "allow.everyone.if.no.acl.found", "allow_unnamed_resources", BOOLEAN, "Who may use what no ACL names."
+        "allow.everyone.if.no.acl.found",
+        "allow_unnamed_resources",
+        STRING,
+        "Allows everybody to use what no ACL names: true, false, or auto (while no login is set up).",
     ),
     _shown(
         "group.consumer.heartbeat.interval.ms",
         "consumer_group_heartbeat_interval_ms",
         integer(1),
-        "How often members of consumer groups are heard from.",
+        "Interval of the heartbeats of members of consumer groups.",
     ),
     _shown(
         "group.consumer.migration.policy",
         "group_migration_policy",
         STRING,
-        "Whether groups change between the protocols while they have members.",
+        "Lets groups change between the protocols while they have members.",
     ),
     _shown(
         "group.consumer.session.timeout.ms",
         "consumer_group_session_timeout_ms",
         integer(1),
-        "A silent member of a consumer group is put out after this.",
+        "Time after which a silent member of a consumer group is removed.",
     ),
     _shown(
         "group.initial.rebalance.delay.ms",
         "group_initial_rebalance_delay_ms",
         integer(0),
-        "How long a new group waits for more members.",
+        "Time that a new group waits for more members.",
     ),
     _shown("group.max.session.timeout.ms", "group_max_session_timeout_ms", integer(0), "Longest session."),
     _shown("group.max.size", "group_max_members", integer(1), "Members of a group."),
@@ -268,13 +284,13 @@ _FROM_CONFIG: Final = (
         "group.share.delivery.count.limit",
         "share_group_delivery_count_limit",
         integer(2),
-        "How often a share group delivers a record before it gives it up.",
+        "Deliveries of a record before a share group gives it up.",
     ),
     _shown(
         "group.share.heartbeat.interval.ms",
         "share_group_heartbeat_interval_ms",
         integer(1),
-        "How often members of share groups are heard from.",
+        "Interval of the heartbeats of members of share groups.",
     ),
     _shown("group.share.max.groups", "share_group_max_groups", integer(1), "Share groups, empty ones too."),
     _shown("group.share.max.size", "share_group_max_members", integer(1), "Members of a share group."),
@@ -282,27 +298,29 @@ _FROM_CONFIG: Final = (
         "group.share.partition.max.record.locks",
         "share_group_partition_max_record_locks",
         integer(100),
-        "How many records of a partition members of a share group may have acquired at a time.",
+        "Limit of the records of a partition that members of a share group have acquired at a time.",
     ),
     _shown(
         "group.share.record.lock.duration.ms",
         "share_group_record_lock_duration_ms",
         integer(1000),
-        "How long a record that a member of a share group acquired is kept from the others.",
+        "Time for which a record that a member of a share group acquired is kept from the others.",
     ),
     _shown(
         "group.share.session.timeout.ms",
         "share_group_session_timeout_ms",
         integer(1),
-        "A silent member of a share group is put out after this.",
+        "Time after which a silent member of a share group is removed.",
     ),
-    _shown("super.users", "super_users", STRING, "Who may do everything, whatever the ACLs say."),
+    _shown(
+        "super.users", "super_users", STRING, "Principals that may do everything, independent of the ACLs."
+    ),
     _shown("transaction.max.timeout.ms", "transaction_max_timeout_ms", integer(1), "Longest transaction."),
     _shown(
         "transactional.id.expiration.ms",
         "transactional_id_expiration_ms",
         integer(1),
-        "A transactional id that nobody uses is forgotten after this.",
+        "Time after which an unused transactional id is forgotten.",
     ),
     _shown("num.recovery.threads.per.data.dir", "recovery_threads", integer(1), "Threads that recover logs."),
 )
@@ -337,7 +355,7 @@ _WITHOUT_EFFECT: Final = tuple(
 NODE_CONFIGS: Final[dict[str, NodeConfig]] = {
     row.name: row
     for row in sorted(
-        (*_topic_defaults(), *_FACTS, *_FROM_CONFIG, *_SHARE_BOUNDS, *_DEAD_LETTERS, *_WITHOUT_EFFECT),
+        (*_topic_defaults(), *_VALUES, *_FROM_CONFIG, *_SHARE_BOUNDS, *_DEAD_LETTERS, *_WITHOUT_EFFECT),
         key=lambda r: r.name,
     )
 }
@@ -345,27 +363,33 @@ NODE_CONFIGS: Final[dict[str, NodeConfig]] = {
 
 
 def synonyms_of_topic(name: str) -> tuple[str, ...]:
-    """The broker's configurations that a topic's configuration has its default from; the strongest first."""
+    """Return the broker's configurations that a topic's configuration has its default from; the
+    strongest first.
+    """
     return tuple(synonym for synonym, _ in _SYNONYMS.get(name, ()))
 
 
 def synonym_of_group(name: str) -> str | None:
-    """The broker's configuration that a group's configuration has its default from, if there is one."""
+    """Return the broker's configuration that a group's configuration has its default from, if there
+    is one.
+    """
     return f"group.{name}" if GROUP_CONFIGS[name].field else None
 
 
 def as_topic_defaults(values: Mapping[str, str]) -> dict[str, str]:
-    """Values of a broker as values of topics; those that mean nothing to a topic are left out."""
+    """Return values of a broker as values of topics; those without a meaning for topics are left
+    out.
+    """
     named = ((NODE_CONFIGS[name].topic, value) for name, value in values.items() if name in NODE_CONFIGS)
     return {topic: value for topic, value in named if topic}
 
 
-def static_values(config: BrokerConfig, facts: Mapping[str, str]) -> dict[str, str]:
-    """What the broker's own configuration sets; values that are the default are left out."""
+def static_values(config: BrokerConfig, node_values: Mapping[str, str]) -> dict[str, str]:
+    """Return the values that the broker's own configuration sets, except defaults."""
     values = {
         names[0][0]: config.topic_defaults[t] for t, names in _SYNONYMS.items() if t in config.topic_defaults
     }
     for row in _FROM_CONFIG:
         values[row.name] = _text(getattr(config, row.source), row.divisor)
-    values.update(facts)
+    values.update(node_values)
     return {name: value for name, value in values.items() if value != NODE_CONFIGS[name].default}

@@ -1,7 +1,7 @@
 """A topic's configuration: Kafka's names, one declaration each, checked when set.
 
-Values travel and are stored as strings, as in Kafka. A value comes from the topic itself, else from the broker's
-`topic_defaults`, else from the declaration below.
+Values are sent and stored as strings, as in Kafka. A value comes from the topic itself, else from
+the broker's `topic_defaults`, else from the declaration below.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sparrow.broker.configs.values import (
     MAX_LONG,
     ONLY_FALSE,
     THROTTLED_REPLICAS,
-    Kind,
+    ValueKind,
     fraction,
     integer,
     items,
@@ -34,13 +34,15 @@ class Declaration:
     name: str
     default: str
     unit: str
-    kind: Kind
+    kind: ValueKind
     help: str
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One configuration of one topic, as described to people. `source` is "topic", "broker" or "default"."""
+    """One configuration of one topic, as users see it. `source` is "topic", "broker" or
+    "default".
+    """
 
     name: str
     value: str
@@ -65,7 +67,7 @@ _NOT_TIERED = "Accepted for Kafka's sake; all data is local."
 DECLARATIONS: dict[str, Declaration] = {
     d.name: d
     for d in (
-        Declaration("cleanup.policy", "delete", "", _POLICIES, "What happens to old records."),
+        Declaration("cleanup.policy", "delete", "", _POLICIES, "Treatment of old records."),
         Declaration("compression.gzip.level", "-1", "", integer(-1, 9), _ONE_LEVEL),
         Declaration("compression.lz4.level", "9", "", integer(1, 17), _ONE_LEVEL),
         Declaration(
@@ -73,25 +75,25 @@ DECLARATIONS: dict[str, Declaration] = {
             "producer",
             "",
             one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-            "Compression on disk; producer keeps what arrives.",
+            "Compression on disk; producer keeps each batch as it arrives.",
         ),
         Declaration("compression.zstd.level", "3", "", integer(-131072, 22), _ONE_LEVEL),
         Declaration(
-            "delete.retention.ms", "86400000", "ms", _LONG, "How long a tombstone stays after compaction."
+            "delete.retention.ms", "86400000", "ms", _LONG, "Time that a tombstone stays after compaction."
         ),
         Declaration(
             "durability",
             "sync",
             "",
             one_of("sync", "page-cache"),
-            "What acks=all waits for: stable storage, or the page cache only.",
+            "Level that acks=all waits for: stable storage, or the page cache only.",
         ),
         Declaration(
             DEAD_LETTERS_ENABLE,
             "false",
             "",
             BOOLEAN,
-            "Whether share groups may write their dead letters to this topic (KIP-1191).",
+            "Allows share groups to write their dead letters to this topic (KIP-1191).",
         ),
         Declaration(
             "file.delete.delay.ms", "60000", "ms", _LONG, "Accepted for Kafka's sake; files go at once."
@@ -116,21 +118,21 @@ DECLARATIONS: dict[str, Declaration] = {
             "3600000",
             "ms",
             _LONG,
-            "How far in the future a record's time may lie.",
+            "Limit of how far in the future a record's time may be.",
         ),
         Declaration(
             "message.timestamp.before.max.ms",
             str(MAX_LONG),
             "ms",
             _LONG,
-            "How far in the past a record's time may lie.",
+            "Limit of how far in the past a record's time may be.",
         ),
         Declaration(
             "message.timestamp.type",
             "CreateTime",
             "",
             one_of("CreateTime", "LogAppendTime"),
-            "Whose time a record carries: the publisher's or the broker's.",
+            "Time that a record carries: the publisher's or the broker's.",
         ),
         Declaration(
             "min.cleanable.dirty.ratio",
@@ -142,6 +144,20 @@ DECLARATIONS: dict[str, Declaration] = {
         Declaration("min.compaction.lag.ms", "0", "ms", _LONG, "A record is not compacted before this."),
         Declaration("min.insync.replicas", "1", "", integer(1), _ONE_REPLICA),
         Declaration("preallocate", "false", "", BOOLEAN, "Accepted for Kafka's sake; files grow as needed."),
+        Declaration(
+            "record.validation",
+            "full",
+            "",
+            one_of("full", "header"),
+            "Check of a published batch: each record, or the header and the CRC alone.",
+        ),
+        Declaration(
+            "record.validation.max.bytes",
+            "67108864",
+            "bytes",
+            integer(1),
+            "Largest size of a compressed batch after it is decompressed for its check.",
+        ),
         Declaration("remote.log.copy.disable", "false", "", BOOLEAN, _NOT_TIERED),
         Declaration("remote.log.delete.on.disable", "false", "", BOOLEAN, _NOT_TIERED),
         Declaration("remote.storage.enable", "false", "", ONLY_FALSE, "There is no tiered storage."),
@@ -173,7 +189,7 @@ DECLARATIONS: dict[str, Declaration] = {
 
 
 class TopicConfig:
-    """The values that hold for one topic, parsed once. Immutable: a change makes a new one."""
+    """The current values of one topic, parsed once. Immutable: a change makes a new one."""
 
     def __init__(self, overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> None:
         self.overrides = dict(overrides)
@@ -186,9 +202,11 @@ class TopicConfig:
         self.timestamp_after_max_ms = self._int("message.timestamp.after.max.ms")
         self.syncs = self.value("durability") == "sync"
         self.compression = self.value("compression.type")
+        self.checks_records = self.value("record.validation") == "full"
+        self.max_plain_bytes = self._int("record.validation.max.bytes")
 
     def entries(self) -> list[ConfigEntry]:
-        """Every configuration with its value, default and source, by name."""
+        """Return every configuration with its value, default and source, by name."""
         return [
             ConfigEntry(d.name, self.value(d.name), d.default, self._source(d.name), d.unit, d.help)
             for d in DECLARATIONS.values()
@@ -200,7 +218,7 @@ class TopicConfig:
         return "broker" if name in self._broker_defaults else "default"
 
     def value(self, name: str) -> str:
-        """The value that holds, as text."""
+        """Return the current value as text."""
         if name in self.overrides:
             return self.overrides[name]
         return self._broker_defaults.get(name, DECLARATIONS[name].default)
@@ -226,7 +244,7 @@ class TopicConfig:
 
 
 def check_config(values: Mapping[str, str]) -> dict[str, str]:
-    """Check names and values; returns them as plain strings.
+    """Check names and values; return them as plain strings.
 
     Raises:
         InvalidConfig: names the first wrong one, what is allowed, and a likely spelling.

@@ -1,7 +1,7 @@
-"""What a configuration value may be: a type that clients see, and a check of the text.
+"""Kinds of configuration values: a type that clients see, and a check of the text.
 
-Values travel and are stored as text, as in Kafka. A kind's `parse` turns the text into a value or raises ValueError that says what
-is allowed ("a whole number from 0 to 9").
+Values are sent and stored as text, as in Kafka. A kind's `parse` converts the text to a value or
+raises ValueError that says what is allowed ("a whole number from 0 to 9").
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")
 
 
 class ConfigType(Enum):
-    """The types of values; Kafka's names."""
+    """Types of values; Kafka's names."""
 
     BOOLEAN = "boolean"
     STRING = "string"
@@ -32,7 +32,7 @@ class ConfigType(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ValueKind:
     """A type of values with its check."""
 
     type: ConfigType
@@ -40,22 +40,22 @@ class Kind:
 
 
 def items(text: str) -> list[str]:
-    """The items of a list value: "a, b" is ["a", "b"], "" is []."""
+    """Return the items of a list value: "a, b" is ["a", "b"], "" is []."""
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def integer(low: int, high: int = MAX_INT) -> Kind:
-    """A whole number of 32 bits."""
-    return Kind(ConfigType.INT, _whole(low, high))
+def integer(low: int, high: int = MAX_INT) -> ValueKind:
+    """Return the kind of whole numbers of 32 bits."""
+    return ValueKind(ConfigType.INT, _whole(low, high))
 
 
-def long(low: int, high: int = MAX_LONG) -> Kind:
-    """A whole number of 64 bits."""
-    return Kind(ConfigType.LONG, _whole(low, high))
+def long(low: int, high: int = MAX_LONG) -> ValueKind:
+    """Return the kind of whole numbers of 64 bits."""
+    return ValueKind(ConfigType.LONG, _whole(low, high))
 
 
-def fraction(low: float = 0.0, high: float = 1.0) -> Kind:
-    """A number with a point."""
+def fraction(low: float = 0.0, high: float = 1.0) -> ValueKind:
+    """Return the kind of numbers with a decimal point."""
 
     def parse(text: str) -> float:
         try:
@@ -66,22 +66,24 @@ def fraction(low: float = 0.0, high: float = 1.0) -> Kind:
             raise ValueError(f"a number from {low:g} to {high:g}")
         return value
 
-    return Kind(ConfigType.DOUBLE, parse)
+    return ValueKind(ConfigType.DOUBLE, parse)
 
 
-def one_of(*choices: str) -> Kind:
-    """One word of several."""
+def one_of(*choices: str) -> ValueKind:
+    """Return the kind of one word of several."""
 
     def parse(text: str) -> str:
         if text not in choices:
             raise ValueError("one of " + ", ".join(choices))
         return text
 
-    return Kind(ConfigType.STRING, parse)
+    return ValueKind(ConfigType.STRING, parse)
 
 
-def list_of(*choices: str, advice: str) -> Kind:
-    """Words with commas between them; none at all is allowed. `advice` says what they may be."""
+def list_of(*choices: str, advice: str) -> ValueKind:
+    """Return the kind of words with commas between them, or none. `advice` says which words are
+    allowed.
+    """
 
     def parse(text: str) -> frozenset[str]:
         chosen = frozenset(items(text))
@@ -89,7 +91,7 @@ def list_of(*choices: str, advice: str) -> Kind:
             raise ValueError(advice)
         return chosen
 
-    return Kind(ConfigType.LIST, parse)
+    return ValueKind(ConfigType.LIST, parse)
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
@@ -125,9 +127,9 @@ def _text(text: str) -> str:
     return text
 
 
-BOOLEAN: Final = Kind(ConfigType.BOOLEAN, _boolean)
-ONLY_FALSE: Final = Kind(ConfigType.BOOLEAN, _only_false)
-STRING: Final = Kind(ConfigType.STRING, _text)
-PASSWORD: Final = Kind(ConfigType.PASSWORD, _text)
-LIST: Final = Kind(ConfigType.LIST, items)
-THROTTLED_REPLICAS: Final = Kind(ConfigType.LIST, _throttled_replicas)
+BOOLEAN: Final = ValueKind(ConfigType.BOOLEAN, _boolean)
+ONLY_FALSE: Final = ValueKind(ConfigType.BOOLEAN, _only_false)
+STRING: Final = ValueKind(ConfigType.STRING, _text)
+PASSWORD: Final = ValueKind(ConfigType.PASSWORD, _text)
+LIST: Final = ValueKind(ConfigType.LIST, items)
+THROTTLED_REPLICAS: Final = ValueKind(ConfigType.LIST, _throttled_replicas)

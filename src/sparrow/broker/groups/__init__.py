@@ -1,1 +1,3 @@
-"""Consumer groups: `groups` is the roof over their kinds; `state` (native), `classic` and `consumer` decide, coordinators act, `offsets` remembers."""
+"""Consumer groups. `registry` knows all groups; each kind has a coordinator and pure rules
+(`native`, `classic`, `consumer`, `share`); `offsets` holds what was committed.
+"""

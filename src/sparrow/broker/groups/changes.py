@@ -1,4 +1,4 @@
-"""What of a group whose members heartbeat (consumer, share) is not in the store yet."""
+"""The unwritten changes of a group whose members heartbeat (consumer, share)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Changes:
-    """The group itself, and members by id (those that are gone, too)."""
+class GroupChanges:
+    """True for `group` if the group itself changed; ids of the members that changed or left."""
 
     group: bool = False
     members: set[str] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""What is told of a group, whatever its kind: states, members, one line in a list."""
+"""Public descriptions of groups of all kinds: states, members, summaries for lists."""
 
 from __future__ import annotations
 
@@ -9,24 +9,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparrow.broker.groups.native.assignor import Partition
+    from sparrow.records.topic_partition import TopicPartition
 
 
 class GroupType(StrEnum):
-    """How the members of a group agree on who reads what. The values are Kafka's, where Kafka has the kind."""
+    """The way in which members of a group agree on who reads which partition. The values are
+    Kafka's where Kafka has the kind.
+    """
 
     SPARROW = "sparrow"
-    """The native protocol: the broker assigns, tells its members, connections vouch for them."""
+    """The native protocol: the broker assigns and notifies members; a member lives as long as its
+    connection.
+    """
     CLASSIC = "classic"
     """Kafka's first protocol: the members' leader assigns. Also groups that only commit offsets."""
     CONSUMER = "consumer"
-    """KIP-848: the broker assigns, members learn it by heartbeat."""
+    """KIP-848: the broker assigns; members learn their assignment by heartbeat."""
     SHARE = "share"
     """KIP-932."""
 
 
 class GroupState(StrEnum):
-    """States of groups of all kinds; a kind has some of them."""
+    """The states of groups of all kinds; each kind has some of them."""
 
     EMPTY = "empty"
     PREPARING_REBALANCE = "preparing-rebalance"
@@ -39,7 +43,9 @@ class GroupState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """A group in a list. `protocol_type`: what a classic group's members called their protocol, "consumer" as a rule."""
+    """A group in a list. `protocol_type` is the name that a classic group's members gave their
+    protocol, usually "consumer".
+    """
 
     group: str
     state: GroupState
@@ -50,20 +56,22 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member as seen from outside. `partitions` it holds; `releasing` it was told to release."""
+    """A member as seen from outside. It holds `partitions`, and was asked to release
+    `releasing`.
+    """
 
     member_id: str
     client_name: str
     topics: tuple[str, ...]
     epoch: int
     is_attached: bool
-    partitions: tuple[Partition, ...]
-    releasing: tuple[Partition, ...]
+    partitions: tuple[TopicPartition, ...]
+    releasing: tuple[TopicPartition, ...]
     instance_id: str | None = None
     client_host: str = ""
 
     def only(self, shows: Callable[[str], bool]) -> MemberDescription:
-        """The same without topics that are not to be shown."""
+        """Return the description without topics that are not to be shown."""
         return replace(
             self,
             topics=tuple(topic for topic in self.topics if shows(topic)),
@@ -74,7 +82,9 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group with its members, by member id. `epoch` of a classic group is its generation."""
+    """A group with its members, ordered by member id. `epoch` of a classic group is its
+    generation.
+    """
 
     group: str
     state: GroupState

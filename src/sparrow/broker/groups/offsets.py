@@ -1,11 +1,13 @@
-"""Committed offsets: in memory for reading, in the meta store for good.
+"""Committed offsets: in memory for reading, in the meta store for durability.
 
-A fact of kind "offset" has as key the JSON array [group, topic, partition] (no name can imitate another, and all facts
-of a group share a prefix) and as value the msgpack array [offset, metadata, leader epoch, commit time, kept until]. New fields
-are appended, with a default. What is read is what is durable: memory follows the store, in the order of the commits.
+The key of an entry of kind "offset" is the JSON array [group, topic, partition] (no name can
+imitate another, and all entries of a group share a prefix); its value is the msgpack array [offset,
+metadata, leader epoch, commit time, kept until]. New fields are appended, with a default. Only
+durable offsets are read: memory follows the store, in the order of the commits.
 
-What a transaction has pending for a partition is older than a commit, or a deletion, that comes before its end: it goes with that, in
-the same write (`Undecided`). Else the end would bring back what was replaced or deleted.
+An offset that a transaction has pending for a partition is older than a commit or a deletion that
+comes before the transaction's end. It is deleted in the same write as these (`Undecided`);
+otherwise the end would restore what was replaced or deleted.
 """
 
 from __future__ import annotations
@@ -23,47 +25,51 @@ from sparrow.meta.store import Delete, Put
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from sparrow.broker.groups.native.assignor import Partition
-    from sparrow.meta.store import Fact, MetaStore, Write
+    from sparrow.meta.store import Entry, MetaStore, Write
+    from sparrow.records.topic_partition import TopicPartition
 
 KIND: Final = "offset"
 _WRITES_PER_BATCH: Final = 5_000
-_PARTITIONS_PER_TURN: Final = 10_000
-"""How many offsets are looked at before the loop's other work has its turn."""
+_PARTITIONS_PER_YIELD: Final = 10_000
+"""Offsets that are visited before the loop's other work may run."""
 
 
 class Undecided(Protocol):
     """The offsets that transactions have pending."""
 
     def groups(self) -> Collection[str]:
-        """Groups that have some."""
+        """Return the groups that have pending offsets."""
         ...
 
-    def of_group(self, group: str) -> Collection[Partition]:
-        """Partitions of a group that have some."""
+    def of_group(self, group: str) -> Collection[TopicPartition]:
+        """Return the partitions of a group that have pending offsets."""
         ...
 
     def supersede(
-        self, group: str, partitions: Iterable[Partition]
+        self, group: str, partitions: Iterable[TopicPartition]
     ) -> tuple[Sequence[Write], Callable[[], None]]:
-        """What deletes those of some partitions, and what to call when that is durable."""
+        """Return the writes that delete the pending offsets of some partitions, and a function to
+        call when they are durable.
+        """
         ...
 
 
 class OffsetAndMetadata(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The next offset to read, and what the consumer noted with it."""
+    """The next offset to read, and the metadata that the consumer added."""
 
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
-    """Of the last record that was consumed; -1: not known (KIP-320)."""
+    """Leader epoch of the last consumed record (KIP-320); -1: not known."""
     committed_at_ms: int = -1
-    """Wall time of the commit; set by the broker."""
+    """Wall time of the commit, in ms; set by the broker."""
     kept_until_ms: int = -1
-    """Wall time when it may be forgotten, where the commit said so (OffsetCommit 2 to 4); -1: the broker's retention decides."""
+    """Wall time in ms when it may be deleted, if the commit set it (OffsetCommit 2 to 4); -1: the
+    broker's retention decides.
+    """
 
     def stamped(self, now_ms: int) -> OffsetAndMetadata:
-        """The same, committed now."""
+        """Return a copy that is committed at `now_ms`."""
         return OffsetAndMetadata(self.offset, self.metadata, self.leader_epoch, now_ms, self.kept_until_ms)
 
 
@@ -77,39 +83,39 @@ class Offsets:
 
     def __init__(self, meta: MetaStore) -> None:
         self._meta = meta
-        self._by_group: dict[str, dict[Partition, OffsetAndMetadata]] = {}
+        self._by_group: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
         self._writing = Detached()
         self.undecided: Undecided | None = None
         """Set by the transactions."""
 
     async def load(self) -> None:
-        """Read what earlier runs committed.
+        """Read the committed offsets of earlier runs.
 
         Raises:
-            DirectoryUnreadable: a fact is no committed offset.
+            DirectoryUnreadable: an entry is no committed offset.
         """
-        for fact in await self._meta.scan(KIND):
-            group, topic, partition, value = _decode(fact)
+        for entry in await self._meta.scan(KIND):
+            group, topic, partition, value = _decode(entry)
             self._by_group.setdefault(group, {})[topic, partition] = value
 
     def groups(self) -> Collection[str]:
-        """Groups that have committed offsets."""
+        """Return the groups that have committed offsets."""
         return self._by_group.keys()
 
-    def get(self, group: str, partition: Partition) -> OffsetAndMetadata | None:
-        """What the group committed for a partition, or None."""
+    def get(self, group: str, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """Return the committed offset of a partition, or None."""
         return self._by_group.get(group, {}).get(partition)
 
-    def of_group(self, group: str) -> dict[Partition, OffsetAndMetadata]:
-        """A copy of all that the group committed."""
+    def of_group(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return a copy of all committed offsets of a group."""
         return dict(self._by_group.get(group, {}))
 
     def last_commit_ms(self, group: str) -> int:
-        """Wall time of the group's newest commit, -1 without one."""
+        """Return the wall time of the group's newest commit in ms, or -1."""
         return max((value.committed_at_ms for value in self._by_group.get(group, {}).values()), default=-1)
 
-    async def commit(self, group: str, offsets: Mapping[Partition, OffsetAndMetadata]) -> None:
-        """Keep offsets; durable when it returns. A caller that is cancelled stops waiting, the commit goes on.
+    async def commit(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commit offsets, durably. A cancelled caller stops waiting; the commit continues.
 
         Raises:
             DiskFull, StorageFailed: nothing was committed.
@@ -124,46 +130,48 @@ class Offsets:
         await self._write([*self.writes(group, kept), *superseding], apply)
 
     @staticmethod
-    def writes(group: str, offsets: Mapping[Partition, OffsetAndMetadata]) -> list[Put]:
-        """The facts of a commit."""
+    def writes(group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> list[Put]:
+        """Return the entries of a commit."""
         return [Put(KIND, encode_key(group, p), _encode_value(value)) for p, value in offsets.items()]
 
-    def apply(self, group: str, offsets: Mapping[Partition, OffsetAndMetadata]) -> None:
-        """Take a commit over whose facts are durable."""
+    def apply(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Take over a commit whose entries are durable."""
         if offsets:
             self._by_group.setdefault(group, {}).update(offsets)
 
-    async def delete(self, group: str, partitions: Iterable[Partition] | None = None) -> None:
-        """Forget offsets of a group; None: all of them."""
+    async def delete(self, group: str, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Delete offsets of a group, or (None) all of them."""
         present = self._present(group)
         wanted = present if partitions is None else present.intersection(partitions)
         await self._delete_all([(group, partition) for partition in wanted])
 
-    async def delete_topics(self, is_doomed: Callable[[str], bool]) -> None:
-        """Forget what all groups committed for some topics, also what is just being committed."""
+    async def delete_topics(self, is_deleted: Callable[[str], bool]) -> None:
+        """Delete what all groups committed for some topics, including commits that are under
+        way.
+        """
         await self._writing.settle_begun()
         await self._meta.get(
             KIND, ""
-        )  # an answer comes after those to all writes before it: the transactions' too
-        doomed: list[tuple[str, Partition]] = []
+        )  # this returns after all writes before it, those of transactions included
+        deleted: list[tuple[str, TopicPartition]] = []
         groups = {*self._by_group, *(self.undecided.groups() if self.undecided is not None else ())}
         seen = 0
         for group in groups:
             present = self._present(group)
-            doomed += ((group, partition) for partition in present if is_doomed(partition[0]))
+            deleted += ((group, partition) for partition in present if is_deleted(partition[0]))
             seen += len(present)
-            if seen >= _PARTITIONS_PER_TURN:
+            if seen >= _PARTITIONS_PER_YIELD:
                 seen = 0
                 await asyncio.sleep(0)
-        await self._delete_all(doomed)
+        await self._delete_all(deleted)
 
-    async def _delete_all(self, doomed: Sequence[tuple[str, Partition]]) -> None:
-        for start in range(0, len(doomed), _WRITES_PER_BATCH):
-            await self._delete(doomed[start : start + _WRITES_PER_BATCH])
+    async def _delete_all(self, deleted: Sequence[tuple[str, TopicPartition]]) -> None:
+        for start in range(0, len(deleted), _WRITES_PER_BATCH):
+            await self._delete(deleted[start : start + _WRITES_PER_BATCH])
 
-    async def _delete(self, doomed: Iterable[tuple[str, Partition]]) -> None:
-        by_group: dict[str, list[Partition]] = {}
-        for group, partition in doomed:
+    async def _delete(self, deleted: Iterable[tuple[str, TopicPartition]]) -> None:
+        by_group: dict[str, list[TopicPartition]] = {}
+        for group, partition in deleted:
             by_group.setdefault(group, []).append(partition)
         writes: list[Write] = []
         forgets: list[Callable[[], None]] = []
@@ -179,19 +187,19 @@ class Offsets:
 
         await self._write(writes, forget_all)
 
-    def _present(self, group: str) -> set[Partition]:
-        """Partitions with a committed offset, or one that is not decided."""
+    def _present(self, group: str) -> set[TopicPartition]:
+        """Return the partitions with a committed or a pending offset."""
         pending = self.undecided.of_group(group) if self.undecided is not None else ()
         return {*self._by_group.get(group, ()), *pending}
 
     def _supersede(
-        self, group: str, partitions: Iterable[Partition]
+        self, group: str, partitions: Iterable[TopicPartition]
     ) -> tuple[Sequence[Write], Callable[[], None]]:
         if self.undecided is None or not self.undecided.of_group(group):
             return (), _nothing
         return self.undecided.supersede(group, partitions)
 
-    def _forget(self, group: str, partitions: Sequence[Partition]) -> None:
+    def _forget(self, group: str, partitions: Sequence[TopicPartition]) -> None:
         offsets = self._by_group.get(group, {})
         for partition in partitions:
             offsets.pop(partition, None)
@@ -207,19 +215,20 @@ class Offsets:
 
 
 def _nothing() -> None:
-    """Nothing was pending."""
+    """Do nothing: no offset was pending."""
 
 
-def encode_key(group: str, partition: Partition) -> str:
-    """The key of a committed offset."""
+def encode_key(group: str, partition: TopicPartition) -> str:
+    """Return the key of a committed offset."""
     return msgspec.json.encode((group, *partition)).decode()
 
 
-def _decode(fact: Fact) -> tuple[str, str, int, OffsetAndMetadata]:
+def _decode(entry: Entry) -> tuple[str, str, int, OffsetAndMetadata]:
     try:
-        return *_decode_key(fact.key), _decode_value(fact.value)
+        return *_decode_key(entry.key), _decode_value(entry.value)
     except msgspec.DecodeError as exc:
         raise DirectoryUnreadable(
-            f"The meta store holds a committed offset that cannot be read, {fact.key!r}: {exc}. Put back a backup of the data "
-            "directory, or delete this fact."
+            f"The meta store holds a committed offset that cannot be read, {entry.key!r}: {exc}. "
+            "Restore a backup of the data "
+            "directory, or delete this entry."
         ) from exc

@@ -1,12 +1,14 @@
-"""When the offsets of a group are forgotten, and of which kind a group without members was.
+"""Expiry of a group's offsets, and the last kind of groups without members.
 
-After KIP-211: a group's offsets are kept while it has members and `offsets_retention_ms` longer, counted from the later of its last
-member's end and its last commit. A partition of a group that never had members, or that its members do not read any
-more, counts from its own last commit. A commit may say itself how long it wants to be kept (OffsetCommit 2 to 4).
+After KIP-211: a group's offsets are kept while it has members and `offsets_retention_ms` longer,
+counted from the later of its last member's end and its last commit. A partition of a group that
+never had members, or that its members do not read any more, counts from its own last commit. A
+commit may set its own retention (OffsetCommit 2 to 4).
 
-Since when a group is empty is a fact of kind "group" (key: its name, value: the msgpack array [empty since (wall ms), or -1 while it
-has members; kind of the group]), so that restarts do not begin the time anew. It is written by `flush`, a moment later than it
-happens; for `GRACE_MS` after the start nothing is forgotten, so that members that come back after a crash find their offsets.
+The time since which a group is empty is an entry of kind "group" (key: its name, value: the msgpack
+array [empty since (wall ms), or -1 while it has members; kind of the group]), so that a restart
+does not reset it. `flush` writes it, a moment after it changed. For `GRACE_MS` after the start
+nothing expires, so that members that come back after a crash find their offsets.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from sparrow.base.clock import Clock
-    from sparrow.broker.groups.native.assignor import Partition
     from sparrow.broker.groups.offsets import OffsetAndMetadata
-    from sparrow.meta.store import Fact, MetaStore
+    from sparrow.meta.store import Entry, MetaStore
+    from sparrow.records.topic_partition import TopicPartition
 
 KIND: Final = "group"
 GRACE_MS: Final = 600_000
@@ -38,7 +40,7 @@ class _Emptiness(msgspec.Struct, array_like=True, frozen=True):
 
 
 class GroupRetention:
-    """Since when which group is empty. Loop thread only."""
+    """The time since which each group is empty. Loop thread only."""
 
     def __init__(self, meta: MetaStore, clock: Clock, retention_ms: int) -> None:
         self._meta = meta
@@ -49,42 +51,44 @@ class GroupRetention:
         self._started_at = clock.monotonic()
 
     async def load(self) -> None:
-        """Read what earlier runs knew. Then `nobody_else_has_members`."""
-        for fact in await self._meta.scan(KIND):
-            self._known[fact.key] = _decode(fact)
+        """Read the entries of earlier runs. Call `empty_absent_groups` afterwards."""
+        for entry in await self._meta.scan(KIND):
+            self._known[entry.key] = _decode(entry)
 
-    def nobody_else_has_members(self, groups: Collection[str]) -> None:
-        """After a start: a group that had members when the broker stopped, and has none now, is empty from now on."""
+    def empty_absent_groups(self, groups: Collection[str]) -> None:
+        """Mark groups whose members did not come back after a restart as empty."""
         for group, known in list(self._known.items()):
             if known.empty_since_ms == _LIVE and group not in groups:
                 self.became_empty(group, known.type)
 
     def has_members(self, group: str, kind: GroupType) -> None:
-        """A member joined."""
+        """Note that a group has members."""
         self._set(group, _Emptiness(_LIVE, kind))
 
     def became_empty(self, group: str, kind: GroupType) -> None:
-        """The last member is gone."""
+        """Note that a group lost its last member."""
         self._set(group, _Emptiness(self._clock.wall_ms(), kind))
 
     def forget(self, group: str) -> None:
-        """The group does not exist any more."""
+        """Delete the note of a group that does not exist any more."""
         if self._known.pop(group, None) is not None:
             self._changed[group] = None
 
     def type_of(self, group: str) -> GroupType | None:
-        """Of which kind the group's members are or were; None: it never had any."""
+        """Return the kind of the group's present or last members, or None if it never had any."""
         known = self._known.get(group)
         return None if known is None else known.type
 
     def is_due(self) -> bool:
-        """Whether anything may be forgotten at all."""
+        """Return True when the grace time after the start is over."""
         return (self._clock.monotonic() - self._started_at) * 1000 >= GRACE_MS
 
     def expired(
-        self, group: str, offsets: Mapping[Partition, OffsetAndMetadata], *, has_members: bool
-    ) -> Iterator[Partition]:
-        """Partitions whose offsets may be forgotten; where there are members, provided that they do not read them."""
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, has_members: bool
+    ) -> Iterator[TopicPartition]:
+        """Return the partitions whose offsets expired. With `has_members`, the caller leaves out
+        those that members read.
+        """
         floor_ms = -1
         known = self._known.get(group)
         if known is not None and not has_members:
@@ -100,10 +104,10 @@ class GroupRetention:
                 yield partition
 
     async def flush(self) -> None:
-        """Write what changed; on failure it is tried again at the next call."""
+        """Write what changed. After a failure the next call tries again."""
         changed, self._changed = self._changed, {}
         try:
-            await self._meta.write([self._fact_of(group) for group in changed])
+            await self._meta.write([self._entry_of(group) for group in changed])
         except BaseException:
             self._changed = changed | self._changed
             raise
@@ -116,18 +120,19 @@ class GroupRetention:
             self._known[group] = emptiness
             self._changed[group] = None
 
-    def _fact_of(self, group: str) -> Put | Delete:
+    def _entry_of(self, group: str) -> Put | Delete:
         known = self._known.get(group)
         if known is None:
             return Delete(KIND, group)
         return Put(KIND, group, msgspec.msgpack.encode(known))
 
 
-def _decode(fact: Fact) -> _Emptiness:
+def _decode(entry: Entry) -> _Emptiness:
     try:
-        return msgspec.msgpack.decode(fact.value, type=_Emptiness)
+        return msgspec.msgpack.decode(entry.value, type=_Emptiness)
     except msgspec.DecodeError as exc:
         raise DirectoryUnreadable(
-            f"The meta store holds a group that cannot be read, {fact.key!r}: {exc}. Put back a backup of the data directory, "
-            "or delete this fact."
+            f"The meta store holds a group that cannot be read, {entry.key!r}: {exc}. Restore a "
+            "backup of the data directory, "
+            "or delete this entry."
         ) from exc

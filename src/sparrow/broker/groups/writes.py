@@ -1,7 +1,8 @@
-"""Writes what changed of groups whose members heartbeat (consumer, share), each group's changes in their order.
+"""Writes the changes of groups whose members heartbeat (consumer, share), in order for each group.
 
-Whoever answers a member waits with `flush` for all that the group has become until then, so that no member is told what a
-crash could undo. What could not be written is kept, and written with the group's next change.
+A coordinator waits with `flush` before it answers a member, so that no member learns of anything
+that a crash could lose. Changes that could not be written are kept, and written with the group's
+next change.
 """
 
 from __future__ import annotations
@@ -11,51 +12,53 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.groups.family import GROUPS_PER_TURN
+from sparrow.broker.groups.coordinator import GROUPS_PER_YIELD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sparrow.broker.groups.changes import Changes
+    from sparrow.broker.groups.changes import GroupChanges
     from sparrow.meta.store import MetaStore, Write
 
 
-class Changing(Protocol):
-    """A group that notes what of it is to be written."""
+class ChangingGroup(Protocol):
+    """A group that notes which of its parts are to be written."""
 
     name: str
-    changes: Changes
+    changes: GroupChanges
 
-    def take_changes(self) -> Changes: ...
+    def take_changes(self) -> GroupChanges: ...
 
 
-G = TypeVar("G", bound=Changing)
+G = TypeVar("G", bound=ChangingGroup)
 
 
 class GroupWrites(Generic[G]):
-    """Loop thread only.
+    """The writes of all groups of one kind. Loop thread only.
 
     Args:
-        facts: what makes the store know these changes of a group.
+        entries: returns the writes that store some changes of a group.
     """
 
-    def __init__(self, meta: MetaStore, facts: Callable[[G, Changes], list[Write]]) -> None:
+    def __init__(self, meta: MetaStore, entries: Callable[[G, GroupChanges], list[Write]]) -> None:
         self._meta = meta
-        self._facts = facts
+        self._entries = entries
         self._last: dict[str, asyncio.Task[None]] = {}
-        """The last write of each group that is not over."""
+        """The last unfinished write of each group."""
         self._also: dict[str, list[Write]] = {}
 
-    def also(self, group: str, writes: Sequence[Write]) -> None:
-        """Have facts written in one batch with the next change of a group: those of what it was or becomes."""
+    def add_to_next(self, group: str, writes: Sequence[Write]) -> None:
+        """Add writes to the batch of the group's next change: entries of the kind that it was, or
+        becomes.
+        """
         self._also[group] = [*self._also.get(group, ()), *writes]
 
     def has_any(self, group: G) -> bool:
-        """Whether something of a group is not even on its way."""
+        """Return True if the group has changes that no write has begun with."""
         return bool(group.changes) or group.name in self._also
 
     def begin(self, group: G) -> None:
-        """Write what changed; nobody waits."""
+        """Begin to write what changed, in the background."""
         if self.has_any(group):
             task = asyncio.get_running_loop().create_task(
                 self._write(group, group.take_changes(), self._also.pop(group.name, []))
@@ -64,27 +67,31 @@ class GroupWrites(Generic[G]):
             task.add_done_callback(lambda done: self._written(group.name, done))
 
     async def flush(self, group: G) -> None:
-        """Return when all that the group is now is durable. A caller that is cancelled stops waiting, the write goes on.
+        """Wait until everything that the group is now is durable. A cancelled caller stops waiting;
+        the write continues.
 
         Raises:
             DiskFull, StorageFailed
         """
         await self._begun(group)
-        if self.has_any(group):  # an earlier write failed, whose changes the answer may tell of
+        # an earlier write failed, and the response may depend on its changes
+        if self.has_any(group):
             await self._begun(group)
 
     async def sweep(self, groups: Mapping[str, G], look: Callable[[G], None]) -> None:
-        """Look at each group and write what that changed of it, with turns for the loop's other work.
+        """Visit each group and write what that changed; yield to the loop's other work in between.
 
         Args:
-            groups: as it is from turn to turn: a group that goes meanwhile is left alone, since its facts are not ours any more.
+            groups: the live table. A group that leaves it during the sweep is skipped, since its
+                entries belong to another kind then.
 
         Raises:
-            DiskFull, StorageFailed: something could not be written; the groups after it were looked at all the same.
+            DiskFull, StorageFailed: something could not be written; the groups after it were
+                visited all the same.
         """
         error: SparrowError | None = None
         for number, group in enumerate(list(groups.values()), 1):
-            if number % GROUPS_PER_TURN == 0:
+            if number % GROUPS_PER_YIELD == 0:
                 await asyncio.sleep(0)
             if groups.get(group.name) is not group:
                 continue
@@ -103,9 +110,9 @@ class GroupWrites(Generic[G]):
         if last is not None:
             await asyncio.shield(last)
 
-    async def _write(self, group: G, changes: Changes, also: list[Write]) -> None:
+    async def _write(self, group: G, changes: GroupChanges, also: list[Write]) -> None:
         try:
-            await self._meta.write([*also, *self._facts(group, changes)])
+            await self._meta.write([*also, *self._entries(group, changes)])
         except SparrowError:
             group.changes.group |= changes.group
             group.changes.members |= changes.members
@@ -117,4 +124,4 @@ class GroupWrites(Generic[G]):
         if self._last.get(group) is task:
             del self._last[group]
         if not task.cancelled():
-            task.exception()  # its caller may be gone; then nobody else looks at it
+            task.exception()  # its caller may be gone; then nothing else retrieves the exception

@@ -1,1 +1,3 @@
-"""Publishing once under a key that the client chose: what is kept of it, and how a crash in the middle is told from none."""
+"""Publishing once under a key that the client chose: the stored state of such a publish, and
+recovery after a crash in the middle.
+"""

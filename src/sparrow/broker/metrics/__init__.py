@@ -1,1 +1,1 @@
-"""What a monitor sees of a broker: the table of all metrics, and how their values are gathered without holding the loop."""
+"""Metrics of a broker: the table of all metrics, and the collector of their values."""

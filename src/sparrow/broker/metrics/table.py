@@ -1,7 +1,8 @@
 """All metrics: one row for each. `docs/metrics.md` shows this table; a test compares them.
 
-Names follow Prometheus: base units (seconds, bytes), counters end in `_total` and begin at 0 when the broker starts. A label of the empty text stands
-for all that have none of their own (`Gathering`).
+Names follow Prometheus: base units (seconds, bytes), counters end in `_total` and begin at 0 when
+the broker starts. An empty label collects the values of all names beyond the limit
+(`MetricsCollector`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Metric(NamedTuple):
     labels: tuple[str, ...]
     text: str
     is_largest: bool = False
-    """Of several values that share their labels the largest is shown, not the sum."""
+    """True if the largest of several values with the same labels is shown, not their sum."""
 
 
 _TOPIC: Final = ("topic",)
@@ -36,30 +37,65 @@ BUILD = Metric("sparrow_build_info", INFO, ("version",), "The version that runs.
 START_TIME = Metric(
     "sparrow_start_time_seconds", GAUGE, (), "When the broker was started, in seconds since 1970."
 )
-CONNECTIONS = Metric("sparrow_connections", GAUGE, ("door",), "Clients that are connected, by door.")
+CONNECTIONS = Metric("sparrow_connections", GAUGE, ("door",), "Connected clients, by listener.")
+REFUSED_CONNECTIONS = Metric(
+    "sparrow_refused_connections_total",
+    COUNTER,
+    ("door", "reason"),
+    "Connections that were refused (limit: max_connections, address: the limit of its address, "
+    "files: open files) or ended before their login to make room for others (stranger).",
+)
+SEND_BUDGET = Metric(
+    "sparrow_send_budget_used_bytes",
+    GAUGE,
+    (),
+    "Records that are being read for clients or that they have not taken, at all listeners; "
+    "send_budget limits it.",
+)
+FAILED_LOGINS = Metric(
+    "sparrow_failed_logins_total",
+    COUNTER,
+    ("reason",),
+    "Logins that failed, at all listeners; by reason: credentials (wrong), waiting (too many logins waited).",
+)
+AUDIT_EVENTS = Metric(
+    "sparrow_audit_events_total",
+    COUNTER,
+    ("outcome",),
+    "Audit events, by outcome: done, refused, failed, unfinished (the client went away).",
+)
+LOST_AUDIT_EVENTS = Metric(
+    "sparrow_audit_lost_events_total",
+    COUNTER,
+    ("reason",),
+    "Audit events that were left out; by reason: limited (too many; a summary counts them), and of "
+    "the audit topic alone queue_full and write_failed.",
+)
 REQUEST_SECONDS = Metric(
     "sparrow_request_seconds",
     HISTOGRAM,
     ("door", "request"),
-    "From a request to its answer, the wait for the disk or for new records included; requests are Kafka's APIs, verbs of the native protocol and its FETCH, routes of HTTP.",
+    "From a request to its response, the wait for the disk or for new records included; requests are "
+    "Kafka's APIs, operations of the native protocol and its FETCH, routes of HTTP.",
 )
 REQUEST_FAILURES = Metric(
     "sparrow_request_failures_total",
     COUNTER,
     ("door", "request"),
-    "Requests that were answered with an error; Kafka's answers, which may be errors in part, are not counted.",
+    "Requests that failed; Kafka's responses, which may have errors in part, are not counted.",
 )
 APPEND_SECONDS = Metric(
     "sparrow_append_seconds",
     HISTOGRAM,
     (),
-    "From the arrival of a publish at its partition to the page cache; one publish is one or several batches.",
+    "From the arrival of a publish at its partition to the page cache; one publish is one or "
+    "several batches.",
 )
 PUBLISH_SECONDS = Metric(
     "sparrow_publish_seconds",
     HISTOGRAM,
     (),
-    "From the same to stable storage, of publishes with acks=all, which wait for it.",
+    "From the arrival of a publish with acks=all at its partition to stable storage.",
 )
 SYNC_SECONDS = Metric(
     "sparrow_sync_seconds",
@@ -81,6 +117,25 @@ DISK_REFUSES = Metric(
     (),
     "1 while records are refused because the disk is full or failed, else 0.",
 )
+DAMAGED_PARTITIONS = Metric(
+    "sparrow_damaged_partitions",
+    GAUGE,
+    (),
+    "Partitions that serve nothing because records that were on stable storage are missing; "
+    "`/readyz` says which.",
+)
+LOG_DAMAGES = Metric(
+    "sparrow_log_damages",
+    GAUGE,
+    (),
+    "Ranges of log files that are known to be missing or damaged, those of damaged partitions included.",
+)
+CORRUPT_READS = Metric(
+    "sparrow_corrupt_reads_total",
+    COUNTER,
+    (),
+    "Reads that met damaged bytes on the disk (CORRUPT_BATCH).",
+)
 TRANSACTIONS = Metric(
     "sparrow_transactional_ids",
     GAUGE,
@@ -98,13 +153,21 @@ SINK_STAGES_ENDED = Metric(
     "sparrow_sink_stages_ended_total",
     COUNTER,
     ("how",),
-    "Stages that were committed, aborted (attempts that lost, batches that failed, runs that were fenced) or expired.",
+    "Stages that were committed, aborted (attempts that lost, batches that failed, runs that were "
+    "fenced) or expired.",
 )
 IDEMPOTENCY_KEYS = Metric(
     "sparrow_idempotency_keys",
     GAUGE,
     (),
     "Idempotency keys that are kept; after a start, as far as they are counted.",
+)
+CORRUPT_BATCHES = Metric(
+    "sparrow_corrupt_batches_total",
+    COUNTER,
+    ("reader", "rule"),
+    "Batches with unreadable records that a reader of the broker met, by kind of reader "
+    "and its reaction: fail, skip, reject (queues), keep (compaction).",
 )
 
 # ── topics ──
@@ -118,7 +181,8 @@ MESSAGES_OUT = Metric(
     "sparrow_topic_messages_out_total",
     COUNTER,
     _TOPIC,
-    "Messages that were read by offset, by subscriptions and fetches; what queues hand out is counted by queue.",
+    "Messages that were read by offset, by subscriptions and fetches; deliveries of queues are "
+    "counted by queue.",
 )
 BYTES_OUT = Metric(
     "sparrow_topic_bytes_out_total", COUNTER, _TOPIC, "Bytes of the batches that were read by offset."
@@ -153,7 +217,8 @@ GROUP_LAG = Metric(
     "sparrow_group_lag",
     GAUGE,
     ("group", "topic"),
-    "Messages of a topic behind the offsets that a group committed. How far a share group is says its queue.",
+    "Messages of a topic behind the offsets that a group committed. The queue of a share group shows "
+    "its lag.",
 )
 PARTITION_LAG = Metric(
     "sparrow_group_partition_lag",
@@ -173,7 +238,8 @@ QUEUE_MESSAGES = Metric(
     "sparrow_queue_messages",
     GAUGE,
     ("queue", "state"),
-    "Messages that are ready, leased, delayed, blocked (by parents or an earlier one of their key) or moving (to the dead letters); of a queue with subscribers the largest of theirs.",
+    "Messages that are ready, leased, delayed, blocked (by parents or an earlier one of their key) "
+    "or moving (to the dead letters); of a queue with subscribers the largest of theirs.",
 )
 SUBSCRIBER_MESSAGES = Metric(
     "sparrow_queue_subscriber_messages",
@@ -204,7 +270,9 @@ QUEUE_DELIVERIES = Metric(
     _QUEUE,
     "Messages that were handed out, again or for the first time.",
 )
-QUEUE_REDELIVERIES = Metric("sparrow_queue_redeliveries_total", COUNTER, _QUEUE, "... again.")
+QUEUE_REDELIVERIES = Metric(
+    "sparrow_queue_redeliveries_total", COUNTER, _QUEUE, "Messages that were handed out again."
+)
 QUEUE_ACKNOWLEDGED = Metric(
     "sparrow_queue_acknowledged_total", COUNTER, _QUEUE, "Messages that were acknowledged."
 )
@@ -236,7 +304,7 @@ WEBHOOK_FAILED = Metric(
 WEBHOOK_SECONDS = Metric(
     "sparrow_webhook_seconds_total", COUNTER, _ENDPOINT, "Time that all deliveries took together."
 )
-WEBHOOK_IN_FLIGHT = Metric("sparrow_webhook_in_flight", GAUGE, _ENDPOINT, "Deliveries under way.")
+WEBHOOK_IN_FLIGHT = Metric("sparrow_webhook_in_flight", GAUGE, _ENDPOINT, "Deliveries in progress.")
 WEBHOOK_STATE = Metric(
     "sparrow_webhook_state", GAUGE, ("queue", "endpoint", "state"), "1 for the state in which an endpoint is."
 )
@@ -246,10 +314,10 @@ PIPELINE_ROWS = Metric(
     "sparrow_pipeline_rows_total",
     COUNTER,
     _FLOW,
-    "Rows that a flow took since its run began, as it said last.",
+    "Rows that a flow took since its run began, as it last reported.",
 )
 PIPELINE_RATE = Metric("sparrow_pipeline_rows_per_second", GAUGE, _FLOW, "Rows per second in its last batch.")
-PIPELINE_BATCH = Metric("sparrow_pipeline_batch_seconds", GAUGE, _FLOW, "How long its last batch took.")
+PIPELINE_BATCH = Metric("sparrow_pipeline_batch_seconds", GAUGE, _FLOW, "Duration of its last batch.")
 PIPELINE_LAG = Metric("sparrow_pipeline_lag", GAUGE, _FLOW, "Records that it has still to read.")
 PIPELINE_STATE = Metric(
     "sparrow_pipeline_state", GAUGE, (*_FLOW, "state"), "1 for the state in which a flow is."

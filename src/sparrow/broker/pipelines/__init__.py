@@ -1,1 +1,3 @@
-"""What streaming programs say of themselves: how far pipelines are, and which group a stream's progress belongs to. In memory only."""
+"""Reports of streaming programs: the progress of pipelines, and the groups of streams. In memory
+only.
+"""

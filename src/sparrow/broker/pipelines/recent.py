@@ -1,4 +1,6 @@
-"""What was said lately: a mapping that keeps so many entries for so long, and forgets the oldest first."""
+"""A mapping that keeps a bounded number of entries for a bounded time, and drops the oldest
+first.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ class Recent(Generic[K, V]):
         self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
 
     def put(self, key: K, value: V) -> None:
-        """Keep the value, and it alone for this key."""
+        """Set the value of this key."""
         self._forget()
         self._entries[key] = self._clock.monotonic(), value
         self._entries.move_to_end(key)

@@ -1,4 +1,6 @@
-"""What a pipeline says of one of its flows, and the check of it: nothing in it is believed to be small or sane."""
+"""Reports of a pipeline about one of its flows, and their check: no size or value in them is
+trusted.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +17,21 @@ _LARGEST: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a flow of a pipeline is doing.
+    """State of a flow of a pipeline.
 
     Args:
         name: the pipeline.
         flow: one of its flows.
         run: differs from start to start.
         state: a word for people: "running", "waiting", "failed", …
-        rows: how many rows it took since its start.
+        rows: the number of rows since its start.
         rows_per_second: in the last batch.
-        batch_ms: how long the last batch took.
+        batch_ms: the duration of the last batch.
         lag: records that it has still to read; None: not known.
         batch: the number of the last batch; -1: none yet.
         error: why it failed; "": it did not.
         started_ms: when the run began.
-        updated_ms: when this was said, by the broker's clock.
+        updated_ms: when this was reported, by the broker's clock.
     """
 
     name: str
@@ -47,15 +49,16 @@ class Report:
 
 
 def checked(report: Report) -> Report:
-    """The report, its error cut to a length that can be kept.
+    """Return the report, its error cut to a bounded length.
 
     Raises:
-        InvalidArgument: a name that is none, a number that is none.
+        InvalidArgument: an invalid name or number.
     """
     for what, text in (("name", report.name), ("flow", report.flow), ("state", report.state)):
         if not 0 < len(text) <= MAX_NAME or not text.isprintable():
             raise InvalidArgument(
-                f"{text[:40]!r} cannot be the {what} in a report of a pipeline: it must have 1 to {MAX_NAME} printable characters"
+                f"{text[:40]!r} cannot be the {what} in a report of a pipeline: it must have 1 to "
+                f"{MAX_NAME} printable characters"
             )
     if len(report.run) > MAX_NAME:
         raise InvalidArgument(f"the run in a report of a pipeline is longer than {MAX_NAME} characters")

@@ -1,1 +1,5 @@
-"""Work queues: per-record state on the log. `state.py` has the rules, `queue.py` the life, `queues.py` the names."""
+"""Work queues: state per record, on top of the log.
+
+`rules/state.py` has the rules, `queue.py` runs a queue, `registry.py` has all queues by name, and
+`service.py` is what frontends call.
+"""

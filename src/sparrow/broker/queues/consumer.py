@@ -1,4 +1,4 @@
-"""A consumer of a queue, as a door holds it."""
+"""A consumer of a queue, as frontends use it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.fetch import ReadMemory
-    from sparrow.broker.queues.queue import Key, Queue
-    from sparrow.broker.queues.settlement import Leased, Settlement
+    from sparrow.broker.queues.queue import Queue
+    from sparrow.broker.queues.rules.settlement import Leased, Settlement
+    from sparrow.records.topic_partition import TopicPartition
 
 T = TypeVar("T")
 
@@ -21,10 +22,10 @@ MAX_RECORDS = 1_000_000
 
 
 class QueueConsumer:
-    """Made by `QueueVerbs.open_consumer`. Loop thread only.
+    """A consumer of one queue. Made by `QueueService.open_consumer`. Loop thread only.
 
     Args:
-        prefetch: how many records it may hold leased; 0: as the queue's policy says.
+        prefetch: maximum number of records that it may have leased; 0: the queue's policy decides.
     """
 
     def __init__(
@@ -36,13 +37,17 @@ class QueueConsumer:
         self.subscriber = subscriber
         self.prefetch = prefetch
         self.refusal: SparrowError | None = None
-        """Why it is closed, where it did not close itself."""
+        """The reason why the broker closed it; None if it closed itself."""
         self.takes_by_offset = False
-        """Whether it wants what it gets of a partition in one piece, instead of the more urgent first."""
+        """True if the records of a partition are wanted in one piece by offset, instead of by
+        priority.
+        """
         self.principal: Principal | None = None
-        """Who must be allowed to read as long as it is open; None: whoever made it asks."""
+        """The principal that must be allowed to read as long as the consumer is open; None: the
+        caller checks.
+        """
         self.ended: Callable[[SparrowError], None] | None = None
-        """Told why the broker closed it."""
+        """Called with the reason when the broker closes the consumer."""
         self._is_open = True
 
     @property
@@ -55,17 +60,17 @@ class QueueConsumer:
 
     @property
     def lease_ms(self) -> int:
-        """How long records are leased."""
+        """Length of a lease."""
         return self.queue.definition.policy.lease_ms
 
     @property
     def leased(self) -> int:
-        """How many records it holds."""
-        lane = self.queue.state.lanes.get(self.subscriber)
-        return lane.holders.get(self.id, 0) if lane is not None else 0
+        """Number of records that it has leased."""
+        subscriber = self.queue.state.subscribers.get(self.subscriber)
+        return subscriber.leases.leased_counts.get(self.id, 0) if subscriber is not None else 0
 
     def check_open(self) -> None:
-        """Raise StaleMember, or why it was closed."""
+        """Raise StaleMember, or the reason why it was closed."""
         if not self._is_open:
             raise self._why_closed()
 
@@ -80,25 +85,29 @@ class QueueConsumer:
         *,
         max_bytes: int = 1 << 20,
         wait_ms: int = 0,
-        sources: Collection[Key] | None = None,
+        sources: Collection[TopicPartition] | None = None,
         memory: ReadMemory | None = None,
     ) -> list[Leased]:
-        """Records for this consumer, the more urgent first, of one priority and partition by offset; durably leased when it returns.
+        """Return records for this consumer, by priority, and of one priority and partition by
+        offset. They are durably leased when it returns.
 
         Args:
-            max_records: no more than these.
-            max_bytes: about so many bytes of batches, but at least one record.
+            max_records: maximum number of records.
+            max_bytes: maximum size of their batches, roughly, but at least one record.
             wait_ms: how long to wait while there is nothing.
             sources: (topic, partition) to take from; default: all.
-            memory: is asked before each read, and given back what it granted when that is done.
+            memory: taken before each read, and holds what was read when this returns; the caller
+                gives it back.
 
         Raises:
-            UnknownQueue: deleted. StaleMember: the consumer was closed, or opened elsewhere. NotAuthorized: it may not read any more.
+            UnknownQueue: deleted. StaleMember: the consumer was closed, or opened elsewhere.
+                NotAuthorized: it may not read any more.
             DiskFull, StorageFailed, CorruptBatch: the records stay ready.
         """
         if max_records < 1 or max_bytes < 1 or wait_ms < 0:
             raise InvalidArgument(
-                f"a lease of {max_records} records and {max_bytes} bytes with a wait of {wait_ms} ms; the first two must be"
+                f"a lease of {max_records} records and {max_bytes} bytes with a wait of {wait_ms} "
+                "ms; the first two must be"
                 " positive, the third not negative"
             )
         limit = min(max_records, MAX_RECORDS)
@@ -107,7 +116,8 @@ class QueueConsumer:
         )
 
     async def wait(self, wait_ms: int) -> bool:
-        """Until `lease` may find something, at most `wait_ms`: for who must look for room before it leases. False when the time is over.
+        """Wait until `lease` may find something, at most `wait_ms`: for callers that need room
+        before they lease. Return False at the timeout.
 
         Raises:
             UnknownQueue, StaleMember, NotAuthorized: as `lease`.
@@ -115,12 +125,12 @@ class QueueConsumer:
         return await self._on_queue(lambda queue: queue.wait(self, wait_ms))
 
     def pass_on(self) -> None:
-        """After `wait`, when nothing will be leased now: somebody else may."""
+        """Wake another consumer, if after `wait` nothing will be leased now."""
         if not self.queue.is_closed:
             self.queue.wake()
 
     async def _on_queue(self, work: Callable[[Queue], Awaitable[T]]) -> T:
-        """Work on the queue; when its state is replaced meanwhile, on the one that took its place."""
+        """Run work on the queue; when its state is replaced meanwhile, on its successor."""
         queue = self.queue
         while True:
             try:
@@ -131,9 +141,11 @@ class QueueConsumer:
                 queue = await asyncio.shield(queue.successor)
 
     def settle(self, settlements: Sequence[Settlement]) -> asyncio.Future[list[SparrowError | None]]:
-        """Say what became of leased records. It holds at once; the future is done when it is on stable storage.
+        """Settle leased records. The effect is immediate; the future is done when it is on stable
+        storage.
 
-        The result has an entry per settlement: None, or why it had no effect: NotLeased, LeaseExpired, LeasedByAnother.
+        The result has an entry per settlement: None, or why it had no effect: NotLeased,
+        LeaseExpired, LeasedByAnother.
 
         Raises:
             UnknownQueue, StaleMember
@@ -145,25 +157,30 @@ class QueueConsumer:
         return self.queue.settle(self, settlements)
 
     def refusal_of(self, settlements: Sequence[Settlement]) -> SparrowError | None:
-        """Why one of these would have no effect now; None: all would have one."""
+        """Return why one of these settlements would have no effect now; None: all would have
+        one.
+        """
         return self.queue.refusal_of(self, settlements)
 
-    async def close(self, *, give_back: bool, counts: bool = False) -> None:
-        """Take nothing any more.
+    async def close(self, *, release: bool, counts: bool = False) -> None:
+        """Close the consumer.
 
         Args:
-            give_back: what it holds is ready again at once; else when its leases end.
-            counts: the deliveries of what is given back count, so that what its consumers do not survive reaches the delivery limit.
+            release: True: its leased records are ready again at once; False: when their leases end.
+            counts: True if the deliveries of released records count, so that a record that its
+                consumers do not survive reaches the delivery limit.
         """
         if not self._is_open:
             return
         self.ended = None
         self.end(None)
-        if give_back:
-            await self.queue.give_back(self, counts=counts)
+        if release:
+            await self.queue.release_all(self, counts=counts)
 
     def end(self, refusal: SparrowError | None) -> None:
-        """Close it from the broker's side; who waits in `lease` learns why."""
+        """Close the consumer from the broker's side. A caller that waits in `lease` gets the
+        reason.
+        """
         self._is_open = False
         self.refusal = refusal
         if self.queue.consumers.get(self.id) is self:

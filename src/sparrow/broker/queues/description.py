@@ -1,21 +1,21 @@
-"""What can be known of a queue: for `describe` and `listing`, and what `peek` shows of single records."""
+"""Descriptions of queues, for `describe` and `listing`, and of single records, for `peek`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparrow.broker.queues.values import BLOCKED, DELAYED, LEASED, MOVING, READY, STATE_MASK
+from sparrow.broker.queues.rules.record_state import BLOCKED, DELAYED, LEASED, MOVING, READY, STATE_MASK
 
 if TYPE_CHECKING:
-    from sparrow.broker.queues.lane import Lane
     from sparrow.broker.queues.queue import Queue
+    from sparrow.broker.queues.rules.subscriber import SubscriberState
     from sparrow.records.record import Record
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """A consumer that is connected."""
+    """A connected consumer."""
 
     consumer_id: str
     client_name: str
@@ -24,8 +24,8 @@ class ConsumerInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class LaneStatistics:
-    """Records of one subscriber, by state."""
+class SubscriberStatistics:
+    """Number of records of one subscriber, by state."""
 
     ready: int
     leased: int
@@ -35,25 +35,28 @@ class LaneStatistics:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """Counts of records now (of an "all of" queue: the largest of its subscribers', where they differ), and of events since the
-    broker started."""
+    """Number of records now (of an "all of" queue: the largest number of a subscriber, where they
+    differ), and of events since the broker started.
+    """
 
     ready: int = 0
-    """With those that were not looked at yet, which may turn out to be delayed or blocked."""
+    """Includes records that were not scanned yet, which may turn out to be delayed or blocked."""
     leased: int = 0
     delayed: int = 0
     blocked: int = 0
-    """By parents that are not finished, or by an earlier record of their key."""
+    """Wait for unfinished parents, or for an earlier record of their key."""
     moving: int = 0
-    """On their way to the dead letters."""
+    """Being moved to the dead letters."""
     unfinished: int = 0
-    """All of these together."""
+    """Sum of all of these."""
     oldest_ms: int = -1
-    """Age of the oldest unfinished record; -1: there is none, or its log would have to be read from the disk."""
+    """Age of the oldest unfinished record; -1: there is none, or its log would have to be read from
+    the disk.
+    """
     oldest_by_priority: dict[int, int] = field(default_factory=dict)
     """Age of the oldest ready record of each priority."""
     dead: int = 0
-    """Records in the queue on the dead-letter topic that are not finished."""
+    """Unfinished records in the queue on the dead-letter topic."""
     delivered: int = 0
     redelivered: int = 0
     acknowledged: int = 0
@@ -65,17 +68,17 @@ class QueueStatistics:
     lost: int = 0
     """Deleted by retention before they were finished."""
     published_rate: float = 0.0
-    """Per second, over the last ten seconds about."""
+    """Per second, over the last ten seconds or so."""
     delivered_rate: float = 0.0
     acknowledged_rate: float = 0.0
     consumers: list[ConsumerInfo] = field(default_factory=list)
-    subscribers: dict[str, LaneStatistics] = field(default_factory=dict)
-    """Of an "all of" queue."""
+    subscribers: dict[str, SubscriberStatistics] = field(default_factory=dict)
+    """Statistics by subscriber, for an "all of" queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """What is known of one queue."""
+    """Description of one queue."""
 
     name: str
     id: str
@@ -88,7 +91,7 @@ class QueueInfo:
 
 
 class Peeked(NamedTuple):
-    """A record, and how it stands; to look at it changes nothing."""
+    """A record and its state, as `peek` returns it."""
 
     topic: str
     partition: int
@@ -97,16 +100,16 @@ class Peeked(NamedTuple):
     delivery_count: int
     priority: int
     consumer: str
-    """Who has it leased, or had it last."""
+    """The consumer that has it leased, or had it last."""
     deliver_at_ms: int
-    """0: it is not delayed by its publisher."""
+    """0: not delayed by its publisher."""
     error: str
-    """What went wrong the last time."""
+    """The error of the last delivery."""
     record: Record
 
 
 def describe(queue: Queue, dead: int) -> QueueInfo:
-    """Everything that is known now; `dead`: unfinished records on the dead-letter topic."""
+    """Return the description of a queue. `dead`: unfinished records on the dead-letter topic."""
     queue.scanner.catch_up(at_once=True)
     definition = queue.definition
     return QueueInfo(
@@ -121,28 +124,28 @@ def describe(queue: Queue, dead: int) -> QueueInfo:
 
 
 def _statistics(queue: Queue, dead: int) -> QueueStatistics:
-    lanes = list(queue.state.lanes.values())
+    subscribers = list(queue.state.subscribers.values())
     unscanned = sum(queue.unscanned(source) for source in queue.sources if not source.is_gone)
     rates = queue.rates.per_second()
     wall_ms = queue.now()[1]
     return QueueStatistics(
-        ready=_most(lanes, READY) + unscanned,
-        leased=_most(lanes, LEASED),
-        delayed=_most(lanes, DELAYED),
-        blocked=_most(lanes, BLOCKED),
-        moving=_most(lanes, MOVING),
-        unfinished=max(lane.unfinished for lane in lanes) + unscanned,
-        oldest_ms=_oldest(queue, lanes, wall_ms),
-        oldest_by_priority=_oldest_by_priority(queue, lanes, wall_ms),
+        ready=_most(subscribers, READY) + unscanned,
+        leased=_most(subscribers, LEASED),
+        delayed=_most(subscribers, DELAYED),
+        blocked=_most(subscribers, BLOCKED),
+        moving=_most(subscribers, MOVING),
+        unfinished=max(subscriber.unfinished for subscriber in subscribers) + unscanned,
+        oldest_ms=_oldest(queue, subscribers, wall_ms),
+        oldest_by_priority=_oldest_by_priority(queue, subscribers, wall_ms),
         dead=dead,
-        delivered=sum(lane.tally.delivered for lane in lanes),
-        redelivered=sum(lane.tally.redelivered for lane in lanes),
-        acknowledged=sum(lane.tally.acknowledged for lane in lanes),
-        rejected=sum(lane.tally.rejected for lane in lanes),
-        dead_lettered=sum(lane.tally.dead for lane in lanes),
-        expired=sum(lane.tally.expired for lane in lanes),
-        dropped=sum(lane.tally.dropped for lane in lanes),
-        lost=sum(lane.tally.lost for lane in lanes),
+        delivered=sum(subscriber.tally.delivered for subscriber in subscribers),
+        redelivered=sum(subscriber.tally.redelivered for subscriber in subscribers),
+        acknowledged=sum(subscriber.tally.acknowledged for subscriber in subscribers),
+        rejected=sum(subscriber.tally.rejected for subscriber in subscribers),
+        dead_lettered=sum(subscriber.tally.dead for subscriber in subscribers),
+        expired=sum(subscriber.tally.expired for subscriber in subscribers),
+        dropped=sum(subscriber.tally.dropped for subscriber in subscribers),
+        lost=sum(subscriber.tally.lost for subscriber in subscribers),
         published_rate=round(rates[0], 1),
         delivered_rate=round(rates[1], 1),
         acknowledged_rate=round(rates[2], 1),
@@ -151,40 +154,40 @@ def _statistics(queue: Queue, dead: int) -> QueueStatistics:
             for each in queue.consumers.values()
         ],
         subscribers={
-            name: LaneStatistics(
-                lane.counts[READY] + unscanned,
-                lane.counts[LEASED],
-                lane.counts[DELAYED],
-                lane.counts[BLOCKED],
+            name: SubscriberStatistics(
+                subscriber.counts[READY] + unscanned,
+                subscriber.counts[LEASED],
+                subscriber.counts[DELAYED],
+                subscriber.counts[BLOCKED],
             )
-            for name, lane in queue.state.lanes.items()
+            for name, subscriber in queue.state.subscribers.items()
             if name
         },
     )
 
 
-def _most(lanes: list[Lane], state: int) -> int:
-    return max(lane.counts[state] for lane in lanes)
+def _most(subscribers: list[SubscriberState], state: int) -> int:
+    return max(subscriber.counts[state] for subscriber in subscribers)
 
 
-def _oldest(queue: Queue, lanes: list[Lane], wall_ms: int) -> int:
+def _oldest(queue: Queue, subscribers: list[SubscriberState], wall_ms: int) -> int:
     times: list[int] = []
     for source in queue.sources:
         if source.is_gone:
             continue
-        first = min(lane.starts[source.number] for lane in lanes)
+        first = min(subscriber.starts[source.number] for subscriber in subscribers)
         if first < source.visible_end(committed=queue.is_committed_only):
             times.append(source.timestamp_at(first))
     known = [time for time in times if time >= 0]
     return max(0, wall_ms - min(known)) if known else -1
 
 
-def _oldest_by_priority(queue: Queue, lanes: list[Lane], wall_ms: int) -> dict[int, int]:
+def _oldest_by_priority(queue: Queue, subscribers: list[SubscriberState], wall_ms: int) -> dict[int, int]:
     oldest: dict[int, int] = {}
-    for lane in lanes:
-        for level, number, offset in lane.ready.peek():
+    for subscriber in subscribers:
+        for level, number, offset in subscriber.ready.peek():
             source = queue.sources[number]
-            if source.is_gone or lane.value_at(number, offset) & STATE_MASK != READY:
+            if source.is_gone or subscriber.value_at(number, offset) & STATE_MASK != READY:
                 continue
             time = source.timestamp_at(offset)
             if time >= 0:

@@ -1,8 +1,10 @@
-"""A queue as it runs: sources in, leases out, everything kept.
+"""A queue at work: sources in, leases out, every change persisted.
 
-The rules are in `state.py`; here is what they need of the world: the logs that are scanned and read, the clock, the meta store, and the
-consumers that wait. A lease is handed out when it is on stable storage, an acknowledgement is answered when it is. So after a crash what
-was acknowledged stays so, what was leased stays leased until its time is over, and a delivery that anybody saw was counted.
+The rules are in `rules/state.py`; this module gives them what they need: the logs that are scanned
+and read, the clock, the meta store, and the consumers that wait. A lease is handed out once it is
+on stable storage, and so is the response to an acknowledgement. So after a crash what was
+acknowledged stays so, what was leased stays leased until its lease ends, and every delivery that a
+consumer saw was counted.
 """
 
 from __future__ import annotations
@@ -23,45 +25,52 @@ from sparrow.base.errors import (
     UnknownQueue,
     UnknownTopic,
 )
-from sparrow.broker.queues.bookkeeping import Bookkeeping
-from sparrow.broker.queues.definition import SHARE, Definition
-from sparrow.broker.queues.journal import Journal
+from sparrow.broker.queues.persistence.definition import SHARE, Definition
+from sparrow.broker.queues.persistence.journal import Journal
+from sparrow.broker.queues.persistence.snapshot import StateSnapshot
 from sparrow.broker.queues.rates import Rates
-from sparrow.broker.queues.scanner import Scanner
-from sparrow.broker.queues.settlement import Leased, Settlement, Verb
-from sparrow.broker.queues.source import Source
-from sparrow.broker.queues.state import QueueState
+from sparrow.broker.queues.rules.settlement import Leased, Settlement, Verb
+from sparrow.broker.queues.rules.state import QueueState
+from sparrow.broker.queues.scan.scanner import Scanner
+from sparrow.broker.queues.source import QueueSource
 from sparrow.broker.queues.waiters import Waiters
+from sparrow.records.batch import split as batches_of
+from sparrow.records.readable import FAIL, corruption_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from sparrow.base.clock import Clock
+    from sparrow.broker.corrupt_batches import CorruptBatches
     from sparrow.broker.fetch import ReadMemory
     from sparrow.broker.partition import Partition
     from sparrow.broker.queues.consumer import QueueConsumer
-    from sparrow.broker.queues.lane import Doomed, Grant, Lane
-    from sparrow.broker.queues.turns import Turns
+    from sparrow.broker.queues.rules.subscriber import DeadRecords, Grant, SubscriberState
+    from sparrow.broker.queues.scheduler import CooperativeScheduler
     from sparrow.meta.store import MetaStore, Write
     from sparrow.records.excerpt import Excerpter
+    from sparrow.records.topic_partition import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 
-Key = tuple[str, int]
 MAX_LEASE_MS: Final = 43_200_000
 _PURGED: Final = 1 << 16
-"""Records that are purged in one turn of the loop."""
+"""Maximum number of records that are purged before other tasks run."""
 _PURGED_SINGLY: Final = 1 << 11
-"""… of queues with an order, where each is looked at."""
+"""The same for queues with an order, where each record is handled by itself."""
+_RESPONSE_S: Final = 0.02
+"""Time for a response to leave before its consumer gets the error that the queue is stopped."""
+_BATCH_BYTES: Final = 1 << 20
+"""Memory that a lease waits for, if it has to: the size of the largest batch, by default."""
 _LONGEST_SLEEP_S: Final = 1.0
-"""The wall clock may jump: whoever waits for it looks so often."""
+"""The wall clock may jump, so timers for wall time are checked at least this often."""
 
 
-class DeadLetters(Protocol):
-    """Who moves records to the dead letters."""
+class DeadLetterMover(Protocol):
+    """Interface of what moves records to the dead letters."""
 
-    def take(self, doomed: Sequence[tuple[str, Doomed]]) -> None:
-        """These (subscriber, records) are to be moved; `Queue.moved` when it is done."""
+    def take(self, dead_records: Sequence[tuple[str, DeadRecords]]) -> None:
+        """Move these (subscriber, records), then call `Queue.finish_move`."""
         ...
 
     def stop(self) -> None:
@@ -70,51 +79,62 @@ class DeadLetters(Protocol):
 
 
 class _Reading(NamedTuple):
-    """What was read of what was granted."""
+    """Result of reading granted records."""
 
-    found: list[tuple[Source, list[Grant], bytes | memoryview]]
-    """Of each source what can be handed out, and the batches with it."""
+    found: list[tuple[QueueSource, list[Grant], bytes | memoryview]]
+    """For each source, the grants that can be handed out, and the batches with their records."""
     taken: list[Grant]
     left: list[Grant]
-    """What did not fit, or could not be had."""
+    """Grants that did not fit, or could not be read."""
 
 
 @dataclass(slots=True, eq=False)
 class _Delivery:
-    """What was granted and is not handed out yet."""
+    """Grants that are not handed out yet."""
 
-    lane: Lane
+    subscriber: SubscriberState
     grants: list[Grant]
 
 
 class Queue:
-    """One queue. Made by `Queues`. Loop thread only."""
+    """A queue. Made by `QueueRegistry`. Loop thread only."""
 
     def __init__(
-        self, definition: Definition, meta: MetaStore, clock: Clock, excerpter: Excerpter, turns: Turns
+        self,
+        definition: Definition,
+        meta: MetaStore,
+        clock: Clock,
+        excerpter: Excerpter,
+        scheduler: CooperativeScheduler,
     ) -> None:
         self.definition = definition
         self.name = definition.name
         self._clock = clock
         self._excerpter = excerpter
-        self._turns = turns
-        self.sources: list[Source] = []
-        self._by_key: dict[Key, Source] = {}
+        self._scheduler = scheduler
+        self.sources: list[QueueSource] = []
+        self._by_key: dict[TopicPartition, QueueSource] = {}
         self.consumers: dict[str, QueueConsumer] = {}
         self.state = self._new_state(definition)
         self.scanner = self._new_scanner()
-        self.books = Bookkeeping(definition.id, self.state, self.sources, self.now)
-        self.journal = Journal(meta, self.books.collect, self.scanner.go_on)
+        self.snapshot = StateSnapshot(definition.id, self.state, self.sources, self.now)
+        self.journal = Journal(meta, self.snapshot.collect, self.scanner.go_on)
         self.state.is_behind = lambda: not self.scanner.is_idle
-        self._waiters = {name: Waiters(self.wake) for name in self.state.lanes}
+        self._waiters = {name: Waiters(self.wake) for name in self.state.subscribers}
         self._deliveries: set[_Delivery] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self.dead_letters: DeadLetters | None = None
+        self.dead_letters: DeadLetterMover | None = None
         self.rates = Rates()
         self.is_closed = False
+        self.corruption: CorruptBatch | None = None
+        """The reason why nothing is leased: a batch cannot be read, and the policy says
+        `on_corrupt=fail`.
+        """
+        self._pending_responses = 0
+        """Number of settlements whose responses may not have left yet (if `on_corrupt=fail`)."""
         self.successor: asyncio.Future[Queue] | None = None
-        """The same queue with a new state, when this one is replaced."""
+        """The same queue with a new state, when this one is being replaced."""
 
     def _new_state(self, definition: Definition) -> QueueState:
         return QueueState(
@@ -132,42 +152,44 @@ class Queue:
             found=self.changed,
             is_awaited=lambda: any(map(len, self._waiters.values())),
             is_writing=lambda: self.journal.is_writing,
-            turns=self._turns,
+            scheduler=self._scheduler,
         )
 
     @property
     def is_committed_only(self) -> bool:
-        """Whether records of open transactions wait until these end."""
+        """True if records of open transactions wait until these end."""
         return self.definition.policy.isolation == "read_committed"
 
     # ── sources ───────────────────────────────────────────────────────────────────────────────────
 
-    def source(self, key: Key) -> Source | None:
-        """The source of (topic, partition), or None."""
+    def source(self, key: TopicPartition) -> QueueSource | None:
+        """Return the source of (topic, partition), or None."""
         return self._by_key.get(key)
 
-    def add_source(self, partition: Partition, starts: dict[str, int], log_start: int) -> Source:
-        """One more partition; before `starts` (of each lane) everything is finished. Call `begin` when all are there."""
+    def add_source(self, partition: Partition, starts: dict[str, int], log_start: int) -> QueueSource:
+        """Add a partition. `starts` has, for each subscriber, the offset before which everything is
+        finished. Call `begin` once all partitions are added.
+        """
         number = self.state.add_source(log_start, starts)
-        source = Source(number, partition, self.scanner.woken, self._excerpter)
+        source = QueueSource(number, partition, self.scanner.woken, self._excerpter)
         self.sources.append(source)
         self._by_key[source.key] = source
         return source
 
-    def begin(self, source: Source) -> None:
+    def begin(self, source: QueueSource) -> None:
         """Start to scan a source."""
         if not self.is_closed:
             self.scanner.add(source)
 
     def topic_deleted(self, topic: str) -> None:
-        """Its records are gone."""
+        """Forget the sources of a topic that was deleted."""
         for source in self.sources:
             if source.topic == topic and not source.is_gone:
                 source.is_gone = True
                 self.scanner.drop(source)
                 self._by_key.pop(source.key, None)
                 self.state.forget_source(source.number)
-                self.journal.add(self.books.forgotten(source))
+                self.journal.add(self.snapshot.forgotten(source))
                 self.journal.changed()
         self.changed()
 
@@ -180,25 +202,33 @@ class Queue:
         max_bytes: int,
         *,
         wait_ms: int,
-        sources: Collection[Key] | None,
+        sources: Collection[TopicPartition] | None,
         memory: ReadMemory | None = None,
     ) -> list[Leased]:
-        """See `QueueConsumer.lease`."""
+        """Lease records. See `QueueConsumer.lease`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         may_take = partial(self._may_take, consumer, sources)
         while True:
             self.scanner.catch_up(at_once=not wait_ms)
-            granted_bytes = max_bytes if memory is None else memory.take(max_bytes)
+            room_bytes = max_bytes
+            if memory is not None:
+                self.check_open()
+                consumer.check_open()
+                if may_take():  # a consumer that waits for records must not hold memory for them
+                    taken_bytes = await memory.take(max(max_bytes, _BATCH_BYTES), _BATCH_BYTES)
+                    room_bytes = max(1, min(max_bytes, taken_bytes))
+            grants: list[Grant] = []
+            leased: list[Leased] = []
             try:
-                grants = self._grant(consumer, max_records, max(granted_bytes, 1), sources)
-                leased = await self._deliver(consumer, grants, max(granted_bytes, 1)) if grants else []
+                grants = self._grant(consumer, max_records, room_bytes, sources)
+                leased = await self._deliver(consumer, grants, room_bytes) if grants else []
             finally:
                 if memory is not None:
-                    memory.give_back(granted_bytes)
+                    memory.resize(sum(len(each.data) for each in leased))
             if leased or not wait_ms:
                 return leased
-            if grants:  # they could not be had: others get their turn
+            if grants:  # could not be read: let other consumers try
                 if loop.time() >= deadline:
                     return []
                 await asyncio.sleep(0)
@@ -206,24 +236,31 @@ class Queue:
                 return []
 
     def _grant(
-        self, consumer: QueueConsumer, max_records: int, max_bytes: int, sources: Collection[Key] | None
+        self,
+        consumer: QueueConsumer,
+        max_records: int,
+        max_bytes: int,
+        sources: Collection[TopicPartition] | None,
     ) -> list[Grant]:
         self.check_open()
         consumer.check_open()
-        if self.definition.is_paused:
+        self._check_readable(consumer)
+        if self.definition.is_paused or self.corruption is not None:
             return []
         now_ms, wall_ms = self.now()
         self.state.tick(now_ms, wall_ms)
-        lane = self.state.lanes[consumer.subscriber]
+        subscriber = self.state.subscribers[consumer.subscriber]
         limit = min(
-            max_records, lane.room(consumer.id, consumer.prefetch), max(1, max_bytes // self._mean_bytes())
+            max_records,
+            subscriber.room(consumer.id, consumer.prefetch),
+            max(1, max_bytes // self._mean_bytes()),
         )
         if limit <= 0:
             return []
         numbers = None
         if sources is not None:
             numbers = {self._by_key[key].number for key in sources if key in self._by_key}
-        grants = lane.grant(
+        grants = subscriber.grant(
             consumer.id,
             limit,
             now_ms=now_ms,
@@ -241,26 +278,30 @@ class Queue:
         )
 
     async def _deliver(self, consumer: QueueConsumer, grants: list[Grant], max_bytes: int) -> list[Leased]:
-        """Read what was granted, keep that it is leased, then hand it out. What could not be read is ready again."""
-        lane = self.state.lanes[consumer.subscriber]
+        """Read what was granted, persist the leases, then return the records. Records that could
+        not be read are ready again.
+        """
+        subscriber = self.state.subscribers[consumer.subscriber]
         granted_ms = self.now()[0]
-        delivery = _Delivery(lane, grants)
+        delivery = _Delivery(subscriber, grants)
         self._deliveries.add(delivery)
         try:
             reading = await self._read(consumer, grants, max_bytes)
             delivery.grants = reading.taken
-            lane.undo(reading.left)
+            subscriber.release_grants(reading.left)
             if reading.taken:
                 flushed = self.journal.flushed()
                 for synced in _start_syncs(reading):
-                    # A log that cannot be synced says so to its publishers; what it holds can be read and handled all the same.
+                    # A log that cannot be synced reports that to its publishers; what it holds can
+                    # be read and handled all the same.
                     with suppress(SparrowError):
                         await synced
                 await flushed
-            if not consumer.is_open:  # or lost its place to another, who would never get them
-                lane.undo(reading.taken)
+            # closed, or replaced by a consumer of the same id, which would never get them
+            if not consumer.is_open:
+                subscriber.release_grants(reading.taken)
         except BaseException:
-            lane.undo(delivery.grants)
+            subscriber.release_grants(delivery.grants)
             self.changed()
             raise
         finally:
@@ -269,20 +310,20 @@ class Queue:
         lease_ms = max(1, self.definition.policy.lease_ms - (self.now()[0] - granted_ms))
         found: list[Leased] = []
         for source, taken, data in reading.found:
-            # Whatever happened meanwhile: nobody gets what is not leased to him any more.
-            ranges = [(g.first, g.end - 1, g.deliveries) for g in taken if lane.still_leased(g)]
+            # Return only what is still leased: anything may have happened meanwhile.
+            ranges = [(g.first, g.end - 1, g.deliveries) for g in taken if subscriber.still_leased(g)]
             if ranges:
                 found.append(Leased(source.topic, source.index, ranges, data, lease_ms))
         return found
 
     async def _read(self, consumer: QueueConsumer, grants: list[Grant], max_bytes: int) -> _Reading:
-        # What is more urgent comes first; of one priority and source by offset, as batches lie in the log.
-        by_place: dict[tuple[int, int], list[Grant]] = {}
+        # By priority; of one priority and source by offset, as batches lie in the log.
+        by_level: dict[tuple[int, int], list[Grant]] = {}
         for grant in grants:
             level = 0 if consumer.takes_by_offset else grant.level
-            by_place.setdefault((level, grant.source), []).append(grant)
+            by_level.setdefault((level, grant.source), []).append(grant)
         reading = _Reading([], [], [])
-        for (_, number), granted in by_place.items():
+        for (_, number), granted in by_level.items():
             granted.sort(key=lambda grant: grant.first)
             source = self.sources[number]
             data, had = await self._read_source(consumer, source, granted, max_bytes)
@@ -295,12 +336,13 @@ class Queue:
         return reading
 
     async def _read_source(
-        self, consumer: QueueConsumer, source: Source, granted: list[Grant], max_bytes: int
+        self, consumer: QueueConsumer, source: QueueSource, granted: list[Grant], max_bytes: int
     ) -> tuple[list[bytes | memoryview], int]:
         if max_bytes <= 0:
             return [], 0
         try:
             data, had = await source.read([(grant.first, grant.end) for grant in granted], max_bytes)
+            corrupt = await self._maybe_corrupt(source, data) if self._stops_at_corrupt else None
         except OffsetOutOfRange:  # retention was faster
             self.state.lost(source.number, source.partition.start_offset)
             return [], 0
@@ -309,60 +351,163 @@ class Queue:
         except CorruptBatch as error:
             self._unreadable(consumer, source, granted, error)
             return [], 0
+        if corrupt is not None:
+            self._halt(corrupt)
+            before = [
+                grant._replace(end=min(grant.end, corrupt.base_offset))
+                for grant in granted
+                if grant.first < corrupt.base_offset
+            ]
+            return await self._read_source(consumer, source, before, max_bytes) if before else ([], 0)
         source.measured(sum(map(len, data)), had)
         return data, had
 
+    # ── batches that nobody can read ──────────────────────────────────────────────────────────────
+
+    @property
+    def _stops_at_corrupt(self) -> bool:
+        return self.definition.policy.on_corrupt == FAIL
+
+    @staticmethod
+    async def _maybe_corrupt(source: QueueSource, data: Sequence[bytes | memoryview]) -> CorruptBatch | None:
+        """Return the error of the first batch in `data` that cannot be read. It looks at every
+        record, so it runs in a thread.
+        """
+
+        def look() -> CorruptBatch | None:
+            for part in data:
+                for header, batch in batches_of(part):
+                    error = corruption_of(header, batch, source.topic, source.index)
+                    if error is not None:
+                        return error
+            return None
+
+        return await asyncio.to_thread(look)
+
+    def _halt(self, error: CorruptBatch) -> None:
+        """Lease nothing more until `on_corrupt` is `skip`, or the batch is removed."""
+        if self.corruption is None:
+            self.corruption = CorruptBatch(
+                f"queue {self.name!r} is stopped (on_corrupt=fail): {error.text}. Set "
+                "on_corrupt=skip to make dead letters of its"
+                f" records and go on, or remove it with `sparrow log skip {error.topic} "
+                f"{error.partition} {error.base_offset}`",
+                error.offset,
+                topic=error.topic,
+                partition=error.partition,
+                base_offset=error.base_offset,
+                next_offset=error.next_offset,
+            )
+            self.corrupt_batches.met("queue", FAIL, self.corruption)
+            self.wake_all()
+
+    def _is_refused(self, consumer: QueueConsumer) -> bool:
+        if self.corruption is None or self._pending_responses:
+            return False
+        subscriber = self.state.subscribers[consumer.subscriber]
+        return next(iter(subscriber.leased_by(consumer.id)), None) is None
+
+    def _responded(self, _: asyncio.Future[None]) -> None:
+        """Once the response to a settlement has left, let its consumer learn why it gets nothing
+        more.
+        """
+
+        def look_again() -> None:
+            self._pending_responses -= 1
+            if self.corruption is not None:
+                self.wake_all()
+
+        asyncio.get_running_loop().call_later(_RESPONSE_S, look_again)
+
+    def resume_reading(self) -> None:
+        """Lease again: the batch that stopped the queue may be gone."""
+        if self.corruption is not None:
+            self.corruption = None
+            self.wake_all()
+            self.changed()
+
+    def _check_readable(self, consumer: QueueConsumer) -> None:
+        """Raise the error that stopped the queue, unless the consumer still has leased records to
+        settle.
+        """
+        if self._is_refused(consumer):
+            assert self.corruption is not None
+            error = self.corruption
+            raise CorruptBatch(
+                error.text,
+                error.offset,
+                topic=error.topic,
+                partition=error.partition,
+                base_offset=error.base_offset,
+                next_offset=error.next_offset,
+            )
+
     def _unreadable(
-        self, consumer: QueueConsumer, source: Source, granted: list[Grant], error: CorruptBatch
+        self, consumer: QueueConsumer, source: QueueSource, granted: list[Grant], error: CorruptBatch
     ) -> None:
-        """Records that nobody can read must not keep the others from being handed out: they are tried again later, and counted."""
+        """Retry records that cannot be read later, and count the delivery, so that they do not keep
+        others from being handed out.
+        """
         _LOG.error(
             "queue %r cannot read what it leased of %s: %s", self.name, source.partition.id, error.text
         )
-        lane = self.state.lanes[consumer.subscriber]
+        subscriber = self.state.subscribers[consumer.subscriber]
         now_ms, _ = self.now()
-        for grant in filter(lane.still_leased, granted):
-            runs = lane.leased_runs(consumer.id, grant.source, grant.first, grant.end)
-            lane.back(grant.source, runs, now_ms, self.definition.policy.lease_ms, error.text)
+        for grant in filter(subscriber.still_leased, granted):
+            runs = subscriber.leased_runs(consumer.id, grant.source, grant.first, grant.end)
+            subscriber.nack(grant.source, runs, now_ms, self.definition.policy.lease_ms, error.text)
+
+    @property
+    def corrupt_batches(self) -> CorruptBatches:
+        """Counters of batches that cannot be read. The queue must have a source."""
+        return self.sources[0].partition.corrupt_batches
 
     async def wait(self, consumer: QueueConsumer, wait_ms: int) -> bool:
-        """See `QueueConsumer.wait`."""
+        """Wait for records. See `QueueConsumer.wait`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         may_take = partial(self._may_take, consumer, None)
         self.check_open()
         consumer.check_open()
+        self._check_readable(consumer)
         self.scanner.catch_up()
         while not may_take():
             if not await self._waiters[consumer.subscriber].wait(may_take, deadline - loop.time()):
                 return False
             self.check_open()
             consumer.check_open()
+            self._check_readable(consumer)
         return True
 
-    def _may_take(self, consumer: QueueConsumer, sources: Collection[Key] | None) -> bool:
-        """Whether there is something that the consumer could lease now."""
-        lane = self.state.lanes[consumer.subscriber]
-        if self.definition.is_paused or not len(lane.ready) or lane.room(consumer.id, consumer.prefetch) <= 0:
+    def _may_take(self, consumer: QueueConsumer, sources: Collection[TopicPartition] | None) -> bool:
+        """Return True if there may be something that the consumer could lease now."""
+        if self.corruption is not None:
+            return self._is_refused(consumer)
+        subscriber = self.state.subscribers[consumer.subscriber]
+        if (
+            self.definition.is_paused
+            or not len(subscriber.ready)
+            or subscriber.room(consumer.id, consumer.prefetch) <= 0
+        ):
             return False
         if sources is None:
             return True
-        return any(self.sources[number].key in sources for _, number, _ in lane.ready.peek())
+        return any(self.sources[number].key in sources for _, number, _ in subscriber.ready.peek())
 
     def wake(self) -> None:
-        """Let those look again for whom there is something, in the order in which they came."""
+        """Wake waiting consumers for whom there is something, in the order in which they came."""
         if not self.definition.is_paused:
-            for name, lane in self.state.lanes.items():
-                if len(lane.ready) and len(self._waiters[name]):
-                    self._waiters[name].wake(len(lane.ready))
+            for name, subscriber in self.state.subscribers.items():
+                if len(subscriber.ready) and len(self._waiters[name]):
+                    self._waiters[name].wake(len(subscriber.ready))
 
     def end_consumers(self, refusal: SparrowError) -> None:
-        """Close all consumers, and tell them why."""
+        """Close all consumers with an error."""
         for consumer in list(self.consumers.values()):
             consumer.end(refusal)
 
     def wake_all(self) -> None:
-        """Let everybody who waits look again: something else than records changed."""
+        """Wake all waiting consumers: something other than records changed."""
         for waiters in self._waiters.values():
             waiters.wake_all()
 
@@ -371,86 +516,92 @@ class Queue:
     def settle(
         self, consumer: QueueConsumer, settlements: Sequence[Settlement]
     ) -> asyncio.Future[list[SparrowError | None]]:
-        """See `QueueConsumer.settle`."""
+        """Settle leased records. See `QueueConsumer.settle`."""
         self.check_open()
         now_ms, wall_ms = self.now()
         self.state.tick(now_ms, wall_ms)
-        lane = self.state.lanes[consumer.subscriber]
+        subscriber = self.state.subscribers[consumer.subscriber]
         outcomes: list[SparrowError | None] = []
         for each in settlements:
             try:
-                self._settle(lane, consumer.id, each, now_ms)
+                self._settle(subscriber, consumer.id, each, now_ms)
                 outcomes.append(None)
             except SparrowError as error:
                 outcomes.append(error)
         self.state.settled()
-        answer: asyncio.Future[list[SparrowError | None]] = asyncio.get_running_loop().create_future()
-        self.journal.flushed().add_done_callback(partial(_answer, answer, outcomes))
+        response: asyncio.Future[list[SparrowError | None]] = asyncio.get_running_loop().create_future()
+        flushed = self.journal.flushed()
+        flushed.add_done_callback(partial(_respond, response, outcomes))
+        if self._stops_at_corrupt:
+            self._pending_responses += 1
+            flushed.add_done_callback(self._responded)
         self.changed()
-        return answer
+        return response
 
-    def _settle(self, lane: Lane, consumer: str, each: Settlement, now_ms: int) -> None:
+    def _settle(self, subscriber: SubscriberState, consumer: str, each: Settlement, now_ms: int) -> None:
         number = self._source_of(each).number
-        runs = lane.leased_runs(consumer, number, each.first, each.last + 1, each.delivery)
+        runs = subscriber.leased_runs(consumer, number, each.first, each.last + 1, each.delivery)
         if each.verb == Verb.ACK:
-            lane.acknowledge(number, runs)
+            subscriber.ack(number, runs)
         elif each.verb == Verb.NACK:
-            lane.back(number, runs, now_ms, min(each.delay_ms, MAX_LEASE_MS * 60), each.text)
+            subscriber.nack(number, runs, now_ms, min(each.delay_ms, MAX_LEASE_MS * 60), each.text)
         elif each.verb == Verb.REJECT:
-            lane.reject(number, runs, each.text)
+            subscriber.reject(number, runs, each.text)
         elif each.verb == Verb.EXTEND:
             lease_ms = self.definition.policy.lease_ms if each.delay_ms < 0 else each.delay_ms
-            lane.extend(number, runs, now_ms + min(lease_ms, MAX_LEASE_MS))
-        elif each.verb == Verb.RETURN:
-            lane.take_back(number, runs)
+            subscriber.extend(number, runs, now_ms + min(lease_ms, MAX_LEASE_MS))
+        elif each.verb == Verb.RELEASE:
+            subscriber.release(number, runs)
         else:
             raise InvalidArgument(f"there is no verb {each.verb} for leased records")
 
-    def _source_of(self, each: Settlement) -> Source:
+    def _source_of(self, each: Settlement) -> QueueSource:
         source = self._by_key.get((each.topic, each.partition))
         if source is None:
             raise NotLeased(f"the queue {self.name!r} has no partition {each.topic!r}-{each.partition}")
         return source
 
     def refusal_of(self, consumer: QueueConsumer, settlements: Sequence[Settlement]) -> SparrowError | None:
-        """See `QueueConsumer.refusal_of`."""
+        """Return why settlements would fail. See `QueueConsumer.refusal_of`."""
         now_ms, wall_ms = self.now()
         self.state.tick(now_ms, wall_ms)
-        lane = self.state.lanes[consumer.subscriber]
+        subscriber = self.state.subscribers[consumer.subscriber]
         try:
             for each in settlements:
                 number = self._source_of(each).number
-                lane.leased_runs(consumer.id, number, each.first, each.last + 1, each.delivery)
+                subscriber.leased_runs(consumer.id, number, each.first, each.last + 1, each.delivery)
         except SparrowError as error:
             return error
         return None
 
-    async def give_back(self, consumer: QueueConsumer, *, counts: bool) -> None:
-        """Everything that the consumer holds is ready again; durable when it returns.
+    async def release_all(self, consumer: QueueConsumer, *, counts: bool) -> None:
+        """Make everything that the consumer has leased ready again. Durable when it returns.
 
         Args:
-            counts: whether these deliveries count; else it is as if they had not been.
+            counts: True if these deliveries count.
         """
-        lane = self.state.lanes.get(consumer.subscriber)
-        if lane is None or self.is_closed:
+        subscriber = self.state.subscribers.get(consumer.subscriber)
+        if subscriber is None or self.is_closed:
             return
         now_ms, _ = self.now()
-        for source, run in lane.held_by(consumer.id):
+        for source, run in subscriber.leased_by(consumer.id):
             if counts:
-                lane.back(source, [run], now_ms, 0, "the consumer went away")
+                subscriber.nack(source, [run], now_ms, 0, "the consumer went away")
             else:
-                lane.take_back(source, [run])
+                subscriber.release(source, [run])
         self.changed()
         await self.journal.flushed()
 
-    def moved(
-        self, subscriber: str, records: Iterable[Doomed], also: Sequence[Write] = ()
+    def finish_move(
+        self, subscriber: str, records: Iterable[DeadRecords], also: Sequence[Write] = ()
     ) -> asyncio.Future[None]:
-        """Dead letters of these are on stable storage; `also` is written together with that. Done when it is kept."""
-        lane = self.state.lanes.get(subscriber)
-        if lane is not None:
+        """Finish records whose copies are on stable storage, and write `also` together with that.
+        The future is done when it is persisted.
+        """
+        state = self.state.subscribers.get(subscriber)
+        if state is not None:
             for source, first, end in records:
-                lane.moved(source, first, end)
+                state.finish_move(source, first, end)
         self.journal.add(also)
         flushed = self.journal.flushed()
         self.changed()
@@ -459,17 +610,19 @@ class Queue:
     # ── what changes by itself ────────────────────────────────────────────────────────────────────
 
     def now(self) -> tuple[int, int]:
-        """(monotonic, wall) time in ms."""
+        """Return (monotonic, wall) time in ms."""
         return round(self._clock.monotonic() * 1000), self._clock.wall_ms()
 
     def changed(self) -> None:
-        """The state is another one: wake who waits for it, keep it, and come again when something is due."""
-        doomed = self.state.take_doomed()
-        if doomed and self.dead_letters is not None:
-            self.dead_letters.take(doomed)
+        """React to a changed state: wake waiting consumers, persist the change, and arm the
+        timer.
+        """
+        dead_records = self.state.take_dead_records()
+        if dead_records and self.dead_letters is not None:
+            self.dead_letters.take(dead_records)
         self.scanner.consumed()
         self.wake()
-        if any(lane.dirty for lane in self.state.lanes.values()):
+        if any(subscriber.dirty for subscriber in self.state.subscribers.values()):
             self.journal.changed()
         self._arm()
 
@@ -501,14 +654,16 @@ class Queue:
         self._timer = loop.call_at(at, self.tick)
 
     def housekeep(self) -> None:
-        """Now and then: rates, and what retention took."""
+        """Sample the rates, and finish what retention deleted. Call it now and then."""
         self.rates.sample(self._clock.monotonic(), self._published(), self.state)
         self.state.sweep()
         for source in self.sources:
             if source.is_gone or not source.partition.is_open:
                 continue
             start = source.partition.start_offset
-            if any(lane.starts[source.number] < start for lane in self.state.lanes.values()):
+            if any(
+                subscriber.starts[source.number] < start for subscriber in self.state.subscribers.values()
+            ):
                 self.state.lost(source.number, start)
                 self.changed()
 
@@ -522,22 +677,24 @@ class Queue:
     # ── life ──────────────────────────────────────────────────────────────────────────────────────
 
     def check_open(self) -> None:
-        """Raise UnknownQueue when the queue was deleted, or the broker stops."""
+        """Raise UnknownQueue if the queue was deleted, or the broker stops."""
         if self.is_closed:
             raise UnknownQueue(f"there is no queue {self.name!r} any more")
 
     def redefine(self, definition: Definition) -> None:
-        """A new policy that needs no new state."""
+        """Set a policy that needs no new state."""
         self.definition = definition
         self.state.reconfigure(
             definition.policy,
             has_dead_letters=definition.policy.dead_letters_of(definition.name) is not None,
         )
+        if not self._stops_at_corrupt:
+            self.corruption = None
         self.wake_all()
         self.changed()
 
     def stop(self) -> None:
-        """Nothing is scanned or handed out from here on."""
+        """Stop scanning and leasing."""
         self.is_closed = True
         if self.dead_letters is not None:
             self.dead_letters.stop()
@@ -550,29 +707,31 @@ class Queue:
         self.wake_all()
 
     def adopt(self, old: Queue) -> None:
-        """Take over what is not in the records' state: who consumes, what was counted."""
+        """Take over the consumers and rates of the queue that this one replaces."""
         self.rates = old.rates
         for consumer in list(old.consumers.values()):
-            if consumer.subscriber in self.state.lanes:
+            if consumer.subscriber in self.state.subscribers:
                 consumer.queue = self
                 self.consumers[consumer.id] = consumer
             else:
                 consumer.end(
                     UnknownQueue(f"queue {self.name!r} has no subscriber {consumer.subscriber!r} any more")
                 )
-        for name, lane in self.state.lanes.items():
-            if name in old.state.lanes:
-                lane.tally = old.state.lanes[name].tally
+        for name, subscriber in self.state.subscribers.items():
+            if name in old.state.subscribers:
+                subscriber.tally = old.state.subscribers[name].tally
 
-    def restart_source(self, source: Source, start: int) -> None:
-        """Begin anew at an offset."""
+    def restart_source(self, source: QueueSource, start: int) -> None:
+        """Begin again at an offset of a source."""
         source.pieces = None
         self.state.restart_source(source.number, start)
         self.scanner.add(source)
         self.changed()
 
     async def purge(self) -> int:
-        """Finish all records that are there and not leased; returns how many. Durable when it returns."""
+        """Finish all records that are there and not leased, and return their number. Durable when
+        it returns.
+        """
         ends = {
             source: source.visible_end(committed=self.is_committed_only)
             for source in self.sources
@@ -580,7 +739,7 @@ class Queue:
         }
         count = 0
         for source, end in ends.items():
-            position = min(lane.starts[source.number] for lane in self.state.lanes.values())
+            position = min(subscriber.starts[source.number] for subscriber in self.state.subscribers.values())
             while position < end and not source.is_gone:
                 stop = self._purged_until(source, position, end)
                 if position < stop:
@@ -592,32 +751,34 @@ class Queue:
         await self.journal.flushed()
         return count
 
-    def _purged_until(self, source: Source, position: int, end: int) -> int:
-        """Where to stop for a turn of the loop."""
+    def _purged_until(self, source: QueueSource, position: int, end: int) -> int:
+        """Return the offset at which to let other tasks run."""
         if self.state.tells_ids:  # ids of parents must be known before they can be finished
             return min(position + _PURGED_SINGLY, end, self.state.scanned[source.number])
         source.pieces = None
-        per_turn = _PURGED if self.definition.policy.order == "none" else _PURGED_SINGLY
-        return min(position + per_turn, end)
+        count = _PURGED if self.definition.policy.order == "none" else _PURGED_SINGLY
+        return min(position + count, end)
 
     async def close(self) -> None:
-        """Stop, and keep what is not kept yet. What was granted and not handed out is ready again."""
+        """Stop, release what was granted and not handed out, and persist what is not persisted
+        yet.
+        """
         self.stop()
         for delivery in self._deliveries:
-            delivery.lane.undo(delivery.grants)
+            delivery.subscriber.release_grants(delivery.grants)
         await self.journal.close()
 
     @property
     def unfinished(self) -> int:
-        """Records that are not done, those included that were not looked at yet."""
-        lanes = self.state.lanes.values()
-        return max(lane.unfinished for lane in lanes) + sum(
+        """Number of records that are not done, including those that were not scanned yet."""
+        subscribers = self.state.subscribers.values()
+        return max(subscriber.unfinished for subscriber in subscribers) + sum(
             self.unscanned(source) for source in self.sources if not source.is_gone
         )
 
-    def unscanned(self, source: Source) -> int:
-        """Records of a source that were not looked at yet, at most."""
-        first = min(lane.starts[source.number] for lane in self.state.lanes.values())
+    def unscanned(self, source: QueueSource) -> int:
+        """Return the number of records of a source that were not scanned yet, at most."""
+        first = min(subscriber.starts[source.number] for subscriber in self.state.subscribers.values())
         seen = max(self.state.scanned[source.number], first)
         return max(0, source.visible_end(committed=self.is_committed_only) - seen)
 
@@ -627,8 +788,10 @@ class Queue:
 
 
 def _start_syncs(reading: _Reading) -> list[asyncio.Future[None]]:
-    """Make the records stable that are not yet: else, after a power failure, others could take the places of records that were handled.
-    Nothing to do where each publish waits for its sync (acks=all), or the topic does without."""
+    """Start to sync granted records that are not on stable storage yet: else, after a power
+    failure, others could take the offsets of records that were handled. Return nothing where each
+    publish waits for its sync (acks=all), or the topic does without.
+    """
     syncs: list[asyncio.Future[None]] = []
     for source, taken, _ in reading.found:
         log, end = source.partition.log, max(grant.end for grant in taken)
@@ -638,7 +801,7 @@ def _start_syncs(reading: _Reading) -> list[asyncio.Future[None]]:
 
 
 def _split(granted: list[Grant], had: int) -> tuple[list[Grant], list[Grant]]:
-    """The first `had` records of the grants, and the rest."""
+    """Return the first `had` records of the grants, and the rest."""
     taken: list[Grant] = []
     for index, grant in enumerate(granted):
         size = grant.end - grant.first
@@ -652,18 +815,18 @@ def _split(granted: list[Grant], had: int) -> tuple[list[Grant], list[Grant]]:
     return taken, []
 
 
-def _answer(
-    answer: asyncio.Future[list[SparrowError | None]],
+def _respond(
+    response: asyncio.Future[list[SparrowError | None]],
     outcomes: list[SparrowError | None],
     flushed: asyncio.Future[None],
 ) -> None:
-    if answer.done():
+    if response.done():
         return
     if flushed.cancelled():
-        answer.cancel()
+        response.cancel()
         return
     error = flushed.exception()
     if error is not None:
-        answer.set_exception(error)
+        response.set_exception(error)
     else:
-        answer.set_result(outcomes)
+        response.set_result(outcomes)

@@ -1,4 +1,4 @@
-"""Events per second over the last ten seconds, from samples taken now and then."""
+"""Events per second over the last ten seconds, from samples."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from sparrow.broker.queues.state import QueueState
+    from sparrow.broker.queues.rules.state import QueueState
 
 WINDOW_S: Final = 10.0
 
@@ -19,14 +19,14 @@ class _Sample(NamedTuple):
 
 
 class Rates:
-    """Of one queue."""
+    """Rates of one queue."""
 
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque()
 
     def sample(self, now_s: float, published: int, state: QueueState) -> None:
-        """Remember how many there are by now. A source that came or went makes a jump, which the window forgets."""
-        tallies = [lane.tally for lane in state.lanes.values()]
+        """Add a sample. A source that comes or goes makes a jump, which the window forgets."""
+        tallies = [subscriber.tally for subscriber in state.subscribers.values()]
         self._samples.append(
             _Sample(now_s, published, sum(t.delivered for t in tallies), sum(t.acknowledged for t in tallies))
         )
@@ -34,7 +34,7 @@ class Rates:
             self._samples.popleft()
 
     def per_second(self) -> tuple[float, float, float]:
-        """(published, delivered, acknowledged)."""
+        """Return (published, delivered, acknowledged) per second."""
         if len(self._samples) < 2:
             return 0.0, 0.0, 0.0
         first, last = self._samples[0], self._samples[-1]

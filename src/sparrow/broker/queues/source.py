@@ -1,40 +1,40 @@
-"""One partition of a queue: where its records come from, and reading those that were leased."""
+"""A partition as a source of a queue, and reading of its leased records."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.transactions.committed import stable, without_aborted
+from sparrow.broker.committed_chunks import stable, without_aborted
 from sparrow.records.batch import parse_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from sparrow.broker.partition import Partition
-    from sparrow.broker.queues.facts import Piece
+    from sparrow.broker.queues.scan.record_headers import Piece
     from sparrow.records.excerpt import Excerpter
     from sparrow.storage.store import Chunk
 
 _LEAST_READ_BYTES: Final = 16 << 10
 _KEPT: Final = 0.8
-"""How much of what was known of the sizes one more record leaves."""
+"""Weight of the old estimate when the size of one more record is added."""
 
 
-class Source:
-    """A partition, and what is known of it besides the state of its records. Loop thread only.
+class QueueSource:
+    """A partition of a queue, without the state of its records. Loop thread only.
 
     Args:
-        number: in the queue's state.
+        number: its number in the queue's state.
         woken: called when there is more to scan.
-        excerpter: cuts batches of which not all was leased.
+        excerpter: cuts batches of which not all records were leased.
     """
 
     def __init__(
         self,
         number: int,
         partition: Partition,
-        woken: Callable[[Source], None],
+        woken: Callable[[QueueSource], None],
         excerpter: Excerpter,
     ) -> None:
         self.number = number
@@ -44,17 +44,17 @@ class Source:
         self.key = (self.topic, self.index)
         self._woken = woken
         self.pieces: Iterator[Piece] | None = None
-        """What is left of the chunk that is being scanned."""
+        """Rest of the chunk that is being scanned."""
         self.is_gone = False
-        """Its topic was deleted."""
+        """True once its topic was deleted."""
         self.mean_bytes = 256.0
-        """Of a record, about."""
+        """Estimated size of a record."""
         self._excerpter = excerpter
 
     # ── the end of the log ────────────────────────────────────────────────────────────────────────
 
     def wake(self) -> None:
-        """Something was appended (a partition's `Waiter`)."""
+        """Scan again: records were appended (interface of a partition's `Waiter`)."""
         self._woken(self)
 
     def wait(self) -> None:
@@ -65,22 +65,26 @@ class Source:
         self.partition.stop_waiting(self)
 
     def visible_end(self, *, committed: bool) -> int:
-        """Records before it may be delivered."""
+        """End of the records that may be delivered."""
         return self.partition.last_stable_offset if committed else self.partition.visible_end
 
     def readable(self, chunk: Chunk, offset: int, *, committed: bool) -> Chunk:
-        """What may be delivered of a chunk that was read at `offset`."""
+        """Return what may be delivered of a chunk that was read at `offset`."""
         if not committed:
             return chunk
         return without_aborted(self.partition, stable(self.partition, chunk, offset), offset)
 
     def measured(self, size_bytes: int, records: int) -> None:
-        """Records were seen: their size is remembered. Many at once count as much as the same ones after each other."""
+        """Update the estimated size of a record. Many records at once count as much as the same
+        ones one by one.
+        """
         if records > 0:
             self.mean_bytes += (max(size_bytes / records, 1.0) - self.mean_bytes) * (1 - _KEPT**records)
 
     def timestamp_at(self, offset: int) -> int:
-        """The time (ms) of the batch that holds a record; -1 if the disk would have to be read for it."""
+        """Return the time (ms) of the batch that has a record; -1 if the disk would have to be read
+        for it.
+        """
         try:
             chunk = self.partition.log.read_nowait(offset, 1)
         except SparrowError:
@@ -95,10 +99,11 @@ class Source:
     async def read(
         self, ranges: Sequence[tuple[int, int]], max_bytes: int
     ) -> tuple[list[bytes | memoryview], int]:
-        """Batches that hold the records of the ranges [first, end), which are in order.
+        """Return batches with the records of the ranges [first, end), which are sorted.
 
         Returns:
-            The batches, and how many of the records from the first on they hold: fewer when `max_bytes` is reached, but at least one.
+            The batches, and how many of the records from the first on they hold: fewer when
+            `max_bytes` is reached, but at least one.
 
         Raises:
             UnknownTopic, OffsetOutOfRange, CorruptBatch, StorageFailed: from the log.
@@ -127,7 +132,9 @@ class Source:
         return parts, _records_before(ranges, index, position)
 
     async def _chunk(self, position: int, ranges: Sequence[tuple[int, int]], index: int, room: int) -> Chunk:
-        """A chunk that begins at `position`, about as large as the records that are wanted around there."""
+        """Read a chunk that begins at `position`, about as large as the records that are wanted
+        around there.
+        """
         end = ranges[index][1]
         for first, stop in ranges[index + 1 : index + 64]:
             if first - end > 64:

@@ -1,7 +1,8 @@
-"""Who waits for records of a lane, in the order in which they came.
+"""Consumers that wait for records of one subscriber, in the order in which they came.
 
-A wake-up goes to as many as there are records, and only to those who may take one: a hundred idle consumers cost nothing when one record
-comes. Whoever was woken takes at once, or passes it on.
+A wake-up goes to as many consumers as there are records, and only to those that may take one: a
+hundred idle consumers cost nothing when one record comes. A consumer that was woken takes at once,
+or wakes another.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ class _Waiter:
 
 
 class Waiters:
-    """Of one lane. Loop thread only.
+    """Waiting consumers of one subscriber. Loop thread only.
 
     Args:
-        passed_on: somebody was woken who cannot take after all; others are to be woken.
+        passed_on: called when a woken consumer cannot take after all, to wake others.
     """
 
     def __init__(self, passed_on: Callable[[], None]) -> None:
@@ -33,10 +34,10 @@ class Waiters:
         return len(self._waiting)
 
     async def wait(self, may_take: Callable[[], bool], timeout_s: float) -> bool:
-        """Until there may be something; False when the time is over.
+        """Wait until there may be something. Return False at the timeout.
 
         Args:
-            may_take: whether the one who waits could take a record now; asked at each wake-up.
+            may_take: returns True if the consumer could take a record now; called at each wake-up.
         """
         if timeout_s <= 0:
             return False
@@ -56,7 +57,7 @@ class Waiters:
                 self._waiting.remove(waiter)
 
     def wake(self, records: int) -> None:
-        """So many records are ready: wake as many of those who may take one."""
+        """Wake consumers that may take one of so many ready records."""
         passed: deque[_Waiter] = deque()
         while self._waiting and records > 0:
             waiter = self._waiting.popleft()
@@ -69,7 +70,7 @@ class Waiters:
         self._waiting = passed
 
     def wake_all(self) -> None:
-        """Something else than records changed: everybody looks again."""
+        """Wake all: something other than records changed."""
         while self._waiting:
             _resolve(self._waiting.popleft().future, True)
 

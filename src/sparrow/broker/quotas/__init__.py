@@ -1,1 +1,1 @@
-"""Byte and request rates of users and clients, and what they are held back by."""
+"""Quotas: limits of the byte and request rates of users and clients."""

@@ -1,11 +1,12 @@
 """Quotas of clients: stored, changed by administrators, and measured for every batch in and out.
 
-A fact of kind "quota" has as key the JSON array of the entity's (type, name) pairs, null for a default, and as value a JSON object of
-setting and number. Measuring is `quota_rate`'s matter, which quota applies that of `quota_rules`. Without any quota of a kind, a client is
-not looked at.
+An entry of kind "quota" has as key the JSON array of the entity's (type, name) pairs, null for a
+default, and as value a JSON object of setting and number. `quota_rate` measures, `quota_rules`
+selects the quota that applies. Without any quota of a kind, clients are not measured.
 
-Who exceeds a limit gets his answer at once and is then not read from for the time that brings his rate down again (KIP-219); the
-doors see to that with the milliseconds that `record` returns.
+A client that exceeds a limit gets its response at once and is then not read from for the time that
+brings its rate down again (KIP-219); the frontends do that for the milliseconds that `record`
+returns.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from sparrow.broker.access.authz import (
     ResourceType,
     require,
 )
+from sparrow.broker.audit.audit import Audit
+from sparrow.broker.audit.event import names
 from sparrow.broker.changes import Changes
 from sparrow.broker.quotas.rate import MIN_WINDOW_SAMPLES, SAMPLE_MS, WindowedRate
 from sparrow.broker.quotas.rules import (
@@ -42,24 +45,35 @@ from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock
-    from sparrow.meta.store import Fact, MetaStore, Write
+    from sparrow.meta.store import Entry, MetaStore, Write
 
 KIND: Final = "quota"
 MAX_KEY_BYTES: Final = 4096
 MAX_RATES: Final = 20_000
-"""Clients that are measured at a time; client ids that somebody makes up must not fill the memory."""
+"""Clients that are measured at a time; client ids that a client makes up must not fill the
+memory.
+"""
 MAX_REQUEST_THROTTLE_MS: Final = SAMPLE_MS
-"""A request's time is charged in small change, so nobody is held back for it longer than this at a time."""
+"""The longest delay in ms for the processing time of requests: it is charged in small amounts, so
+no client is delayed longer at a time.
+"""
 
 
 class Quotas:
-    """The verbs for quotas, their store, and the rates of the clients. Loop thread only.
+    """The operations on quotas, their store, and the rates of the clients. Loop thread only.
 
     Args:
-        authorizer: who is asked whether somebody may look at quotas and change them.
+        authorizer: decides who may read and change quotas.
     """
 
-    def __init__(self, meta: MetaStore, clock: Clock, authorizer: Callable[[], Authorizer]) -> None:
+    def __init__(
+        self,
+        meta: MetaStore,
+        clock: Clock,
+        authorizer: Callable[[], Authorizer],
+        audit: Audit | None = None,
+    ) -> None:
+        self._audit = audit or Audit()
         self._meta = meta
         self._clock = clock
         self._authorizer = authorizer
@@ -68,22 +82,24 @@ class Quotas:
         self._rates: dict[tuple[QuotaKind, Scope], WindowedRate] = {}
 
     async def load(self) -> None:
-        """Read the quotas that earlier runs stored.
+        """Read the stored quotas.
 
         Raises:
-            DirectoryUnreadable: a fact is no quota.
+            DirectoryUnreadable: an entry is no quota.
         """
-        for fact in await self._meta.scan(KIND):
-            self._table.replace(*_decode(fact))
+        for entry in await self._meta.scan(KIND):
+            self._table.replace(*_decode(entry))
 
     # ── measuring ─────────────────────────────────────────────────────────────────────────────────
 
     def is_limited(self, kind: QuotaKind) -> bool:
-        """Whether anybody has a limit of this kind; without, there is nothing to count."""
+        """Return True if any client has a limit of this kind; without one, nothing is counted."""
         return self._table.is_limited(kind)
 
     def record(self, kind: QuotaKind, principal: Principal, client_id: str, amount: float) -> int:
-        """Count bytes (or percent of a second) of a client; for how many milliseconds it is to be held back, 0 if not."""
+        """Record bytes (or percent of a second) of a client. Return how long the client must be
+        throttled, in ms.
+        """
         if not self._table.is_limited(kind):
             return 0
         found = self._table.limit(kind, principal.name, client_id)
@@ -97,18 +113,22 @@ class Quotas:
         return min(throttle_ms, MAX_REQUEST_THROTTLE_MS) if kind is QuotaKind.REQUEST else throttle_ms
 
     def unrecord(self, kind: QuotaKind, principal: Principal, client_id: str, amount: float) -> None:
-        """Take back what was counted and then not sent, because the client was held back."""
+        """Subtract bytes that were recorded and then not sent, because the client was throttled."""
         self.record(kind, principal, client_id, -amount)
 
     def max_in_window(self, kind: QuotaKind, principal: Principal, client_id: str) -> int | None:
-        """The most that a client could get within its window; None if nothing limits it. Asking for more at a time would never do."""
+        """Return the most that a client could get within its window; None without a limit. A larger
+        request could never be served.
+        """
         if not self._table.is_limited(kind):
             return None
         found = self._table.limit(kind, principal.name, client_id)
         return None if found is None else max(1, int(found[0] * MIN_WINDOW_SAMPLES * SAMPLE_MS / 1000))
 
     def _rate(self, kind: QuotaKind, scope: Scope, now_ms: float) -> WindowedRate:
-        """The rate of whoever shares a limit; the one that was used last stands last."""
+        """Return the rate of the clients that share a limit, and move it to the end of the order of
+        use.
+        """
         key = (kind, scope)
         rate = self._rates.pop(key, None)
         if rate is None:
@@ -118,23 +138,24 @@ class Quotas:
         return rate
 
     def _forget_idle(self, now_ms: float) -> None:
-        """Drop rates from the front that have nothing to tell, and the longest unused if there are too many."""
+        """Drop rates from the front that are idle, and the longest unused if there are too many."""
         while self._rates:
             key = next(iter(self._rates))
             if len(self._rates) < MAX_RATES and not self._rates[key].is_idle(now_ms):
                 return
             del self._rates[key]
 
-    # ── verbs ─────────────────────────────────────────────────────────────────────────────────────
+    # ── operations ────────────────────────────────────────────────────────────────────────────────
 
     def describe(
         self, components: Sequence[Component], *, strict: bool = False, principal: Principal = ANONYMOUS
     ) -> list[tuple[Entity, dict[str, float]]]:
-        """Entities that have the parts asked for (strict: and no others), with their limits.
+        """Return the entities that have the parts asked for (strict: and no others), with their
+        limits.
 
         Raises:
             InvalidArgument, UnsupportedVersion: the components make no filter.
-            NotAuthorized: it takes DESCRIBE_CONFIGS on the cluster.
+            NotAuthorized: it needs DESCRIBE_CONFIGS on the cluster.
         """
         self._require(principal, Operation.DESCRIBE_CONFIGS)
         found = self._table.selected(check_filter(components), strict=strict)
@@ -143,14 +164,26 @@ class Quotas:
     async def alter(
         self, changes: Sequence[QuotaChange], *, validate_only: bool = False, principal: Principal = ANONYMOUS
     ) -> list[SparrowError | None]:
-        """Change limits; for each change None or why it was not made. Durable when it returns, and in force.
+        """Change limits; return for each change None or why it was not made. Durable and in force
+        when it returns.
 
         Raises:
-            NotAuthorized: it takes ALTER_CONFIGS on the cluster.
+            NotAuthorized: it needs ALTER_CONFIGS on the cluster.
             DiskFull, StorageFailed: no change was made.
         """
-        self._require(principal, Operation.ALTER_CONFIGS)
-        return await self._changes.carry_out(lambda: self._alter(changes, validate_only))
+        with self._audit.act(
+            principal,
+            "quota.alter",
+            ResourceType.CLUSTER,
+            CLUSTER_NAME,
+            entities=names([_entity_text(each) for each in changes]),
+        ) as act:
+            self._require(principal, Operation.ALTER_CONFIGS)
+            if validate_only:
+                act.discard()
+            outcomes = await self._changes.carry_out(lambda: self._alter(changes, validate_only))
+            act.items(zip(map(_entity_text, changes), outcomes, strict=True))
+            return outcomes
 
     async def _alter(self, changes: Sequence[QuotaChange], validate_only: bool) -> list[SparrowError | None]:
         outcomes: list[SparrowError | None] = []
@@ -176,11 +209,19 @@ class Quotas:
             self._table.replace(entity, limits)
 
     async def settle(self) -> None:
-        """Wait for changes whose callers went away."""
+        """Wait for changes whose callers have gone away."""
         await self._changes.settle()
 
     def _require(self, principal: Principal, operation: Operation) -> None:
         require(self._authorizer(), principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def _entity_text(change: QuotaChange) -> str:
+    """Return an entity and its settings, as the audit names them: "user=alice
+    producer_byte_rate".
+    """
+    entity = ",".join(f"{kind}={'<default>' if name is None else name}" for kind, name in change.entity)
+    return f"{entity} {','.join(key for key, _ in change.values)}"
 
 
 def _checked(change: QuotaChange) -> tuple[Entity, dict[str, float | None]]:
@@ -197,7 +238,7 @@ _decode_value = msgspec.json.Decoder(dict[str, float]).decode
 
 
 def encode_key(entity: Entity) -> str:
-    """The key of a quota's fact."""
+    """Return the key of a quota's entry."""
     return msgspec.json.encode(entity).decode()
 
 
@@ -206,11 +247,12 @@ def _write(entity: Entity, limits: dict[str, float]) -> Write:
     return Put(KIND, key, msgspec.json.encode(limits)) if limits else Delete(KIND, key)
 
 
-def _decode(fact: Fact) -> tuple[Entity, dict[str, float]]:
+def _decode(entry: Entry) -> tuple[Entity, dict[str, float]]:
     try:
-        return entity_of(_decode_key(fact.key)), _decode_value(fact.value)
+        return entity_of(_decode_key(entry.key)), _decode_value(entry.value)
     except (msgspec.DecodeError, BadInput) as error:
         raise DirectoryUnreadable(
-            f"The meta store holds a quota that cannot be read, {fact.key!r}: {error}. Put back a backup of the data directory, or"
-            " delete this fact."
+            f"The meta store holds a quota that cannot be read, {entry.key!r}: {error}. Put back a "
+            "backup of the data directory, or"
+            " delete this entry."
         ) from error

@@ -1,14 +1,16 @@
-"""Quotas: for whom they hold, which one applies, and which a filter selects. Pure.
+"""Quotas: their entities, which one applies to a client, and which a filter selects. Pure.
 
-An entity is a user, a client id, both, or an address; each part has a name or is the default of its type (KIP-13, KIP-546, KIP-612).
-Of several quotas that fit a client the most specific applies, a user's before a client id's:
+An entity is a user, a client id, both, or an address; each part has a name or is the default of its
+type (KIP-13, KIP-546, KIP-612). Of several quotas that fit a client the most specific applies, a
+user's before a client id's:
 
     (user, client id) · (user, default client id) · (user)
     (default user, client id) · (default user, default client id) · (default user)
     (client id) · (default client id)
 
-Who shares a limit follows from the entity: with a client id in it each client id has the limit for itself (each pair, if there is a
-user, too), otherwise all clients of a user share it. A default is a limit for each, not for all together.
+The entity decides which clients share a limit: with a client id in it each client id has its own
+limit (each pair, if there is a user, too), otherwise all clients of a user share it. A default is a
+limit for each, not for all together.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
 Entity = tuple[tuple[str, str | None], ...]
 """(type, name) pairs by type; None is the default of the type. Made by `entity_of`."""
 Scope = tuple[str | None, str | None]
-"""Who shares a limit: (user, client id); None: whoever it is."""
+"""The clients that share a limit: (user, client id); None: all of them."""
 
 
 class QuotaKind(Enum):
@@ -51,12 +53,12 @@ _EPSILON: Final = 1e-6
 
 
 class Match(Enum):
-    """How a filter's component matches the part of an entity."""
+    """Ways in which a filter's component matches the part of an entity."""
 
     EXACT = 0
     DEFAULT = 1
     ANY = 2
-    """Whatever the name is, the default included."""
+    """Any name, and the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class QuotaChange:
 
 
 def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    """The entity made of these parts.
+    """Return the entity made of these parts.
 
     Raises:
         InvalidArgument: they do not make one.
@@ -109,7 +111,7 @@ def _check_address(address: str | None) -> None:
 
 
 def check_values(entity: Entity, values: Iterable[tuple[str, float | None]]) -> dict[str, float | None]:
-    """Values that an entity may have.
+    """Return the values if an entity may have them.
 
     Raises:
         InvalidArgument: says which is wrong.
@@ -139,7 +141,7 @@ def _check_value(key: str, value: float) -> None:
 
 
 def check_filter(components: Iterable[Component]) -> dict[str, Component]:
-    """A filter's components by type.
+    """Return a filter's components by type.
 
     Raises:
         InvalidArgument, UnsupportedVersion: they make no filter.
@@ -167,7 +169,7 @@ def check_filter(components: Iterable[Component]) -> dict[str, Component]:
 
 
 class QuotaTable:
-    """Which entity has which limits."""
+    """The limits of all entities."""
 
     def __init__(self) -> None:
         self._values: dict[Entity, dict[str, float]] = {}
@@ -177,7 +179,7 @@ class QuotaTable:
         return iter(self._values.items())
 
     def get(self, entity: Entity) -> Mapping[str, float]:
-        """The limits of an entity; empty without any."""
+        """Return the limits of an entity; empty without any."""
         return self._values.get(entity, {})
 
     def replace(self, entity: Entity, values: Mapping[str, float]) -> None:
@@ -189,11 +191,13 @@ class QuotaTable:
         self._limited = frozenset(key for each in self._values.values() for key in each)
 
     def is_limited(self, kind: QuotaKind) -> bool:
-        """Whether anybody has a limit of this kind."""
+        """Return True if any entity has a limit of this kind."""
         return kind.value in self._limited
 
     def limit(self, kind: QuotaKind, user: str, client_id: str) -> tuple[float, Scope] | None:
-        """The limit that applies to a client, and with whom it is shared; None if nothing limits it."""
+        """Return the limit that applies to a client, and the clients that share it; None without a
+        limit.
+        """
         for entity, scope in _candidates(user, client_id):
             value = self._values.get(entity, {}).get(kind.value)
             if value is not None:
@@ -203,7 +207,9 @@ class QuotaTable:
     def selected(
         self, components: Mapping[str, Component], *, strict: bool
     ) -> list[tuple[Entity, Mapping[str, float]]]:
-        """Entities that have all parts that the components ask for; strict: and no others."""
+        """Return entities that have all parts that the components ask for; strict: and no
+        others.
+        """
         return [
             (entity, values)
             for entity, values in self._values.items()

@@ -1,13 +1,17 @@
 """The coordinator of sinks: stages of batches, and commits that publish a whole batch at once.
 
-A stage is a transaction of its own, so that a commit decides many of them. It does so in one write of the meta store: the stages that are listed are to be committed, all
-others of the sink are to be aborted, and this batch is the last one committed. From here on it stands, whatever crashes; the markers follow (`transactions.coordinator`).
-Before that, what the listed stages hold is on stable storage.
+Each stage is a transaction, so that a commit decides many of them. It does so in one write of the
+meta store: the listed stages are committed, all other stages of the sink are aborted, and this
+batch is the last one committed. From here on the decision is final, whatever crashes; the markers
+follow (`transactions.coordinator`). Before that, the records of the listed stages are on stable
+storage.
 
-Who stages, commits or aborts waits for the sink's turn. Opening a stage takes none but the slot's: tasks begin together, and their facts share one commit of the store. A stage
-that is decided about is closed first (`Stage.is_open`): nothing joins it or is appended to it any more, and an opening that was overtaken fails.
+Staging, committing and aborting hold the sink's lock. Opening a stage holds only the lock of its
+slot: tasks begin together, and their entries share one commit of the store. A stage is closed
+before it is decided (`Stage.is_open`): no partition joins it and nothing is appended to it any
+more, and a concurrent opening fails.
 
-Stages are facts, too: they survive a restart, with their time counted from the beginning.
+Stages are entries, too: they survive a restart, with their time counted from the beginning.
 """
 
 from __future__ import annotations
@@ -20,12 +24,12 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError, StageExpired, UnknownTopic
 from sparrow.broker.detached import Detached
-from sparrow.broker.sinks import facts, state
-from sparrow.broker.sinks.known import KnownSinks
-from sparrow.broker.sinks.registry import Stages
+from sparrow.broker.keyed_lock import KeyedLock
+from sparrow.broker.sinks import persistence, state
 from sparrow.broker.sinks.stage import Stage, slot_of
+from sparrow.broker.sinks.stage_table import StageTable
+from sparrow.broker.sinks.table import SinkTable
 from sparrow.broker.transactions.state import TransactionState
-from sparrow.broker.transactions.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -35,8 +39,8 @@ if TYPE_CHECKING:
     from sparrow.broker.producer_ids import ProducerIdentity
     from sparrow.broker.sinks.state import Caller, Sink
     from sparrow.broker.transactions.coordinator import TransactionCoordinator
-    from sparrow.broker.transactions.state import Key
     from sparrow.meta.store import MetaStore, Write
+    from sparrow.records.topic_partition import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 _OPEN: Final = frozenset({TransactionState.EMPTY, TransactionState.ONGOING})
@@ -44,20 +48,20 @@ _OPEN: Final = frozenset({TransactionState.EMPTY, TransactionState.ONGOING})
 
 @dataclass(slots=True)
 class SinkCounts:
-    """Since the broker started."""
+    """Counts since the broker started."""
 
     committed_batches: int = 0
     committed_stages: int = 0
     aborted_stages: int = 0
-    """Those that expired are not among them."""
+    """Expired stages are not among them."""
     expired_stages: int = 0
 
 
 class SinkCoordinator:
-    """All sinks of a broker. Loop thread only; `load` first.
+    """All sinks of a broker. Loop thread only; call `load` first.
 
     Args:
-        find: the partition, or None when there is none (any more).
+        find: returns the partition, or None if there is none (any more).
     """
 
     def __init__(
@@ -66,29 +70,29 @@ class SinkCoordinator:
         clock: Clock,
         transactions: TransactionCoordinator,
         *,
-        find: Callable[[Key], Partition | None],
+        find: Callable[[TopicPartition], Partition | None],
     ) -> None:
         self.counts = SinkCounts()
         self._meta = meta
         self._clock = clock
         self._transactions = transactions
         self._find = find
-        self.stages = Stages(transactions.maybe_find)
-        self._turns = Turns()
-        self._sinks = KnownSinks(meta, clock, self._is_idle)
+        self.stages = StageTable(transactions.maybe_find)
+        self._locks = KeyedLock()
+        self._sinks = SinkTable(meta, clock, self._is_idle)
         self._opening = Detached()
         self._is_failing = False
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────
 
     async def load(self) -> None:
-        """Read what earlier runs knew; the transactions have been loaded.
+        """Read the entries of earlier runs, after the transactions were loaded.
 
         Raises:
-            DirectoryUnreadable, NewerFormat: a fact cannot be read.
+            DirectoryUnreadable, NewerFormat: an entry cannot be read.
         """
         await self._sinks.load()
-        stages = [facts.read_stage(fact) for fact in await self._meta.scan(facts.STAGE)]
+        stages = [persistence.read_stage(entry) for entry in await self._meta.scan(persistence.STAGE)]
         used = (slot_of(each.transactional_id) for each in self._transactions.all())
         self.stages.load(
             filter(self._is_undecided, stages),
@@ -110,10 +114,12 @@ class SinkCoordinator:
         return slot is not None and self.stages.has_slot(slot)
 
     def _is_idle(self, sink_id: str) -> bool:
-        return not self.stages.of_sink(sink_id) and not self._turns.is_busy(sink_id)
+        return not self.stages.of_sink(sink_id) and not self._locks.is_busy(sink_id)
 
     async def tick(self) -> None:
-        """Abort stages that nothing is heard of, forget single writes that are long over. What fails is left for the next tick."""
+        """Abort stages without a sign of life, and forget old single writes. What fails is left for
+        the next tick.
+        """
         try:
             await self._expire()
             await self._sinks.tick()
@@ -125,25 +131,26 @@ class SinkCoordinator:
             self._is_failing = False
 
     async def close(self) -> None:
-        """Wait for what has begun."""
+        """Wait for work that has begun."""
         await self._opening.settle()
-        await self._turns.settle()
+        await self._locks.settle()
 
     # ── stages ────────────────────────────────────────────────────────────────────────────────────
 
     async def stage(
         self, sink_id: str, caller: Caller, *, task: int, attempt: int, timeout_ms: int
     ) -> Stage | None:
-        """Open a stage for what a task writes; durable when it returns. None: the batch was committed before, nothing is to be written.
+        """Open a stage for the output of a task, durably. Return None if the batch was committed
+        before: nothing is to be written.
 
-        A run that was not seen before fences those before it, and aborts their stages.
+        A new run fences those before it, and aborts their stages.
 
         Args:
-            timeout_ms: how long the stage is kept after the last sign of life of its batch; 0: 15 minutes, or what the broker allows.
+            timeout_ms: how long the stage is kept after the last sign of life of its batch; 0: 15
+                minutes, or what the broker allows.
 
         Raises:
-            InvalidArgument, InvalidTransactionTimeout
-            SinkFenced, SinkTaken
+            InvalidArgument, InvalidTransactionTimeout, SinkFenced, SinkTaken
             Overloaded: there are too many stages, or sinks.
             DiskFull, StorageFailed: nothing was opened.
         """
@@ -171,7 +178,7 @@ class SinkCoordinator:
             return stage
 
         async def open_stage() -> Stage | None:
-            stage = await self._turns.run(sink_id, admit)
+            stage = await self._locks.run(sink_id, admit)
             if stage is not None:
                 await self._open(stage)
             return stage
@@ -182,26 +189,28 @@ class SinkCoordinator:
         def check() -> None:
             if not stage.is_open:
                 raise StageExpired(
-                    f"batch {stage.batch} of sink {stage.sink_id!r} was decided before the stage of task {stage.task} was open"
+                    f"batch {stage.batch} of sink {stage.sink_id!r} was decided before the stage "
+                    f"of task {stage.task} was open"
                 )
 
-        def fact(producer: ProducerIdentity) -> list[Write]:
-            return [facts.put_stage(stage, producer.producer_id, producer.epoch)]
+        def entry(producer: ProducerIdentity) -> list[Write]:
+            return [persistence.put_stage(stage, producer.producer_id, producer.epoch)]
 
         try:
             producer = await self._transactions.initialize(
-                stage.transactional_id, stage.timeout_ms, others=fact, check=check
+                stage.transactional_id, stage.timeout_ms, others=entry, check=check
             )
             stage.producer_id, stage.epoch = producer.producer_id, producer.epoch
             check()
         except BaseException:
-            # Who decides about it gives the slot back, after its decision: the next one to have the slot must not be met by it.
+            # The task that decides about the stage frees the slot, after its decision: otherwise
+            # the decision could hit the next stage in the slot.
             if stage.is_open:
                 self.stages.remove(stage)
             raise
 
-    async def join(self, stage: Stage, partitions: Iterable[Key]) -> None:
-        """Let partitions take part in a stage's transaction; durable when it returns.
+    async def join(self, stage: Stage, partitions: Iterable[TopicPartition]) -> None:
+        """Add partitions to a stage's transaction, durably.
 
         Raises:
             StageExpired, DiskFull, StorageFailed
@@ -218,8 +227,9 @@ class SinkCoordinator:
                 f"stage {stage.stage_id!r} is being decided about; nothing more is added to it"
             )
 
-    def check_batch(self, stage: Stage, producer: ProducerIdentity, key: Key) -> None:
-        """Whether a batch of this producer belongs into the stage. Cheap: asked for each batch.
+    def check_batch(self, stage: Stage, producer: ProducerIdentity, key: TopicPartition) -> None:
+        """Raise an error unless a batch of this producer belongs into the stage. Cheap: called for
+        each batch.
 
         Raises:
             ProducerMismatch, ProducerFenced, NotInTransaction
@@ -227,22 +237,24 @@ class SinkCoordinator:
         self._transactions.check_partition(stage.transactional_id, producer, key)
 
     def touch(self, stage: Stage) -> None:
-        """Something was written into a stage."""
+        """Note that something was written into a stage."""
         self.stages.touch(stage.sink_id, stage.run, stage.batch, self._clock.monotonic())
 
     def opened_channel(self, stage: Stage) -> None:
-        """A client is about to publish into a stage."""
+        """Note that a client is about to publish into a stage."""
         stage.channels += 1
         stage.abandoned_s = None
 
     def ended_channel(self, stage: Stage, *, is_complete: bool) -> None:
-        """A client does not publish into a stage any more; `is_complete`: it said so itself."""
+        """Note that a client does not publish into a stage any more. `is_complete`: the client
+        closed it itself.
+        """
         stage.channels -= 1
         if not stage.channels and not is_complete:
             stage.abandoned_s = self._clock.monotonic()
 
     def renew(self, sink_id: str, run: str, batch: int) -> None:
-        """A batch is still worked at.
+        """Note that a batch is still in work.
 
         Raises:
             SinkFenced: a later run has taken over.
@@ -255,11 +267,12 @@ class SinkCoordinator:
     # ── decisions ─────────────────────────────────────────────────────────────────────────────────
 
     async def commit(self, sink_id: str, caller: Caller, stage_ids: Sequence[str]) -> bool:
-        """Publish what these stages hold, as the batch, and drop all other stages of the sink. Durable when it returns; readers see it
-        unless a disk failed, and then as soon as it works.
+        """Publish the records of these stages as the batch, and drop all other stages of the sink.
+        The decision is durable when this returns; readers see the records unless a disk failed, and
+        then as soon as it works.
 
         Returns:
-            Whether the batch was committed before; then nothing was published now.
+            True if the batch was committed before; then nothing was published now.
 
         Raises:
             InvalidArgument, SinkFenced, SinkTaken
@@ -283,13 +296,14 @@ class SinkCoordinator:
             await self._commit(state.commit(then, caller.batch, self._clock.wall_ms()), listed)
             return False
 
-        return await self._turns.run(sink_id, decide)
+        return await self._locks.run(sink_id, decide)
 
     def _listed(self, sink: Sink, batch: int, stage_id: str) -> Stage:
         stage = self.stages.get(stage_id)
         if (stage.sink_id, stage.run, stage.batch) != (sink.sink_id, sink.run, batch):
             raise StageExpired(
-                f"stage {stage_id[:80]!r} is not one of batch {batch} of run {sink.run!r} of sink {sink.sink_id!r}; the batch must be written again"
+                f"stage {stage_id[:80]!r} is not one of batch {batch} of run {sink.run!r} of sink "
+                f"{sink.sink_id!r}; the batch must be written again"
             )
         return stage
 
@@ -304,7 +318,7 @@ class SinkCoordinator:
             await self._transactions.end_together(
                 {each.transactional_id: each.producer for each in listed},
                 [each.transactional_id for each in losers],
-                [facts.put_sink(then), *(facts.delete_stage(each.slot) for each in stages)],
+                [persistence.put_sink(then), *(persistence.delete_stage(each.slot) for each in stages)],
             )
         except BaseException:
             for stage in stages:
@@ -318,7 +332,7 @@ class SinkCoordinator:
         self.counts.aborted_stages += len(losers)
 
     async def _sync(self, stages: Iterable[Stage]) -> None:
-        """Wait until what stages hold is on stable storage, as far as topics promise that."""
+        """Wait until the records of stages are on stable storage, as far as topics promise that."""
         for stage in stages:
             if stage.pending:
                 await asyncio.wait(stage.pending)
@@ -329,7 +343,7 @@ class SinkCoordinator:
                 await asyncio.gather(*(self._sync_partition(key) for key in found.partitions))
                 stage.is_synced = True
 
-    async def _sync_partition(self, key: Key) -> None:
+    async def _sync_partition(self, key: TopicPartition) -> None:
         partition = self._find(key)
         if partition is None or not partition.config.syncs:
             return
@@ -339,10 +353,11 @@ class SinkCoordinator:
             return
 
     async def abort(self, sink_id: str, caller: Caller, stage_ids: Sequence[str] = ()) -> tuple[bool, int]:
-        """Drop the stages of a batch, or only those that are listed.
+        """Drop the stages of a batch, or only the listed ones.
 
         Returns:
-            Whether the batch was committed, and then nothing was dropped; how many stages were.
+            True if the batch was committed, and then nothing was dropped; the number of dropped
+            stages.
 
         Raises:
             InvalidArgument, DiskFull, StorageFailed
@@ -363,7 +378,7 @@ class SinkCoordinator:
             await self._abort(dropped)
             return False, len(dropped)
 
-        return await self._turns.run(sink_id, decide)
+        return await self._locks.run(sink_id, decide)
 
     async def _abort(self, stages: Sequence[Stage], others: Sequence[Write] = ()) -> None:
         if not stages and not others:
@@ -374,7 +389,7 @@ class SinkCoordinator:
             await self._transactions.end_together(
                 {},
                 [each.transactional_id for each in stages],
-                [*others, *(facts.delete_stage(each.slot) for each in stages)],
+                [*others, *(persistence.delete_stage(each.slot) for each in stages)],
             )
         except BaseException:
             for stage in stages:
@@ -385,23 +400,23 @@ class SinkCoordinator:
         self.counts.aborted_stages += len(stages)
 
     async def _enter(self, sink_id: str, caller: Caller) -> Sink:
-        """The sink, with the caller's run as its current one."""
+        """Return the sink with the caller's run as its current one."""
         found = self._sinks.maybe(sink_id)
         then = state.enter(found, sink_id, caller, self._clock.wall_ms())
         if then is found:
             return then
         if found is None:
             await self._sinks.make_room()
-        await self._abort(self.stages.of_sink(sink_id), [facts.put_sink(then)])
+        await self._abort(self.stages.of_sink(sink_id), [persistence.put_sink(then)])
         self._sinks.put(then)
         if found is not None:
             _LOG.info("run %r has taken over sink %r from run %r", then.run, sink_id, found.run)
         return then
 
-    # ── looking, ending ───────────────────────────────────────────────────────────────────────
+    # ── looking, ending ───────────────────────────────────────────────────────────────────────────
 
     def find(self, sink_id: str) -> Sink:
-        """What is known of a sink.
+        """Return a sink.
 
         Raises:
             UnknownSink
@@ -409,11 +424,11 @@ class SinkCoordinator:
         return self._sinks.get(sink_id)
 
     def all(self) -> list[Sink]:
-        """All sinks, by id."""
+        """Return all sinks, by id."""
         return self._sinks.all()
 
     async def delete(self, sink_id: str) -> int:
-        """Forget a sink, and drop its stages; returns how many those were.
+        """Forget a sink, and drop its stages. Return their number.
 
         Raises:
             UnknownSink, DiskFull, StorageFailed
@@ -422,19 +437,19 @@ class SinkCoordinator:
         async def decide() -> int:
             self.find(sink_id)
             stages = self.stages.of_sink(sink_id)
-            await self._abort(stages, [facts.delete_sink(sink_id)])
+            await self._abort(stages, [persistence.delete_sink(sink_id)])
             self._sinks.remove(sink_id)
             return len(stages)
 
-        return await self._turns.run(sink_id, decide)
+        return await self._locks.run(sink_id, decide)
 
     def left_ms(self, stage: Stage) -> int:
-        """How long a stage is kept without a further sign of life."""
+        """Return how long a stage is kept without a further sign of life, in ms."""
         return max(0, self.stages.left_ms(stage, self._clock.monotonic()))
 
     async def _expire(self) -> None:
         for sink_id in {each.sink_id for each in self.stages if self._is_over(each)}:
-            await self._turns.run(sink_id, partial(self._expire_of, sink_id))
+            await self._locks.run(sink_id, partial(self._expire_of, sink_id))
 
     async def _expire_of(self, sink_id: str) -> None:
         over = [each for each in self.stages.of_sink(sink_id) if self._is_over(each)]
@@ -444,7 +459,7 @@ class SinkCoordinator:
         self.counts.aborted_stages -= len(over)
         self.counts.expired_stages += len(over)
         _LOG.info(
-            "%d stages of sink %r are dropped: nothing was heard of their batches for too long",
+            "%d stages of sink %r are dropped: their batches gave no sign of life for too long",
             len(over),
             sink_id,
         )

@@ -1,6 +1,8 @@
-"""A stage: what one attempt of one task wrote of a batch, unseen until the batch is committed.
+"""A stage: the output of one attempt of one task for a batch, invisible until the batch is
+committed.
 
-It is a transaction of the broker, on a transactional id out of a pool (`slots`): Kafka's clients and tools see it as such.
+It is a transaction of the broker, with a transactional id from a pool of slots (`stage_table`):
+Kafka's clients and tools see it as such.
 """
 
 from __future__ import annotations
@@ -13,15 +15,15 @@ from sparrow.broker.producer_ids import ProducerIdentity
 if TYPE_CHECKING:
     import asyncio
 
-    from sparrow.broker.partition import Published
+    from sparrow.broker.publishes import Published
 
 PREFIX: Final = "sparrow-stage-"
-"""Of the transactional ids of stages; nobody else gets such a one."""
+"""Prefix of the transactional ids of stages; no other producer can have such an id."""
 
 
 @dataclass(slots=True, eq=False)
 class Stage:
-    """Changed by the coordinator alone. Loop thread only."""
+    """One stage. Only the coordinator changes it. Loop thread only."""
 
     slot: int
     sink_id: str
@@ -31,25 +33,27 @@ class Stage:
     attempt: int
     timeout_ms: int
     opened_ms: int
-    """Wall time."""
+    """Wall time, in ms."""
     producer_id: int = -1
     epoch: int = -1
     is_open: bool = True
-    """Whether it takes batches: neither decided, nor being decided."""
+    """True if it takes batches: neither decided, nor being decided."""
     is_synced: bool = True
-    """Whether all but what is `pending` is on stable storage; not known after a start."""
+    """True if all but what is `pending` is on stable storage; not known after a start."""
     pending: set[asyncio.Future[Published]] = field(default_factory=set)
     """Publishes that are not confirmed."""
     channels: int = 0
-    """That publish into it now."""
+    """The number of channels that publish into it now."""
     abandoned_s: float | None = None
-    """When the last of them was lost (clock.monotonic) before its client had closed it; None after that, or when there is another."""
+    """The time (clock.monotonic, s) at which the last channel was lost before its client had closed
+    it; None otherwise.
+    """
     failure: BaseException | None = None
-    """Of a publish whose records may be there, but not on stable storage."""
+    """Error of a publish whose records may be in the log, but not on stable storage."""
 
     @property
     def stage_id(self) -> str:
-        """What clients name it by; never given twice."""
+        """The id that clients use; never given twice."""
         return f"{self.slot}-{self.producer_id}-{self.epoch}"
 
     @property
@@ -62,11 +66,11 @@ class Stage:
 
 
 def is_reserved(transactional_id: str) -> bool:
-    """Whether only stages have such an id."""
+    """Return True if only stages may have the transactional id."""
     return transactional_id.startswith(PREFIX)
 
 
 def slot_of(transactional_id: str) -> int | None:
-    """The slot whose transactional id this is; None if it is no slot's."""
+    """Return the slot that has this transactional id, or None."""
     number = transactional_id.removeprefix(PREFIX)
     return int(number) if is_reserved(transactional_id) and number.isdecimal() else None

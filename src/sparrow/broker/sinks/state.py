@@ -1,16 +1,22 @@
-"""The life of a sink. Everything that decides about it is in this file.
+"""The states of a sink. Everything that decides about it is in this file.
 
-A sink is what a query of a data pipeline writes its batches into. Batches are numbered by the query, in order; one that is committed is never committed again.
+A query of a data pipeline writes its batches into a sink. The query numbers its batches in order; a
+committed batch is never committed again.
 
 Rules:
 
-* A *query* is what survives restarts (of Spark: the id in the checkpoint), a *run* is one start of it. A run that was not seen before becomes the current one, with the next
-  epoch: from here on those before it are fenced, and told which run took over.
-* A sink belongs to one query. Another one may have it if it begins anew (batch 0) or says that it takes it over; then batches are counted from the beginning.
-* A query without a name ("") is a single write, which has a run of its own each time. What is known of it is forgotten some time after its commit.
-* A commit of a batch at or before the last committed one changes nothing, and says so. After a commit nothing of that batch can be aborted.
+* A *query* survives restarts (in Spark: the id in the checkpoint), a *run* is one start of it. A
+  new run becomes the current one, with the next epoch: from here on the runs before it are fenced,
+  and their error names the run that took over.
+* A sink belongs to one query. Another one gets it if it begins with batch 0 or says that it takes
+  it over; then batches are counted from the beginning.
+* A query without a name ("") is a single write, which has a new run each time. It is forgotten some
+  time after its commit.
+* A commit of a batch at or before the last committed one changes nothing, and says so. After a
+  commit nothing of that batch can be aborted.
 
-Each function takes what is known of a sink, None if nothing is, and gives what is known then, or raises and changes nothing. Pure: times (wall ms) are arguments.
+Each function takes the sink, or None for a new one, and returns the next state, or raises and
+changes nothing. Pure: times (wall ms) are arguments.
 """
 
 from __future__ import annotations
@@ -22,16 +28,16 @@ from sparrow.base.errors import InvalidArgument, InvalidTransactionTimeout, Sink
 
 NO_BATCH: Final = -1
 MAX_NAME_LENGTH: Final = 249
-"""Of the ids of sinks, queries and runs, in characters; as of topics."""
+"""Limit of the ids of sinks, queries and runs, in characters; as for topics."""
 MAX_PAST_RUNS: Final = 32
 DEFAULT_TIMEOUT_MS: Final = 900_000
-"""How long a stage is kept after the last sign of life of its batch, unless somebody says otherwise."""
+"""Time for which a stage is kept by default after the last sign of life of its batch."""
 _LAST_NUMBER: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Which batch of which run of which query something is asked for."""
+    """The query, run and batch of a request."""
 
     query: str
     run: str
@@ -41,19 +47,19 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """What is known of a sink."""
+    """One sink."""
 
     sink_id: str
     query: str
     run: str
-    """The current one."""
+    """The current run."""
     epoch: int = 0
     """Grows with each run."""
     last_batch: int = NO_BATCH
-    """The last one that was committed."""
+    """The last committed batch."""
     updated_ms: int = -1
     past_runs: tuple[str, ...] = ()
-    """Runs that are fenced, oldest first."""
+    """Fenced runs, oldest first."""
 
     @property
     def is_single_write(self) -> bool:
@@ -61,7 +67,7 @@ class Sink:
 
     @property
     def kind(self) -> str:
-        """ "once" or "stream"."""
+        """The kind of sink: "once" or "stream"."""
         return "once" if self.is_single_write else "stream"
 
     def has_committed(self, batch: int) -> bool:
@@ -69,7 +75,7 @@ class Sink:
 
 
 def check_caller(sink_id: str, caller: Caller) -> None:
-    """Raise InvalidArgument unless these can be names and a number of a batch."""
+    """Raise InvalidArgument unless these are valid names and a valid number of a batch."""
     check_name("sink", sink_id)
     check_name("run", caller.run)
     if caller.query:
@@ -81,32 +87,35 @@ def check_name(what: str, name: str) -> None:
     """Raise InvalidArgument unless a sink, query or run may have this id."""
     if not name or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         raise InvalidArgument(
-            f"{name[:80]!r} ({len(name)} characters) cannot be the id of a {what}: it needs 1 to {MAX_NAME_LENGTH} printable characters"
+            f"{name[:80]!r} ({len(name)} characters) cannot be the id of a {what}: it needs 1 to "
+            f"{MAX_NAME_LENGTH} printable characters"
         )
 
 
 def check_number(what: str, number: int) -> None:
-    """Raise InvalidArgument unless it is a number from 0 that a store can hold."""
+    """Raise InvalidArgument unless it is a number from 0 that the store can hold."""
     if not 0 <= number <= _LAST_NUMBER:
         raise InvalidArgument(f"{number} is no number of a {what}: they begin at 0")
 
 
 def timeout_of(timeout_ms: int, max_timeout_ms: int) -> int:
-    """How long a stage is kept; 0 stands for the default.
+    """Return how long a stage is kept, in ms; 0 is the default.
 
     Raises:
         InvalidTransactionTimeout: longer than the broker allows, or negative.
     """
     if not 0 <= timeout_ms <= max_timeout_ms:
         raise InvalidTransactionTimeout(
-            f"a time-out of {timeout_ms} ms for a stage is not between 1 and {max_timeout_ms} ms; ask for less, or raise"
+            f"a time-out of {timeout_ms} ms for a stage is not between 1 and {max_timeout_ms} ms; "
+            "ask for less, or raise"
             " transactions.max_timeout of the broker"
         )
     return timeout_ms or min(DEFAULT_TIMEOUT_MS, max_timeout_ms)
 
 
 def enter(found: Sink | None, sink_id: str, caller: Caller, now_ms: int) -> Sink:
-    """A run asks to write, or to commit. The same object if it is the current one.
+    """Make the caller's run the current one, to write or to commit. Return the same object if it is
+    the current one.
 
     Raises:
         SinkFenced: a later run has taken over.
@@ -126,26 +135,28 @@ def check_not_fenced(found: Sink, run: str) -> None:
     """Raise SinkFenced if a later run has taken over."""
     if run in found.past_runs:
         raise SinkFenced(
-            f"run {run!r} may not write to sink {found.sink_id!r} any more: run {found.run!r} (epoch {found.epoch}) has taken over;"
-            " stop this one, or give it a sink id of its own"
+            f"run {run!r} may not write to sink {found.sink_id!r} any more: run {found.run!r} "
+            f"(epoch {found.epoch}) has taken over;"
+            " stop this one, or use another sink id for it"
         )
 
 
 def commit(found: Sink, batch: int, now_ms: int) -> Sink:
-    """The batch is committed."""
+    """Return the sink with the batch committed."""
     return replace(found, last_batch=max(found.last_batch, batch), updated_ms=now_ms)
 
 
 def touch(found: Sink, now_ms: int) -> Sink:
-    """Something else changed."""
+    """Return the sink with a new time of its last change."""
     return replace(found, updated_ms=now_ms)
 
 
 def _handed_over(found: Sink, caller: Caller, now_ms: int) -> Sink:
     if caller.batch and not caller.take_over:
         raise SinkTaken(
-            f"sink {found.sink_id!r} belongs to query {found.query!r} (last batch {found.last_batch}), not to {caller.query!r}, which is at batch"
-            f" {caller.batch}; give each query a sink id of its own, or take the sink over"
+            f"sink {found.sink_id!r} belongs to query {found.query!r} (last batch "
+            f"{found.last_batch}), not to {caller.query!r}, which is at batch"
+            f" {caller.batch}; use another sink id for each query, or take the sink over"
         )
     return replace(_next_run(found, caller.run, now_ms), query=caller.query, last_batch=NO_BATCH)
 

@@ -1,1 +1,3 @@
-"""Transactions (KIP-98, KIP-360, KIP-447, KIP-890): begin at `state.py` for the rules, `coordinator.py` for who calls them."""
+"""Transactions (KIP-98, KIP-360, KIP-447, KIP-890): begin at `state.py` for the rules, and at
+`coordinator.py` for how they are carried out.
+"""

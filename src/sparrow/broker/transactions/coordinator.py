@@ -1,15 +1,18 @@
-"""The coordinator of transactions: what was decided, kept and carried out.
+"""The coordinator of transactions: makes decisions, stores them and carries them out.
 
-Whoever asks for something about a transactional id waits for its turn (`turns`). What is known of the ids is in `table`, the rules are in
+Work on a transactional id holds the id's lock (`KeyedLock`). The ids are in `table`, the rules in
 `state`. The order of every end:
 
-1. The decision is durable in the meta store, in one write with the offsets that it commits (or drops). From here on it stands.
+1. The decision is durable in the meta store, in one write with the offsets that it commits (or
+   drops). From here on it is final.
 2. Each partition gets its marker, and the markers are on stable storage.
-3. The transaction is complete, in memory; its fact follows at the next tick, or with the id's next write.
+3. The transaction is complete, in memory; its entry follows at the next tick, or with the id's next
+   write.
 
-A crash between any two leaves the fact of the decision: the next start carries it out, and writes a marker only where records still wait for
-one. Because memory knows of the decision before the first marker is written, nothing is appended to a partition after its marker.
-What fails (a full disk) is tried again at each tick; the producer that decided has its answer all the same.
+A crash between any two leaves the entry of the decision: the next start carries it out, and writes
+a marker only where records still wait for one. Because memory has the decision before the first
+marker is written, nothing is appended to a partition after its marker. A failed step (a full disk)
+is tried again at each tick; the producer that decided gets its response all the same.
 """
 
 from __future__ import annotations
@@ -22,13 +25,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 from sparrow.base.errors import ConcurrentTransactions, SparrowError, UnknownTopic
-from sparrow.broker.partition import TransactionEnd
-from sparrow.broker.producer_ids import ProducerIdentity
+from sparrow.broker.keyed_lock import KeyedLock
+from sparrow.broker.producer_ids import ProducerIdentity, owner_of_transactions
+from sparrow.broker.producers import TransactionEnd
 from sparrow.broker.transactions import state
-from sparrow.broker.transactions.pending import PendingOffsets
+from sparrow.broker.transactions.pending_offsets import PendingOffsets
 from sparrow.broker.transactions.state import AT_REST, PREPARED, Transaction, TransactionState
 from sparrow.broker.transactions.table import TransactionTable
-from sparrow.broker.transactions.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,8 +40,8 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.offsets import OffsetAndMetadata
     from sparrow.broker.partition import Partition
     from sparrow.broker.producer_ids import ProducerIds
-    from sparrow.broker.transactions.state import Key
     from sparrow.meta.store import MetaStore, Put, Write
+    from sparrow.records.topic_partition import TopicPartition
 
 _LOG = logging.getLogger(__name__)
 _EXPIRY_INTERVAL_S = 60.0
@@ -51,32 +54,34 @@ class TransactionLimits:
     max_timeout_ms: int = 900_000
     """The longest time-out a producer may ask for (Kafka: transaction.max.timeout.ms)."""
     id_expiration_ms: int = 7 * 86_400_000
-    """A transactional id that is at rest for so long is forgotten (Kafka: transactional.id.expiration.ms)."""
+    """Time at rest after which a transactional id is forgotten (Kafka:
+    transactional.id.expiration.ms).
+    """
 
 
 class CommittedOffsets(Protocol):
-    """Where decided offsets go; the groups."""
+    """The committed offsets of groups, which take over decided offsets."""
 
     def offset_writes(
-        self, group: str, offsets: Mapping[Key, OffsetAndMetadata]
+        self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> tuple[list[Put], Callable[[], None]]:
-        """The facts of a commit, and what to call when they are durable."""
+        """Return the entries of a commit, and a function to call when they are durable."""
         ...
 
 
 def _nothing() -> None:
-    """Nothing stands in the way."""
+    """Accept: there is nothing to check."""
 
 
-def _no_facts(_: ProducerIdentity) -> Sequence[Write]:
+def _no_entries(_: ProducerIdentity) -> Sequence[Write]:
     return ()
 
 
 class TransactionCoordinator:
-    """All transactional ids of a broker. Loop thread only; `load` first, then `resume`.
+    """All transactional ids of a broker. Loop thread only; call `load` first, then `resume`.
 
     Args:
-        find: the partition, or None when there is none (any more).
+        find: returns the partition, or None if there is none (any more).
     """
 
     def __init__(
@@ -84,7 +89,7 @@ class TransactionCoordinator:
         meta: MetaStore,
         clock: Clock,
         *,
-        find: Callable[[Key], Partition | None],
+        find: Callable[[TopicPartition], Partition | None],
         producer_ids: ProducerIds,
         offsets: CommittedOffsets,
         limits: TransactionLimits | None = None,
@@ -92,28 +97,30 @@ class TransactionCoordinator:
         self.pending = PendingOffsets()
         self.limits = limits or TransactionLimits()
         self.is_kept: Callable[[str], bool] = lambda _: False
-        """Whether somebody else looks after an id: its transaction is not timed out, and it is not forgotten."""
+        """Return True if another part manages an id (a stage of a sink): it is neither timed out
+        nor forgotten here.
+        """
         self._meta = meta
         self._clock = clock
         self._find = find
         self._producer_ids = producer_ids
         self._offsets = offsets
-        self._turns = Turns()
-        self._table = TransactionTable(meta, self._turns)
+        self._locks = KeyedLock()
+        self._table = TransactionTable(meta, self._locks)
         self._attempted: set[str] = set()
-        """Ids that are being completed, whose markers may be there in part."""
+        """Ids that are being completed, with markers in some partitions perhaps."""
         self._failed: set[str] = set()
-        """Of those: the ones whose failure the log tells of."""
+        """Those of the attempted ids whose failure was logged."""
         self._expired_at = clock.monotonic()
         self._is_failing = False
 
     # ── life ──────────────────────────────────────────────────────────────────────────────────────
 
     async def load(self) -> None:
-        """Read what earlier runs knew.
+        """Read the entries of earlier runs.
 
         Raises:
-            DirectoryUnreadable, NewerFormat: a fact cannot be read.
+            DirectoryUnreadable, NewerFormat: an entry cannot be read.
         """
         await self._table.load()
         await self.pending.load(self._meta)
@@ -129,12 +136,13 @@ class TransactionCoordinator:
         self._attempted = {each.transactional_id for each in self._table.active() if each.state in PREPARED}
 
     async def resume(self) -> None:
-        """Carry out what was decided before the start. What cannot be now is tried again by `tick`."""
+        """Carry out what was decided before the start. What fails is tried again by `tick`."""
         attempted = list(self._attempted)
-        await self._turns.run_all(attempted, partial(self._finish, attempted))
+        await self._locks.run_all(attempted, partial(self._finish, attempted))
 
     async def tick(self) -> None:
-        """Abort what is open for too long, try again what could not be completed, forget ids that nobody uses.
+        """Abort transactions that are open for too long, retry completions that failed, and forget
+        unused ids.
 
         What cannot be written is left for the next tick.
         """
@@ -152,25 +160,25 @@ class TransactionCoordinator:
         active = self._table.active()
         prepared = [each.transactional_id for each in active if each.state in PREPARED]
         if prepared:
-            await self._turns.run_all(prepared, partial(self._finish, prepared))
+            await self._locks.run_all(prepared, partial(self._finish, prepared))
         for found in active:
             transactional_id = found.transactional_id
             if found.is_over(now_ms) and not self.is_kept(transactional_id):
-                await self._turns.run(transactional_id, partial(self._time_out, transactional_id))
+                await self._locks.run(transactional_id, partial(self._time_out, transactional_id))
         await self._table.write_completed()
         if self._clock.monotonic() - self._expired_at >= _EXPIRY_INTERVAL_S:
             self._expired_at = self._clock.monotonic()
             await self._table.forget_unused(now_ms - self.limits.id_expiration_ms, self.is_kept)
 
     async def close(self) -> None:
-        """Wait for what has begun; then the facts tell what is so."""
-        await self._turns.settle()
+        """Wait for work that has begun, then write the entries that are behind memory."""
+        await self._locks.settle()
         try:
             await self._table.write_completed()
         except SparrowError as error:
             _LOG.warning("the ends of transactions are carried out again at the next start: %s", error.text)
 
-    # ── verbs ─────────────────────────────────────────────────────────────────────────────────────
+    # ── operations ────────────────────────────────────────────────────────────────────────────────
 
     async def initialize(
         self,
@@ -178,24 +186,24 @@ class TransactionCoordinator:
         timeout_ms: int,
         expected: ProducerIdentity | None = None,
         *,
-        others: Callable[[ProducerIdentity], Sequence[Write]] = _no_facts,
+        others: Callable[[ProducerIdentity], Sequence[Write]] = _no_entries,
         check: Callable[[], None] = _nothing,
     ) -> ProducerIdentity:
-        """The identity of a producer that begins, or (`expected`) goes on; durable when it returns.
+        """Return the identity of a producer that begins, or (`expected`) continues, durably.
 
         Args:
-            others: facts that are kept in the same write, for the identity.
-            check: raises if it must not be any more; asked at the moment of writing.
+            others: returns entries to store in the same write, for the identity.
+            check: raises if the identity may not be given any more; called at the moment of
+                writing.
 
         Raises:
-            what `check` raises
             InvalidTransactionTimeout, ProducerFenced
             ConcurrentTransactions: the last transaction is being completed; ask again.
-            DiskFull, StorageFailed: nothing was decided.
+            DiskFull, StorageFailed: nothing was decided. And what `check` raises.
         """
         state.check_timeout(timeout_ms, self.limits.max_timeout_ms)
         known = None if expected is None else (expected.producer_id, expected.epoch)
-        return await self._turns.run(
+        return await self._locks.run(
             transactional_id,
             lambda: self._initialize(transactional_id, timeout_ms, known, others=others, check=check),
         )
@@ -212,9 +220,9 @@ class TransactionCoordinator:
         found = self._table.maybe(transactional_id)
         fresh_id = state.NO_PRODUCER_ID
         if found is None:
-            found = Transaction(transactional_id, (await self._producer_ids.allocate()).producer_id)
+            found = Transaction(transactional_id, await self._new_producer_id(transactional_id))
         elif state.needs_fresh_id(found, expected):
-            fresh_id = (await self._producer_ids.allocate()).producer_id
+            fresh_id = await self._new_producer_id(transactional_id)
         then = state.initialize(found, timeout_ms, expected, fresh_id, self._clock.wall_ms())
         if then.state is TransactionState.PREPARE_ABORT:
             await self._end(then)
@@ -230,22 +238,26 @@ class TransactionCoordinator:
         await self._table.keep(then, others(identity))
         return identity
 
+    async def _new_producer_id(self, transactional_id: str) -> int:
+        """Return a producer id for batches in transactions of this transactional id alone."""
+        return (await self._producer_ids.allocate(owner_of_transactions(transactional_id))).producer_id
+
     async def add_partitions(
         self,
         transactional_id: str,
         producer: ProducerIdentity,
-        partitions: Iterable[Key],
+        partitions: Iterable[TopicPartition],
         *,
         check: Callable[[], None] = _nothing,
     ) -> None:
-        """Let partitions take part in the producer's transaction, which begins if none is open; durable when it returns.
+        """Add partitions to the producer's transaction, durably. It begins if none is open.
 
         Args:
-            check: raises if they may not any more; asked at the moment of writing.
+            check: raises if they may not take part any more; called at the moment of writing.
 
         Raises:
-            what `check` raises
-            ProducerMismatch, ProducerFenced, ConcurrentTransactions, DiskFull, StorageFailed
+            ProducerMismatch, ProducerFenced, ConcurrentTransactions, DiskFull, StorageFailed, and
+            what `check` raises.
         """
         wanted = frozenset(partitions)
         found = self._table.maybe(transactional_id)
@@ -253,7 +265,7 @@ class TransactionCoordinator:
             found is not None
             and found.state is TransactionState.ONGOING
             and wanted <= found.partitions
-            and not self._turns.is_busy(transactional_id)
+            and not self._locks.is_busy(transactional_id)
         ):
             state.check_producer(found, producer.producer_id, producer.epoch)
             return
@@ -262,17 +274,17 @@ class TransactionCoordinator:
             check()
             await self._add(transactional_id, producer, wanted, ())
 
-        await self._turns.run(transactional_id, add)
+        await self._locks.run(transactional_id, add)
 
     async def add_group(self, transactional_id: str, producer: ProducerIdentity, group: str) -> None:
-        """Let a group's offsets take part in the producer's transaction. Raises as `add_partitions`."""
-        await self._turns.run(transactional_id, lambda: self._add(transactional_id, producer, (), (group,)))
+        """Add a group's offsets to the producer's transaction. Raises as `add_partitions`."""
+        await self._locks.run(transactional_id, lambda: self._add(transactional_id, producer, (), (group,)))
 
     async def _add(
         self,
         transactional_id: str,
         producer: ProducerIdentity,
-        partitions: Iterable[Key],
+        partitions: Iterable[TopicPartition],
         groups: Sequence[str],
     ) -> None:
         found = self._table.of_producer(transactional_id)
@@ -283,8 +295,9 @@ class TransactionCoordinator:
         if then is not found:
             await self._table.keep(then)
 
-    def check_partition(self, transactional_id: str, producer: ProducerIdentity, key: Key) -> None:
-        """Whether the producer may append to a partition in its transaction. Cheap: asked for each batch.
+    def check_partition(self, transactional_id: str, producer: ProducerIdentity, key: TopicPartition) -> None:
+        """Raise an error unless the producer may append to a partition in its transaction. Cheap:
+        called for each batch.
 
         Raises:
             ProducerMismatch, ProducerFenced, ConcurrentTransactions, NotInTransaction
@@ -298,23 +311,24 @@ class TransactionCoordinator:
         transactional_id: str,
         producer: ProducerIdentity,
         group: str,
-        offsets: Mapping[Key, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
         *,
         adds_group: bool,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """Keep offsets that the producer's transaction commits when it does; durable when it returns.
+        """Store offsets that the producer's transaction commits when it does, durably.
 
         Args:
             adds_group: the group takes part from now on (KIP-890); else it must have been added.
-            check: raises if the group refuses; asked at the moment of writing, because members change while others have their turn.
+            check: raises if the group refuses; called at the moment of writing, because members
+                change while this waits.
 
         Raises:
-            what `check` raises
-            ProducerMismatch, ProducerFenced, ConcurrentTransactions, DiskFull, StorageFailed
+            ProducerMismatch, ProducerFenced, ConcurrentTransactions, DiskFull, StorageFailed, and
+            what `check` raises.
             NotInTransaction: the group was not added.
         """
-        await self._turns.run(
+        await self._locks.run(
             transactional_id,
             lambda: self._commit_offsets(
                 transactional_id, producer, group, offsets, adds_group=adds_group, check=check
@@ -326,7 +340,7 @@ class TransactionCoordinator:
         transactional_id: str,
         producer: ProducerIdentity,
         group: str,
-        offsets: Mapping[Key, OffsetAndMetadata],
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
         *,
         adds_group: bool,
         check: Callable[[], None],
@@ -350,10 +364,12 @@ class TransactionCoordinator:
     async def end(
         self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, bumps_epoch: bool
     ) -> ProducerIdentity:
-        """Commit or abort; the decision is durable when it returns, and readers see it unless a disk failed.
+        """Commit or abort. The decision is durable when this returns, and readers see it unless a
+        disk failed.
 
         Returns:
-            What the producer goes on with: another epoch with `bumps_epoch` (KIP-890).
+            The identity with which the producer continues: another epoch with `bumps_epoch`
+                (KIP-890).
 
         Raises:
             ProducerMismatch, ProducerFenced, ConcurrentTransactions, InvalidTransactionState
@@ -364,7 +380,7 @@ class TransactionCoordinator:
             found = self._table.of_producer(transactional_id)
             fresh_id = state.NO_PRODUCER_ID
             if bumps_epoch and found.is_exhausted:
-                fresh_id = (await self._producer_ids.allocate()).producer_id
+                fresh_id = await self._new_producer_id(transactional_id)
             then = state.end(
                 found,
                 producer.producer_id,
@@ -378,7 +394,7 @@ class TransactionCoordinator:
                 await self._end(then)
             return ProducerIdentity(*then.identity)
 
-        return await self._turns.run(transactional_id, decide)
+        return await self._locks.run(transactional_id, decide)
 
     async def end_together(
         self,
@@ -386,12 +402,15 @@ class TransactionCoordinator:
         aborts: Iterable[str],
         others: Sequence[Write] = (),
     ) -> None:
-        """Commit the transactions of producers and abort those of other ids, in one write with further facts: all of it or nothing.
+        """Commit the transactions of producers and abort those of other ids, in one write with
+        further entries: all of it or nothing.
 
-        Durable when it returns, and readers see it unless a disk failed. What has no transaction open is left as it is.
+        The decision is durable when this returns, and readers see it unless a disk failed. Ids
+        without an open transaction stay as they are.
 
         Raises:
-            ProducerMismatch, ProducerFenced, ConcurrentTransactions: what was to be committed was ended by somebody else.
+            ProducerMismatch, ProducerFenced, ConcurrentTransactions: a transaction to be committed
+                was ended otherwise.
             DiskFull, StorageFailed: nothing was decided.
         """
         aborted = list(aborts)
@@ -405,10 +424,10 @@ class TransactionCoordinator:
             await self._decide([each for each in decided if each.state in PREPARED], others)
             await self._finish([each.transactional_id for each in decided])
 
-        await self._turns.run_all([*commits, *aborted], decide)
+        await self._locks.run_all([*commits, *aborted], decide)
 
     def _committed(self, transactional_id: str, producer: ProducerIdentity, now_ms: int) -> Transaction:
-        """The commit of what the producer has open; if it has nothing, the id as it is."""
+        """Return the commit of the producer's open transaction; if it has none, the id as it is."""
         found = self._table.of_producer(transactional_id)
         if found.state is TransactionState.EMPTY:
             state.check_producer(found, producer.producer_id, producer.epoch)
@@ -424,11 +443,11 @@ class TransactionCoordinator:
         )
 
     def maybe_find(self, transactional_id: str) -> Transaction | None:
-        """What is known of a transactional id, or None."""
+        """Return a transactional id, or None."""
         return self._table.maybe(transactional_id)
 
     def find(self, transactional_id: str) -> Transaction:
-        """What is known of a transactional id.
+        """Return a transactional id.
 
         Raises:
             UnknownTransaction
@@ -436,12 +455,39 @@ class TransactionCoordinator:
         return self._table.get(transactional_id)
 
     def all(self) -> list[Transaction]:
-        """All transactional ids, by name."""
+        """Return all transactional ids, by name."""
         return list(self._table)
 
+    async def abort_open(self, producer: ProducerIdentity, key: TopicPartition) -> None:
+        """Abort the transaction that a producer has open in a partition, in all partitions that
+        take part in it.
+
+        Do nothing if it has none open there.
+
+        Raises:
+            ProducerFenced: the transaction is of a later epoch.
+            DiskFull, StorageFailed: nothing was decided.
+        """
+        taking_part = [
+            each.transactional_id
+            for each in self._table.active()
+            if each.producer_id == producer.producer_id and key in each.partitions
+        ]
+
+        async def abort() -> None:
+            for found in map(self._table.get, taking_part):
+                if not _is_open(found) or found.producer_id != producer.producer_id:
+                    continue
+                if producer.epoch < found.epoch:
+                    raise state.fenced(found, producer.producer_id, producer.epoch)
+                await self._end(state.time_out(found, self._clock.wall_ms()))
+
+        await self._locks.run_all(taking_part, abort)
+
     async def abort_forgotten(self, partition: Partition) -> None:
-        """End transactions of a partition that no transactional id knows of: the meta store was lost, or the log came from
-        elsewhere. Nobody else would, and readers of committed records would wait for ever.
+        """Abort transactions of a partition that belong to no transactional id, because the meta
+        store was lost or the log came from elsewhere. Otherwise readers of committed records would
+        wait for ever.
 
         Raises:
             DiskFull, StorageFailed, Overloaded: as appending.
@@ -452,7 +498,8 @@ class TransactionCoordinator:
         for producer_id, epoch in found:
             if producer_id not in known:
                 _LOG.warning(
-                    "producer %d has a transaction open in %s that no transactional id knows of; it is aborted",
+                    "producer %d has a transaction open in %s that no transactional id knows of; "
+                    "it is aborted",
                     producer_id,
                     partition.id,
                 )
@@ -487,20 +534,23 @@ class TransactionCoordinator:
             apply()
 
     async def _finish(self, transactional_ids: Iterable[str]) -> None:
-        """Carry decisions out: markers everywhere, those of one partition in one step. What fails is left for the next tick."""
+        """Carry decisions out: write markers everywhere, those of one partition in one step. What
+        fails is left for the next tick.
+        """
         due = [each for each in map(self._table.get, transactional_ids) if each.state in PREPARED]
-        by_partition: defaultdict[Key, list[Transaction]] = defaultdict(list)
+        by_partition: defaultdict[TopicPartition, list[Transaction]] = defaultdict(list)
         for found in due:
             for key in found.partitions:
                 by_partition[key].append(found)
         maybe_there = self._attempted.intersection(each.transactional_id for each in due)
         self._attempted.update(each.transactional_id for each in due)
         keys = sorted(by_partition)
-        marking = []
+        writes = []
         for key in keys:
-            marking.append(asyncio.ensure_future(self._mark(key, by_partition[key], maybe_there)))
-            await asyncio.sleep(0)  # the markers of many transactions take a while: others come between
-        outcomes = await asyncio.gather(*marking, return_exceptions=True)
+            writes.append(asyncio.ensure_future(self._write_markers(key, by_partition[key], maybe_there)))
+            # the markers of many transactions take a while: let other tasks run between
+            await asyncio.sleep(0)
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)
         failures = {
             key: outcome
             for key, outcome in zip(keys, outcomes, strict=True)
@@ -521,11 +571,14 @@ class TransactionCoordinator:
             self._failed.add(transactional_id)
             _report(found, failure)
 
-    async def _mark(self, key: Key, those: Sequence[Transaction], maybe_there: set[str]) -> None:
+    async def _write_markers(
+        self, key: TopicPartition, those: Sequence[Transaction], maybe_there: set[str]
+    ) -> None:
         partition = self._find(key)
         if partition is None:
             return
         try:
+            await partition.opened()
             ends = [
                 TransactionEnd(each.producer_id, each.epoch, each.state is TransactionState.PREPARE_COMMIT)
                 for each in those

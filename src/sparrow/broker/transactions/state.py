@@ -1,4 +1,4 @@
-"""The life of a transactional id. Everything that decides about it is in this file.
+"""The states of a transactional id. Everything that decides about it is in this file.
 
     Empty ──add──▶ Ongoing ──end──▶ PrepareCommit ──complete──▶ CompleteCommit ─┐
       ▲               │ ╲                                                       │
@@ -7,14 +7,21 @@
 
 Rules (KIP-98, KIP-360, KIP-447, KIP-890; Kafka's TransactionCoordinator):
 
-* A producer is a producer id with an epoch. `initialize` gives its caller the next epoch, so whoever had the last one is fenced. A
-  producer that goes on after an error names itself (`expected`), and is refused if somebody else came between.
-* What was decided (a Prepare state) is never undone; it is completed by markers in each partition, however often that is begun.
-* `initialize`, and the clock, abort a transaction that is open. The abort has an epoch of its own that is given to nobody.
-* A client of KIP-890 (`bumps_epoch`) gets a new epoch at each end, so that nothing of an older transaction can be taken for the next.
-* Epochs are used up at `LAST_EPOCH`: then the id gets a new producer id, and the last epoch of the old one is that of its marker.
+* A producer is a producer id with an epoch. `initialize` gives its caller the next epoch, which
+  fences the producer that had the last one. A producer that continues after an error names itself
+  (`expected`), and is refused if another producer came between.
+* A decision (a Prepare state) is final; markers in each partition complete it, however often that
+  is begun.
+* `initialize`, and the clock, abort an open transaction. The abort has its own epoch, which fences
+  the producer. A client of KIP-890 gets that epoch when it aborts, too; its late commit is refused
+  with INVALID_TXN_STATE, which it answers by an abort.
+* A client of KIP-890 (`bumps_epoch`) gets a new epoch at each end, so that nothing of an older
+  transaction can be taken for the next.
+* Epochs are used up at `LAST_EPOCH`: then the id gets a new producer id, and the last epoch of the
+  old one is that of its marker.
 
-Each function takes the state and gives the next one, or raises and changes nothing. Pure: times (wall ms) are arguments.
+Each function takes the state and returns the next one, or raises and changes nothing. Pure: times
+(wall ms) are arguments.
 """
 
 from __future__ import annotations
@@ -35,8 +42,7 @@ from sparrow.base.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Key = tuple[str, int]
-"""Topic and partition."""
+    from sparrow.records.topic_partition import TopicPartition
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
@@ -46,7 +52,7 @@ NEVER_MS: Final = -1
 
 
 class TransactionState(Enum):
-    """Kafka's names."""
+    """States with Kafka's names."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -69,33 +75,37 @@ class Transaction:
     transactional_id: str
     producer_id: int
     epoch: int = NO_EPOCH
-    """-1: the producer id was not given to anybody yet."""
+    """-1: no producer has the producer id yet."""
     timeout_ms: int = 60_000
     state: TransactionState = TransactionState.EMPTY
     last_epoch: int = NO_EPOCH
-    """The epoch that the producer had before the last step, if the step was its own: its retry is recognised by it."""
+    """The producer's epoch before the last step, if the step was its own; a retry of the step is
+    recognised by it.
+    """
     previous_producer_id: int = NO_PRODUCER_ID
     next_producer_id: int = NO_PRODUCER_ID
-    """What the producer goes on with when the transaction that is being completed used up its epochs."""
-    partitions: frozenset[Key] = frozenset()
+    """The producer id to continue with when the transaction that is being completed used up its
+    epochs.
+    """
+    partitions: frozenset[TopicPartition] = frozenset()
     groups: frozenset[str] = frozenset()
     started_ms: int = NEVER_MS
     updated_ms: int = NEVER_MS
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the next epoch needs a new producer id."""
+        """Return True if the next epoch needs a new producer id."""
         return self.epoch >= LAST_EPOCH
 
     @property
     def identity(self) -> tuple[int, int]:
-        """The producer id and epoch that its producer goes on with."""
+        """The producer id and epoch with which its producer continues."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return self.next_producer_id, 0
         return self.producer_id, self.epoch
 
     def is_over(self, now_ms: int) -> bool:
-        """Whether it is open for longer than its time-out."""
+        """Return True if it has been open for longer than its time-out."""
         return self.state is TransactionState.ONGOING and self.started_ms + self.timeout_ms < now_ms
 
 
@@ -108,26 +118,27 @@ def check_timeout(timeout_ms: int, max_timeout_ms: int) -> None:
         )
 
 
-# ── who the producer is ───────────────────────────────────────────────────────────────────────────
+# ── identities ────────────────────────────────────────────────────────────────────────────────────
 
 
 def initialize(
     found: Transaction, timeout_ms: int, expected: tuple[int, int] | None, fresh_id: int, now_ms: int
 ) -> Transaction:
-    """A producer begins, or (`expected`: producer id and epoch) goes on.
+    """Give the id to a producer that begins, or (`expected`: producer id and epoch) continues.
 
     Args:
-        fresh_id: a producer id that nobody has; used when `needs_fresh_id` says so.
+        fresh_id: an unused producer id; used when `needs_fresh_id` says so.
 
     Returns:
-        The id at rest with the epoch that the producer gets; or, if a transaction was open, its abort: complete it, then ask again.
+        The id at rest with the epoch that the producer gets; or, if a transaction was open, its
+        abort: complete it, then ask again.
 
     Raises:
         ProducerFenced: another producer took the id meanwhile.
         ConcurrentTransactions: the last transaction is being completed.
     """
     if expected is not None and not _may_continue(found, expected):
-        raise _fenced(found, *expected)
+        raise fenced(found, *expected)
     if found.state in PREPARED:
         raise _busy(found)
     if found.state is TransactionState.ONGOING:
@@ -154,13 +165,16 @@ def initialize(
 
 
 def needs_fresh_id(found: Transaction, expected: tuple[int, int] | None) -> bool:
-    """Whether `initialize` will take a new producer id."""
+    """Return True if `initialize` will take a new producer id."""
     is_at_rest = found.state in AT_REST
     return is_at_rest and found.is_exhausted and (expected is None or expected[1] == found.epoch)
 
 
 def _may_continue(found: Transaction, expected: tuple[int, int]) -> bool:
-    """The epoch of a known producer id is looked at by `_next_epoch`, or, while a transaction is open, by nobody: it is aborted."""
+    """Return True if a producer that names its identity may continue. `_next_epoch` checks the
+    epoch of a known producer id; while a transaction is open it is not checked: the transaction is
+    aborted.
+    """
     producer_id, epoch = expected
     return (
         found.epoch == NO_EPOCH
@@ -175,19 +189,19 @@ def _next_epoch(at_rest: Transaction, expected_epoch: int | None) -> Transaction
     if at_rest.epoch in {expected_epoch, NO_EPOCH}:
         return replace(at_rest, epoch=at_rest.epoch + 1, last_epoch=at_rest.epoch)
     if expected_epoch == at_rest.last_epoch:
-        return at_rest  # sent again: the first answer was lost
-    raise _fenced(at_rest, at_rest.producer_id, expected_epoch)
+        return at_rest  # sent again: the first response was lost
+    raise fenced(at_rest, at_rest.producer_id, expected_epoch)
 
 
 def check_producer(found: Transaction, producer_id: int, epoch: int) -> None:
-    """Raise ProducerMismatch or ProducerFenced unless the producer is the one that has the id now."""
+    """Raise ProducerMismatch or ProducerFenced unless the producer has the id now."""
     if found.producer_id != producer_id:
         raise _mismatch(found, producer_id)
     if found.epoch != epoch:
-        raise _fenced(found, producer_id, epoch)
+        raise fenced(found, producer_id, epoch)
 
 
-# ── what belongs to the transaction ───────────────────────────────────────────────────────────────
+# ── partitions and groups ─────────────────────────────────────────────────────────────────────────
 
 
 def add(
@@ -195,11 +209,12 @@ def add(
     producer_id: int,
     epoch: int,
     *,
-    partitions: Iterable[Key] = (),
+    partitions: Iterable[TopicPartition] = (),
     groups: Iterable[str] = (),
     now_ms: int,
 ) -> Transaction:
-    """Let partitions and groups take part; begins a transaction if none is open. The same object if nothing changes.
+    """Add partitions and groups to the transaction, which begins if none is open. Return the same
+    object if nothing changes.
 
     Raises:
         ProducerMismatch, ProducerFenced: another producer has the id.
@@ -223,12 +238,11 @@ def add(
     )
 
 
-def check_partition(found: Transaction, producer_id: int, epoch: int, key: Key) -> None:
-    """Whether the producer may append to the partition in its transaction.
+def check_partition(found: Transaction, producer_id: int, epoch: int, key: TopicPartition) -> None:
+    """Raise an error unless the producer may append to the partition in its transaction.
 
     Raises:
-        ProducerMismatch, ProducerFenced, ConcurrentTransactions: as `add`.
-        NotInTransaction
+        ProducerMismatch, ProducerFenced, ConcurrentTransactions: as `add`. NotInTransaction
     """
     if found.state is TransactionState.ONGOING and key in found.partitions:
         check_producer(found, producer_id, epoch)
@@ -237,7 +251,9 @@ def check_partition(found: Transaction, producer_id: int, epoch: int, key: Key) 
 
 
 def check_group(found: Transaction, producer_id: int, epoch: int, group: str) -> None:
-    """Whether the producer may commit offsets of the group in its transaction. Raises as `check_partition`."""
+    """Raise an error unless the producer may commit offsets of the group in its transaction. Raises
+    as `check_partition`.
+    """
     if found.state is TransactionState.ONGOING and group in found.groups:
         check_producer(found, producer_id, epoch)
         return
@@ -245,12 +261,13 @@ def check_group(found: Transaction, producer_id: int, epoch: int, group: str) ->
 
 
 def _refuse_stranger(found: Transaction, producer_id: int, epoch: int, what: str) -> NoReturn:
-    """Say why `what` is in no open transaction of the producer."""
+    """Raise the error that says why `what` is in no open transaction of the producer."""
     check_producer(found, producer_id, epoch)
     if found.state in PREPARED:
         raise _busy(found)
     raise NotInTransaction(
-        f"{what} was not added to a transaction of {found.transactional_id!r}, whose state is {found.state.value}"
+        f"{what} was not added to a transaction of {found.transactional_id!r}, whose state is "
+        f"{found.state.value}"
     )
 
 
@@ -267,11 +284,13 @@ def end(
     fresh_id: int,
     now_ms: int,
 ) -> Transaction:
-    """The producer decides. The same object: it is an answer to a request that was sent again, nothing is to be done.
+    """Commit or abort for the producer. Return the same object for a request that was sent again:
+    nothing is to be done.
 
     Args:
-        bumps_epoch: the client is one of KIP-890 (EndTxn 5): it gets a new epoch, and may abort what never began.
-        fresh_id: a producer id that nobody has; used when the epochs are used up and `bumps_epoch`.
+        bumps_epoch: the client is one of KIP-890 (EndTxn 5): it gets a new epoch, and may abort
+            what never began.
+        fresh_id: an unused producer id; used when the epochs are used up and `bumps_epoch`.
 
     Raises:
         ProducerMismatch, ProducerFenced: another producer has the id.
@@ -298,15 +317,17 @@ def end(
 
 
 def _is_retry(found: Transaction, producer_id: int, epoch: int) -> bool:
-    """Whether an end was asked for with the epoch that the last end took away."""
-    if (
-        found.last_epoch != epoch
-        or found.state not in PREPARED | AT_REST
-        or found.state is TransactionState.EMPTY
-    ):
+    """Return True if the producer names the epoch before the last end, regardless of who asked for
+    that end.
+
+    The end may be the producer's own, repeated because its response was lost, or an abort by the
+    broker: a producer whose transaction timed out learns the identity to continue with by its own
+    abort, as in Kafka 4 (KIP-890).
+    """
+    if found.state not in PREPARED | AT_REST or found.state is TransactionState.EMPTY:
         return False
     if producer_id == found.producer_id:
-        return found.epoch == epoch + 1
+        return found.epoch == epoch + 1 and found.epoch <= LAST_EPOCH + (found.state in PREPARED)
     return producer_id == found.previous_producer_id and epoch == LAST_EPOCH and found.epoch == 0
 
 
@@ -325,7 +346,11 @@ def _decided(
 
 
 def time_out(found: Transaction, now_ms: int) -> Transaction:
-    """The abort of a transaction that was open for too long; its producer is fenced."""
+    """Abort a transaction that was open for too long.
+
+    Its producer is fenced until it aborts as a client of KIP-890 does; then `end` returns the next
+    epoch.
+    """
     return _fencing_abort(found, now_ms)
 
 
@@ -340,7 +365,7 @@ def _fencing_abort(found: Transaction, now_ms: int) -> Transaction:
 
 
 def complete(found: Transaction, now_ms: int) -> Transaction:
-    """Every partition has its marker."""
+    """Complete the transaction: every partition has its marker."""
     completed = replace(
         found,
         state=_COMPLETED[found.state],
@@ -365,14 +390,16 @@ def _mismatch(found: Transaction, producer_id: int) -> ProducerMismatch:
     )
 
 
-def _fenced(found: Transaction, producer_id: int, epoch: int) -> ProducerFenced:
+def fenced(found: Transaction, producer_id: int, epoch: int) -> ProducerFenced:
     return ProducerFenced(
-        f"producer {producer_id} epoch {epoch} is not the producer of transactional id {found.transactional_id!r} any more:"
+        f"producer {producer_id} epoch {epoch} is not the producer of transactional id "
+        f"{found.transactional_id!r} any more:"
         f" {found.producer_id} epoch {found.epoch} is"
     )
 
 
 def _busy(found: Transaction) -> ConcurrentTransactions:
     return ConcurrentTransactions(
-        f"the last transaction of {found.transactional_id!r} is being completed ({found.state.value}); try again in a moment"
+        f"the last transaction of {found.transactional_id!r} is being completed "
+        f"({found.state.value}); try again in a moment"
     )

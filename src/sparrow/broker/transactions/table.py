@@ -1,8 +1,9 @@
-"""All transactional ids: in memory, and as facts in the meta store.
+"""All transactional ids: in memory, and as entries in the meta store.
 
-Memory follows the store, with one exception that saves a write for each transaction: that the markers are there is known in memory
-first, and its fact follows at the next tick, or with the id's next write. Until then the fact still tells of the decision, and
-a start after a crash would carry it out again, which has no effect.
+Memory follows the store, with one exception that saves a write for each transaction: the completion
+is known in memory first, and its entry follows at the next tick, or with the id's next write. Until
+then the entry contains the decision, and a start after a crash would carry it out again, which has
+no effect.
 """
 
 from __future__ import annotations
@@ -10,51 +11,53 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import ProducerMismatch, UnknownTransaction
-from sparrow.broker.transactions import facts
+from sparrow.broker.transactions import persistence
 from sparrow.broker.transactions.state import AT_REST, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from sparrow.broker.transactions.state import Key
-    from sparrow.broker.transactions.turns import Turns
+    from sparrow.broker.keyed_lock import KeyedLock
     from sparrow.meta.store import MetaStore, Write
+    from sparrow.records.topic_partition import TopicPartition
 
 _WRITES_PER_BATCH = 1_000
 
 
 class TransactionTable:
-    """Loop thread only; `load` first. `turns` tells which ids are being worked on: housekeeping leaves those alone."""
+    """Transactional ids by name. Loop thread only; call `load` first. Maintenance skips ids that
+    are busy in `locks`.
+    """
 
-    def __init__(self, meta: MetaStore, turns: Turns) -> None:
+    def __init__(self, meta: MetaStore, locks: KeyedLock) -> None:
         self._meta = meta
-        self._turns = turns
+        self._locks = locks
         self._transactions: dict[str, Transaction] = {}
         self._active: dict[str, None] = {}
         self._unwritten: set[str] = set()
-        """Ids at rest whose fact still tells of the decision."""
+        """Ids at rest whose entry still contains the decision."""
 
     async def load(self) -> None:
-        """Read what earlier runs knew.
+        """Read the entries of earlier runs.
 
         Raises:
-            DirectoryUnreadable, NewerFormat: a fact cannot be read.
+            DirectoryUnreadable, NewerFormat: an entry cannot be read.
         """
-        for fact in await self._meta.scan(facts.KIND):
-            self._take_over(facts.read(fact))
+        for entry in await self._meta.scan(persistence.KIND):
+            self._take_over(persistence.read(entry))
 
     # ── finding ───────────────────────────────────────────────────────────────────────────────────
 
     def __iter__(self) -> Iterator[Transaction]:
-        """All, by name."""
+        """Iterate over all transactional ids, by name."""
         return iter([self._transactions[each] for each in sorted(self._transactions)])
 
     def maybe(self, transactional_id: str) -> Transaction | None:
-        """What is known of an id, or None."""
+        """Return a transactional id, or None."""
         return self._transactions.get(transactional_id)
 
     def get(self, transactional_id: str) -> Transaction:
-        """What is known of an id.
+        """Return a transactional id.
 
         Raises:
             UnknownTransaction
@@ -65,10 +68,10 @@ class TransactionTable:
         return found
 
     def of_producer(self, transactional_id: str) -> Transaction:
-        """What is known of an id that a producer says it has.
+        """Return the transactional id that a producer names.
 
         Raises:
-            ProducerMismatch: nobody has it, or it was forgotten.
+            ProducerMismatch: it is unknown, or was forgotten.
         """
         found = self._transactions.get(transactional_id)
         if found is None:
@@ -78,21 +81,24 @@ class TransactionTable:
         return found
 
     def active(self) -> list[Transaction]:
-        """Those whose transaction is open or being completed."""
+        """Return the ids whose transaction is open or being completed."""
         return [self._transactions[each] for each in self._active]
 
     def is_active(self, transactional_id: str) -> bool:
-        """Whether the id's transaction is open or being completed."""
+        """Return True if the id's transaction is open or being completed."""
         return transactional_id in self._active
 
-    def producers_in(self, key: Key) -> set[int]:
-        """The producers of transactions that are open or being completed and have the partition."""
+    def producers_in(self, key: TopicPartition) -> set[int]:
+        """Return the producers of transactions that are open or being completed and have the
+        partition.
+        """
         return {each.producer_id for each in self.active() if key in each.partitions}
 
     # ── keeping ───────────────────────────────────────────────────────────────────────────────────
 
     async def keep(self, then: Transaction, others: Sequence[Write] = ()) -> None:
-        """Store the next state of an id, durably, in one write with other facts; then memory follows.
+        """Store the next state of an id, durably, in one write with other entries; then memory
+        follows.
 
         Raises:
             DiskFull, StorageFailed: nothing changed.
@@ -100,13 +106,15 @@ class TransactionTable:
         await self.keep_all([then], others)
 
     async def keep_all(self, thens: Sequence[Transaction], others: Sequence[Write] = ()) -> None:
-        """Store the next states of several ids, and other facts: all of it or nothing. Raises as `keep`."""
-        await self._meta.write([*map(facts.put, thens), *others])
+        """Store the next states of several ids, and other entries: all of it or nothing. Raises as
+        `keep`.
+        """
+        await self._meta.write([*map(persistence.put, thens), *others])
         for then in thens:
             self._take_over(then)
 
     def complete(self, then: Transaction) -> None:
-        """Take over that an id is at rest; the fact follows."""
+        """Note that an id is at rest; its entry follows."""
         self._take_over(then)
         self._unwritten.add(then.transactional_id)
 
@@ -120,26 +128,27 @@ class TransactionTable:
             self._active[transactional_id] = None
 
     async def write_completed(self) -> None:
-        """Bring facts up to memory that were left behind. An id that is worked on is about to be written anyway.
+        """Write the entries of completed ids. A busy id is about to be written anyway.
 
         Raises:
             DiskFull, StorageFailed: it is to be tried again.
         """
         due = list(self._unwritten)
         for start in range(0, len(due), _WRITES_PER_BATCH):
-            # Chosen at the very moment of writing: what is written for the id after this has the later place.
+            # Chosen at the very moment of writing, so that later writes of an id come after this
+            # one.
             chunk = [
                 self._transactions[each]
                 for each in due[start : start + _WRITES_PER_BATCH]
-                if each in self._unwritten and not self._turns.is_busy(each)
+                if each in self._unwritten and not self._locks.is_busy(each)
             ]
-            await self._meta.write([facts.put(found) for found in chunk])
+            await self._meta.write([persistence.put(found) for found in chunk])
             self._unwritten.difference_update(
                 found.transactional_id for found in chunk if self._is_current(found)
             )
 
     async def forget_unused(self, before_ms: int, is_kept: Callable[[str], bool]) -> None:
-        """Forget ids at rest that nobody used since `before_ms`, but for those that somebody still means to use.
+        """Forget ids at rest that were not used since `before_ms`, unless `is_kept`.
 
         Raises:
             DiskFull, StorageFailed: it is to be tried again.
@@ -153,9 +162,9 @@ class TransactionTable:
             chunk = [
                 each
                 for each in old[start : start + _WRITES_PER_BATCH]
-                if self._is_current(each) and not self._turns.is_busy(each.transactional_id)
+                if self._is_current(each) and not self._locks.is_busy(each.transactional_id)
             ]
-            await self._meta.write([facts.delete(each.transactional_id) for each in chunk])
+            await self._meta.write([persistence.delete(each.transactional_id) for each in chunk])
             for each in chunk:
                 if self._is_current(each):
                     del self._transactions[each.transactional_id]

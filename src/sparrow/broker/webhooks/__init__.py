@@ -1,1 +1,3 @@
-"""Webhooks: subscribers of queues that are URLs; what they are and who may change them. `frontends/webhook` delivers to them."""
+"""Webhooks: subscribers of queues that are URLs; their settings and who may change them.
+`frontends/webhook` delivers to them.
+"""

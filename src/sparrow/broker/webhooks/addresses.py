@@ -1,13 +1,17 @@
-"""Which addresses webhooks may be sent to. Pure: nothing is resolved here.
+"""The addresses to which webhooks may be sent. Pure: nothing is resolved here.
 
-Whoever may name a URL makes the broker's machine call it, from inside its network. So there are three kinds of addresses:
+A client that names a URL makes the broker's machine call it, from inside its network. So there are
+three kinds of addresses:
 
-    forbidden   link-local with the metadata services of clouds, multicast, broadcast, unspecified: never
-    private     loopback and private networks: only those that the configuration allows, or for endpoints that it trusts
+    forbidden   link-local with the metadata services of clouds, multicast, broadcast,
+                unspecified: never
+    private     loopback and private networks: only those that the configuration allows, or
+                for endpoints that it trusts
     public      everything else
 
-What decides is the address that is connected to, not the name: a name may resolve to another address each time it is asked. An IPv6 address that
-stands for an IPv4 address (mapped, translated, tunnelled) is judged as both.
+The address of the connection decides, not the name: a name may resolve to another address each
+time. An IPv6 address that contains an IPv4 address (mapped, translated, tunnelled) is judged as
+both.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
 Address = IPv4Address | IPv6Address
 PRIVATE: Final = "private"
-"""In the list of what is allowed: all private networks."""
+"""In the list of allowed addresses: all private networks."""
 
 _FORBIDDEN: Final = tuple(
     ip_network(text)
@@ -48,34 +52,39 @@ _FORBIDDEN: Final = tuple(
 _IPV4_LAST: Final = tuple(
     ip_network(text) for text in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")
 )
-"""IPv6 networks whose last 32 bits are an IPv4 address: compatible, mapped, translated (RFC 4291, RFC 6145, RFC 6052)."""
+"""IPv6 networks whose last 32 bits are an IPv4 address: compatible, mapped, translated (RFC 4291,
+RFC 6145, RFC 6052).
+"""
 _TRANSLATED_LOCALLY: Final = ip_network("64:ff9b:1::/48")
-"""RFC 8215: where in it an IPv4 address stands is the network's own matter."""
+"""RFC 8215: each network decides where in it an IPv4 address is."""
 
 
-class Reach(Enum):
-    """Where an address lies."""
+class AddressScope(Enum):
+    """The kind of an address."""
 
     PUBLIC = "public"
     PRIVATE = "private"
     FORBIDDEN = "forbidden"
 
 
-def reach_of(address: Address) -> Reach:
-    """Where an address lies; of one that stands for another the more private of both."""
-    reaches = {_reach_of_one(each) for each in (address, *_embedded(address))}
-    if Reach.FORBIDDEN in reaches:
-        return Reach.FORBIDDEN
-    return Reach.PRIVATE if Reach.PRIVATE in reaches else Reach.PUBLIC
+def scope_of(address: Address) -> AddressScope:
+    """Return the kind of an address. If it contains another address, the more private of both
+    counts.
+    """
+    scopes = {_scope_of_one(each) for each in (address, *_embedded(address))}
+    if AddressScope.FORBIDDEN in scopes:
+        return AddressScope.FORBIDDEN
+    return AddressScope.PRIVATE if AddressScope.PRIVATE in scopes else AddressScope.PUBLIC
 
 
-def _reach_of_one(address: Address) -> Reach:
+def _scope_of_one(address: Address) -> AddressScope:
     if any(address in network for network in _FORBIDDEN):
-        return Reach.FORBIDDEN
+        return AddressScope.FORBIDDEN
     if isinstance(address, IPv6Address) and any(address in network for network in _IPV4_LAST):
-        return Reach.PUBLIC  # what it stands for decides; ::1 is judged as an address of its own below
+        # the embedded address decides; ::1 is judged as IPv6 below
+        return AddressScope.PUBLIC
     is_site_local = isinstance(address, IPv6Address) and address.is_site_local
-    return Reach.PUBLIC if address.is_global and not is_site_local else Reach.PRIVATE
+    return AddressScope.PUBLIC if address.is_global and not is_site_local else AddressScope.PRIVATE
 
 
 def _embedded(address: Address) -> Iterator[Address]:
@@ -93,11 +102,12 @@ def _embedded(address: Address) -> Iterator[Address]:
         yield IPv4Address("127.0.0.1")
 
 
-class Addresses:
-    """The rule of one broker.
+class AddressRules:
+    """The rules of one broker.
 
     Args:
-        allow: private networks ("10.0.0.0/8", "127.0.0.1"), names of hosts that may have private addresses, or "private" for all.
+        allow: private networks ("10.0.0.0/8", "127.0.0.1"), names of hosts that may have private
+            addresses, or "private" for all.
 
     Raises:
         InvalidConfig: something else.
@@ -118,7 +128,8 @@ class Addresses:
                 self._networks.append(ip_network(text.strip("[]")))
             except ValueError as error:
                 raise InvalidConfig(
-                    f"webhooks.allow: {text!r} is no network ({error}); write one such as 10.0.0.0/8, or the name of a host"
+                    f"webhooks.allow: {text!r} is no network ({error}); write one such as "
+                    "10.0.0.0/8, or the name of a host"
                 ) from None
         elif text and all(
             part and part.replace("-", "").replace("_", "").isalnum() for part in text.split(".")
@@ -126,26 +137,38 @@ class Addresses:
             self._names.add(text.lower())
         else:
             raise InvalidConfig(
-                f"webhooks.allow: {text!r} is neither a network such as 10.0.0.0/8 nor the name of a host nor {PRIVATE!r}"
+                f"webhooks.allow: {text!r} is neither a network such as 10.0.0.0/8 nor the name of "
+                f"a host nor {PRIVATE!r}"
             )
 
     def refusal(self, address: Address, host: str, *, is_trusted: bool) -> str | None:
-        """Why nothing may be sent to an address that `host` (a name or itself an address) has; None: it may."""
-        reach = reach_of(address)
-        if reach is Reach.FORBIDDEN:
+        """Return why nothing may be sent to an address of `host` (a name or itself an address), or
+        None if it may.
+        """
+        scope = scope_of(address)
+        if scope is AddressScope.FORBIDDEN:
             return (
-                f"webhooks are never sent to {address}: it is link-local, a cloud's metadata service, multicast or"
+                f"webhooks are never sent to {address}: it is link-local, a cloud's metadata "
+                "service, multicast or"
                 " unspecified"
             )
-        if reach is Reach.PUBLIC or is_trusted or self._allows_private or self._is_allowed(address, host):
+        if (
+            scope is AddressScope.PUBLIC
+            or is_trusted
+            or self._allows_private
+            or self._is_allowed(address, host)
+        ):
             return None
         return (
-            f"webhooks are not sent to {address}, a loopback or private address; the option webhooks.allow of the broker"
+            f"webhooks are not sent to {address}, a loopback or private address; the option "
+            "webhooks.allow of the broker"
             " lets them"
         )
 
     def refusal_of_url(self, url: object, *, is_trusted: bool) -> str | None:
-        """What can be said of a URL before it is connected to: of a host that is an address, or a name for loopback."""
+        """Return why nothing may be sent to a URL, as far as it is known before connecting: if its
+        host is an address, or a name for loopback.
+        """
         host = _host_of(url)
         address = maybe_address(host)
         if address is None and host.lower().rstrip(".").rpartition(".")[2] == "localhost":
@@ -162,11 +185,11 @@ def _host_of(url: object) -> str:
     try:
         return (urlsplit(url).hostname or "") if isinstance(url, str) else ""
     except ValueError:
-        return ""  # which the check of the settings tells
+        return ""  # the check of the settings reports it
 
 
 def maybe_address(host: str) -> Address | None:
-    """The address that a host is written as; None if it is a name."""
+    """Return the address that a host is written as, or None if it is a name."""
     try:
         return ip_address(host.removeprefix("[").removesuffix("]"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What can be known of an endpoint: what it is, how it does, and what happened since the broker started."""
+"""Public state of an endpoint: its settings, its condition, and counts since the broker started."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from sparrow.broker.webhooks.endpoint import Endpoint
 
 WAITING = "waiting"
-"""Nothing delivers to it: it was made just now, or the queue has no subscriber of its name."""
+"""No delivery yet: it was created just now, or the queue has no subscriber of its name."""
 DELIVERING = "delivering"
 HELD = "held"
 """It asked for time (Retry-After)."""
 FAILING = "failing"
 """It failed so often that only a probe is sent now and then."""
 PAUSED = "paused"
-"""By hand, or because it answered that it is gone."""
+"""Paused by an administrator, or because it answered that it is gone."""
 REFUSED = "refused"
 """Its owner may not read the queue or its topics any more."""
 HIDDEN = "hidden"
@@ -24,41 +24,43 @@ HIDDEN = "hidden"
 
 @dataclass(slots=True)
 class EndpointStatistics:
-    """Kept by the door as it delivers. Counts are since the broker started; times are wall ms, -1: never."""
+    """Counts since the broker started, kept by the webhook frontend; times are wall ms, -1:
+    never.
+    """
 
     state: str = WAITING
     until_ms: int = -1
-    """HELD, FAILING: when the next delivery is tried."""
+    """HELD, FAILING: the time of the next attempt."""
     attempts: int = 0
     delivered: int = 0
-    """Accepted."""
+    """Accepted deliveries."""
     failed: int = 0
     """Attempts that were not accepted."""
     returned: int = 0
-    """Records that were given back without an attempt that counts."""
+    """Records that were released without an attempt that counts."""
     throttled: int = 0
     """Attempts that were answered with a Retry-After."""
     pauses: int = 0
-    """How often it failed so often that it was paused."""
+    """Number of pauses after repeated failures."""
     in_flight: int = 0
     consecutive_failures: int = 0
     last_error: str = ""
     last_error_ms: int = -1
     last_success_ms: int = -1
     seconds: float = 0.0
-    """That all attempts took together."""
+    """Duration of all attempts together."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointInfo:
-    """What is known of one endpoint."""
+    """One endpoint as it is shown."""
 
     queue: str
     name: str
     settings: dict[str, Any]
     """All but the secrets; of the headers the names only."""
     secrets: list[int]
-    """Until when (wall ms) each of its secrets signs, the newest first; 0: for good."""
+    """For each secret the time (wall ms) until which it signs, the newest first; 0: without end."""
     owner: str
     is_trusted: bool
     is_paused: bool
@@ -66,13 +68,13 @@ class EndpointInfo:
     created_ms: int
     statistics: EndpointStatistics = field(default_factory=EndpointStatistics)
     secret: str = ""
-    """The one that was made just now; it is not shown again."""
+    """The secret that was created just now; it is not shown again."""
 
 
 def describe(
     endpoint: Endpoint, statistics: EndpointStatistics, now_ms: int, secret: str = ""
 ) -> EndpointInfo:
-    """Everything but what nobody is shown again."""
+    """Return the description of an endpoint, without what is never shown again."""
     settings = endpoint.settings.values()
     settings["headers"] = dict.fromkeys(settings["headers"], HIDDEN)
     settings["accept"] = endpoint.settings.accepts

@@ -1,7 +1,9 @@
-"""An endpoint of a queue: where records are POSTed to, how, and what it looks like when that fails. Pure.
+"""An endpoint of a queue: its URL, how records are POSTed to it, and what happens after failures.
+Pure.
 
-The settings are declared once, here: their names, types, limits and defaults are what every door and the configuration file take, and what
-`docs/webhooks.md` lists. A URL is checked as it is written; where it leads is judged when it is connected to (`addresses.py`).
+The settings are declared once, here: every frontend and the configuration file take these names,
+types, limits and defaults, and `docs/webhooks.md` lists them. A URL is checked as it is written;
+its address is judged at each connection (`addresses.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from sparrow.base.errors import InvalidConfig
+from sparrow.base.faults import suggestion
+from sparrow.base.units import parse_duration_ms
 from sparrow.broker.webhooks.addresses import maybe_address
 
 if TYPE_CHECKING:
@@ -53,24 +57,25 @@ class EndpointSettings:
     url: str
     format: str = RAW
     accept: str = ""
-    """ "": by the format, as `accepts` says."""
+    """"": by the format, as `accepts` says."""
     headers: Headers = ()
     concurrency: int = 8
     rate: float = 0.0
     timeout_ms: int = 10_000
     backoff_ms: int | None = None
-    """None: as the queue's policy says, or the endpoint's own default where that has no backoff."""
+    """None: the queue's policy decides, or the endpoint's default if that has no backoff."""
     backoff_max_ms: int = 600_000
     backoff_jitter: float = 0.2
     pause_after: int = 10
 
     @property
     def accepts(self) -> str:
-        """What counts as accepted."""
+        """The responses that count as accepted."""
         return self.accept or (BODY_TRUE if self.format == SYNCBROK else STATUS)
 
     def backoff_after(self, deliveries: int, jitter: float) -> int:
-        """How long (ms) a record waits that was not accepted at its delivery of this number; doubles with each.
+        """Return how long (ms) a record waits that was not accepted at its delivery of this number;
+        doubles with each.
 
         Args:
             jitter: a random number from -1 to 1.
@@ -80,13 +85,13 @@ class EndpointSettings:
         return max(0, round(delay * (1 + self.backoff_jitter * jitter)))
 
     def values(self) -> dict[str, Any]:
-        """All settings by name, as `changed` takes them."""
+        """Return all settings by name, as `changed` takes them."""
         values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         values["headers"] = dict(self.headers)
         return values
 
     def changed(self, settings: Mapping[str, object]) -> EndpointSettings:
-        """These settings with others; a value of None stands for the default.
+        """Return these settings with changes; None means the default.
 
         Raises:
             InvalidConfig: no such setting, or a value that it does not take; says which there are.
@@ -94,12 +99,21 @@ class EndpointSettings:
         return replace(self, **_checked(settings))
 
 
+WORDS: Final[Mapping[str, str]] = {
+    "timeout": "timeout_ms",
+    "backoff_delay": "backoff_ms",
+    "backoff_max": "backoff_max_ms",
+    "jitter": "backoff_jitter",
+}
+"""Settings by the words that people write, as those of a queue's policy; both are understood
+wherever settings are read.
+"""
 _DEFAULT_BACKOFF_MS: Final = 1_000
 Check = Callable[[str, object], Any]
 
 
 def new_settings(settings: Mapping[str, object]) -> EndpointSettings:
-    """The settings of a new endpoint.
+    """Return the settings of a new endpoint.
 
     Raises:
         InvalidConfig: as `EndpointSettings.changed`, or there is no URL.
@@ -111,16 +125,39 @@ def new_settings(settings: Mapping[str, object]) -> EndpointSettings:
 
 
 def _checked(settings: Mapping[str, object]) -> dict[str, Any]:
-    return {
-        name: DEFAULTS[name] if value is None and name in DEFAULTS else _check_of(name)(name, value)
-        for name, value in settings.items()
-    }
+    checked: dict[str, Any] = {}
+    called: dict[str, str] = {}
+    for key, value in settings.items():
+        name = WORDS.get(key, key)
+        if name in called:
+            raise InvalidConfig(f"{called[name]!r} and {key!r} are one setting; give it once")
+        called[name] = key
+        if value is None and name in DEFAULTS:
+            checked[name] = DEFAULTS[name]
+        else:
+            checked[name] = _check_of(name)(key, _in_ms(name, key, value))
+    return checked
 
 
 def _check_of(name: str) -> Check:
     if name not in _CHECKS:
-        raise InvalidConfig(f"a webhook has no setting {name!r}; there are {', '.join(SETTINGS)}")
+        close = suggestion(name, [*SETTINGS, *WORDS])
+        raise InvalidConfig(
+            f"a webhook has no setting {name!r}{close or '; there are ' + ', '.join(SETTINGS)}"
+        )
     return _CHECKS[name]
+
+
+def _in_ms(name: str, key: str, value: object) -> object:
+    """Return a duration with a unit ("10s") as a number of milliseconds; anything else
+    unchanged.
+    """
+    if not name.endswith("_ms") or not isinstance(value, str) or value.isdecimal():
+        return value
+    try:
+        return parse_duration_ms(value)
+    except (ValueError, OverflowError) as error:
+        raise InvalidConfig(f"{key} is {_shown(value)}; it is {error}") from None
 
 
 # ── the URL ───────────────────────────────────────────────────────────────────────────────────────
@@ -138,7 +175,8 @@ def _url(name: str, value: object) -> str:
         )
     if not value.isascii() or any(letter <= " " or letter in '\x7f\\"<>^`{|}' for letter in value):
         raise InvalidConfig(
-            f"{name} has a space, a control character or another letter that URLs do not have; write those as %20 and so"
+            f"{name} has a space, a control character or another letter that URLs do not have; "
+            "write those as %20 and so"
             " on, and names of hosts in their ASCII form"
         )
     try:
@@ -156,7 +194,8 @@ def _check_url(name: str, parts: SplitResult) -> None:
         )
     if "@" in parts.netloc:
         raise InvalidConfig(
-            f"{name} has a user or password in it, which logs and listings would show; send it in a header of the webhook"
+            f"{name} has a user or password in it, which logs and listings would show; send it in "
+            "a header of the webhook"
             " (setting headers)"
         )
     if parts.fragment:
@@ -165,7 +204,7 @@ def _check_url(name: str, parts: SplitResult) -> None:
         raise InvalidConfig(f"{name} has port 0")
     if "[" in parts.netloc and maybe_address(parts.hostname or "") is None:
         raise InvalidConfig(
-            f"{name} has {parts.netloc[:80]!r} for a host; what stands in brackets is an IPv6 address"
+            f"{name} has {parts.netloc[:80]!r} for a host; an address in brackets is an IPv6 address"
         )
     _check_host(name, parts.hostname or "")
 
@@ -287,7 +326,9 @@ DEFAULTS: Final[dict[str, Any]] = {
     field.name: field.default for field in fields(EndpointSettings) if field.name != "url"
 }
 SETTINGS: Final = (*_CHECKS, "secrets")
-"""The names of all settings; `secrets` is kept apart from the others, as nobody is shown them again."""
+"""The names of all settings; `secrets` is kept apart from the others, as secrets are not shown
+again.
+"""
 
 
 # ── secrets ───────────────────────────────────────────────────────────────────────────────────────
@@ -295,7 +336,7 @@ SETTINGS: Final = (*_CHECKS, "secrets")
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """What deliveries are signed with. `until_ms` (wall): not any more from then on, 0: for good."""
+    """A secret that signs deliveries. `until_ms` (wall): it expires then; 0: never."""
 
     text: str
     until_ms: int = 0
@@ -306,21 +347,21 @@ class Secret:
 
 
 def make_secret(random: bytes) -> str:
-    """A secret of random bytes, as Standard Webhooks writes it."""
+    """Return random bytes as a secret in the form of Standard Webhooks."""
     return _SECRET_PREFIX + base64.b64encode(random).decode()
 
 
 def _decoded(secret: str) -> bytes:
-    """The key that a secret is; some write it without padding."""
+    """Return the key of a secret; some are written without padding."""
     text = secret.removeprefix(_SECRET_PREFIX)
     return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
 def check_secret(value: object) -> str:
-    """The secret.
+    """Return the secret if it is valid.
 
     Raises:
-        InvalidConfig: it is none; does not show it.
+        InvalidConfig: it is not; the message does not contain it.
     """
     if isinstance(value, str) and value.startswith(_SECRET_PREFIX) and len(value) < 200:
         try:
@@ -330,13 +371,14 @@ def check_secret(value: object) -> str:
         if _LEAST_SECRET_BYTES <= len(key) <= _MOST_SECRET_BYTES:
             return value
     raise InvalidConfig(
-        f"a secret of a webhook is {_SECRET_PREFIX} and then {_LEAST_SECRET_BYTES} to {_MOST_SECRET_BYTES} random bytes in"
+        f"a secret of a webhook is {_SECRET_PREFIX} and then {_LEAST_SECRET_BYTES} to "
+        f"{_MOST_SECRET_BYTES} random bytes in"
         " base64; leave it out, and the broker makes one"
     )
 
 
 def check_secrets(value: object) -> tuple[Secret, ...]:
-    """Secrets, the newest first; none: deliveries are not signed.
+    """Return the secrets, the newest first. Without any, deliveries are not signed.
 
     Raises:
         InvalidConfig
@@ -353,7 +395,7 @@ def check_secrets(value: object) -> tuple[Secret, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """What is kept of an endpoint."""
+    """One endpoint as it is stored."""
 
     queue: str
     name: str
@@ -361,9 +403,9 @@ class Endpoint:
     settings: EndpointSettings
     secrets: tuple[Secret, ...]
     owner: Principal
-    """Who put it: it gets what he may read."""
+    """The principal that put it last: the endpoint gets what this principal may read."""
     is_trusted: bool = False
-    """Whether it may have a private address."""
+    """True if it may have a private address."""
     is_paused: bool = False
     paused_because: str = ""
     created_ms: int = -1
@@ -373,5 +415,5 @@ class Endpoint:
         return self.queue, self.name
 
     def live_secrets(self, now_ms: int) -> tuple[Secret, ...]:
-        """Those that sign now."""
+        """Return the secrets that sign now."""
         return tuple(each for each in self.secrets if not each.until_ms or each.until_ms > now_ms)

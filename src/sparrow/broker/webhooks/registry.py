@@ -1,6 +1,7 @@
-"""The endpoints of a broker by queue and name: loaded, put, changed, deleted, gone with their queue.
+"""The endpoints of a broker by queue and name. They are deleted with their queue.
 
-Changes are durable when a method returns, and run one after the other. Who may do what is asked in `verbs.py`; who delivers watches.
+Changes are durable when a method returns, and run one after the other. `service.py` checks who may
+change what; the webhook frontend watches for changes.
 """
 
 from __future__ import annotations
@@ -13,37 +14,38 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import PolicyViolation, SparrowError, UnknownQueue, UnknownWebhook
 from sparrow.broker.changes import Changes
-from sparrow.broker.webhooks import stored
+from sparrow.broker.webhooks import persistence
 from sparrow.broker.webhooks.description import EndpointStatistics
 from sparrow.meta.store import Delete
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from sparrow.broker.access.authz import Principal
     from sparrow.broker.queues.queue import Queue
-    from sparrow.broker.queues.queues import Queues
+    from sparrow.broker.queues.registry import QueueRegistry
     from sparrow.broker.webhooks.endpoint import Endpoint
     from sparrow.meta.store import MetaStore
 
 _LOG = logging.getLogger(__name__)
 
-Key = tuple[str, str]
-"""Queue and name."""
-Watcher = Callable[[Key], None]
-"""Told that an endpoint was put, changed or deleted."""
+EndpointKey = tuple[str, str]
+"""(queue, name)."""
+Watcher = Callable[[EndpointKey], None]
+"""Called after an endpoint was put, changed or deleted."""
 MAX_ENDPOINTS: Final = 1000
-"""Each is a task and holds some connections."""
+"""Limit of a broker: each endpoint is a task and holds some connections."""
 MAX_OF_QUEUE: Final = 100
 
 
-class Webhooks:
-    """The registry. Loop thread only."""
+class WebhookRegistry:
+    """All endpoints. Loop thread only."""
 
-    def __init__(self, meta: MetaStore, queues: Queues) -> None:
+    def __init__(self, meta: MetaStore, queues: QueueRegistry) -> None:
         self._meta = meta
         self._queues = queues
-        self._endpoints: dict[Key, Endpoint] = {}
-        self._statistics: dict[Key, EndpointStatistics] = {}
+        self._endpoints: dict[EndpointKey, Endpoint] = {}
+        self._statistics: dict[EndpointKey, EndpointStatistics] = {}
         self._changes = Changes(meta)
         self._watchers: list[Watcher] = []
         self._forgetting: set[asyncio.Task[None]] = set()
@@ -56,24 +58,24 @@ class Webhooks:
         return iter(list(self._endpoints.values()))
 
     async def load(self) -> None:
-        """Read all endpoints; those of queues that are gone are forgotten. After the queues were loaded.
+        """Read all endpoints, after the queues were loaded; delete those of missing queues.
 
         Raises:
             DirectoryUnreadable, NewerFormat
         """
         orphans = []
-        for fact in await self._meta.scan(stored.KIND):
-            endpoint = stored.decode(fact)
+        for entry in await self._meta.scan(persistence.KIND):
+            endpoint = persistence.decode(entry)
             queue = self._queues.find(endpoint.queue)
             if queue is None or queue.definition.id != endpoint.queue_id:
-                orphans.append(Delete(stored.KIND, fact.key))
+                orphans.append(Delete(persistence.KIND, entry.key))
             else:
                 self._remember(endpoint)
         if orphans:
             await self._meta.write(orphans)
 
     async def close(self) -> None:
-        """Finish what is being written."""
+        """Wait for writes that are under way."""
         if self._forgetting:
             await asyncio.wait(set(self._forgetting))
         await self._changes.settle()
@@ -81,11 +83,11 @@ class Webhooks:
     # ── finding ───────────────────────────────────────────────────────────────────────────────────
 
     def find(self, queue: str, name: str) -> Endpoint | None:
-        """The endpoint, or None."""
+        """Return the endpoint, or None."""
         return self._endpoints.get((queue, name))
 
     def get(self, queue: str, name: str) -> Endpoint:
-        """The endpoint.
+        """Return the endpoint.
 
         Raises:
             UnknownWebhook
@@ -93,38 +95,43 @@ class Webhooks:
         endpoint = self._endpoints.get((queue, name))
         if endpoint is None:
             raise UnknownWebhook(
-                f"queue {queue[:200]!r} has no webhook {name[:200]!r}; `sparrow queue subscribers` lists those it has"
+                f"queue {queue[:200]!r} has no webhook {name[:200]!r}; `sparrow queue subscribers` "
+                "lists those it has"
             )
         return endpoint
 
     def of_queue(self, queue: str) -> list[Endpoint]:
-        """The endpoints of a queue, by name."""
+        """Return the endpoints of a queue, by name."""
         return sorted(
             (each for each in self._endpoints.values() if each.queue == queue), key=lambda e: e.name
         )
 
-    def statistics(self, key: Key) -> EndpointStatistics:
-        """How an endpoint does; whoever delivers to it writes there."""
+    def of_owner(self, owner: Principal) -> list[Endpoint]:
+        """Return the endpoints that a principal put last, and that are not paused."""
+        return [each for each in self._endpoints.values() if each.owner == owner and not each.is_paused]
+
+    def statistics(self, key: EndpointKey) -> EndpointStatistics:
+        """Return the statistics of an endpoint; the webhook frontend writes them."""
         return self._statistics.setdefault(key, EndpointStatistics())
 
-    def poke(self, key: Key) -> None:
-        """Let whoever delivers look again, though nothing changed."""
-        self._tell(key)
+    def poke(self, key: EndpointKey) -> None:
+        """Make the webhook frontend look at an endpoint again, though nothing changed."""
+        self._notify(key)
 
     def watch(self, watcher: Watcher) -> Callable[[], None]:
-        """Be told of each change; returns what ends that."""
+        """Call `watcher` after each change. Return a function that ends this."""
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher)
 
     # ── changing ──────────────────────────────────────────────────────────────────────────────────
 
     async def put(self, queue: str, name: str, make: Callable[[Endpoint | None], Endpoint]) -> Endpoint:
-        """Keep what `make` makes of the endpoint that is there; nothing is written where it makes no difference.
+        """Store what `make` returns for the present endpoint (None: there is none). An unchanged
+        endpoint is not written.
 
         Raises:
             PolicyViolation: there are too many.
-            UnknownQueue: the queue was deleted.
-            DiskFull, StorageFailed; what `make` raises
+            UnknownQueue: the queue was deleted. DiskFull, StorageFailed, and what `make` raises.
         """
 
         async def change() -> Endpoint:
@@ -134,16 +141,17 @@ class Webhooks:
                 self.check_room(queue)
             if endpoint != before:
                 self._check_queue(endpoint)
-                await self._meta.write([stored.fact_of(endpoint)])
-                self._check_queue(endpoint)  # deleted meanwhile: at the next start the fact is forgotten
+                await self._meta.write([persistence.entry_of(endpoint)])
+                # deleted meanwhile: at the next start the entry is deleted
+                self._check_queue(endpoint)
                 self._remember(endpoint)
-                self._tell(endpoint.key)
+                self._notify(endpoint.key)
             return endpoint
 
         return await self._changes.carry_out(change)
 
     async def delete(self, queue: str, name: str) -> None:
-        """Forget an endpoint.
+        """Delete an endpoint.
 
         Raises:
             UnknownWebhook, DiskFull, StorageFailed
@@ -151,13 +159,13 @@ class Webhooks:
 
         async def change() -> None:
             key = self.get(queue, name).key
-            await self._meta.write([Delete(stored.KIND, stored.key_of(*key))])
+            await self._meta.write([Delete(persistence.KIND, persistence.key_of(*key))])
             self._forget(key)
 
         await self._changes.carry_out(change)
 
     async def set_paused(self, queue: str, name: str, *, is_paused: bool, because: str = "") -> Endpoint:
-        """Deliver nothing, or go on.
+        """Pause or resume deliveries.
 
         Raises:
             UnknownWebhook, DiskFull, StorageFailed
@@ -188,12 +196,12 @@ class Webhooks:
         self._endpoints[endpoint.key] = endpoint
         self.statistics(endpoint.key)
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: EndpointKey) -> None:
         if self._endpoints.pop(key, None) is not None:
             self._statistics.pop(key, None)
-            self._tell(key)
+            self._notify(key)
 
-    def _tell(self, key: Key) -> None:
+    def _notify(self, key: EndpointKey) -> None:
         for watcher in list(self._watchers):
             watcher(key)
 
@@ -202,16 +210,18 @@ class Webhooks:
         for key in gone:
             self._forget(key)
         if gone:
-            task = asyncio.get_running_loop().create_task(self._forget_facts(gone, queue.definition.id.hex))
+            task = asyncio.get_running_loop().create_task(self._forget_entries(gone, queue.definition.id.hex))
             self._forgetting.add(task)
             task.add_done_callback(self._forgetting.discard)
 
-    async def _forget_facts(self, keys: list[Key], queue_id: str) -> None:
-        """What fails here is done at the next start: the facts name a queue that is not there any more."""
+    async def _forget_entries(self, keys: list[EndpointKey], queue_id: str) -> None:
+        """Delete the entries of a deleted queue. A failure is repaired at the next start: the
+        entries name a missing queue.
+        """
 
         async def change() -> None:
             gone = [key for key in keys if key not in self._endpoints]
-            await self._meta.write([Delete(stored.KIND, stored.key_of(*key)) for key in gone])
+            await self._meta.write([Delete(persistence.KIND, persistence.key_of(*key)) for key in gone])
 
         try:
             await self._changes.carry_out(change)

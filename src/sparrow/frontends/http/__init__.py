@@ -1,4 +1,6 @@
-"""The HTTP door: REST, Server-Sent Events, WebSocket, metrics. FastAPI and uvicorn are loaded when the first client connects."""
+"""The HTTP frontend: REST, Server-Sent Events, WebSocket, metrics. FastAPI and uvicorn are loaded
+when the first client connects.
+"""
 
 from sparrow.frontends.http.frontend import HttpFrontend
 from sparrow.frontends.http.limits import HttpLimits

@@ -1,6 +1,7 @@
-"""The FastAPI application: the routers put together, errors as problems, the OpenAPI document.
+"""The FastAPI application: all routers, errors as problems, and the OpenAPI document.
 
-A family of routes is a module in `routes/` with a function `router(door)`, and a line in `_ROUTERS`.
+A group of routes is a module in `routes/` with a function `router(frontend)`, and a line in
+`_ROUTERS`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from starlette.responses import Response
 
 from sparrow.base.errors import InternalError, InvalidArgument, SparrowError
 from sparrow.base.version import version
-from sparrow.frontends.http.answers import problem_answer
-from sparrow.frontends.http.direct import Direct
+from sparrow.frontends.http.dispatcher import RawRouteDispatcher
 from sparrow.frontends.http.openapi import PROBLEM_SCHEMA
 from sparrow.frontends.http.problems import BUG, InvalidParameters, MethodNotAllowed, NoSuchPage
+from sparrow.frontends.http.responses import problem_response
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.context import HttpContext
 
 _ROUTERS: Final = (
     "documents",
@@ -52,14 +53,15 @@ _ROUTERS: Final = (
 )
 """The modules of `routes/`, in the order of the document."""
 _AT_ONCE: Final = frozenset({"documents", "health", "messages", "stream", "queues", "leases", "metrics"})
-"""Those of raw routes alone. FastAPI's own application is made when something else is asked for: the models of the administration take longer than all the
-rest."""
+"""Modules that have only raw routes. FastAPI's own application is built when another route is
+requested: the models of the administration take longer than all the rest.
+"""
 _TITLE: Final = "Sparrow"
 _TEXT: Final = """\
 The message broker for Python and Spark, by HTTP.
 
-Errors are problem details (RFC 9457) with a stable `code`, and say whether the same request may succeed later (`retriable`). Times are milliseconds since 1970, sizes
-bytes, as their names say.
+Errors are problem details (RFC 9457) with a stable `code` and a flag `retriable`: the same request
+may succeed later. Times are milliseconds since 1970, sizes are bytes, as their names say.
 """
 _SECURITY: Final = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A token of the configuration."},
@@ -68,41 +70,41 @@ _SECURITY: Final = {
 _SECURITY_OF_ALL: Final[list[dict[str, list[str]]]] = [{"bearer": []}, {"basic": []}, {}]
 
 
-def build(door: HttpFrontend) -> ASGIApp:
-    """The application of a door. May be called in any thread."""
-    at_once: dict[str, APIRouter] = {name: _router(name, door) for name in _ROUTERS if name in _AT_ONCE}
+def build(frontend: HttpContext) -> ASGIApp:
+    """Return the application of a frontend. May be called in any thread."""
+    at_once: dict[str, APIRouter] = {name: _router(name, frontend) for name in _ROUTERS if name in _AT_ONCE}
     routes = [route for router in at_once.values() for route in router.routes]
-    return Direct(_Whole(door, at_once), routes)
+    return RawRouteDispatcher(_Whole(frontend, at_once), routes)
 
 
 class _Whole:
-    """FastAPI's application with all routers, made in a thread when it is first needed."""
+    """FastAPI's application with all routers, built in a thread when it is first needed."""
 
-    def __init__(self, door: HttpFrontend, routers: Mapping[str, APIRouter]) -> None:
-        self._door = door
+    def __init__(self, frontend: HttpContext, routers: Mapping[str, APIRouter]) -> None:
+        self._frontend = frontend
         self._routers = routers
-        self._making = threading.Lock()
+        self._build_lock = threading.Lock()
         self._app: FastAPI | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = await self._door.in_thread(self._made) if self._app is None else self._app
+        app = await self._frontend.in_thread(self._made) if self._app is None else self._app
         await app(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
-        """The document. May be called in any thread."""
+        """Return the document. May be called in any thread."""
         return self._made().openapi()
 
     def _made(self) -> FastAPI:
-        with self._making:
+        with self._build_lock:
             if self._app is None:
                 self._app = _documented(
-                    [self._routers.get(name) or _router(name, self._door) for name in _ROUTERS]
+                    [self._routers.get(name) or _router(name, self._frontend) for name in _ROUTERS]
                 )
             return self._app
 
 
 def _documented(routers: list[APIRouter]) -> FastAPI:
-    """FastAPI's application of the routers."""
+    """Return FastAPI's application of the routers."""
     app = FastAPI(
         title=_TITLE,
         version=version(),
@@ -126,12 +128,12 @@ def _documented(routers: list[APIRouter]) -> FastAPI:
 
 
 def _operation_name(route: APIRoute) -> str:
-    """What programs that make a client of the document call the operation: `queues_lease`."""
+    """Return the name of the operation in generated clients, such as `queues_lease`."""
     return f"{route.tags[0]}_{route.name}".replace(" ", "_") if route.tags else route.name
 
 
-def _router(name: str, door: HttpFrontend) -> APIRouter:
-    made: APIRouter = import_module(f"sparrow.frontends.http.routes.{name}").router(door)
+def _router(name: str, frontend: HttpContext) -> APIRouter:
+    made: APIRouter = import_module(f"sparrow.frontends.http.routes.{name}").router(frontend)
     return made
 
 
@@ -145,32 +147,32 @@ def _path(request: Request) -> str:
 
 async def _broker_refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, SparrowError)
-    return problem_answer(error, _path(request))
+    return problem_response(error, _path(request))
 
 
 async def _failed(request: Request, _: Exception) -> Response:
-    return problem_answer(InternalError(BUG), _path(request))
+    return problem_response(InternalError(BUG), _path(request))
 
 
 async def _input_refused(request: Request, error: Exception) -> Response:
-    """What does not fit the types of a handler."""
+    """Refuse input that does not fit the types of a handler."""
     assert isinstance(error, RequestValidationError)
     faults = [(".".join(str(part) for part in each["loc"]), str(each["msg"])) for each in error.errors()]
-    said = "; ".join(f"{where}: {what}" for where, what in faults[:3])
-    return problem_answer(
-        InvalidParameters(f"the request is not as expected: {said}", faults), _path(request)
-    )
+    faults_text = "; ".join(f"{where}: {what}" for where, what in faults[:3])
+    return problem_response(InvalidParameters(f"invalid request: {faults_text}", faults), _path(request))
 
 
 async def _framework_refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, SparrowError):  # raised while the framework read the body
-        return problem_answer(error.__cause__, _path(request))
+        return problem_response(error.__cause__, _path(request))
     if error.status_code == 404:
-        return problem_answer(NoSuchPage(f"nothing is served at {_path(request)}; see /docs"), _path(request))
+        return problem_response(
+            NoSuchPage(f"nothing is served at {_path(request)}; see /docs"), _path(request)
+        )
     if error.status_code == 405:
         return _method_refused(request)
-    return problem_answer(InvalidArgument(str(error.detail)), _path(request))
+    return problem_response(InvalidArgument(str(error.detail)), _path(request))
 
 
 def _method_refused(request: Request) -> Response:
@@ -178,14 +180,14 @@ def _method_refused(request: Request) -> Response:
     listed = ", ".join(allowed)
     if request.method == "OPTIONS":
         return Response(status_code=204, headers={"allow": listed})
-    refused = MethodNotAllowed(f"{_path(request)} is not served by {request.method}; it is by {listed}")
-    answer = problem_answer(refused, _path(request))
-    answer.raw_headers.append((b"allow", listed.encode()))
-    return answer
+    refused = MethodNotAllowed(f"{_path(request)} does not support {request.method}; use one of {listed}")
+    response = problem_response(refused, _path(request))
+    response.raw_headers.append((b"allow", listed.encode()))
+    return response
 
 
 def _methods_of(request: Request) -> set[str]:
-    """The methods by which the path is served."""
+    """Return the methods that the path supports."""
     found = {"OPTIONS"}
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
         if _is_served(request, method):
@@ -222,7 +224,9 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
 
 
 def _widen_integers(part: Any) -> None:
-    """Say of every integer that it has 64 bits: programs that make clients of a document take 32 for granted, and offsets and times have more."""
+    """Declare all integers as 64-bit: generators of clients assume 32 bits, and offsets and times
+    have more.
+    """
     if isinstance(part, dict):
         if "integer" in (part.get("type"), *_listed(part.get("type"))):
             part.setdefault("format", "int64")
@@ -236,10 +240,12 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _without_defaults(operation: dict[str, Any]) -> None:
-    """Without the answers that FastAPI adds and this door never gives: invalid input is a problem with status 400."""
-    answers = operation["responses"]
-    if "HTTPValidationError" in str(answers.get("422", "")):
-        del answers["422"]
-    content = answers.get("200", {}).get("content", {})
+    """Remove the responses that FastAPI adds and this frontend never sends: invalid input is a
+    problem with status 400.
+    """
+    responses = operation["responses"]
+    if "HTTPValidationError" in str(responses.get("422", "")):
+        del responses["422"]
+    content = responses.get("200", {}).get("content", {})
     if len(content) > 1 and content.get("application/json") == {"schema": {}}:
         del content["application/json"]

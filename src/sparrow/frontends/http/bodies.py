@@ -1,7 +1,9 @@
-"""Bodies of requests, bounded before they are read: by size, by the memory that all of them share, and (in `serving`) by time.
+"""Limits for bodies of requests before they are read: by size, by shared memory, and (in
+`connection`) by time.
 
-A body above a small size reserves its whole length; one of unknown length that grows above it reserves the largest length there may be. What waits for room
-is not read from. Whoever holds a reservation waits for its own client alone, whose time is bounded, so the room comes back.
+A body above a small size reserves its whole length; one of unknown length that grows above it
+reserves the largest allowed length. A client that waits for memory is not read from. The holder of
+a reservation waits only for its own client, whose time is limited, so the memory is released.
 """
 
 from __future__ import annotations
@@ -16,16 +18,16 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Message, Receive
 
-    from sparrow.frontends.budget import ReceiveBudget
     from sparrow.frontends.http.limits import HttpLimits
+    from sparrow.frontends.receive_budget import ReceiveBudget
 
 
 class ClientGone(Exception):
-    """The client closed the connection before it had sent all; there is nobody to answer."""
+    """The client disconnected before it had sent the whole body; no response is possible."""
 
 
 class BoundedBody:
-    """The `receive` of a request: uvicorn's, within the limits. `release` when the request is over.
+    """The `receive` of a request: uvicorn's, within the limits. Call `release` after the request.
 
     Raises (when called):
         BodyTooLarge, Overloaded
@@ -41,7 +43,7 @@ class BoundedBody:
         self._reserved_bytes = 0
 
     async def announce(self, size_bytes: int) -> None:
-        """The length that the head of the request says."""
+        """Reserve memory for the length that the head of the request declares."""
         if size_bytes > self._limits.max_body_bytes:
             raise self._too_large()
         if size_bytes > self._limits.small_body_bytes:
@@ -59,7 +61,7 @@ class BoundedBody:
         return message
 
     def release(self) -> None:
-        """The request is over."""
+        """Release the memory after the request."""
         reserved, self._reserved_bytes = self._reserved_bytes, 0
         if reserved:
             self._budget.release(reserved)
@@ -85,23 +87,22 @@ class BoundedBody:
             else:
                 self._budget.withdraw(grant)
             if isinstance(error, TimeoutError):
-                raise Overloaded(
-                    "other requests take all the memory for bodies (receive_budget); try again later"
-                ) from None
+                raise Overloaded("the memory for bodies (receive_budget) is full; try again later") from None
             raise
 
     def _too_large(self) -> BodyTooLarge:
         return BodyTooLarge(
-            f"the body is larger than {self._limits.max_body_bytes} bytes (http.max_body); send several smaller ones"
+            f"the body is larger than {self._limits.max_body_bytes} bytes (http.max_body); send "
+            "several smaller ones"
         )
 
 
 async def read_body(request: Request) -> bytes:
-    """The whole body.
+    """Read the whole body.
 
     Raises:
         BodyTooLarge, Overloaded
-        ClientGone: nobody waits for an answer any more.
+        ClientGone: the client has disconnected.
     """
     message = await request.receive()
     if message["type"] == "http.request" and not message.get("more_body"):
@@ -117,5 +118,5 @@ async def read_body(request: Request) -> bytes:
 
 
 def media_type(request: Request) -> str:
-    """The content type without parameters, in lower case; "" if none is said."""
+    """Return the content type without parameters, in lower case; "" without one."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()

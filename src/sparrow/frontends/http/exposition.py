@@ -1,7 +1,8 @@
-"""Metrics as text, in the formats of Prometheus (0.0.4) and OpenMetrics (1.0), written by prometheus-client.
+"""Metrics as text in the formats of Prometheus (0.0.4) and OpenMetrics (1.0), written by
+prometheus-client.
 
-A family of many values is written in pieces, with the loop free between them. Beside the broker's own metrics stand those of the process and the
-interpreter, by the names that all Python programs have.
+A metric with many values is written in parts, and other tasks run between them. The metrics of the
+process and the interpreter are included, with the names that all Python programs use.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.registry import Collector
 
 from sparrow.broker.metrics import table
-from sparrow.broker.metrics.gathering import Distribution, Slices
+from sparrow.broker.metrics.collector import Distribution, Slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from sparrow.broker.metrics.gathering import Gathered, Labels, Values
+    from sparrow.broker.metrics.collector import Collected, Labels, Values
     from sparrow.broker.metrics.table import Metric
 
 OPEN_METRICS: Final = "application/openmetrics-text"
@@ -31,12 +32,12 @@ _OPEN_TYPE: Final = f"{OPEN_METRICS}; version=1.0.0; charset=utf-8"
 _PLAIN_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 _LINES_AT_ONCE: Final = 200
 _HISTOGRAMS_AT_ONCE: Final = 10
-"""Each has about twenty lines."""
+"""Histograms per part; each has about twenty lines."""
 _END: Final = b"# EOF\n"
 
 
 class Exposition:
-    """Of one door."""
+    """Writer of metrics; one for the frontend."""
 
     def __init__(self) -> None:
         self._process = CollectorRegistry()
@@ -44,12 +45,12 @@ class Exposition:
         PlatformCollector(registry=self._process)
         GCCollector(registry=self._process)
 
-    async def write(self, gathered: Gathered, *, is_open: bool) -> tuple[str, bytes]:
-        """Content type and text."""
+    async def write(self, collected: Collected, *, is_open: bool) -> tuple[str, bytes]:
+        """Return content type and text."""
         generate = generate_open if is_open else generate_latest
         slices = Slices()
         pieces: list[bytes] = []
-        for metric, values in gathered.items():
+        for metric, values in collected.items():
             for family, is_first in _pieces(metric, values):
                 pieces.append(_written(generate, [family], with_head=is_first))
                 await slices.pause()
@@ -60,7 +61,7 @@ class Exposition:
 
 
 def accepts_open_metrics(accept: str) -> bool:
-    """Whether a client that sends this Accept header is to get OpenMetrics."""
+    """Return True if this Accept header asks for OpenMetrics."""
     kinds = (kind.strip().lower() for kind in accept.split(","))
     return any(kind.partition(";")[0].strip() == OPEN_METRICS for kind in kinds)
 
@@ -83,7 +84,9 @@ def _written(
 
 
 def _pieces(metric: Metric, values: Values) -> Iterator[tuple[Family, bool]]:
-    """The family of a metric in parts of few lines, and whether it is the first; one without values is a head alone."""
+    """Yield the values of a metric in small parts, with True for the first. A metric without values
+    yields its head.
+    """
     rest = iter(values.items())
     is_first = True
     at_once = _HISTOGRAMS_AT_ONCE if metric.kind == table.HISTOGRAM else _LINES_AT_ONCE

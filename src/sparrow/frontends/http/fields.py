@@ -1,7 +1,9 @@
-"""What the bodies of the administration's routes are made of: bounded texts and numbers, so that hostile ones are refused before a verb is called.
+"""Types of the bodies of administration routes: bounded texts and numbers, so that hostile ones are
+refused before a service is called.
 
-The limits here are coarse, they bound what one request costs; what a name or a setting may be, the broker says, in its own words. A member that a route does not know
-is refused, because a setting that was misspelt would else be left out without a word.
+These limits are coarse and bound the cost of one request; the broker checks names and settings
+itself, with its own errors. Unknown members are refused, because a misspelt setting would otherwise
+be ignored silently.
 """
 
 from typing import Annotated, Any
@@ -10,14 +12,14 @@ from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 MAX_NAME_CHARACTERS = 255
-"""Of queues, groups, users and whatever else has a name."""
+"""Characters of the name of a queue, group, user and the like."""
 MAX_TOPIC_CHARACTERS = 249
 MAX_TEXT_CHARACTERS = 10_000
 MAX_ENTRIES = 1000
 MAX_TIME_MS = (1 << 62) - 1
 
 _TOPIC_PATTERN = {"pattern": "^[a-zA-Z0-9._-]+$"}
-"""For the document; the broker says it in a sentence."""
+"""For the document only; the broker has its own error."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 TopicName = Annotated[
@@ -29,7 +31,7 @@ MaybeName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARACTERS)]
 Text = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS)]
 Partition = Annotated[int, Field(ge=0, lt=1 << 31)]
 PartitionKey = Annotated[int, Field(ge=0, lt=1 << 31, strict=False)]
-"""A partition as a member's name, which JSON has as text."""
+"""A partition as the name of a member, which is text in JSON."""
 Offset = Annotated[int, Field(ge=0, lt=1 << 62)]
 TimeMs = Annotated[int, Field(ge=0, le=MAX_TIME_MS)]
 
@@ -42,7 +44,7 @@ GroupPath = Annotated[str, Path(description="Name of the group.", max_length=MAX
 Pattern = Annotated[
     str,
     Query(
-        description="Only names that match: `*` stands for any run of characters, `?` for one.",
+        description="Only names that match: `*` matches any characters, `?` a single one.",
         max_length=MAX_NAME_CHARACTERS,
     ),
 ]
@@ -56,19 +58,19 @@ Names = Annotated[list[Name], Field(max_length=MAX_ENTRIES)]
 
 
 class Body(BaseModel):
-    """A JSON object that a client sends. Types are as they stand: `"3"` is no number."""
+    """A JSON object that a client sends. Types are strict: `"3"` is not a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Shown(BaseModel):
-    """A JSON object that a client gets; for the document, answers are made without it."""
+    """A JSON object that a client gets. For the document only; responses are made without it."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
 
 def config_texts(config: dict[str, str | bool | int | float]) -> dict[str, str]:
-    """Settings as Kafka writes them."""
+    """Return settings as Kafka writes them."""
     return {
         name: value
         if isinstance(value, str)

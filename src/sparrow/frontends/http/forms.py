@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of messages: as they are published, stored and read."""
+"""Schemas of messages for the OpenAPI document: as they are published, stored and read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from sparrow.frontends.http.openapi import (
     PROBLEM,
     TEXT,
     Schema,
-    answer,
     array,
     body,
     choice,
@@ -19,6 +18,7 @@ from sparrow.frontends.http.openapi import (
     members,
     problems,
     query_parameter,
+    response,
 )
 from sparrow.frontends.http.records import JSON, MESSAGES_JSON, MESSAGES_NDJSON, NDJSON
 
@@ -79,62 +79,75 @@ PAGE: Final[Schema] = members(
     messages=array(RECORD),
     next={
         "type": "object",
-        "description": "Partition → the offset from which to read on.",
+        "description": "Partition → next offset to read.",
         "additionalProperties": integer(),
     },
 )
-_PLACE: Final[Schema] = members(
+_STORED: Final[Schema] = members(
     ["partition", "offset", "timestamp_ms"], partition=integer(), offset=integer(), timestamp_ms=integer()
 )
 _FAILED: Final[Schema] = members(["error"], error=PROBLEM)
-_PLACES: Final[Schema] = members(["messages"], messages=array({"anyOf": [_PLACE, _FAILED]}))
+_STORED_LIST: Final[Schema] = members(["messages"], messages=array({"anyOf": [_STORED, _FAILED]}))
 _MANY: Final[Schema] = members(["messages"], messages=array(MESSAGE))
 
-PUBLISHING_TEXT: Final = """\
-A body of `application/json` with a member `messages` is many messages, as is NDJSON (a message on each line). Any other body is one message, whose value it is: its
-key, headers and the rest stand in headers `Sparrow-…`.
+PUBLISH_TEXT: Final = """\
+A body of `application/json` with a member `messages` has many messages, as has NDJSON (a message
+on each line). Any other body is the value of one message: its key, headers and the rest are in
+headers `Sparrow-…`.
 """
-_POSTED: Final[dict[str, Any]] = body(
-    "One message as it is, or many.",
+_PUBLISH_BODY: Final[dict[str, Any]] = body(
+    "The value of one message, or many messages.",
     {MESSAGES_JSON: _MANY, JSON: _MANY, NDJSON: MESSAGE, MESSAGES_NDJSON: MESSAGE, "*/*": BYTES},
     is_required=False,
 )
 _PARAMETERS: Final[list[dict[str, Any]]] = [
     query_parameter(
         "acks",
-        "`all`: answered when it is on stable storage. `leader`: when the broker has it. `none`: the same, with status 202.",
+        "`all`: the response comes when the messages are on stable storage. `leader`: when the "
+        "broker has them. `none`: the same, with status 202.",
         choice("all", "all", "leader", "none"),
     ),
     query_parameter(
-        "partition", "To this partition, whatever the keys.", integer(least=0, most=(1 << 31) - 1)
+        "partition", "Publish to this partition, regardless of keys.", integer(least=0, most=(1 << 31) - 1)
     ),
-    query_parameter("raw", "One message, whatever the content type.", FLAG),
-    header_parameter("Idempotency-Key", "Publish once, however often the request is sent with this key."),
+    query_parameter("raw", "The body is one message, regardless of its content type.", FLAG),
+    header_parameter("Idempotency-Key", "Publish once, even if the request is repeated with this key."),
     header_parameter("Sparrow-Key", "Key of a raw message."),
-    header_parameter("Sparrow-Key-Base64", "The same for a key that is no text."),
+    header_parameter("Sparrow-Key-Base64", "The same for a key that is not text."),
     header_parameter("Sparrow-Headers", 'All headers of a raw message as JSON: `[["name", "value"]]`.'),
     header_parameter("Sparrow-Timestamp-Ms", "Time of a raw message.", integer(least=-1, most=_MAX_INTEGER)),
     header_parameter("Sparrow-Null", "`true`: a raw message without a value (a tombstone)."),
     header_parameter("Sparrow-Priority", "0 to 9; queues deliver 9 first.", integer(least=0, most=9)),
     header_parameter(
-        "Sparrow-Delay-Ms", "Queues deliver it so much later.", integer(least=0, most=_MAX_INTEGER)
+        "Sparrow-Delay-Ms", "Delay before queues deliver it.", integer(least=0, most=_MAX_INTEGER)
     ),
-    header_parameter("Sparrow-Deliver-At-Ms", "Queues deliver it then.", integer(least=1, most=_MAX_INTEGER)),
-    header_parameter("Sparrow-TTL-Ms", "Queues drop it after so long.", integer(least=1, most=_MAX_INTEGER)),
-    header_parameter("Sparrow-Expires-At-Ms", "Queues drop it then.", integer(least=1, most=_MAX_INTEGER)),
-    header_parameter("Sparrow-Message-Id", "What children call it by."),
-    header_parameter("Sparrow-Parent-Ids", "Ids of the messages that come before it, with commas between."),
+    header_parameter(
+        "Sparrow-Deliver-At-Ms", "Time when queues deliver it.", integer(least=1, most=_MAX_INTEGER)
+    ),
+    header_parameter(
+        "Sparrow-TTL-Ms", "Time after which queues drop it.", integer(least=1, most=_MAX_INTEGER)
+    ),
+    header_parameter(
+        "Sparrow-Expires-At-Ms", "Time when queues drop it.", integer(least=1, most=_MAX_INTEGER)
+    ),
+    header_parameter("Sparrow-Message-Id", "Id by which child messages refer to it."),
+    header_parameter(
+        "Sparrow-Parent-Ids", "Ids of messages that must be handled before it, separated by commas."
+    ),
 ]
 _PUBLISHED: Final[dict[int | str, dict[str, Any]]] = {
-    200: answer("Where each message is; of a raw one just that.", {JSON: {"anyOf": [_PLACE, _PLACES]}}),
-    202: answer("The same, for `acks=none`.", {JSON: {"anyOf": [_PLACE, _PLACES]}}),
-    207: answer("Some were stored; the others have an `error`.", {JSON: _PLACES}),
+    200: response(
+        "Position of each message; of a single message without a list.",
+        {JSON: {"anyOf": [_STORED, _STORED_LIST]}},
+    ),
+    202: response("The same, for `acks=none`.", {JSON: {"anyOf": [_STORED, _STORED_LIST]}}),
+    207: response("Some were stored; the others have an `error`.", {JSON: _STORED_LIST}),
 }
 
 
-def publishing(place: dict[str, Any]) -> dict[str, Any]:
-    """What is said of a route that publishes; `place` is the parameter in its path."""
+def publish_operation(parameter: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a route that publishes; `parameter` is the one in its path."""
     return {
         "responses": problems(404, 409, 413, 415, 422, 429, 507) | _PUBLISHED,
-        "openapi_extra": {"parameters": [place, *_PARAMETERS], "requestBody": _POSTED},
+        "openapi_extra": {"parameters": [parameter, *_PARAMETERS], "requestBody": _PUBLISH_BODY},
     }

@@ -1,8 +1,9 @@
-"""The HTTP door: listens at once, loads its libraries when the first client connects, sweeps the clocks of its connections, and drains.
+"""The HTTP frontend: listens at once, loads its libraries when the first client connects, checks
+the timeouts of its connections, and drains.
 
-FastAPI and uvicorn take some 0.5 s and 40 MB, which a broker that nobody asks by HTTP does not pay. Until they are there (a thread loads
-them), connections wait unread; then each gets its protocol, and what it sent meanwhile is read. Nothing runs per connection while it is idle: one timer
-serves all.
+FastAPI and uvicorn cost about 0.5 s and 40 MB, which a broker without HTTP clients does not pay.
+Until a thread has loaded them, connections wait unread; then each gets its protocol, and what it
+sent meanwhile is read. An idle connection runs nothing: one timer serves all.
 """
 
 from __future__ import annotations
@@ -11,49 +12,33 @@ import asyncio
 import ipaddress
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from sparrow.base.errors import NotAuthenticated
-from sparrow.frontends.budget import ReceiveBudget
-from sparrow.frontends.gathering import GatheringPublisher
-from sparrow.frontends.http.identity import Authenticator, identify
-from sparrow.frontends.http.limits import HttpLimits
-from sparrow.frontends.http.outgoing import Outgoing
-from sparrow.frontends.http.rendering import Renderings
-from sparrow.frontends.once import OncePublisher
-from sparrow.frontends.places import Places
+from sparrow.base.errors import Overloaded
+from sparrow.frontends.admission import host_of
+from sparrow.frontends.http.context import HttpContext
 from sparrow.frontends.tls import tls_options
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
 
-    from sparrow.broker.access.authz import Principal
     from sparrow.broker.broker import Broker
-    from sparrow.broker.quotas.rules import QuotaKind
-    from sparrow.frontends.http.serving import Serving
+    from sparrow.frontends.admission import ConnectionSlot
+    from sparrow.frontends.connection_limit import ConnectionLimit
+    from sparrow.frontends.http.connection import HttpServer
+    from sparrow.frontends.http.identity import Authenticator
+    from sparrow.frontends.http.limits import HttpLimits
+    from sparrow.frontends.send_budget import SendBudget
 
 BACKLOG = 1024
 DRAIN_POLL_S = 0.01
 CLOSE_S = 1.0
-"""How long what was cancelled at the end of a drain may take to end."""
-
-Result = TypeVar("Result")
-Observer = Callable[[str, str, int, float], None]
-"""Route (its template), method, status, seconds."""
+"""Time for cancelled tasks to end, at the end of a drain."""
 
 
-class HttpFrontend:
-    """Serves HTTP. Loop thread only.
-
-    Args:
-        logins: says who a client is, from its credentials.
-        limits: see `HttpLimits`.
-        places: what all doors share; None: this one shares nothing.
-        logger: gets bugs with their traceback, and who was not let in.
-    """
+class HttpFrontend(HttpContext):
+    """The HTTP frontend. Loop thread only. See `HttpContext` for the arguments."""
 
     def __init__(
         self,
@@ -61,53 +46,39 @@ class HttpFrontend:
         *,
         logins: Authenticator,
         limits: HttpLimits | None = None,
-        places: Places | None = None,
+        connection_limit: ConnectionLimit | None = None,
+        send_budget: SendBudget | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        self.broker = broker
-        self.logins = logins
-        self.limits = limits or HttpLimits()
-        self.logger = logger or logging.getLogger("sparrow.http")
-        self.publisher = GatheringPublisher(broker)
-        self.once = OncePublisher(broker, self.publisher)
-        self.renderings = Renderings()
-        self.budget = ReceiveBudget(self.limits.receive_budget_bytes)
-        self.outgoing = Outgoing(self.limits.pages_bytes)
-        self.has_place = (places or Places()).of(lambda: self.connections)
-        """Whether there is room for one more connection."""
-        self.observer: Observer | None = None
-        self.at_sweep: list[Callable[[float], None]] = []
-        """Called about once a second with the monotonic time."""
-        self.at_close: list[Callable[[], Awaitable[None]]] = []
-        """Awaited at the end of the drain."""
-        self.host = ""
-        self.is_draining = False
-        self.stopping: asyncio.Future[None]
-        """Done from the beginning of the drain: who waits for something ends then."""
-        self._is_loopback = False
-        self._serving: Serving | None = None
-        self._loading: asyncio.Task[Any] | None = None
-        self._newcomers: set[_Newcomer] = set()
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._working: set[asyncio.Future[Any]] = set()
+        super().__init__(
+            broker,
+            logins=logins,
+            limits=limits,
+            connection_limit=connection_limit,
+            send_budget=send_budget,
+            logger=logger,
+        )
+        self._http_server: HttpServer | None = None
+        self._load_task: asyncio.Task[Any] | None = None
+        self._waiting_connections: set[_WaitingConnection] = set()
         self._server: asyncio.Server | None = None
-        self._sweeping: asyncio.TimerHandle | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
 
     @property
     def connections(self) -> int:
-        """How many are connected, WebSockets included."""
-        served = 0 if self._serving is None else self._serving.connections
-        return served + len(self._newcomers)
+        """Return the number of connections, WebSockets included."""
+        served = 0 if self._http_server is None else self._http_server.connections
+        return served + len(self._waiting_connections)
 
     @property
     def is_loaded(self) -> bool:
-        """Whether a first client has connected and the libraries are there."""
-        return self._serving is not None
+        """Return True if the libraries are loaded, which the first client starts."""
+        return self._http_server is not None
 
     async def start(
         self, host: str | None = None, port: int = 0, *, tls: ssl.SSLContext | None = None
     ) -> int:
-        """Listen; the port (the one that the system chose if 0 was asked for).
+        """Listen. Return the port (the one that the system chose for port 0).
 
         Raises:
             OSError: the address cannot be listened on.
@@ -124,7 +95,9 @@ class HttpFrontend:
         return cast("int", addresses[0][1])
 
     async def drain(self, timeout_s: float) -> None:
-        """Stop: accept nobody, end what waits, finish what was begun, close. Takes at most about `timeout_s`."""
+        """Stop accepting, end waiting requests, finish the others, and close. Takes at most about
+        `timeout_s`.
+        """
         if self._server is None:
             return
         self.is_draining = True
@@ -132,134 +105,88 @@ class HttpFrontend:
         if not self.stopping.done():
             self.stopping.set_result(None)
         self._server.close()
-        for newcomer in list(self._newcomers):
-            newcomer.abort()
-        if self._serving is not None:
-            self._serving.shut_down()
+        for waiting_connection in list(self._waiting_connections):
+            waiting_connection.abort()
+        if self._http_server is not None:
+            self._http_server.shut_down()
             await self._wait_until_gone(deadline)
-            await self._serving.end(CLOSE_S)
+            await self._http_server.end(CLOSE_S)
         await self._end()
 
-    async def identify(self, credentials: Mapping[str, str], peer: str) -> Principal:
-        """Who shows these credentials ({"token": …}, {"user": …, "password": …} or nothing), from the address `peer`.
-
-        Raises:
-            NotAuthenticated: wrong ones (after a while, so that guessing is slow), or none where they are needed.
-        """
-        try:
-            return await identify(self.logins, credentials, peer)
-        except NotAuthenticated as error:
-            await self.refuse_login(error, peer, is_guess=bool(credentials))
-            raise
-
-    async def refuse_login(self, error: NotAuthenticated, peer: str, *, is_guess: bool) -> None:
-        """Note who is not let in; for wrong credentials wait, so that guessing is slow."""
-        if is_guess:
-            self.logger.warning("%s is not let in: %s", peer, error.text)
-            await asyncio.sleep(self.limits.failed_login_delay_ms / 1000)
-
-    async def in_thread(self, work: Callable[[], Result]) -> Result:
-        """The result of blocking work. It runs to its end though the caller goes away, and the drain waits for it."""
-        working = asyncio.get_running_loop().run_in_executor(None, work)
-        self._working.add(working)
-        working.add_done_callback(self._working.discard)
-        return await asyncio.shield(working)
-
-    async def hold_back(self, kind: QuotaKind, principal: Principal, size_bytes: int) -> None:
-        """Count bytes that came in or go out; wait for as long as a quota says (a minute at most: nobody waits longer for an answer), or until the
-        broker shuts down."""
-        throttle_ms = self.count(kind, principal, size_bytes)
-        if throttle_ms:
-            await asyncio.wait([self.stopping], timeout=min(throttle_ms, self.limits.max_wait_ms) / 1000)
-
-    def count(self, kind: QuotaKind, principal: Principal, size_bytes: int) -> int:
-        """Count bytes that came in or go out; for how many milliseconds a quota holds the client back from now on."""
-        return self.broker.quotas.record(kind, principal, "", size_bytes)
-
-    def spawn(self, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something that belongs to no request; it is cancelled at the end of the drain."""
-        task = asyncio.get_running_loop().create_task(doing)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
     def sweep(self) -> None:
-        """Look at the clocks of all connections."""
+        """Check the timeouts of all connections."""
         now = asyncio.get_running_loop().time()
-        if self._serving is not None:
-            self._serving.sweep(now, formatdate(time.time(), usegmt=True).encode())
+        if self._http_server is not None:
+            self._http_server.sweep(now, formatdate(time.time(), usegmt=True).encode())
         for look in self.at_sweep:
             try:
                 look(self.broker.clock.monotonic())
             except Exception:
-                self.logger.exception("a bug in what is done once a second")
-
-    @property
-    def checks_host(self) -> bool:
-        """Whether a request must name this machine: nobody else can connect, and nobody has to log in."""
-        return self._is_loopback and not self.needs_login
-
-    @property
-    def needs_login(self) -> bool:
-        """Whether who shows no credentials is refused."""
-        return self.logins.is_required
+                self.logger.exception("a bug in a periodic task")
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
 
     def _connected(self) -> asyncio.Protocol:
-        if self._serving is not None:
-            return self._serving.protocol()
-        return _Newcomer(self)
+        if self._http_server is not None:
+            return self._http_server.protocol()
+        return _WaitingConnection(self)
 
-    def admit(self, newcomer: _Newcomer) -> bool:
-        """Whether a client may wait until the libraries are loaded; it hears of it by `_Newcomer.serve`."""
-        if self.is_draining or len(self._newcomers) >= self.limits.max_connections or not self.has_place():
+    def admit(self, waiting_connection: _WaitingConnection) -> bool:
+        """Return True if a client may wait until the libraries are loaded; then
+        `_WaitingConnection.serve` is called.
+        """
+        if self.is_draining:
             return False
-        self._newcomers.add(newcomer)
-        if self._loading is None:
-            self._loading = asyncio.get_running_loop().create_task(self._load())
+        try:
+            waiting_connection.slot = self.admission.admit(waiting_connection.host, waiting_connection.abort)
+        except Overloaded:  # counted, and logged in a summary
+            return False
+        self._waiting_connections.add(waiting_connection)
+        if self._load_task is None:
+            self._load_task = asyncio.get_running_loop().create_task(self._load())
         return True
 
-    def dismiss(self, newcomer: _Newcomer) -> None:
-        """A client that waited is gone."""
-        self._newcomers.discard(newcomer)
+    def dismiss(self, waiting_connection: _WaitingConnection) -> None:
+        """Remove a waiting client that has disconnected."""
+        self._waiting_connections.discard(waiting_connection)
+        waiting_connection.release_slot()
 
     async def _load(self) -> None:
         try:
-            self._serving = await asyncio.to_thread(_serving, self)
+            self._http_server = await asyncio.to_thread(_build_server, self)
             self.sweep()
         except Exception:
-            self.logger.exception("the libraries of the HTTP door cannot be loaded")
-            for newcomer in list(self._newcomers):
-                newcomer.abort()
+            self.logger.exception("the libraries of the HTTP frontend cannot be loaded")
+            for waiting_connection in list(self._waiting_connections):
+                waiting_connection.abort()
         else:
-            for newcomer in list(self._newcomers):
-                newcomer.serve(self._serving.protocol())
-            self._newcomers.clear()
+            for waiting_connection in list(self._waiting_connections):
+                waiting_connection.serve(self._http_server.protocol())
+            self._waiting_connections.clear()
         finally:
-            self._loading = None
+            self._load_task = None
 
     def _sweep_later(self) -> None:
         interval_s = self.limits.sweep_interval_ms / 1000
-        self._sweeping = asyncio.get_running_loop().call_later(interval_s, self._sweep_again)
+        self._sweep_timer = asyncio.get_running_loop().call_later(interval_s, self._sweep_again)
 
     def _sweep_again(self) -> None:
         self.sweep()
         self._sweep_later()
 
     async def _wait_until_gone(self, deadline: float) -> None:
-        assert self._serving is not None
+        assert self._http_server is not None
         loop = asyncio.get_running_loop()
-        while loop.time() < deadline and self._serving.is_busy:  # noqa: ASYNC110 - rare
+        while loop.time() < deadline and self._http_server.is_busy:  # noqa: ASYNC110 - rare
             await asyncio.sleep(DRAIN_POLL_S)
 
     async def _end(self) -> None:
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-        if self._loading is not None:
-            await asyncio.wait([self._loading])
-        if self._working:
-            await asyncio.wait(set(self._working))
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        if self._load_task is not None:
+            await asyncio.wait([self._load_task])
+        if self._thread_work:
+            await asyncio.wait(set(self._thread_work))
         for close in self.at_close:
             await close()
         for task in self._tasks:
@@ -271,18 +198,27 @@ class HttpFrontend:
             await self._server.wait_closed()
 
 
-class _Newcomer(asyncio.Protocol):
-    """A client that came before the libraries: not read from until they are loaded, but for a first piece: uvloop reads on after a pause that
-    was asked for in `connection_made`."""
+class _WaitingConnection(asyncio.Protocol):
+    """A connection that was accepted before the libraries were loaded. It is not read from until
+    then, except for a first chunk: uvloop reads on after a pause in `connection_made`.
+    """
 
-    def __init__(self, door: HttpFrontend) -> None:
-        self._door = door
+    def __init__(self, frontend: HttpFrontend) -> None:
+        self._frontend = frontend
         self._transport: asyncio.Transport | None = None
         self._early = b""
+        self.host = ""
+        self.slot: ConnectionSlot | None = None
+
+    def release_slot(self) -> None:
+        """Release the slot: another protocol takes its own, or the client has disconnected."""
+        if self.slot is not None:
+            self.slot.release()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        if self._door.admit(self):
+        self.host = host_of(transport)
+        if self._frontend.admit(self):
             self._transport.pause_reading()
         else:
             self._transport.abort()
@@ -294,13 +230,14 @@ class _Newcomer(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
         self._transport = None
-        self._door.dismiss(self)
+        self._frontend.dismiss(self)
 
     def serve(self, protocol: asyncio.Protocol) -> None:
-        """Hand the connection to who serves it."""
+        """Hand the connection to its real protocol."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
+        self.release_slot()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         if not transport.is_closing():
@@ -313,12 +250,14 @@ class _Newcomer(asyncio.Protocol):
             self._transport.abort()
 
 
-def _serving(door: HttpFrontend) -> Serving:
+def _build_server(frontend: HttpFrontend) -> HttpServer:
     from sparrow.frontends.http.app import build
+    from sparrow.frontends.http.connection import HttpServer
     from sparrow.frontends.http.gate import Gate, allowing_origins
-    from sparrow.frontends.http.serving import Serving
 
-    return Serving(allowing_origins(Gate(build(door), door), door.limits.cors_origins), door)
+    return HttpServer(
+        allowing_origins(Gate(build(frontend), frontend), frontend.limits.cors_origins), frontend
+    )
 
 
 def _is_loopback(address: str) -> bool:

@@ -1,6 +1,8 @@
-"""What every request passes before FastAPI: who asks, from which page, how large a body; and what becomes of errors.
+"""Checks that every request passes before FastAPI: login, origin and size of the body. Errors
+become problem details here.
 
-Pure ASGI: a middleware of Starlette's `BaseHTTPMiddleware` would cost more than the request. Here and not in the routes, so that none can forget it.
+Pure ASGI, as a middleware of Starlette's `BaseHTTPMiddleware` would cost more than the request. The
+checks are here and not in the routes, so that no route can forget them.
 """
 
 from __future__ import annotations
@@ -11,32 +13,42 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import ClientDisconnect
 
-from sparrow.base.errors import Draining, InternalError, NotAuthenticated, SparrowError
+from sparrow.base.errors import Draining, InternalError, NotAuthenticated, Overloaded, SparrowError
+from sparrow.broker.access.sessions import Guard
+from sparrow.frontends.admission import SLOT
+from sparrow.frontends.http.before_login import LOGIN
 from sparrow.frontends.http.bodies import BoundedBody, ClientGone
+from sparrow.frontends.http.context import EXCHANGE
 from sparrow.frontends.http.identity import (
     CERTIFICATE,
+    LISTENER,
     PRINCIPAL,
     STREAM_SUFFIX,
     credentials_of,
     identify,
     token_in_query,
 )
-from sparrow.frontends.http.origins import SAFE_METHODS, is_allowed_origin, is_local_name
-from sparrow.frontends.http.problems import BUG, OriginRefused, whole_answer
-from sparrow.frontends.http.serving import EXCHANGE
+from sparrow.frontends.http.origins import (
+    SAFE_METHODS,
+    is_allowed_origin,
+    is_local_name,
+    is_of_another_site,
+)
+from sparrow.frontends.http.problems import BUG, OriginRefused, response_parts
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.context import HttpContext
 
-OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
-"""What anybody may ask."""
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/favicon.ico"})
+"""Paths that are served without login."""
 
 
 def allowing_origins(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
-    """The application with CORS for pages of these origins. Outside of the gate: a browser asks without credentials whether it may ask, and pages are to see why they
-    are refused."""
+    """Return the application with CORS for pages of these origins. It wraps the gate: a browser
+    sends its preflight request without credentials, and pages must see why they are refused.
+    """
     if not origins:
         return app
     from starlette.middleware.cors import CORSMiddleware
@@ -47,86 +59,112 @@ def allowing_origins(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
 
 
 class Gate:
-    """Wraps the application.
+    """ASGI application that checks requests and passes them on.
 
     Args:
         app: FastAPI's application.
-        door: whose limits and logins hold.
+        frontend: has the limits and logins.
     """
 
-    def __init__(self, app: ASGIApp, door: HttpFrontend) -> None:
+    def __init__(self, app: ASGIApp, frontend: HttpContext) -> None:
         self._app = app
-        self._door = door
+        self._frontend = frontend
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self._answer(scope, receive, send)
+            await self._respond(scope, receive, send)
         else:
             await self._open_socket(scope, receive, send)
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        door = self._door
-        begun = perf_counter() if door.observer is not None else 0.0
-        answer = _Answer(scope, send)
-        body = BoundedBody(receive, door.limits, door.budget)
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        frontend = self._frontend
+        started = perf_counter() if frontend.observer is not None else 0.0
+        sender = _ResponseSender(scope, send)
+        # A request whose login ends gets nothing more, and a wait ends as if the client had
+        # disconnected.
+        guard = Guard(frontend.broker.sessions, lambda _: scope["state"][EXCHANGE].transport.abort())
+        body = BoundedBody(receive, frontend.limits, frontend.budget)
         try:
             headers = dict(scope["headers"])
             method: str = scope["method"]
             if method == "HEAD":
                 scope = {**scope, "method": "GET"}
-            self._check_origin(headers, method)
+            self._check_origin(scope, headers, method)
             if scope["path"] not in OPEN_PATHS:
-                scope["state"][PRINCIPAL] = await self._identify(scope, headers)
+                principal = scope["state"][PRINCIPAL] = await self._identify(scope, headers)
+                guard.hold(principal)
+                scope["state"][LOGIN].succeed()
+                scope["state"][SLOT].settle()
             length = headers.get(b"content-length")
             if length is not None:
                 await body.announce(int(length))
-            await self._app(scope, body, answer.send)
+            await self._app(scope, body, sender.send)
         except (ClientGone, ClientDisconnect):
             pass
         except SparrowError as error:
-            await answer.fail(error)
+            await sender.fail(error, ends_connection=_is_refused_login(error, scope))
         except asyncio.CancelledError:
-            if not door.is_draining:
+            if not frontend.is_draining:
                 raise
-            await answer.fail(Draining("The broker is shutting down; ask again later."))
+            await sender.fail(Draining("The broker is shutting down; ask again later."))
         except Exception:
-            door.logger.exception("a bug in what answers %s %s", scope["method"], scope["path"])
-            await answer.fail(InternalError(BUG))
+            frontend.logger.exception("a bug in the handler of %s %s", scope["method"], scope["path"])
+            await sender.fail(InternalError(BUG))
         finally:
+            guard.close()
             body.release()
-        if door.observer is not None:
+        if frontend.observer is not None:
             route = getattr(scope.get("route"), "path", "")
-            door.observer(route, method, answer.status, perf_counter() - begun)
+            frontend.observer(route, method, sender.status, perf_counter() - started)
 
-    def _check_origin(self, headers: dict[bytes, bytes], method: str) -> None:
-        """
+    def _check_origin(self, scope: Scope, headers: dict[bytes, bytes], method: str) -> None:
+        """Refuse pages of other origins, and write it to the audit.
+
         Raises:
             OriginRefused
         """
+        try:
+            self._check_origin_of(headers, method)
+        except OriginRefused as error:
+            origin = headers.get(b"origin", b"").decode("latin-1")
+            self._frontend.broker.audit.request_refused(LISTENER, _peer(scope), error, origin=origin)
+            raise
+
+    def _check_origin_of(self, headers: dict[bytes, bytes], method: str) -> None:
         host = headers.get(b"host", b"")
-        if self._door.checks_host and not is_local_name(host) and not self._is_our_name(host):
+        if self._frontend.checks_host and not is_local_name(host) and not self._is_our_name(host):
             raise OriginRefused(
-                f"the request names the host {host.decode('latin-1')!r}; while nobody has to log in, only 127.0.0.1 and localhost are"
-                " answered: ask for those, or have your proxy send them as Host"
+                f"the request names the host {host.decode('latin-1')!r}; as no login is "
+                "required, only 127.0.0.1 and localhost are accepted: use one of them, or have your "
+                "proxy send it as Host"
             )
-        origin = headers.get(b"origin")
-        if origin is None or method in SAFE_METHODS:
+        if method in SAFE_METHODS:
             return
-        if not is_allowed_origin(origin, host, self._door.limits.cors_origins):
+        origin = headers.get(b"origin")
+        if origin is None:
+            if is_of_another_site(headers.get(b"sec-fetch-site", b""), self._frontend.limits.cors_origins):
+                raise OriginRefused(
+                    "a page of another site may not use this broker; its operator can allow it "
+                    "with http.cors_origins"
+                )
+            return
+        if not is_allowed_origin(origin, host, self._frontend.limits.cors_origins):
             raise OriginRefused(
-                f"pages of {origin.decode('latin-1')!r} may not use this broker; whoever runs it can allow them by http.cors_origins"
+                f"pages of {origin.decode('latin-1')!r} may not use this broker; its operator can "
+                "allow them with http.cors_origins"
             )
 
     def _is_our_name(self, host: bytes) -> bool:
         name = host.decode("latin-1").lower().partition(":")[0]
-        return bool(self._door.host) and name == self._door.host.lower()
+        return bool(self._frontend.host) and name == self._frontend.host.lower()
 
     async def _identify(self, scope: Scope, headers: dict[bytes, bytes]) -> Any:
-        """
+        """Return the principal of a request.
+
         Raises:
-            NotAuthenticated
+            NotAuthenticated: credentials are wrong, or missing where they are required.
         """
         peer = _peer(scope)
         authorization = headers.get(b"authorization")
@@ -137,20 +175,21 @@ class Gate:
             credentials = credentials_of(authorization)
             if not credentials and takes_token:
                 credentials = token_in_query(scope["query_string"])
-            return await identify(self._door.logins, credentials, peer, certified=certified)
-        except NotAuthenticated as error:
+            return await identify(self._frontend.logins, credentials, peer, certified=certified)
+        except (NotAuthenticated, Overloaded) as error:
             is_guess = bool(credentials) or authorization is not None
-            await self._door.refuse_login(error, peer, is_guess=is_guess)
+            if is_guess or scope["type"] != "websocket":  # a WebSocket may still send hello
+                await self._frontend.refuse_login(error, peer, credentials, is_guess=is_guess)
             raise
 
     # ── WebSockets ────────────────────────────────────────────────────────────────────────────────
 
     async def _open_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        door = self._door
+        frontend = self._frontend
         headers = dict(scope["headers"])
         try:
-            self._check_origin(headers, "WEBSOCKET")
-            if door.is_draining:
+            self._check_origin(scope, headers, "WEBSOCKET")
+            if frontend.is_draining:
                 raise Draining("The broker is shutting down; connect again later.")
             scope["state"][PRINCIPAL] = await self._maybe_identify(scope, headers)
         except SparrowError as error:
@@ -160,11 +199,12 @@ class Gate:
         try:
             await self._app(scope, receive, send)
         except asyncio.CancelledError:
-            if not door.is_draining:
+            if not frontend.is_draining:
                 raise
 
     async def _maybe_identify(self, scope: Scope, headers: dict[bytes, bytes]) -> Any:
-        """Who opens the socket; None: nobody said, and will have to in the first frame.
+        """Return the principal of a WebSocket, or None without credentials: the first frame must
+        have them.
 
         Raises:
             NotAuthenticated: the credentials of the handshake are wrong.
@@ -177,8 +217,8 @@ class Gate:
             return None
 
 
-class _Answer:
-    """What was sent of an answer."""
+class _ResponseSender:
+    """One response, and what was sent of it."""
 
     __slots__ = ("_is_unframed", "_scope", "_send", "is_complete", "status")
 
@@ -188,10 +228,10 @@ class _Answer:
         self.status = 0
         self.is_complete = False
         self._is_unframed = False
-        """Its body ends with the connection: HTTP/1.0 knows no chunks."""
+        """True if the body ends with the connection: HTTP/1.0 has no chunks."""
 
     async def send(self, message: Message) -> None:
-        """Pass on. The answer to HEAD ends with its head."""
+        """Pass a message on. The response to HEAD ends with its head."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self._end_if_unread()
@@ -206,14 +246,18 @@ class _Answer:
             self.is_complete = True
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def fail(self, error: SparrowError) -> None:
-        """Answer with a problem; when an answer has begun it is cut off, so that the client sees that it is not whole."""
+    async def fail(self, error: SparrowError, *, ends_connection: bool = False) -> None:
+        """Respond with a problem, and close the connection if `ends_connection`. A response that
+        has begun is cut off, so that the client sees that it is incomplete.
+        """
         exchange = self._scope["state"][EXCHANGE]
         if self.status:
             if not exchange.response_complete:
                 exchange.transport.close()
             return
-        status, headers, body = whole_answer(error, self._scope["path"])
+        status, headers, body = response_parts(error, self._scope["path"])
+        if ends_connection:
+            headers = [*headers, (b"connection", b"close")]
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
 
@@ -223,16 +267,24 @@ class _Answer:
             self._scope["state"][EXCHANGE].chunked_encoding = False
 
     def _end_if_unread(self) -> None:
-        """A connection whose client sends a body that nobody reads ends with the answer."""
+        """Close the connection after the response if the body of the request was not read."""
         exchange = self._scope["state"][EXCHANGE]
         if exchange.more_body:
             exchange.keep_alive = False
 
 
 async def _refuse_socket(error: SparrowError, scope: Scope, send: Send) -> None:
-    status, headers, body = whole_answer(error, scope["path"])
+    status, headers, body = response_parts(error, scope["path"])
+    if _is_refused_login(error, scope):
+        headers = [*headers, (b"connection", b"close")]
     await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": body})
+
+
+def _is_refused_login(error: SparrowError, scope: Scope) -> bool:
+    """Return True if the request was refused because its login failed."""
+    is_unknown = PRINCIPAL not in scope["state"]
+    return is_unknown and isinstance(error, NotAuthenticated | Overloaded)
 
 
 def _peer(scope: Scope) -> str:

@@ -1,8 +1,10 @@
-"""The header `Idempotency-Key`: a publish that is repeated with the same key stores nothing a second time (`frontends/once.py`).
+"""The header `Idempotency-Key`: a publish that is repeated with the same key stores nothing a
+second time (`frontends/idempotent_publisher.py`).
 
-The key is any text of visible characters, as it is or in quotes (the IETF draft of the header writes it as a quoted string). It belongs to who sends it.
-Two requests are the same if method, path, query and body are, and those headers that become part of a message. But for the headers of tracing: clients
-that trace themselves send others with each attempt.
+The key is any text of visible characters, with or without quotes (the IETF draft of the header
+writes a quoted string). It belongs to the principal. Two requests are the same if method, path,
+query, body and those headers that become part of a message are equal. Headers of tracing do not
+count: clients that trace send new ones with each attempt.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.broker.idempotency.kept import Key
+from sparrow.broker.idempotency.stored_publish import IdempotencyKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,25 +22,25 @@ if TYPE_CHECKING:
 
 HEADER: Final = b"idempotency-key"
 REPLAYED: Final = ("Idempotent-Replay", "true")
-"""The header of an answer that is told again."""
+"""Header of a response that is repeated."""
 MAX_LENGTH: Final = 255
 _FINGERPRINT_BYTES: Final = 16
 _MEANT: Final = (b"content-type",)
 _MEANT_PREFIX: Final = b"sparrow-"
 
 
-def maybe_key(scope: Mapping[str, Any], body: bytes, principal: Principal) -> Key | None:
-    """The key of a request (an ASGI scope), None if it has none.
+def maybe_key(scope: Mapping[str, Any], body: bytes, principal: Principal) -> IdempotencyKey | None:
+    """Return the key of a request (an ASGI scope), None if it has none.
 
     Raises:
-        InvalidArgument: it has several, or something that is no key.
+        InvalidArgument: there are several keys, or an invalid one.
     """
     given = [value for name, value in scope["headers"] if name == HEADER]
     if not given:
         return None
     if len(given) > 1:
-        raise InvalidArgument("a request with two Idempotency-Key headers: send one")
-    return Key(str(principal), _text(given[0]), _fingerprint(scope, body))
+        raise InvalidArgument("the request has two Idempotency-Key headers; send one")
+    return IdempotencyKey(str(principal), _text(given[0]), _fingerprint(scope, body))
 
 
 def _text(value: bytes) -> str:
@@ -47,7 +49,8 @@ def _text(value: bytes) -> str:
         text = text[1:-1]
     if not 0 < len(text) <= MAX_LENGTH or not all("!" <= character <= "~" for character in text):
         raise InvalidArgument(
-            f"an Idempotency-Key has 1 to {MAX_LENGTH} visible ASCII characters without spaces, such as a UUID; this one has"
+            f"an Idempotency-Key has 1 to {MAX_LENGTH} visible ASCII characters without spaces, "
+            "such as a UUID; this one has"
             f" {len(text)}: {text[:40]!r}"
         )
     return text

@@ -1,8 +1,10 @@
-"""Who asks: a bearer token, basic credentials, a certificate, or nobody.
+"""Authentication of requests: a bearer token, basic credentials, a certificate, or anonymous.
 
-A token or a password may also be what a certificate's holder shows; who shows a certificate and nothing else is whom the certificate names. A
-browser's EventSource and WebSocket cannot set headers, so streams take the token as `?access_token=` too (RFC 6750, section 2.3); nothing else does,
-as addresses end up in logs. Whether passwords are right `Logins` knows, which remembers those that were, so that a request costs no hashing.
+A client with a certificate may show a token or password as well, which counts first; without them
+it is the principal of its certificate. A browser's EventSource and WebSocket cannot set headers, so
+streams also take the token as `?access_token=` (RFC 6750, section 2.3). Other routes do not, as
+addresses end up in logs. `Logins` checks passwords and remembers correct ones, so that a request
+costs no hashing.
 """
 
 from __future__ import annotations
@@ -21,16 +23,18 @@ if TYPE_CHECKING:
 
     from starlette.requests import HTTPConnection
 
+LISTENER: Final = "http"
+"""Name of this listener in the audit."""
 PRINCIPAL: Final = "principal"
-"""The key in the state of a request under which the gate leaves who asks."""
+"""Key in the state of a request under which the gate leaves the principal."""
 CERTIFICATE: Final = "certificate"
-"""The key under which a connection leaves the principal of its certificate."""
+"""Key under which a connection leaves the principal of its certificate."""
 _PARAMETER: Final = "access_token"
 STREAM_SUFFIX: Final = "/stream"
 
 
 class Authenticator(Protocol):
-    """Says who is behind credentials; `server.logins.Logins`."""
+    """Authenticator of credentials; implemented by `server.logins.Logins`."""
 
     @property
     def is_required(self) -> bool: ...
@@ -39,10 +43,11 @@ class Authenticator(Protocol):
 
 
 def credentials_of(authorization: bytes | None) -> dict[str, str]:
-    """What an Authorization header says, as logins take it; nothing without one.
+    """Return the credentials of an Authorization header in the form that logins take; empty without
+    one.
 
     Raises:
-        NotAuthenticated: neither Bearer nor Basic, or not as these are written.
+        NotAuthenticated: neither Bearer nor Basic, or malformed.
     """
     if authorization is None:
         return {}
@@ -68,7 +73,7 @@ def _basic(text: bytes) -> dict[str, str]:
 
 
 def token_in_query(query_string: bytes) -> dict[str, str]:
-    """The token that a stream's address has; nothing without."""
+    """Return the token of a stream's address; empty without one."""
     if _PARAMETER.encode() not in query_string:
         return {}
     pairs = parse_qsl(query_string.decode("latin-1"), keep_blank_values=True)
@@ -82,38 +87,41 @@ async def identify(
     *,
     certified: Principal | None = None,
 ) -> Principal:
-    """The principal behind credentials, with the address that it comes from.
+    """Return the principal of credentials, with the address of the client.
 
     Raises:
         NotAuthenticated
     """
     if certified is not None and not credentials:
-        return at(certified, peer)
+        return with_host(certified, peer)
     if not credentials and authenticator.is_required:
         raise NotAuthenticated(
-            "this broker wants to know who asks: send 'Authorization: Bearer TOKEN', or a user and a password"
+            "login is required: send 'Authorization: Bearer TOKEN', or a user and a password"
             " (curl --user NAME:PASSWORD)"
         )
     found = authenticator.authenticate(credentials, peer)
     principal = await found if inspect.isawaitable(found) else found
     if certified is not None and principal == ANONYMOUS:
-        principal = certified  # a certificate's holder does not become nobody by credentials that say nothing
-    return at(principal, peer)
+        # Credentials that prove nothing do not make the holder of a certificate anonymous.
+        principal = certified
+    return with_host(principal, peer)
 
 
-def at(principal: Principal, host: str) -> Principal:
-    """The principal with the address that it comes from."""
-    return Principal(principal.name, principal.kind, host)
+def with_host(principal: Principal, host: str) -> Principal:
+    """Return the principal with the address of the client."""
+    return Principal(principal.name, principal.kind, host, LISTENER, principal.login)
 
 
 def caller(request: HTTPConnection) -> Principal:
-    """Who asks, as the gate found out."""
+    """Return the principal of a request, which the gate has left there."""
     principal: Principal = request.scope["state"][PRINCIPAL]
     return principal
 
 
 def caller_of_socket(socket: HTTPConnection) -> Principal | None:
-    """Who opened a WebSocket; None: login is required, and the handshake had no credentials."""
+    """Return the principal of a WebSocket; None if login is required and the handshake had no
+    credentials.
+    """
     state: dict[str, Any] = socket.scope["state"]
     principal: Principal | None = state[PRINCIPAL]
     return principal

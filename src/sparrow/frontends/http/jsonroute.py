@@ -1,7 +1,9 @@
-"""Routes of administration: FastAPI reads their parameters, all of which must be known, and their bodies, which are JSON and say so.
+"""Routes of administration. FastAPI parses their parameters, of which unknown ones are refused, and
+their bodies, which must be JSON.
 
-Bodies are bounded more closely here than those of messages, because as objects they take many times their size. One of another content type FastAPI would take for bytes
-and find that those are no object; the sentence here tells what to do.
+Their bodies have a lower limit than those of messages, because as objects they take many times
+their size. FastAPI would treat a body of another content type as bytes and report that those are
+not an object; the error here says what to do.
 """
 
 from __future__ import annotations
@@ -35,22 +37,24 @@ class JsonRoute(APIRoute):
             self.responses = {**self.responses, 413: problems(413)[413], 415: problems(415)[415]}
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        answer = super().get_route_handler()
+        handle = super().get_route_handler()
         known = _parameters_of(self)
         has_body = self.body_field is not None
 
-        async def answer_checked(request: Request) -> Response:
+        async def handle_checked(request: Request) -> Response:
             if known is not None and request.scope["query_string"]:
                 _check_parameters(request, known)
             if has_body:
                 await _check_body(request)
-            return await answer(request)
+            return await handle(request)
 
-        return answer_checked
+        return handle_checked
 
 
 def _parameters_of(route: APIRoute) -> frozenset[str] | None:
-    """The parameters of the address that a route knows; None: they are a model, which refuses others itself."""
+    """Return the query parameters that a route knows, or None if they are a model, which refuses
+    others itself.
+    """
     fields = route.dependant.query_params
     if any(_is_model(field.field_info.annotation) for field in fields):
         return None
@@ -58,9 +62,10 @@ def _parameters_of(route: APIRoute) -> frozenset[str] | None:
 
 
 def _check_parameters(request: Request, known: frozenset[str]) -> None:
-    """
+    """Check the names of the query parameters.
+
     Raises:
-        InvalidArgument: one stands twice, or is not known.
+        InvalidArgument: a parameter is given twice, or is unknown.
     """
     query = Query(request)
     for name in known:
@@ -73,21 +78,24 @@ def _is_model(annotation: object) -> bool:
 
 
 async def _check_body(request: Request) -> None:
-    """
+    """Check type and size of the body.
+
     Raises:
         UnsupportedMediaType, BodyTooLarge
     """
     _check_content_type(request)
     if len(await request.body()) > MAX_BODY_BYTES:
         raise BodyTooLarge(
-            f"the body is larger than {MAX_BODY_BYTES} bytes, the most that administration takes; send several smaller ones"
+            f"the body is larger than {MAX_BODY_BYTES} bytes, the most that administration takes; "
+            "send several smaller ones"
         )
 
 
 def _check_content_type(request: Request) -> None:
-    """
+    """Check the content type.
+
     Raises:
-        UnsupportedMediaType: there is a body that is not said to be JSON.
+        UnsupportedMediaType: there is a body that is not declared as JSON.
     """
     kind = media_type(request)
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
@@ -95,5 +103,6 @@ def _check_content_type(request: Request) -> None:
     headers = request.headers
     if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
         raise UnsupportedMediaType(
-            f"the content type of the body is {kind[:80]!r}; send JSON with the header Content-Type: application/json"
+            f"the content type of the body is {kind[:80]!r}; send JSON with the header "
+            "Content-Type: application/json"
         )

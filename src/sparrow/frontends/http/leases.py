@@ -1,11 +1,14 @@
-"""Leases over HTTP: the tokens by which clients name what they hold, and the consumers behind their requests.
+"""Leases over HTTP: the tokens by which clients name their leases, and the consumers behind their
+requests.
 
-HTTP has no connection that is a consumer, so a consumer lives here, under (queue, id), as long as requests name it. Any number of requests may share one,
-one after the other or at once. It is kept for a while after the last of them, because to open one costs, and forgotten when it holds nothing; what it has leased
-belongs to its id, not to the object, so that nothing is lost by forgetting it, and a token that a client kept over a restart of the broker still settles.
+HTTP has no connection that is a consumer, so consumers are kept here, by (queue, id), as long as
+requests name them. Any number of requests may share a consumer, also at the same time. Opening a
+consumer is expensive, so it is kept for a while after its last request and closed when it holds
+nothing. Its leases belong to its id, not to the object: closing it loses nothing, and a token that
+a client kept over a restart of the broker still settles.
 
-A token is not signed and gives no right: each request is checked by the broker for whoever makes it. It names the delivery, too: the token of a lease that
-ended does not settle one that followed.
+A token is not signed and grants no right: the broker checks the principal of each request. The
+token names the delivery, so the token of a lease that ended does not settle a later one.
 """
 
 from __future__ import annotations
@@ -19,36 +22,47 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import msgspec
 
-from sparrow.base.errors import InvalidArgument, NotAuthorized, NotLeased, Overloaded, SparrowError
-from sparrow.broker.queues.settlement import Settlement, Verb
+from sparrow.base.errors import (
+    CorruptBatch,
+    InvalidArgument,
+    NotAuthorized,
+    NotLeased,
+    Overloaded,
+    SparrowError,
+)
+from sparrow.broker.queues.rules.settlement import Settlement, Verb
+from sparrow.frontends.leased_records import verb_for_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.broker import Broker
+    from sparrow.broker.fetch import ReadMemory
     from sparrow.broker.queues.consumer import QueueConsumer
-    from sparrow.broker.queues.settlement import Leased
+    from sparrow.broker.queues.rules.settlement import Leased
 
 MAX_OPEN: Final = 10_000
-"""Consumers that are kept; of more the longest unused is forgotten."""
+"""Consumers that are kept open; beyond it the least recently used one is closed."""
 IDLE_S: Final = 60.0
 MAX_ID_CHARACTERS: Final = 200
-"""Of a consumer."""
+"""Limit for the id of a consumer."""
 MAX_TOKEN_CHARACTERS: Final = 4096
 MAX_CONSUMERS_AT_ONCE: Final = 100
-"""Whose leases one request settles: each may have to be opened first."""
+"""Consumers whose leases one request may settle: each may have to be opened first."""
 MAX_SETTLEMENTS_PER_TURN: Final = 512
-"""Settlements that a queue gets between two turns of the loop."""
+"""Settlements that a queue gets before other tasks run."""
 RETRY_S: Final = 0.02
-"""How soon a queue is asked again that is being changed."""
+"""Delay before a settlement is repeated while the queue is being changed."""
 MAX_RETRIES: Final = 250
 
 Outcome = SparrowError | None
 
 
 class LeaseToken(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """One delivery of one record. `queue`: the low bits of the queue's id, so that a token of another queue is seen."""
+    """One delivery of one record. `queue` has the low 32 bits of the queue's id, to recognize a
+    token of another queue.
+    """
 
     queue: Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
     consumer: str
@@ -64,32 +78,34 @@ _decode = msgspec.msgpack.Decoder(LeaseToken).decode
 
 
 def token_text(token: LeaseToken) -> str:
-    """The token as clients get it: letters, digits, `-` and `_`."""
+    """Return the token as text for clients: ASCII letters, digits, `-` and `_`."""
     return urlsafe_b64encode(_encode(token)).rstrip(b"=").decode()
 
 
 def parse_token(text: str) -> LeaseToken:
-    """The token that a client gave back.
+    """Parse the token of a client.
 
     Raises:
-        InvalidArgument: it is none.
+        InvalidArgument: the text is not a token.
     """
     whole = text[:MAX_TOKEN_CHARACTERS] + "=" * (-len(text) % 4)
     try:
         return _decode(urlsafe_b64decode(whole))
     except (ValueError, binascii.Error, msgspec.MsgspecError):
         raise InvalidArgument(
-            f"{text[:40]!r} is no lease: send back the text that stood under `lease` when the message was leased"
+            f"{text[:40]!r} is not a lease; send the `lease` that came with the message"
         ) from None
 
 
-def queue_mark(consumer: QueueConsumer) -> int:
-    """What a token says of its queue."""
+def queue_tag(consumer: QueueConsumer) -> int:
+    """Return the bits of the queue's id that a token has."""
     return int.from_bytes(consumer.queue.definition.id.bytes[-4:])
 
 
 class LeaseRequest(NamedTuple):
-    """What a client asks for. `consumer` "": the one that all requests of its principal share."""
+    """A request to lease records. `consumer` "" is the consumer that all requests of the principal
+    share.
+    """
 
     queue: str
     max_records: int
@@ -99,8 +115,8 @@ class LeaseRequest(NamedTuple):
     client_name: str = ""
 
 
-class Settling(NamedTuple):
-    """What is to become of leases."""
+class SettleOptions(NamedTuple):
+    """The operation on some leases of a queue, with its arguments."""
 
     queue: str
     verb: Verb
@@ -110,7 +126,7 @@ class Settling(NamedTuple):
 
 
 class _Entry:
-    """A consumer that is open, how many requests use it now, and when the last one came."""
+    """An open consumer, the number of requests that use it now, and the time of the last one."""
 
     __slots__ = ("consumer", "used_at", "users")
 
@@ -121,11 +137,11 @@ class _Entry:
 
 
 class Consumers:
-    """The consumers of the door. Loop thread only.
+    """The open consumers of the frontend. Loop thread only.
 
     Args:
-        max_open: how many are kept open.
-        idle_s: how long one is kept after its last request, while it holds nothing.
+        max_open: number of consumers that are kept open.
+        idle_s: time that a consumer without leases is kept after its last request.
     """
 
     def __init__(self, broker: Broker, *, max_open: int = MAX_OPEN, idle_s: float = IDLE_S) -> None:
@@ -133,13 +149,13 @@ class Consumers:
         self._max_open = max_open
         self._idle_s = idle_s
         self._entries: dict[tuple[str, str], _Entry] = {}
-        """By queue and id, the longest unused first."""
+        """Open consumers, keyed by (queue, id), least recently used first."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     async def close(self) -> None:
-        """Forget all; what they hold stays leased until its time."""
+        """Close all consumers; their records stay leased until their time."""
         entries, self._entries = self._entries, {}
         for entry in entries.values():
             entry.consumer.end(None)
@@ -147,30 +163,33 @@ class Consumers:
     # ── leasing ───────────────────────────────────────────────────────────────────────────────────
 
     async def lease(
-        self, asked: LeaseRequest, *, wait_ms: int, principal: Principal
+        self, request: LeaseRequest, *, wait_ms: int, principal: Principal, memory: ReadMemory | None = None
     ) -> tuple[QueueConsumer, list[Leased]]:
-        """Lease records; may be cancelled at any time, and then has leased nothing.
+        """Lease records. A call that is cancelled has leased nothing.
 
         Raises:
-            UnknownQueue, InvalidArgument, NotAuthorized, StaleMember, and what `QueueConsumer.lease` raises.
+            UnknownQueue, InvalidArgument, NotAuthorized, StaleMember, and what
+            `QueueConsumer.lease` raises.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
-        consumer_id = asked.consumer or shared_id(asked.subscriber, principal)
+        consumer_id = request.consumer or shared_id(request.subscriber, principal)
         while True:
             entry = await self._entry(
-                asked.queue, consumer_id, asked.subscriber, principal, asked.client_name
+                request.queue, consumer_id, request.subscriber, principal, request.client_name
             )
             left_ms = max(0, round((deadline - loop.time()) * 1000)) if wait_ms else 0
             entry.users += 1
             try:
                 leased = await entry.consumer.lease(
-                    asked.max_records, max_bytes=asked.max_bytes, wait_ms=left_ms
+                    request.max_records, max_bytes=request.max_bytes, wait_ms=left_ms, memory=memory
                 )
             except NotAuthorized:
                 if entry.consumer.is_open:
                     raise
-                continue  # whoever opened it lost the right; whether this caller has it, the next turn finds out
+                # The principal that opened the consumer lost the right. The next iteration checks
+                # the right of this caller.
+                continue
             finally:
                 entry.users -= 1
                 entry.used_at = self._now_s()
@@ -180,7 +199,8 @@ class Consumers:
     async def _check_still(
         self, consumer: QueueConsumer, leased: Sequence[Leased], principal: Principal
     ) -> None:
-        """A caller that lost its right while it waited gets nothing, also by a consumer that another opened.
+        """Give nothing to a caller that lost its right while it waited, also through a consumer
+        that another principal opened.
 
         Raises:
             NotAuthorized
@@ -188,13 +208,15 @@ class Consumers:
         try:
             self._broker.queues.require_consuming(consumer.queue_name, principal=principal)
         except SparrowError:
-            await self.give_back(consumer, leased)
+            await self.release(consumer, leased)
             raise
 
-    async def give_back(self, consumer: QueueConsumer, leased: Sequence[Leased]) -> None:
-        """What was leased and cannot be delivered is ready again, and the delivery does not count."""
+    async def release(self, consumer: QueueConsumer, leased: Sequence[Leased]) -> None:
+        """Release leases that cannot be delivered: the records are ready again, and the delivery
+        does not count.
+        """
         settlements = [
-            Settlement(Verb.RETURN, each.topic, each.partition, first, last, delivery=count)
+            Settlement(Verb.RELEASE, each.topic, each.partition, first, last, delivery=count)
             for each in leased
             for first, last, count in each.ranges
         ]
@@ -202,53 +224,64 @@ class Consumers:
             await self._settle_on(consumer, settlements)
 
     async def refuse(self, consumer: QueueConsumer, leased: Leased, error: SparrowError) -> None:
-        """What cannot be delivered by HTTP counts as a delivery that failed, and is tried again after a lease's time."""
+        """Settle a lease that cannot be delivered by HTTP.
+
+        A batch that cannot be read goes to the dead letters at once. One that is too large for HTTP
+        counts as a failed delivery, and is retried after the time of a lease.
+        """
         text = f"{error.code}: {error.text}"
+        verb = Verb.NACK
+        if isinstance(error, CorruptBatch):
+            verb = verb_for_unreadable(error)
+            self._broker.measures.corrupt_batches.met("queue", verb.name.lower(), error)
         settlements = [
-            Settlement(Verb.NACK, leased.topic, leased.partition, first, last, leased.lease_ms, text, count)
+            Settlement(verb, leased.topic, leased.partition, first, last, leased.lease_ms, text, count)
             for first, last, count in leased.ranges
         ]
         await self._settle_on(consumer, settlements)
 
     # ── settling ──────────────────────────────────────────────────────────────────────────────────
 
-    async def settle(self, wanted: Settling, leases: Sequence[str], *, principal: Principal) -> list[Outcome]:
-        """Settle leases by their tokens; for each None, when it is on stable storage, or why it had no effect.
+    async def settle(
+        self, request: SettleOptions, leases: Sequence[str], *, principal: Principal
+    ) -> list[Outcome]:
+        """Settle leases by their tokens. Return for each lease None once it is on stable storage,
+        or the error if it had no effect.
 
         Raises:
             UnknownQueue, NotAuthorized
-            InvalidArgument: they are of too many consumers.
+            InvalidArgument: the leases belong to too many consumers.
         """
-        self._broker.queues.require_consuming(wanted.queue, principal=principal)
-        by_consumer, outcomes = _sorted_out(leases)
-        for (consumer_id, subscriber), held in by_consumer.items():
+        self._broker.queues.require_consuming(request.queue, principal=principal)
+        by_consumer, outcomes = _group_by_consumer(leases)
+        for (consumer_id, subscriber), tokens_by_index in by_consumer.items():
             try:
                 entry = await self._entry(
-                    wanted.queue, consumer_id, subscriber, principal, wanted.client_name
+                    request.queue, consumer_id, subscriber, principal, request.client_name
                 )
-                found = await self._settle_tokens(entry, wanted, list(held.values()))
+                found = await self._settle_tokens(entry, request, list(tokens_by_index.values()))
             except InvalidArgument as error:  # no such consumer or subscriber can have leased it
-                found = [error] * len(held)
-            outcomes |= zip(held, found, strict=True)
-        return [outcomes[place] for place in range(len(leases))]
+                found = [error] * len(tokens_by_index)
+            outcomes |= zip(tokens_by_index, found, strict=True)
+        return [outcomes[index] for index in range(len(leases))]
 
     async def _settle_tokens(
-        self, entry: _Entry, wanted: Settling, tokens: Sequence[LeaseToken]
+        self, entry: _Entry, request: SettleOptions, tokens: Sequence[LeaseToken]
     ) -> list[Outcome]:
-        mark = queue_mark(entry.consumer)
+        tag = queue_tag(entry.consumer)
         settlements = [
             Settlement(
-                wanted.verb,
+                request.verb,
                 each.topic,
                 each.partition,
                 each.offset,
                 each.offset,
-                wanted.delay_ms,
-                wanted.text,
+                request.delay_ms,
+                request.text,
                 each.delivery,
             )
             for each in tokens
-            if each.queue == mark
+            if each.queue == tag
         ]
         entry.users += 1
         try:
@@ -256,23 +289,26 @@ class Consumers:
         finally:
             entry.users -= 1
             entry.used_at = self._now_s()
-        return [next(found) if each.queue == mark else of_another_queue(wanted.queue) for each in tokens]
+        return [next(found) if each.queue == tag else of_another_queue(request.queue) for each in tokens]
 
     async def _settle_on(self, consumer: QueueConsumer, settlements: Sequence[Settlement]) -> list[Outcome]:
-        """So many at a time that nobody holds up the loop; all wait for the disk together."""
-        answers: list[asyncio.Future[list[Outcome]]] = []
+        """Settle in portions so that other tasks can run; all wait for the disk together."""
+        pending: list[asyncio.Future[list[Outcome]]] = []
         for start in range(0, len(settlements), MAX_SETTLEMENTS_PER_TURN):
             if start:
                 await asyncio.sleep(0)
-            answers.append(await handed_over(consumer, settlements[start : start + MAX_SETTLEMENTS_PER_TURN]))
-        return [outcome for answer in answers for outcome in await answer]
+            pending.append(
+                await submit_settlements(consumer, settlements[start : start + MAX_SETTLEMENTS_PER_TURN])
+            )
+        return [outcome for each in pending for outcome in await each]
 
-    # ── which are open ────────────────────────────────────────────────────────────────────────────
+    # ── the open consumers ────────────────────────────────────────────────────────────────────────
 
     async def _entry(
         self, queue: str, consumer_id: str, subscriber: str, principal: Principal, client_name: str
     ) -> _Entry:
-        """The consumer of this id; opened if it is not, for a caller that may take from the queue.
+        """Return the consumer of this id. Open it if necessary, for a caller that may consume the
+        queue.
 
         Raises:
             UnknownQueue, InvalidArgument, NotAuthorized
@@ -290,7 +326,7 @@ class Consumers:
             )
             entry = _Entry(consumer, self._now_s())
         self._entries.pop(key, None)
-        self._entries[key] = entry  # behind those that were not asked for since
+        self._entries[key] = entry  # move it behind those that have been unused for longer
         if len(self._entries) > self._max_open:
             self._forget_oldest(len(self._entries) - self._max_open, but=key)
         return entry
@@ -303,7 +339,7 @@ class Consumers:
         self._forget(list(islice(unused, count)))
 
     def sweep(self, now_s: float) -> None:
-        """Forget those that hold nothing and were not asked for lately. `now_s`: monotonic."""
+        """Close consumers that hold nothing and were not used lately. `now_s` is monotonic."""
         self._forget(
             [
                 key
@@ -324,17 +360,19 @@ class Consumers:
 
 
 def shared_id(subscriber: str, principal: Principal) -> str:
-    """The id of the consumer that requests without one share: the same after a restart."""
+    """Return the id of the consumer that requests without one share; it is the same after a
+    restart.
+    """
     shared = f"http:{principal.name}" + (f":{subscriber}" if subscriber else "")
     if len(shared) <= MAX_ID_CHARACTERS and shared.isprintable():
         return shared
     return f"http:{hashlib.sha256(shared.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-async def handed_over(
+async def submit_settlements(
     consumer: QueueConsumer, settlements: Sequence[Settlement]
 ) -> asyncio.Future[list[Outcome]]:
-    """The settlements are the queue's; one that is being changed is asked again.
+    """Pass settlements to the queue; retry while the queue is being changed.
 
     Raises:
         UnknownQueue, StaleMember, NotAuthorized, Overloaded
@@ -347,29 +385,30 @@ async def handed_over(
     return consumer.settle(settlements)
 
 
-def _sorted_out(
+def _group_by_consumer(
     leases: Sequence[str],
 ) -> tuple[dict[tuple[str, str], dict[int, LeaseToken]], dict[int, Outcome]]:
-    """The tokens (by their places) of each consumer id and subscriber, and what is wrong with the others.
+    """Return the tokens, by index, of each (consumer id, subscriber), and the errors of the others.
 
     Raises:
-        InvalidArgument: they are of too many consumers.
+        InvalidArgument: they belong to too many consumers.
     """
     by_consumer: dict[tuple[str, str], dict[int, LeaseToken]] = {}
     wrong: dict[int, Outcome] = {}
-    for place, text in enumerate(leases):
+    for index, text in enumerate(leases):
         try:
             token = parse_token(text)
-            by_consumer.setdefault((token.consumer, token.subscriber), {})[place] = token
+            by_consumer.setdefault((token.consumer, token.subscriber), {})[index] = token
         except InvalidArgument as error:
-            wrong[place] = error
+            wrong[index] = error
     if len(by_consumer) > MAX_CONSUMERS_AT_ONCE:
         raise InvalidArgument(
-            f"the leases are of {len(by_consumer)} consumers; settle those of at most {MAX_CONSUMERS_AT_ONCE} at a time"
+            f"the leases are of {len(by_consumer)} consumers; settle those of at most "
+            f"{MAX_CONSUMERS_AT_ONCE} at a time"
         )
     return by_consumer, wrong
 
 
 def of_another_queue(queue: str) -> NotLeased:
-    """The error for a token that is not of the queue."""
+    """Return the error for a token of another queue."""
     return NotLeased(f"the lease is of another queue than {queue!r}, or of one of that name that was deleted")

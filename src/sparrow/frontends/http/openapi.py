@@ -1,7 +1,7 @@
-"""What the OpenAPI document says, and routes that are documented by FastAPI and called without it.
+"""Parts of the OpenAPI document, and routes that FastAPI documents and does not call.
 
-FastAPI reads a request by the types of its handler, which costs more than a publish. A `RawRoute` is in the document with what its
-declaration says, and its handler gets the bare request.
+FastAPI parses a request by the types of its handler, which costs more than a publish. A `RawRoute`
+is in the document with what its declaration says, and its handler gets the bare request.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ TEXT: Final[Schema] = {"type": "string"}
 FLAG: Final[Schema] = {"type": "boolean", "default": False}
 BYTES: Final[Schema] = {"type": "string", "format": "binary"}
 AS_STORED: Final[Schema] = {}
-"""The value of a message, of whatever content type it was stored with: JSON among others, so it need not be a string."""
+"""The value of a message of any content type, including JSON, so it need not be a string."""
 PROBLEM: Final[Schema] = {"$ref": "#/components/schemas/Problem"}
 
 PROBLEM_SCHEMA: Final[Schema] = {
     "title": "Problem",
-    "description": "What went wrong (RFC 9457).",
+    "description": "An error (RFC 9457).",
     "type": "object",
     "required": ["type", "title", "status", "detail", "code", "retriable"],
     "properties": {
@@ -38,9 +38,9 @@ PROBLEM_SCHEMA: Final[Schema] = {
         "title": {"type": "string", "examples": ["Unknown topic"]},
         "status": {"type": "integer", "examples": [404]},
         "detail": {"type": "string", "description": "A sentence for people: what failed, and what to do."},
-        "instance": {"type": "string", "description": "The path that was asked for."},
+        "instance": {"type": "string", "description": "The requested path."},
         "code": {"type": "string", "description": "Stable, for programs.", "examples": ["UNKNOWN_TOPIC"]},
-        "retriable": {"type": "boolean", "description": "Whether the same request may succeed later."},
+        "retriable": {"type": "boolean", "description": "True if the same request may succeed later."},
         "errors": {
             "type": "array",
             "items": {
@@ -51,24 +51,24 @@ PROBLEM_SCHEMA: Final[Schema] = {
     },
 }
 _MEANING: Final[dict[int, str]] = {
-    400: "The request is wrong in itself.",
+    400: "The request is invalid.",
     401: "Login is required, or the credentials are wrong.",
-    403: "You may not do that.",
-    404: "There is no such thing.",
-    405: "Not by this method.",
-    406: "Not in a form that you accept.",
+    403: "You do not have the right to do this.",
+    404: "It does not exist.",
+    405: "The path does not support this method.",
+    406: "No accepted content type is available.",
     408: "The request did not arrive in time.",
-    409: "The state of the broker says no.",
+    409: "The state of the broker does not allow it.",
     413: "The body or a message is too large.",
-    415: "Not in this form.",
-    422: "The same key was used for another request.",
-    429: "Too much at a time.",
+    415: "The content type is not supported.",
+    422: "The idempotency key was used for another request.",
+    429: "Too many requests at a time.",
     431: "The head of the request is too large.",
-    503: "Not now.",
+    503: "The broker cannot do it now; retry later.",
     507: "The disk is full.",
 }
 ALWAYS: Final = (400, 401, 403, 408, 431, 503)
-"""What every route may answer."""
+"""Problems of every route."""
 
 
 Handler = Callable[["Request"], Coroutine[Any, Any, "Response"]]
@@ -76,7 +76,9 @@ _HANDLER: Final = "raw_handler"
 
 
 class RawRoute(APIRoute):
-    """A route whose handler gets the request as it is and answers itself. FastAPI sees a stand-in without parameters, so that it looks for none."""
+    """A route whose handler gets the bare request and returns a response. FastAPI sees a stand-in
+    without parameters, so it parses none.
+    """
 
     def __init__(self, path: str, endpoint: Handler, **options: Any) -> None:
         self._handler: Handler = getattr(endpoint, _HANDLER, endpoint)
@@ -91,20 +93,22 @@ def _stand_in(handler: Handler) -> Callable[[], None]:
     def stand_in() -> None: ...
 
     stand_in.__name__ = getattr(handler, "__name__", "handler")
-    setattr(stand_in, _HANDLER, handler)  # FastAPI may make the route anew from it
+    setattr(stand_in, _HANDLER, handler)  # FastAPI may create the route again from it
     return stand_in
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problems that a route answers with, those of every route among them."""
+    """Return the problems of a route, including those of every route."""
     return {
         status: {"description": _MEANING[status], "content": {MEDIA_TYPE: {"schema": PROBLEM}}}
         for status in sorted({*ALWAYS, *statuses})
     }
 
 
-def answer(text: str, media: Mapping[str, Schema] | None = None) -> dict[str, Any]:
-    """What an answer is; `media`: schema by content type, none where there is no body."""
+def response(text: str, media: Mapping[str, Schema] | None = None) -> dict[str, Any]:
+    """Return the description of a response. `media` has a schema by content type, none without a
+    body.
+    """
     found: dict[str, Any] = {"description": text}
     if media:
         found["content"] = {kind: {"schema": schema} for kind, schema in media.items()}
@@ -112,7 +116,7 @@ def answer(text: str, media: Mapping[str, Schema] | None = None) -> dict[str, An
 
 
 def body(text: str, media: Mapping[str, Schema], *, is_required: bool = True) -> dict[str, Any]:
-    """What a request's body is: schema by content type."""
+    """Return the description of a request's body: a schema by content type."""
     return {
         "description": text,
         "required": is_required,
@@ -133,13 +137,13 @@ def header_parameter(name: str, text: str, schema: Schema | None = None) -> dict
 
 
 def integer(default: int | None = None, least: int | None = None, most: int | None = None) -> Schema:
-    """The schema of a whole number."""
+    """Return the schema of a whole number."""
     limits = {"default": default, "minimum": least, "maximum": most}
     return {"type": "integer", **{name: value for name, value in limits.items() if value is not None}}
 
 
 def choice(default: str, *choices: str) -> Schema:
-    """The schema of one of several words."""
+    """Return the schema of one of several words."""
     return {"type": "string", "enum": list(choices), "default": default}
 
 
@@ -148,7 +152,7 @@ def array(items: Schema) -> Schema:
 
 
 def members(required: list[str] | None = None, /, **properties: Schema) -> Schema:
-    """The schema of an object."""
+    """Return the schema of an object."""
     found: Schema = {"type": "object", "properties": properties}
     if required:
         found["required"] = required

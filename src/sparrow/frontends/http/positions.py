@@ -1,9 +1,10 @@
-"""Where a reader of a topic stands, as one short text: the id of an event.
+"""The positions of a reader of a topic as one short text: the id of an event.
 
-    3:18,0:7      partition 3 goes on at offset 18, partition 0 at 7, all others at 0
+    3:18,0:7      next offsets: 18 in partition 3, 7 in partition 0, 0 in all others
 
-The partition that the event is of stands first, so that all readers that stand at the same places have the same text behind their event, and the event itself can be
-rendered once for all of them. Partitions at 0 are left out: a topic of a thousand partitions of which ten are in use has short ids. Pure.
+The partition of the event is first, so that the text behind it is the same for all readers at the
+same positions, and the event itself can be rendered once for all of them. Partitions at 0 are left
+out: a topic of a thousand partitions of which ten are in use has short ids. Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ _TEXT: Final = re.compile(r"[0-9]{1,10}:[0-9]{1,19}(,[0-9]{1,10}:[0-9]{1,19})*")
 
 
 def format_positions(positions: Mapping[int, int]) -> str:
-    """The text of all positions (partition → the offset it goes on at); never empty, as an empty id would mean none."""
+    """Return the text of all positions (partition → next offset). It is never empty, as an empty id
+    would mean none.
+    """
     moved = [(partition, offset) for partition, offset in sorted(positions.items()) if offset]
     return ",".join(
         f"{partition}:{offset}" for partition, offset in moved or [(min(positions, default=0), 0)]
@@ -31,7 +34,9 @@ def format_positions(positions: Mapping[int, int]) -> str:
 
 
 def format_others(positions: Mapping[int, int], but: int) -> str:
-    """What stands behind the entry of partition `but`: nothing, or a comma and the other positions."""
+    """Return the text behind the entry of partition `but`: nothing, or a comma and the other
+    positions.
+    """
     return "".join(
         f",{partition}:{offset}"
         for partition, offset in sorted(positions.items())
@@ -40,15 +45,15 @@ def format_others(positions: Mapping[int, int], but: int) -> str:
 
 
 def is_positions(text: str) -> bool:
-    """Whether a text is meant as positions, and not as another place in a topic."""
+    """Return True if a text has the form of positions, and not of another start position."""
     return ":" in text and text[:1].isdigit()
 
 
 def parse_positions(text: str) -> dict[int, int]:
-    """The positions that a text says; partitions that it does not name go on at 0.
+    """Parse positions; partitions that are not named are at 0.
 
     Raises:
-        InvalidArgument: no such text.
+        InvalidArgument: the text does not have this form.
     """
     if len(text) > MAX_CHARACTERS or _TEXT.fullmatch(text) is None:
         raise _wrong(text)
@@ -63,6 +68,7 @@ def parse_positions(text: str) -> dict[int, int]:
 
 def _wrong(text: str) -> InvalidArgument:
     return InvalidArgument(
-        f"{text[:60]!r} is not the id of an event of a stream: those look like 0:17,1:4 (partition:offset); send the last one back as"
-        " it came, or none to begin anew"
+        f"{text[:60]!r} is not the id of an event of a stream: those look like 0:17,1:4 "
+        "(partition:offset); send the last one back as"
+        " it came, or none to start again"
     )

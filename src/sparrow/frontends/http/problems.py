@@ -1,10 +1,12 @@
-"""Errors as HTTP says them: problem details (RFC 9457) made from the error tree.
+"""Errors in HTTP: problem details (RFC 9457) made from the error tree.
 
-    {"type": "urn:sparrow:error:unknown-topic", "title": "Unknown topic", "status": 404, "detail": "There is no topic 'orders'; …",
-     "instance": "/v1/topics/orders/messages", "code": "UNKNOWN_TOPIC", "retriable": false}
+    {"type": "urn:sparrow:error:unknown-topic", "title": "Unknown topic", "status": 404,
+     "detail": "There is no topic 'orders'; …", "instance": "/v1/topics/orders/messages",
+     "code": "UNKNOWN_TOPIC", "retriable": false}
 
-The status is that of the error's class or of the nearest class above it in `_STATUS`. What only HTTP knows of (a content type, a method) has classes here,
-below the branch of the tree that says whose fault it is.
+The status is that of the error's class, or of its nearest base class in `_STATUS`. Errors that only
+HTTP has (a content type, a method) have classes here, below the branch of the tree that says whose
+fault it is.
 """
 
 from __future__ import annotations
@@ -62,19 +64,19 @@ class TooSlow(e.BadInput):
 
 
 class MalformedRequest(e.BadInput):
-    """What came is no HTTP."""
+    """The received bytes are not HTTP."""
 
     code = "MALFORMED_REQUEST"
 
 
 class OriginRefused(e.Refused):
-    """A web page of another origin, or under a name that is not this machine's."""
+    """A web page of another origin, or a host name that is not this machine's."""
 
     code = "ORIGIN_REFUSED"
 
 
 class InvalidParameters(e.InvalidArgument):
-    """Several things of a request are wrong; `faults` has (where, what) of each."""
+    """Several parts of a request are invalid; `faults` has (where, what) of each."""
 
     def __init__(self, text: str = "", faults: list[tuple[str, str]] | None = None) -> None:
         super().__init__(text)
@@ -85,6 +87,7 @@ _STATUS: Final[dict[type[e.SparrowError], int]] = {
     e.SparrowError: 500,
     e.BadInput: 400,
     e.RecordTooLarge: 413,
+    e.CorruptStoredBatch: 500,
     BodyTooLarge: 413,
     HeadTooLarge: 431,
     TooSlow: 408,
@@ -110,17 +113,17 @@ _RETRY_AFTER_S: Final[dict[type[e.SparrowError], int]] = {
     e.TooManyIdempotencyKeys: 60,
     e.DiskFull: 30,
 }
-"""When to come again, where that is known."""
-BUG: Final = "The broker met a bug while it answered; its log has the details."
+"""Seconds until a retry makes sense, where that is known."""
+BUG: Final = "The request failed because of a bug in the broker; its log has the details."
 
 
 def status_of(error: e.SparrowError) -> int:
-    """The HTTP status of an error."""
+    """Return the HTTP status of an error."""
     return next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
 
 
 def problem_of(error: e.SparrowError, instance: str = "") -> dict[str, Any]:
-    """The problem as an object; `instance` is the path that was asked for."""
+    """Return the problem as an object; `instance` is the requested path."""
     problem: dict[str, Any] = {
         "type": f"urn:sparrow:error:{error.code.lower().replace('_', '-')}",
         "title": error.code.replace("_", " ").capitalize(),
@@ -133,11 +136,16 @@ def problem_of(error: e.SparrowError, instance: str = "") -> dict[str, Any]:
     problem["retriable"] = error.retriable
     if isinstance(error, InvalidParameters):
         problem["errors"] = [{"where": where, "what": what} for where, what in error.faults]
+    if isinstance(error, e.CorruptBatch) and error.next_offset >= 0:
+        problem["topic"] = error.topic
+        problem["partition"] = error.partition
+        problem["offset"] = error.base_offset
+        problem["next_offset"] = error.next_offset
     return problem
 
 
 def headers_of(error: e.SparrowError) -> Headers:
-    """The headers that an answer with this error has, without those of its body."""
+    """Return the headers of a response with this error, without those of its body."""
     headers: Headers = []
     retry_after_s = next((_RETRY_AFTER_S[k] for k in type(error).__mro__ if k in _RETRY_AFTER_S), None)
     if retry_after_s is not None:
@@ -153,7 +161,9 @@ def headers_of(error: e.SparrowError) -> Headers:
 
 
 def body_of(error: e.SparrowError, instance: str = "") -> bytes:
-    """The problem as JSON. What is no Unicode text of a path or message (lone surrogates) is replaced."""
+    """Return the problem as JSON. Characters of a path or message that are not Unicode text (lone
+    surrogates) are replaced.
+    """
     problem = problem_of(error, instance)
     try:
         return _encode(problem)
@@ -169,8 +179,8 @@ def _printable(value: object) -> object:
     return value
 
 
-def whole_answer(error: e.SparrowError, instance: str = "") -> tuple[int, Headers, bytes]:
-    """Status, headers and body of an answer that is this problem."""
+def response_parts(error: e.SparrowError, instance: str = "") -> tuple[int, Headers, bytes]:
+    """Return status, headers and body of the response for an error."""
     body = body_of(error, instance)
     headers = [
         (b"content-type", _MEDIA_TYPE_BYTES),

@@ -1,8 +1,8 @@
-"""The parameters of an address, each read by its kind; what cannot be read is refused with a sentence."""
+"""Query parameters, parsed by type; errors say what is accepted."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl
 
 from sparrow.base.errors import InvalidArgument
@@ -12,16 +12,18 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+T = TypeVar("T", bound=str)
+
 _FLAGS = {"true": True, "1": True, "": True, "false": False, "0": False}
 MAX_PARAMETERS = 100
 _MAX_DIGITS = 20
 
 
 class Query:
-    """The parameters of one request.
+    """The query parameters of one request.
 
     Raises:
-        InvalidArgument: a parameter stands twice.
+        InvalidArgument: a parameter is given twice.
     """
 
     __slots__ = ("_known", "_values")
@@ -44,7 +46,7 @@ class Query:
             ) from None
         for name, value in pairs:
             if name in self._values:
-                raise InvalidArgument(f"the parameter {name!r} stands twice; give it once")
+                raise InvalidArgument(f"the parameter {name!r} is given twice; give it once")
             self._values[name] = value
 
     def text(self, name: str, default: str = "") -> str:
@@ -52,9 +54,10 @@ class Query:
         return self._values.get(name, default)
 
     def integer(self, name: str, default: int, least: int, most: int) -> int:
-        """
+        """Return a whole number.
+
         Raises:
-            InvalidArgument: no whole number, or not from `least` to `most`.
+            InvalidArgument: not a whole number from `least` to `most`.
         """
         self._known.add(name)
         text = self._values.get(name)
@@ -62,43 +65,46 @@ class Query:
             return default
         number = maybe_integer(text)
         if number is None or not least <= number <= most:
-            raise InvalidArgument(f"{name} is {text!r}; it is a whole number from {least} to {most}")
+            raise InvalidArgument(f"{name} is {text!r}; it must be a whole number from {least} to {most}")
         return number
 
-    def choice(self, name: str, default: str, choices: Sequence[str]) -> str:
-        """
+    def choice(self, name: str, default: T, choices: Sequence[T]) -> T:
+        """Return one of the choices.
+
         Raises:
-            InvalidArgument: none of the choices.
+            InvalidArgument: the value is not among the choices.
         """
         value = self.text(name, default)
-        if value not in choices:
-            raise InvalidArgument(f"{name} is {value!r}; it is one of {', '.join(choices)}")
-        return value
+        for each in choices:
+            if value == each:
+                return each
+        raise InvalidArgument(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
 
     def flag(self, name: str) -> bool:
-        """Whether it is said and not false.
+        """Return True if the flag is given and not false.
 
         Raises:
             InvalidArgument: neither true nor false.
         """
         value = self.text(name, "false")
         if value not in _FLAGS:
-            raise InvalidArgument(f"{name} is {value!r}; it is true or false")
+            raise InvalidArgument(f"{name} is {value!r}; it must be true or false")
         return _FLAGS[value]
 
     def refuse_others(self) -> None:
-        """
+        """Refuse parameters that the route does not know, which are probably misspelt.
+
         Raises:
-            InvalidArgument: a parameter that nobody asked for: likely a mistake in its name.
+            InvalidArgument
         """
         others = sorted(self._values.keys() - self._known)
         if others:
             known = ", ".join(sorted(self._known)) or "none"
-            raise InvalidArgument(f"there is no parameter {others[0]!r} here; there are: {known}")
+            raise InvalidArgument(f"unknown parameter {others[0]!r}; this route has: {known}")
 
 
 def maybe_integer(text: str) -> int | None:
-    """The whole number that the text is, written in digits; None if it is none."""
+    """Parse a whole number in digits; None if the text is not one."""
     digits = text.removeprefix("-")
     if len(digits) > _MAX_DIGITS or not (digits.isascii() and digits.isdigit()):
         return None

@@ -1,15 +1,20 @@
-"""One message as a raw body: the value is the body, everything else stands in headers of HTTP, in both directions.
+"""One message as a raw body: the value is the body, everything else is in HTTP headers.
 
-    Sparrow-Key, Sparrow-Key-Base64       the key; neither: no key
-    Sparrow-Header-NAME                   a header of the message; HTTP knows no case, so the name is in lower case
-    Sparrow-Headers                       all headers of the message as JSON, [["name", "value"], …] as `record_json` has them: for those that HTTP cannot carry
-    Sparrow-Priority, -Delay-Ms, …        what is asked of queues (`wanted.py`)
-    Sparrow-Timestamp-Ms                  its time
-    Sparrow-Null                          "true": the value is null (a tombstone), the body is empty
-    Content-Type, traceparent, tracestate become headers of the message of the same names, unless Sparrow-Headers has them all
+    Sparrow-Key, Sparrow-Key-Base64   the key; neither: no key
+    Sparrow-Header-NAME               a header of the message; its name is in lower case,
+                                      as HTTP names have no case
+    Sparrow-Headers                   all headers of the message as JSON,
+                                      [["name", "value"], …] as `record_json` has them:
+                                      for those that HTTP cannot carry
+    Sparrow-Priority, -Delay-Ms, …    options for queues (`records/delivery_options.py`)
+    Sparrow-Timestamp-Ms              its time
+    Sparrow-Null                      "true": the value is null (a tombstone), the body empty
+    Content-Type, traceparent,        become headers of the message with the same names,
+    tracestate                        unless Sparrow-Headers has them all
 
-In the direction out there are `Sparrow-Topic`, `-Partition` and `-Offset` as well. A stored page of somebody's must not run scripts under the broker's
-address, so answers are marked to be shown as what they say they are, in a sandbox.
+Responses have `Sparrow-Topic`, `-Partition` and `-Offset` as well. A stored page must not run
+scripts under the broker's address, so responses carry headers that make browsers show them in a
+sandbox, without guessing their type.
 """
 
 from __future__ import annotations
@@ -22,10 +27,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.frontends.http.answers import plain_answer
-from sparrow.frontends.http.wanted import Wanted, with_wanted
-from sparrow.frontends.publishing import Message
+from sparrow.frontends.http.responses import bytes_response
+from sparrow.frontends.publisher import Message
 from sparrow.frontends.record_json import json_headers
+from sparrow.records.delivery_options import DeliveryOptions, with_delivery_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Base64(msgspec.Struct, forbid_unknown_fields=True):
-    """Bytes in JSON that are no text."""
+    """Bytes in JSON that are not text."""
 
     base64: str
 
@@ -49,8 +54,8 @@ HeaderPairs = list[tuple[str, HeaderValue]] | dict[str, HeaderValue]
 
 _PREFIX: Final = b"sparrow-"
 _HEADER_PREFIX: Final = b"sparrow-header-"
-_SAYS_NOTHING: Final = frozenset({"", "application/x-www-form-urlencoded", "application/octet-stream"})
-"""Content types that are not kept: none, what curl says of a body when it was told nothing, and that there are bytes."""
+_UNSPECIFIC_TYPES: Final = frozenset({"", "application/x-www-form-urlencoded", "application/octet-stream"})
+"""Content types that are not stored: none, curl's default for a body, and the type of any bytes."""
 _TRACING: Final = (b"traceparent", b"tracestate")
 _HEADERS: Final = b"sparrow-headers"
 _KEY: Final = b"sparrow-key"
@@ -66,54 +71,55 @@ _decode_pairs: Final = msgspec.json.Decoder(HeaderPairs).decode
 def message_of_headers(
     body: bytes, content_type: str, headers: Sequence[tuple[bytes, bytes]], now_ms: int
 ) -> Message:
-    """The message that a body and the headers of its request are.
+    """Return the message that a body and the headers of its request describe.
 
     Args:
         content_type: as it was sent, "" if it was not.
-        headers: of the request, their names in lower case.
+        headers: of the request, with names in lower case.
         now_ms: the time from which delays count.
 
     Raises:
-        InvalidArgument: a header says something that cannot be.
+        InvalidArgument: a header has an impossible value.
     """
     own: list[Header] = []
-    said: dict[bytes, bytes] = {}
+    given: dict[bytes, bytes] = {}
     for name, value in headers:
         if name.startswith(_HEADER_PREFIX):
             own.append((name[len(_HEADER_PREFIX) :].decode("latin-1"), value))
         elif name.startswith(_PREFIX):
-            if name in said:
-                raise InvalidArgument(f"the header {name.decode('latin-1')} stands twice; give it once")
-            said[name] = value
+            if name in given:
+                raise InvalidArgument(f"the header {name.decode('latin-1')} is given twice; give it once")
+            given[name] = value
         elif name in _TRACING:
             own.append((name.decode(), value))
     _add_content_type(own, content_type)
-    return _with_options(body, own, said, now_ms) if said else Message(body, None, own)
+    return _with_options(body, own, given, now_ms) if given else Message(body, None, own)
 
 
 def _add_content_type(own: list[Header], content_type: str) -> None:
-    if content_type.partition(";")[0].strip().lower() in _SAYS_NOTHING:
+    if content_type.partition(";")[0].strip().lower() in _UNSPECIFIC_TYPES:
         return
     if all(name != "content-type" for name, _ in own):
         own.append(("content-type", content_type.encode("latin-1", "replace")))
 
 
-def _with_options(body: bytes, own: list[Header], said: Mapping[bytes, bytes], now_ms: int) -> Message:
-    unknown = said.keys() - _KNOWN
+def _with_options(body: bytes, own: list[Header], given: Mapping[bytes, bytes], now_ms: int) -> Message:
+    unknown = given.keys() - _KNOWN
     if unknown:
         raise InvalidArgument(
-            f"there is no header {min(unknown).decode('latin-1')}; a header of the message itself is Sparrow-Header-NAME"
+            f"unknown header {min(unknown).decode('latin-1')}; send headers of the message as "
+            "Sparrow-Header-NAME"
         )
-    if _HEADERS in said:
-        own = _all_headers(own, said[_HEADERS])
+    if _HEADERS in given:
+        own = _all_headers(own, given[_HEADERS])
     values: dict[str, Any] = {
-        member: read(name.decode(), said[name]) for name, (member, read) in _WANTED.items() if name in said
+        member: read(name.decode(), given[name]) for name, (member, read) in _OPTIONS.items() if name in given
     }
-    timestamp_ms = _number("sparrow-timestamp-ms", said[_TIMESTAMP]) if _TIMESTAMP in said else -1
+    timestamp_ms = _number("sparrow-timestamp-ms", given[_TIMESTAMP]) if _TIMESTAMP in given else -1
     return Message(
-        _value(body, said),
-        _key(said),
-        with_wanted(own, Wanted(**values), now_ms),
+        _value(body, given),
+        _key(given),
+        with_delivery_options(own, DeliveryOptions(**values), now_ms),
         check_timestamp(timestamp_ms),
     )
 
@@ -121,7 +127,7 @@ def _with_options(body: bytes, own: list[Header], said: Mapping[bytes, bytes], n
 def _all_headers(own: Sequence[Header], text: bytes) -> list[Header]:
     if any(name not in {"content-type", "traceparent", "tracestate"} for name, _ in own):
         raise InvalidArgument(
-            "Sparrow-Headers has all headers of the message; give no Sparrow-Header-NAME beside it"
+            "Sparrow-Headers has all headers of the message; remove the Sparrow-Header-NAME headers"
         )
     try:
         return pairs_of(_decode_pairs(text))
@@ -130,11 +136,11 @@ def _all_headers(own: Sequence[Header], text: bytes) -> list[Header]:
 
 
 def pairs_of(given: HeaderPairs) -> list[Header]:
-    """Headers of a message from JSON.
+    """Return headers of a message from JSON.
 
     Raises:
-        InvalidArgument: base64 that is none.
-        UnicodeEncodeError: text that UTF-8 cannot write.
+        InvalidArgument: invalid base64.
+        UnicodeEncodeError: the text cannot be encoded in UTF-8.
     """
     pairs = given.items() if isinstance(given, dict) else given
     return [(name, _header_value(value)) for name, value in pairs]
@@ -146,18 +152,16 @@ def _header_value(value: HeaderValue) -> bytes | None:
     return None if value is None else from_base64(value.base64)
 
 
-def _value(body: bytes, said: Mapping[bytes, bytes]) -> bytes | None:
-    if said.get(_NULL, b"false").lower() != b"true":
+def _value(body: bytes, given: Mapping[bytes, bytes]) -> bytes | None:
+    if given.get(_NULL, b"false").lower() != b"true":
         return body
     if body:
-        raise InvalidArgument(
-            "Sparrow-Null says that there is no value, and there is a body; send one of them"
-        )
+        raise InvalidArgument("Sparrow-Null is given with a body; send one of them")
     return None
 
 
-def _key(said: Mapping[bytes, bytes]) -> bytes | None:
-    key, encoded = said.get(_KEY), said.get(_KEY_BASE64)
+def _key(given: Mapping[bytes, bytes]) -> bytes | None:
+    key, encoded = given.get(_KEY), given.get(_KEY_BASE64)
     if encoded is None:
         return key
     if key is not None:
@@ -166,30 +170,32 @@ def _key(said: Mapping[bytes, bytes]) -> bytes | None:
 
 
 def from_base64(text: str | bytes) -> bytes:
-    """
+    """Decode base64.
+
     Raises:
-        InvalidArgument: it is no base64.
+        InvalidArgument: invalid base64.
     """
     try:
         return b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidArgument(f"base64 that is none: {error}") from None
+        raise InvalidArgument(f"invalid base64: {error}") from None
 
 
 def check_timestamp(timestamp_ms: int) -> int:
-    """
+    """Return the timestamp if it is valid for a record; -1 means now.
+
     Raises:
-        InvalidArgument: no time of a record; -1 stands for now.
+        InvalidArgument: out of range.
     """
     if -1 <= timestamp_ms < 1 << 62:
         return timestamp_ms
-    raise InvalidArgument(f"timestamp_ms is {timestamp_ms}; it is ms since 1970, or -1 for now")
+    raise InvalidArgument(f"timestamp_ms is {timestamp_ms}; it must be ms since 1970, or -1 for now")
 
 
 def _number(name: str, value: bytes) -> int:
     digits = value[1:] if value.startswith(b"-") else value
     if not digits.isdigit() or len(digits) > _MAX_DIGITS:
-        raise InvalidArgument(f"{name} is {value.decode('latin-1')!r}; it is a whole number")
+        raise InvalidArgument(f"{name} is {value.decode('latin-1')!r}; it must be a whole number")
     return int(value)
 
 
@@ -197,14 +203,14 @@ def _text(name: str, value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise InvalidArgument(f"{name} is no UTF-8") from None
+        raise InvalidArgument(f"{name} is not UTF-8") from None
 
 
 def _texts(name: str, value: bytes) -> list[str]:
     return [each.strip() for each in _text(name, value).split(",")]
 
 
-_WANTED: Final[dict[bytes, tuple[str, Callable[[str, bytes], Any]]]] = {
+_OPTIONS: Final[dict[bytes, tuple[str, Callable[[str, bytes], Any]]]] = {
     b"sparrow-priority": ("priority", _number),
     b"sparrow-delay-ms": ("delay_ms", _number),
     b"sparrow-deliver-at-ms": ("deliver_at_ms", _number),
@@ -213,9 +219,9 @@ _WANTED: Final[dict[bytes, tuple[str, Callable[[str, bytes], Any]]]] = {
     b"sparrow-message-id": ("message_id", _text),
     b"sparrow-parent-ids": ("parents", _texts),
 }
-_PLACE: Final = frozenset({b"sparrow-topic", b"sparrow-partition", b"sparrow-offset"})
-"""Where a record came from: what was read can be published as it is."""
-_KNOWN: Final = frozenset({*_WANTED, *_PLACE, _HEADERS, _KEY, _KEY_BASE64, _NULL, _TIMESTAMP})
+_STORED: Final = frozenset({b"sparrow-topic", b"sparrow-partition", b"sparrow-offset"})
+"""Headers of a record that was read; they are ignored, so that it can be published unchanged."""
+_KNOWN: Final = frozenset({*_OPTIONS, *_STORED, _HEADERS, _KEY, _KEY_BASE64, _NULL, _TIMESTAMP})
 
 # ── out ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -223,13 +229,12 @@ OCTETS: Final = b"application/octet-stream"
 _NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE: Final = re.compile(rb"(?:[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)?")
 _SAFE: Final[Headers] = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"content-security-policy", b"sandbox; default-src 'none'"),
+    (b"content-security-policy", b"sandbox; default-src 'none'; frame-ancestors 'none'"),
 ]
 
 
-def raw_answer(record: Record, extra_headers: Iterable[tuple[bytes, bytes]] = ()) -> Response:
-    """The record as a raw body."""
+def raw_response(record: Record, extra_headers: Iterable[tuple[bytes, bytes]] = ()) -> Response:
+    """Return the record as a raw body."""
     headers: Headers = [
         (b"content-type", _content_type(record)),
         *_SAFE,
@@ -243,13 +248,13 @@ def raw_answer(record: Record, extra_headers: Iterable[tuple[bytes, bytes]] = ()
     ]
     if record.value is None:
         headers.append((_NULL, b"true"))
-    return plain_answer(record.value or b"", 200, headers)
+    return bytes_response(record.value or b"", 200, headers)
 
 
 def _content_type(record: Record) -> bytes:
-    said = [value for name, value in record.headers if name == "content-type"]
-    is_plain = said and said[-1] is not None and said[-1] and _VALUE.fullmatch(said[-1])
-    return said[-1] or OCTETS if is_plain else OCTETS
+    given = [value for name, value in record.headers if name == "content-type"]
+    is_plain = given and given[-1] is not None and given[-1] and _VALUE.fullmatch(given[-1])
+    return given[-1] or OCTETS if is_plain else OCTETS
 
 
 def _shown_key(key: bytes | None) -> Headers:
@@ -261,7 +266,7 @@ def _shown_key(key: bytes | None) -> Headers:
 
 
 def _shown_headers(record: Record) -> Headers:
-    """Each by itself, or, where HTTP would lose something, all as JSON."""
+    """Return one HTTP header per header, or all of them as JSON where HTTP would lose something."""
     if all(_is_plain(name, value) for name, value in record.headers):
         return [(_HEADER_PREFIX + name.encode(), value or b"") for name, value in record.headers]
     return [(_HEADERS, _ascii(msgspec.json.encode(json_headers(record.headers))))]
@@ -272,7 +277,9 @@ def _is_plain(name: str, value: bytes | None) -> bool:
 
 
 def _ascii(text: bytes) -> bytes:
-    """JSON without characters that a header of HTTP cannot have: all of those stand within texts."""
+    """Escape the characters of JSON that an HTTP header cannot have; all of them are inside of
+    texts.
+    """
     return re.sub(r"[^\x20-\x7e]", lambda found: _escaped(found.group()), text.decode()).encode()
 
 

@@ -1,14 +1,20 @@
-"""Messages in bodies of requests, and what was stored in bodies of answers.
+"""Messages in bodies of requests, and their positions in the bodies of responses.
 
-Three forms, told by the content type:
+The content type selects one of three forms:
 
-    application/json with a member "messages" that is a list      many messages, an object each
-    application/vnd.sparrow.messages+json                         the same, and nothing else is accepted
-    application/x-ndjson, application/vnd.sparrow.messages+x-ndjson   many messages, an object on each line
-    anything else                                                 one message: its value is the body as it is
+    application/json with a list "messages",
+    application/vnd.sparrow.messages+json       many messages, one object each
+    application/x-ndjson,
+    application/vnd.sparrow.messages+x-ndjson   many messages, one object per line
+    anything else                               one message: its value is the body as it is
 
-An object has the members that a record has when it is read (`frontends/record_json.py`), and `priority`, `delay_ms` and the like (`wanted.py`); where a record came from
-(`topic`, `partition`, `offset`) may stand there and means nothing, so that what was read can be published as it is. With one message wrong the whole request is refused, before anything is stored.
+With application/vnd.sparrow.messages+json any other body is refused.
+
+An object has the members that a record has when it is read (`frontends/record_json.py`), and
+`priority`, `delay_ms` and the like (`records/delivery_options.py`). The origin of a record
+(`topic`, `partition`, `offset`) is accepted and ignored, so that a record that was read can be
+published unchanged. If one message is wrong, the whole request is refused before anything is
+stored.
 """
 
 from __future__ import annotations
@@ -19,7 +25,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.frontends.http.answers import json_answer, problem_answer
 from sparrow.frontends.http.problems import BodyTooLarge, InvalidParameters, UnsupportedMediaType, problem_of
 from sparrow.frontends.http.rawform import (
     HeaderPairs,
@@ -28,8 +33,9 @@ from sparrow.frontends.http.rawform import (
     message_of_headers,
     pairs_of,
 )
-from sparrow.frontends.http.wanted import Wanted, with_wanted
-from sparrow.frontends.publishing import Message, Stored
+from sparrow.frontends.http.responses import json_response, problem_response
+from sparrow.frontends.publisher import Message, Stored
+from sparrow.records.delivery_options import DeliveryOptions, with_delivery_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,34 +43,40 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from sparrow.frontends.http.limits import HttpLimits
-    from sparrow.frontends.publishing import Answer
+    from sparrow.frontends.publisher import PublishResult
 
 JSON: Final = "application/json"
 MESSAGES_JSON: Final = "application/vnd.sparrow.messages+json"
 NDJSON: Final = "application/x-ndjson"
 MESSAGES_NDJSON: Final = "application/vnd.sparrow.messages+x-ndjson"
 MAX_OBJECTS_UNCOUNTED: Final = 100_000
-"""A body with more opening braces is looked at closely before it is decoded, as tiny objects take far more memory than their text."""
+"""A body with more opening braces is checked closely before it is decoded, as tiny objects take far
+more memory than their text.
+"""
 
 MAX_TEXTS: Final = 50
-"""Texts that a message may have on average, names of members included, in a body of as many messages as there may be."""
+"""Average number of texts per message, names of members included, in a body with the largest number
+of messages.
+"""
 MAX_HEADERS: Final = 1000
-"""Headers of one message, and its parents."""
+"""Limit for the headers of one message, and for its parents."""
 _TEXT_OR_OBJECT: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|\{', re.DOTALL)
 _LIST_OF_MESSAGES: Final = re.compile(rb'\s*+\{\s*+"messages"\s*+:\s*+\[')
-"""How such a body begins, most of the time."""
+"""The usual beginning of a list of messages."""
 _BRACE: Final = ord("{")
 
 
-class Posted(NamedTuple):
-    """What a request publishes. `is_single`: the body was one message."""
+class PublishBody(NamedTuple):
+    """The messages of a request. `is_single`: the body was one message."""
 
     messages: Sequence[Message]
     is_single: bool
 
 
 class _Item(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """One message as an object. Any member may be null, as many serializers write what is not set."""
+    """One message as an object. Any member may be null, as many serializers write unset members
+    so.
+    """
 
     value: str | None = None
     value_base64: str | None = None
@@ -106,14 +118,14 @@ def messages_of(
     limits: HttpLimits,
     now_ms: int,
     raw: bool = False,
-) -> Posted:
-    """The messages of a request.
+) -> PublishBody:
+    """Return the messages of a request.
 
     Args:
         content_type: as it was sent, "" if it was not.
-        headers: of the request, their names in lower case.
+        headers: of the request, with names in lower case.
         now_ms: the time from which delays count.
-        raw: one message, whatever the content type says.
+        raw: the body is one message, whatever the content type.
 
     Raises:
         InvalidArgument, UnsupportedMediaType, BodyTooLarge: nothing of it can be published.
@@ -121,12 +133,12 @@ def messages_of(
     _refuse_encoding(headers)
     kind = content_type.partition(";")[0].strip().lower()
     if raw or kind not in _MANY:
-        return Posted([message_of_headers(body, content_type, headers, now_ms)], is_single=True)
+        return PublishBody([message_of_headers(body, content_type, headers, now_ms)], is_single=True)
     if kind in (NDJSON, MESSAGES_NDJSON):
-        return Posted(_of_lines(body, limits, now_ms), is_single=False)
+        return PublishBody(_of_lines(body, limits, now_ms), is_single=False)
     if kind == JSON and not _is_list_of_messages(body):
-        return Posted([message_of_headers(body, content_type, headers, now_ms)], is_single=True)
-    return Posted(_of_json(body, limits, now_ms), is_single=False)
+        return PublishBody([message_of_headers(body, content_type, headers, now_ms)], is_single=True)
+    return PublishBody(_of_json(body, limits, now_ms), is_single=False)
 
 
 _MANY: Final = frozenset({JSON, MESSAGES_JSON, NDJSON, MESSAGES_NDJSON})
@@ -136,27 +148,29 @@ def _refuse_encoding(headers: Sequence[tuple[bytes, bytes]]) -> None:
     for name, value in headers:
         if name == b"content-encoding" and value.lower() != b"identity":
             raise UnsupportedMediaType(
-                f"the body is encoded as {value.decode('latin-1')!r}; send it as it is (topics compress by compression.type)"
+                f"the body is encoded as {value.decode('latin-1')!r}; send it as it is (topics "
+                "compress by compression.type)"
             )
 
 
 def _is_list_of_messages(body: bytes) -> bool:
-    """Whether JSON is an object whose member "messages" is a list.
+    """Return True if the JSON is an object whose member "messages" is a list.
 
     Raises:
-        InvalidArgument: it is no JSON.
+        InvalidArgument: the body is not JSON.
     """
     if _LIST_OF_MESSAGES.match(body):
         return True
     try:
         try:
             return bytes(_decode_envelope(body).messages)[:1] == b"["
-        except msgspec.ValidationError:  # no object
+        except msgspec.ValidationError:  # not an object
             _decode_anything(body)
             return False
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(
-            f"the body is not JSON, as its content type says: {_reason(error)}; publish other content with ?raw=true or another"
+            f"the body is not JSON, as its content type says: {_reason(error)}; publish other "
+            "content with ?raw=true or another"
             " content type"
         ) from None
 
@@ -167,10 +181,10 @@ def _of_json(body: bytes, limits: HttpLimits, now_ms: int) -> list[Message]:
         items = _decode_strict(body).messages
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(
-            f'the body is not {{"messages": […]}} with a message in each place: {_reason(error)}'
+            f'the body is not {{"messages": […]}} with a list of messages: {_reason(error)}'
         ) from None
     _refuse_many(len(items), limits.max_messages)
-    return [_message(item, now_ms, f"messages[{place}]") for place, item in enumerate(items)]
+    return [_message(item, now_ms, f"messages[{index}]") for index, item in enumerate(items)]
 
 
 def _of_lines(body: bytes, limits: HttpLimits, now_ms: int) -> list[Message]:
@@ -197,11 +211,15 @@ def _refuse_many(count: int, most: int) -> None:
 
 
 def _refuse_swarm(body: bytes, most: int) -> None:
-    """Count the texts, and the objects that are in no text, without making any; it ends with the first that is too many."""
-    quotes = body.count(b'"') - body.count(b'\\"')  # of texts; a few less where texts end with a backslash
+    """Count the texts, and the objects outside of texts, without creating any; stop at the first
+    that is too many.
+    """
+    # Texts that end with a backslash are not counted.
+    quotes = body.count(b'"') - body.count(b'\\"')
     if quotes // 2 > MAX_TEXTS * most:
         raise BodyTooLarge(
-            f"more than {MAX_TEXTS * most} texts in one request, names of members and headers included; send several requests"
+            f"more than {MAX_TEXTS * most} texts in one request, names of members and headers "
+            "included; send several requests"
         )
     if body.count(b"{") <= MAX_OBJECTS_UNCOUNTED:
         return
@@ -219,14 +237,14 @@ def _reason(error: Exception) -> str:
 def _message(item: _Item, now_ms: int, where: str) -> Message:
     try:
         time_ms = -1 if item.timestamp_ms is None else check_timestamp(item.timestamp_ms)
-        if item.headers or item.priority is not None or _has_wishes(item):
+        if item.headers or item.priority is not None or _has_options(item):
             return Message(_content(item, "value"), _content(item, "key"), _headers(item, now_ms), time_ms)
         return Message(_content(item, "value"), _content(item, "key"), (), time_ms)
     except (InvalidArgument, UnicodeEncodeError) as error:
         raise InvalidParameters(f"{where}: {error}", [(where, str(error))]) from None
 
 
-def _has_wishes(item: _Item) -> bool:
+def _has_options(item: _Item) -> bool:
     return (
         item.delay_ms is not None
         or item.deliver_at_ms is not None
@@ -252,10 +270,10 @@ def _content(item: _Item, name: str) -> bytes | None:
 def _headers(item: _Item, now_ms: int) -> Sequence[tuple[str, bytes | None]]:
     headers = item.headers or []
     if len(headers) > MAX_HEADERS:
-        raise InvalidArgument(f"a message with {len(headers)} headers; it may have {MAX_HEADERS}")
+        raise InvalidArgument(f"the message has {len(headers)} headers; the limit is {MAX_HEADERS}")
     if item.parents and len(item.parents) > MAX_HEADERS:
-        raise InvalidArgument(f"a message with {len(item.parents)} parents; it may have {MAX_HEADERS}")
-    wanted = Wanted(
+        raise InvalidArgument(f"the message has {len(item.parents)} parents; the limit is {MAX_HEADERS}")
+    options = DeliveryOptions(
         item.priority,
         item.delay_ms,
         item.deliver_at_ms,
@@ -264,35 +282,37 @@ def _headers(item: _Item, now_ms: int) -> Sequence[tuple[str, bytes | None]]:
         item.message_id,
         item.parents,
     )
-    return with_wanted(pairs_of(headers), wanted, now_ms)
+    return with_delivery_options(pairs_of(headers), options, now_ms)
 
 
-# ── answers ───────────────────────────────────────────────────────────────────────────────────────
+# ── responses ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def publishing_answer(
-    answers: Sequence[Answer],
-    posted: Posted,
+def publish_response(
+    results: Sequence[PublishResult],
+    published: PublishBody,
     instance: str,
     *,
     status: int = 200,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """Where each message is: `status` if all are stored, 207 if some are, the problem if none is. `posted.is_single`: just the one, without a list."""
-    failed = [each for each in answers if isinstance(each, SparrowError)]
-    if failed and len(failed) == len(answers) and _is_same(failed):
-        return problem_answer(failed[0], instance)
-    if posted.is_single:
-        return json_answer(_place(answers[0]), status, headers)
-    body = b",".join([_place(each) for each in answers])
-    return json_answer(b'{"messages":[%b]}' % body, 207 if failed else status, headers)
+    """Return the response to a publish: `status` if all messages are stored, 207 if some are, the
+    problem if none is. For a single message, the body is its position without a list.
+    """
+    failed = [each for each in results if isinstance(each, SparrowError)]
+    if failed and len(failed) == len(results) and _is_same(failed):
+        return problem_response(failed[0], instance)
+    if published.is_single:
+        return json_response(_stored_or_problem(results[0]), status, headers)
+    body = b",".join([_stored_or_problem(each) for each in results])
+    return json_response(b'{"messages":[%b]}' % body, 207 if failed else status, headers)
 
 
 def _is_same(failed: Sequence[SparrowError]) -> bool:
     return len({(each.code, each.text) for each in failed}) == 1
 
 
-def _place(answer: Answer) -> bytes:
-    if isinstance(answer, Stored):
-        return b'{"partition":%d,"offset":%d,"timestamp_ms":%d}' % answer
-    return msgspec.json.encode({"error": problem_of(answer)})
+def _stored_or_problem(result: PublishResult) -> bytes:
+    if isinstance(result, Stored):
+        return b'{"partition":%d,"offset":%d,"timestamp_ms":%d}' % result
+    return msgspec.json.encode({"error": problem_of(result)})

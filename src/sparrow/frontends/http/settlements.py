@@ -1,4 +1,4 @@
-"""What a request wants to become of leases: read from its body, or, for one lease, from its address."""
+"""Requests that settle leases, parsed from the body or, for one lease, from the query."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 MAX_LEASES: Final = 10_000
-"""Of one request."""
+"""Leases of one request."""
 MAX_BODY_BYTES: Final = 4 << 20
-"""As many leases as that, with room to spare: small texts take far more memory than bytes of the body."""
+"""Enough for `MAX_LEASES`, with room to spare: small texts take far more memory than their bytes in
+the body.
+"""
 MAX_TEXT_CHARACTERS: Final = 4096
 MAX_LEASE_MS: Final = 43_200_000
 MAX_DELAY_MS: Final = 30 * 86_400_000
@@ -27,29 +29,29 @@ _Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARACTERS)]
 
 
 class Leases(msgspec.Struct, forbid_unknown_fields=True):
-    """To acknowledge them, or to release them."""
+    """The leases to acknowledge or to release."""
 
     leases: Annotated[list[str], msgspec.Meta(max_length=MAX_LEASES)]
 
 
-class Nack(Leases, forbid_unknown_fields=True):
+class NackBody(Leases, forbid_unknown_fields=True):
     delay_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_DELAY_MS)] | None = None
     error: _Text = ""
 
 
-class Reject(Leases, forbid_unknown_fields=True):
+class RejectBody(Leases, forbid_unknown_fields=True):
     reason: _Text = ""
 
 
-class Extend(Leases, forbid_unknown_fields=True):
+class ExtendBody(Leases, forbid_unknown_fields=True):
     lease_ms: Annotated[int, msgspec.Meta(ge=1, le=MAX_LEASE_MS)] | None = None
 
 
-Asked = TypeVar("Asked", bound=Leases)
+SettleBody = TypeVar("SettleBody", bound=Leases)
 
 
-async def asked_to_settle(request: Request, kind: type[Asked]) -> Asked:
-    """What the body says or, without a body, the query: for those who settle one lease by hand.
+async def read_settle_body(request: Request, kind: type[SettleBody]) -> SettleBody:
+    """Read the body or, without a body, the query, which is convenient for one lease.
 
     Raises:
         InvalidArgument, BodyTooLarge
@@ -72,4 +74,4 @@ async def asked_to_settle(request: Request, kind: type[Asked]) -> Asked:
             )
         return msgspec.convert({"leases": [fields.pop("lease")], **fields}, kind, strict=False)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidArgument(f"what is to be settled cannot be read: {error}") from None
+        raise InvalidArgument(f"the leases to settle cannot be read: {error}") from None

@@ -1,7 +1,8 @@
-"""The Kafka door: existing Kafka clients connect to it unchanged.
+"""The Kafka frontend: existing Kafka clients connect to it unchanged.
 
-`apis.py` is the table of what is served, `connection.py` the pump, `dispatch.py` the way from a frame to a handler, `handlers/` has one
-module for each family of APIs, `codec/` is the bytes.
+`apis.py` is the table of served APIs, `connection.py` the flow control of one connection,
+`dispatch.py` calls the handlers. `handlers/` has one module per family of APIs, `codec/` encodes
+and decodes.
 """
 
 from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener

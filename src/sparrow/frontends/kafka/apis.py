@@ -1,9 +1,10 @@
-"""Which APIs the door serves, in which versions, and who handles them: one row for each key.
+"""The table of served APIs, their versions and handlers: one row per API key.
 
-A handler is named by module and function under `handlers/`; it is imported at the first request. It is written for one version of
-the message (the newest of its range unless the row says otherwise): older requests are lifted to it, and its answer is written as
-the version that was asked for. Where the shape of a message changed so much that one class cannot stand for all, a key has several
-routes. `docs/kafka.md` shows this table; a test compares them.
+A handler is named by module and function under `handlers/`; it is imported at the first request. It
+is written for one version of the message (the newest of its range unless the row says otherwise).
+Older requests are converted to that version, and its response is written in the version of the
+request. If the shape of a message changed too much for one class, a key has several routes.
+`docs/kafka.md` shows this table; a test compares them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Versions of one key that one handler serves. `schema`: the version its classes are of; -1: each request as it came."""
+    """A range of versions of one key, served by one handler. `schema`: the version of its classes;
+    -1: requests are passed in their own version.
+    """
 
     first: int
     last: int
@@ -23,7 +26,9 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One key. `advertised_from`: the lowest version that ApiVersions names, where that is not the lowest one served."""
+    """One API key. `advertised_from`: the lowest version in ApiVersions, if it differs from the
+    lowest served one.
+    """
 
     key: int
     name: str
@@ -40,7 +45,7 @@ class Api:
         return self.routes[-1].last
 
     def route(self, version: int) -> Route | None:
-        """Who serves a version; None: it is not served."""
+        """Return the route that serves a version; None if the version is not served."""
         for route in self.routes:
             if route.first <= version <= route.last:
                 return route
@@ -52,11 +57,12 @@ def _api(key: int, name: str, first: int, last: int, handler: str) -> Api:
 
 
 _ROWS = (
-    # Kafka names version 0 of Produce although it refuses 0 to 2, because librdkafka looks for it (KAFKA-18659).
+    # Kafka advertises version 0 of Produce although it refuses 0 to 2, because librdkafka looks for
+    # it (KAFKA-18659).
     Api(0, "Produce", (Route(3, 13, "produce:handle", -1),), advertised_from=0),
     Api(1, "Fetch", (Route(4, 18, "fetch:handle", -1),)),
     _api(2, "ListOffsets", 1, 11, "list_offsets:handle"),
-    # Version 11 lost the authorized operations of the cluster.
+    # Version 11 dropped the authorized operations of the cluster.
     Api(3, "Metadata", (Route(0, 10, "metadata:handle", 10), Route(11, 13, "metadata:handle", 13))),
     Api(
         8,
@@ -100,6 +106,7 @@ _ROWS = (
     _api(24, "AddPartitionsToTxn", 0, 3, "transactions:add_partitions"),
     _api(25, "AddOffsetsToTxn", 0, 4, "transactions:add_offsets"),
     _api(26, "EndTxn", 0, 5, "transactions:end"),
+    _api(27, "WriteTxnMarkers", 1, 2, "transactions:abort_producers"),
     _api(28, "TxnOffsetCommit", 0, 5, "transactions:commit_offsets"),
     _api(29, "DescribeAcls", 1, 3, "acls:describe"),
     _api(30, "CreateAcls", 1, 3, "acls:create"),

@@ -1,8 +1,9 @@
-"""One connection: frames in, answers out, in order.
+"""One Kafka connection: frames in, responses out, in order.
 
-Strategy: requests are handled one at a time, as Kafka does, except that a Produce may wait for the disk while later requests are
-handled: its records are in the log already, so the order is kept, and one sync serves all that wait. Answers leave in
-the order of the requests. Reading stops while too much is unhandled, unanswered or unsent, so memory stays bounded.
+Requests are handled one at a time, as in Kafka, with one exception: while a Produce waits for the
+disk, later requests are handled. Its records are in the log already, so the order is kept, and one
+sync serves all waiting requests. Responses are sent in the order of the requests. Reading stops
+while too much is unhandled, unanswered or unsent, so memory stays bounded.
 """
 
 from __future__ import annotations
@@ -16,51 +17,103 @@ from functools import partial
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from sparrow.base.transport import write_pieces
 from sparrow.broker.access.authz import ANONYMOUS
-from sparrow.frontends.kafka.framing import FrameReceiver
-from sparrow.frontends.kafka.malformed import MalformedRequest
+from sparrow.broker.access.sessions import Guard
+from sparrow.frontends.kafka.frame_receiver import (
+    SCRATCH_BYTES,
+    SMALL_READ_BYTES,
+    FrameReceiver,
+    MalformedRequest,
+)
 from sparrow.frontends.tls import certificate_principal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from sparrow.broker.access.authz import Principal
+    from sparrow.frontends.admission import ConnectionSlot
     from sparrow.frontends.kafka.codec.responses import Piece
     from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener
+    from sparrow.frontends.send_budget import Backlog, Reservation
 
 log = logging.getLogger("sparrow.kafka")
 
-_LAST_WORDS_S: Final = 5.0
+_LINGER_S: Final = 5.0
 _RESERVED_FROM_BYTES: Final = 4 << 10
-"""Smaller frames need no reservation: so many bytes per connection are bounded by the number of connections."""
-_TURN_S: Final = 0.01
-"""How long a connection's requests are worked on before the loop does something else."""
+"""Smaller frames need no reservation: their memory is bounded by the number of connections."""
+_TIME_SLICE_S: Final = 0.01
+"""Time for the requests of one connection before the loop runs other tasks."""
 _PROGRESS_SHARE: Final = 20
-"""An unfinished frame must grow by this part of its size within the stall time-out."""
+"""An unfinished frame must grow by this fraction (1/20) of its size within the stall timeout."""
 
 
-class _Answer:
-    """A place in the order of answers. `pieces` is None until it is known; [] where none is sent."""
+class _PendingResponse:
+    """An entry in the queue of responses. `pieces` is None until the response is known; [] if none
+    is sent.
+    """
 
-    __slots__ = ("_begun_at", "_observe", "pieces")
+    __slots__ = ("_begun_at", "_observe", "pieces", "reservation")
 
     def __init__(self, observe: Callable[[float], None], begun_at: float) -> None:
         self.pieces: list[Piece] | None = None
+        self.reservation: Reservation | None = None
+        """The memory of the response's records."""
         self._observe = observe
         self._begun_at = begun_at
 
-    def is_known(self, pieces: list[Piece]) -> None:
-        """Set it; the time that it took is counted, the wait for the disk or for new records included."""
+    def set_pieces(self, pieces: list[Piece]) -> None:
+        """Set the response and record its latency, including waits for the disk or for new
+        records.
+        """
         self.pieces = pieces
         self._observe(perf_counter() - self._begun_at)
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Feeds requests to `dispatch`. Loop thread only.
+    """Passes the requests of one connection to `dispatch`. Loop thread only.
 
-    `principal` is who speaks; the SASL handlers set it. `state` is a place for what handlers keep per connection (SASL exchange,
-    fetch statistics), by name.
+    `principal` is the authenticated client; the SASL handlers set it. `state` holds data that
+    handlers keep per connection (SASL exchange, fetch statistics), by name.
     """
+
+    __slots__ = (
+        "_backlog",
+        "_budget",
+        "_can_write",
+        "_frames",
+        "_guard",
+        "_is_ending",
+        "_is_paused",
+        "_last_received_at",
+        "_last_sent_at",
+        "_loop",
+        "_muted_until",
+        "_opened_at",
+        "_progress_at",
+        "_progress_bytes",
+        "_received_bytes",
+        "_receiver",
+        "_reserved_bytes",
+        "_responses",
+        "_task",
+        "_transport",
+        "_unmuting",
+        "_unsent_before",
+        "_waiting_bytes",
+        "api_key",
+        "frontend",
+        "id",
+        "is_authenticated",
+        "listener",
+        "local_host",
+        "peer_host",
+        "principal",
+        "reservation",
+        "session_ends_at",
+        "slot",
+        "state",
+    )
 
     def __init__(self, frontend: KafkaFrontend, listener: Listener, number: int) -> None:
         self.frontend = frontend
@@ -69,25 +122,25 @@ class Connection(asyncio.BufferedProtocol):
         self.principal: Principal = ANONYMOUS
         self.is_authenticated = not listener.sasl
         self.session_ends_at: float | None = None
-        """When the client must have logged in again, on the loop's clock; None: never (KIP-368)."""
-        self.software = ""
-        """Name and version that the client gave in ApiVersions (KIP-511)."""
+        """Deadline for logging in again, on the loop's clock; None: never (KIP-368)."""
         self.api_key = -1
-        """Of the request that was begun last."""
+        """The key of the request that was begun last."""
         self.peer_host = ""
         self.local_host = ""
+        self.slot: ConnectionSlot | None = None
         self.state: dict[str, Any] = {}
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._guard = Guard(frontend.broker.sessions, self._login_is_over)
         self._budget = frontend.budget if self.is_authenticated else frontend.login_budget
         self._frames: deque[bytes | memoryview] = deque()
         self._waiting_bytes = 0
-        """Of `_frames`."""
+        """The bytes in `_frames`."""
         self._receiver = FrameReceiver(frontend.scratch, self._take)
         self._reserved_bytes = 0
-        """Of the receive budget; negative: asked for, not granted yet."""
-        self._answers: deque[_Answer] = deque()
-        self._working: asyncio.Task[None] | None = None
+        """Reserved bytes of the receive budget; negative: requested but not granted yet."""
+        self._responses: deque[_PendingResponse] = deque()
+        self._task: asyncio.Task[None] | None = None
         self._is_paused = False
         self._can_write = True
         self._is_ending = False
@@ -95,12 +148,15 @@ class Connection(asyncio.BufferedProtocol):
         self._unmuting: asyncio.TimerHandle | None = None
         self._opened_at = self._last_received_at = self._progress_at = self._loop.time()
         self._received_bytes = self._progress_bytes = 0
+        self._backlog: Backlog | None = None
+        self.reservation: Reservation | None = None
+        """The memory for the records of the response that is being made."""
         self._unsent_before = 0
         self._last_sent_at = self._opened_at
 
     @property
     def may_ask(self) -> bool:
-        """Whether the client has logged in where it must, and its session has not ended."""
+        """Return True if the client has logged in where it must, and its session has not ended."""
         ends_at = self.session_ends_at
         return self.is_authenticated and (ends_at is None or self._loop.time() < ends_at)
 
@@ -116,18 +172,22 @@ class Connection(asyncio.BufferedProtocol):
         )
         self.peer_host = _host(transport.get_extra_info("peername"))
         self.local_host = _host(transport.get_extra_info("sockname"))
-        self.principal = replace(certificate_principal(transport) or ANONYMOUS, host=self.peer_host)
+        self.principal = self._with_address(certificate_principal(transport) or ANONYMOUS)
         if not self.frontend.admit(self):
             self._transport.abort()
+            return
+        self._guard.hold(self.principal)
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the frame says what is wanted
-        return self._receiver.buffer()
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the frame determines the size
+        return self._receiver.buffer(SMALL_READ_BYTES if self._budget.is_tight else SCRATCH_BYTES)
 
     def buffer_updated(self, nbytes: int) -> None:
         self._last_received_at = self._loop.time()
         self._received_bytes += nbytes
         if self._is_ending:
             self._receiver.forget()
+            return
+        if self._received_bytes == nbytes and self._rejects_other_protocol(self.frontend.scratch[:nbytes]):
             return
         limits = self.frontend.limits
         limit = (
@@ -141,46 +201,80 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._run()
 
+    def _rejects_other_protocol(self, first: memoryview) -> bool:
+        """Reply to a client of another protocol and close. Return False if the client speaks
+        Kafka's.
+        """
+        found = self.frontend.wrong_port.reply(first, self.peer_host)
+        if found is None or self._transport is None:
+            return False
+        self._is_ending = True
+        self._receiver.forget()
+        self._transport.write(found[1])
+        if found[1] and self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._loop.call_later(_LINGER_S, self.abort)
+        else:
+            self._transport.close()
+        return True
+
     def eof_received(self) -> bool:
-        self._run(math.inf)  # what was sent before is done, as far as it has to wait for nothing
+        self._run(math.inf)  # requests that came before are handled, unless they have to wait
         return False
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the reason is not needed
         self._transport = None
+        self._guard.close()
         self._is_ending = True
         self._reserve(0)
         self._forget_frames()
-        self._answers.clear()
-        if self._working is not None:
-            # Not before its first step: a coroutine that never ran leaves warnings behind.
-            self._loop.call_soon(self._working.cancel)
+        for response in self._responses:
+            if response.reservation is not None:
+                response.reservation.give_back()
+        self._responses.clear()
+        self._receiver.close()
+        if self._backlog is not None:
+            self._backlog.close()
+        if self._task is not None:
+            # not before the task's first step: a coroutine that never ran causes a warning
+            self._loop.call_soon(self._task.cancel)
         if self._unmuting is not None:
             self._unmuting.cancel()
         self.frontend.dismiss(self)
 
     def pause_writing(self) -> None:
         self._can_write = False
-        self._balance()
+        self._update_reading()
 
     def resume_writing(self) -> None:
         self._can_write = True
         self._run()
 
     def logged_in(self, principal: Principal, session_ends_at: float | None) -> None:
-        """Who speaks is proved; from now on it is trusted with more of the broker's memory."""
-        self.principal = replace(principal, host=self.peer_host)
+        """Set the authenticated principal and let the connection use the larger budgets."""
+        self.principal = self._with_address(principal)
         self.session_ends_at = session_ends_at
+        self._guard.hold(self.principal)
         if self.is_authenticated:
             return
         self.is_authenticated = True
+        if self.slot is not None:
+            self.slot.settle()
         self._reserve(0)
         self._budget = self.frontend.budget
-        self._balance()
+        self._update_reading()
         if self._transport is not None:
             self._transport.set_write_buffer_limits(high=self.frontend.limits.write_high_water_bytes)
 
+    def _with_address(self, principal: Principal) -> Principal:
+        return replace(principal, host=self.peer_host, listener=self.listener.name)
+
+    def _login_is_over(self, why: str) -> None:
+        log.info("connection %s of %s closed: %s", self.id, self.peer_host, why)
+        self.abort()
+
     def resume(self) -> None:
-        """Go on with requests that had to wait for the door."""
+        """Handle the requests that waited until the codec was loaded."""
         self._run()
 
     # ── requests, one after the other ─────────────────────────────────────────────────────────────
@@ -190,27 +284,31 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting_bytes += len(frame)
 
     def _forget_frames(self) -> None:
-        """The end: what still comes is read and dropped, as closing a socket with unread bytes takes the last answer away."""
+        """Drop received frames. Later bytes are still read and dropped: closing a socket with
+        unread bytes would discard the last response.
+        """
         self._frames.clear()
         self._waiting_bytes = 0
-        self._balance()
+        self._update_reading()
 
-    def _run(self, turn_s: float = _TURN_S) -> None:
-        """Begin requests until one has to be waited for, or others want their turn; send what is answered."""
-        turn_ends_at = monotonic() + turn_s
+    def _run(self, slice_s: float = _TIME_SLICE_S) -> None:
+        """Begin requests until one has to be waited for or the time slice ends; send finished
+        responses.
+        """
+        slice_ends_at = monotonic() + slice_s
         is_over = False
         while not is_over:
             while self._frames and self._may_begin() and not is_over:
                 frame = self._frames.popleft()
                 self._waiting_bytes -= len(frame)
                 self._begin(frame)
-                is_over = monotonic() > turn_ends_at
-            self._send_answers()
+                is_over = monotonic() > slice_ends_at
+            self._send_responses()
             if not self._frames or not self._may_begin():
                 break
         else:
             self._loop.call_soon(self._run)
-        self._balance()
+        self._update_reading()
 
     def _begin(self, frame: bytes | memoryview) -> None:
         begun_at = perf_counter()
@@ -223,38 +321,47 @@ class Connection(asyncio.BufferedProtocol):
             log.exception("connection %s of %s: a request failed", self.id, self.peer_host)
             self.abort()
             return
+        if self.is_authenticated and self.slot is not None and not self.slot.is_settled:
+            self.slot.settle()
         if begun is None:
             return
-        answer = _Answer(self.frontend.times[self.api_key], begun_at)
-        self._answers.append(answer)
+        response = _PendingResponse(self.frontend.times[self.api_key], begun_at)
+        self._responses.append(response)
         if isinstance(begun, list):
-            answer.is_known(begun)
+            response.set_pieces(begun)
         elif isinstance(begun, asyncio.Future):
-            begun.add_done_callback(partial(self._settled, answer))
+            begun.add_done_callback(partial(self._produce_done, response))
         else:
-            self._working = self._loop.create_task(self._work(begun, answer))
-            self._working.add_done_callback(self._worked)
+            self._task = self._loop.create_task(self._work(begun, response))
+            self._task.add_done_callback(self._task_done)
 
     def _may_begin(self) -> bool:
         return (
-            self._working is None
+            self._task is None
             and self._can_write
             and not self._is_ending
-            and len(self._answers) < self.frontend.limits.max_unanswered_produces
+            and len(self._responses) < self.frontend.limits.max_unanswered_produces
             and not self._is_muted()
             and self.frontend.is_loaded
         )
 
-    async def _work(self, coroutine: Coroutine[Any, Any, list[Piece] | None], answer: _Answer) -> None:
+    async def _work(
+        self, coroutine: Coroutine[Any, Any, list[Piece] | None], response: _PendingResponse
+    ) -> None:
         try:
-            answer.is_known(await coroutine or [])
+            response.set_pieces(await coroutine or [])
+            response.reservation, self.reservation = self.reservation, None
         except MalformedRequest:
-            answer.pieces = []
+            response.pieces = []
             raise
+        finally:
+            if self.reservation is not None or self._transport is None:
+                self._give_back(response)
 
-    def _worked(self, task: asyncio.Task[None]) -> None:
-        self._working = None
-        if task.cancelled():  # by us, as the peer is gone; else it is nothing that could be answered
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        # cancelled by us, as the peer is gone; otherwise there is no response to send
+        if task.cancelled():
             self.abort()
             return
         error = task.exception()
@@ -267,8 +374,17 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._run()
 
-    def _settled(self, answer: _Answer, future: asyncio.Future[list[Piece]]) -> None:
-        """A Produce has its answer. Its handler turns every failure into a code, so an exception is a bug."""
+    def _give_back(self, response: _PendingResponse) -> None:
+        """Release the memory of a response that is not sent."""
+        for reservation in (self.reservation, response.reservation):
+            if reservation is not None:
+                reservation.give_back()
+        self.reservation = None
+
+    def _produce_done(self, response: _PendingResponse, future: asyncio.Future[list[Piece]]) -> None:
+        """Send the response of a Produce. Its handler converts every failure to an error code, so
+        an exception is a bug.
+        """
         if self._transport is None:
             return
         if future.cancelled():
@@ -279,26 +395,34 @@ class Connection(asyncio.BufferedProtocol):
             log.error("connection %s of %s: a produce failed", self.id, self.peer_host, exc_info=error)
             self.abort()
             return
-        answer.is_known(future.result())
-        if self._answers and self._answers[0] is answer:
+        response.set_pieces(future.result())
+        if self._responses and self._responses[0] is response:
             self._run()
 
-    def _send_answers(self) -> None:
-        answers = self._answers
-        if not answers or answers[0].pieces is None or self._transport is None:
+    def _send_responses(self) -> None:
+        responses = self._responses
+        if self._transport is None:
             return
         pieces: list[Piece] = []
-        while answers and answers[0].pieces is not None:
-            pieces += answers.popleft().pieces or ()
+        reservations: list[Reservation] = []
+        while responses and responses[0].pieces is not None:
+            response = responses.popleft()
+            pieces += response.pieces or ()
+            if response.reservation is not None:
+                reservations.append(response.reservation)
         if pieces and not self._transport.is_closing():
-            self._transport.writelines(pieces)
-        if self._is_ending and not answers and self._working is None:
+            write_pieces(self._transport, pieces)
+        for reservation in reservations:
+            reservation.sent()
+        # Checked even if nothing was sent now: the loop decides if the last response or the end of
+        # its task comes first.
+        if self._is_ending and self.is_settled:
             self._transport.close()
 
     # ── flow control ──────────────────────────────────────────────────────────────────────────────
 
     def mute(self, seconds: float) -> None:
-        """Begin no request for so long: how a quota is enforced (KIP-219)."""
+        """Begin no requests for `seconds`, to enforce a quota (KIP-219)."""
         until = self._loop.time() + seconds
         if until > self._muted_until:
             self._muted_until = until
@@ -309,18 +433,21 @@ class Connection(asyncio.BufferedProtocol):
     def _is_muted(self) -> bool:
         return self._muted_until > 0.0 and self._loop.time() < self._muted_until
 
-    def _balance(self) -> None:
-        """Read, or do not."""
+    def _update_reading(self) -> None:
+        """Pause or resume reading."""
         if self._transport is None or self._transport.is_closing():
             return
-        should_wait = bool(self._frames) and self._has_enough()
+        should_wait = bool(self._frames) and self._is_full()
         unfinished_bytes = self._receiver.unfinished_bytes
         if unfinished_bytes or self._reserved_bytes:
-            # Memory is reserved for a request whose turn has come: who has some must not wait for anything but its peer.
-            is_its_turn = self._may_begin()
-            self._reserve(unfinished_bytes if is_its_turn else 0)
-            if not is_its_turn and unfinished_bytes > self.frontend.limits.max_waiting_bytes:
+            # Memory is reserved only for a request that can begin at once: a connection with a
+            # reservation must wait for nothing but its peer.
+            may_begin = self._may_begin()
+            self._reserve(unfinished_bytes if may_begin else 0)
+            is_small = unfinished_bytes <= self._max_waiting_bytes
+            if not may_begin and not is_small:
                 should_wait = True
+            self._receiver.may_grow = self._reserved_bytes > 0 or is_small
         should_pause = not self._is_ending and (should_wait or self._reserved_bytes < 0)
         if should_pause and not self._is_paused:
             self._transport.pause_reading()
@@ -329,18 +456,26 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         self._is_paused = should_pause
 
-    def _has_enough(self) -> bool:
-        """Whether the requests that wait are as many as may."""
-        limits = self.frontend.limits
+    def _is_full(self) -> bool:
+        """Return True if no more requests may wait."""
         return (
-            len(self._frames) >= limits.max_waiting_requests
-            or self._waiting_bytes >= limits.max_waiting_bytes
+            len(self._frames) >= self.frontend.limits.max_waiting_requests
+            or self._waiting_bytes >= self._max_waiting_bytes
             or not self._can_write
             or self._is_muted()
         )
 
+    @property
+    def _max_waiting_bytes(self) -> int:
+        """Limit of the bytes of waiting requests; small while memory is scarce, as these bytes are
+        not reserved.
+        """
+        return SMALL_READ_BYTES if self._budget.is_tight else self.frontend.limits.max_waiting_bytes
+
     def _reserve(self, size_bytes: int) -> None:
-        """Exchange the reservation of the receive budget for one of the unfinished request; without room, reading waits."""
+        """Replace the reservation of receive memory by one for the unfinished request. Without
+        room, reading waits.
+        """
         if size_bytes < _RESERVED_FROM_BYTES:
             size_bytes = 0
         if size_bytes == abs(self._reserved_bytes):
@@ -357,26 +492,35 @@ class Connection(asyncio.BufferedProtocol):
 
     def _granted(self) -> None:
         self._reserved_bytes = -self._reserved_bytes
-        self._balance()
+        self._update_reading()
 
     # ── the end ───────────────────────────────────────────────────────────────────────────────────
 
     @property
     def is_settled(self) -> bool:
-        """Nothing is being worked on."""
-        return self._working is None and not self._answers
+        """True if no request is in progress."""
+        return self._task is None and not self._responses
 
     @property
-    def unsent_bytes(self) -> int:
-        """Of answers that the socket has not taken."""
-        if self._transport is None:
-            return 0
-        waiting = sum(len(piece) for answer in self._answers for piece in answer.pieces or ())
-        return waiting + self._transport.get_write_buffer_size()
+    def backlog(self) -> Backlog:
+        """The records that were sent and not taken by the client yet."""
+        if self._backlog is None:
+            budget = self.frontend.send_budget
+            self._backlog = budget.backlog(self._write_buffer_bytes, self._end_slow_reader)
+        return self._backlog
+
+    def _write_buffer_bytes(self) -> int:
+        """Return the number of bytes that the socket has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def _end_slow_reader(self, why: str) -> None:
+        log.warning("connection %s of %s closed: %s", self.id, self.peer_host, why)
+        self.abort()
 
     def sweep(self, now: float) -> None:
-        """Close a connection that is silent for too long, too slow, or takes nothing of what it is sent. One that waits for us is not
-        silent."""
+        """Close the connection if it is idle or too slow, or if the peer does not take its
+        responses. A connection that waits for the broker is not idle.
+        """
         limits = self.frontend.limits
         if self._transport is None:
             return
@@ -388,7 +532,9 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def _is_late(self, now: float) -> bool:
-        """Whether the peer makes no progress with a request that it began, or has been silent for too long."""
+        """Return True if an unfinished request makes no progress, or the peer was idle for too
+        long.
+        """
         limits = self.frontend.limits
         if not self._receiver.is_between_frames:
             wanted_bytes = max(1, self._receiver.unfinished_bytes // _PROGRESS_SHARE)
@@ -400,42 +546,40 @@ class Connection(asyncio.BufferedProtocol):
         return is_idle and (now - self._last_received_at) * 1000 > limits.idle_timeout_ms
 
     def _is_stuck(self, now: float) -> bool:
-        """Whether the peer has taken no byte for too long. There is less patience while others need the memory."""
+        """Return True if the peer has taken no byte for too long."""
         assert self._transport is not None
         unsent_bytes = self._transport.get_write_buffer_size()
         if unsent_bytes != self._unsent_before or not unsent_bytes:
             self._unsent_before, self._last_sent_at = unsent_bytes, now
             return False
-        limits = self.frontend.limits
-        silent_ms = (now - self._last_sent_at) * 1000
-        return silent_ms > limits.idle_timeout_ms or (
-            silent_ms > limits.stall_timeout_ms and self.frontend.outbox.is_full
-        )
+        return (now - self._last_sent_at) * 1000 > self.frontend.limits.idle_timeout_ms
 
     def finish(self) -> None:
-        """Take no more requests; close when the answers that are due have been sent."""
+        """Accept no more requests; close when the pending responses have been sent."""
         self._is_ending = True
         self._forget_frames()
-        self._send_answers()
+        self._send_responses()
         if self.is_settled and self._transport is not None:
             self._transport.close()
 
     def close_after(self, seconds: float) -> None:
-        """Take no more requests; close a little later, so that the last answer is read and guessing is slow."""
+        """Accept no more requests; close after a delay, so that the last response is read and
+        guessing is slow.
+        """
         self._is_ending = True
         self._forget_frames()
         self._loop.call_later(seconds, self.finish)
 
     def fail(self, why: str) -> None:
-        """The peer does not speak the protocol: close. What was asked before is answered first."""
+        """Close after a protocol violation; pending requests are answered first."""
         log.warning("connection %s of %s closed: %s", self.id, self.peer_host, why)
         self._receiver.forget()
         self._reserve(0)
         self.finish()
-        self._loop.call_later(_LAST_WORDS_S, self.abort)
+        self._loop.call_later(_LINGER_S, self.abort)
 
     def abort(self) -> None:
-        """Close now."""
+        """Close at once."""
         self._is_ending = True
         if self._transport is not None:
             self._transport.abort()

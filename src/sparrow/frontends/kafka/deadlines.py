@@ -1,4 +1,4 @@
-"""Work that a client waits for so long and no longer. What is late goes on; the client hears REQUEST_TIMED_OUT."""
+"""Requests with a timeout. Work that is late continues; the client gets REQUEST_TIMED_OUT."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from datetime import timedelta
 from typing import Any, Final
 
 from sparrow.base.errors import SparrowError, TimedOut
-from sparrow.frontends.kafka.refusals import DONE, Outcome, Refusal, outcome_of
+from sparrow.frontends.kafka.errors import DONE, RequestOutcome, RequestRefusal, outcome_of
 
-_LEAST_S: Final = 1.0
-"""Clients send 0 to say "begin, I do not wait"; what takes milliseconds is waited for all the same."""
+_MIN_WAIT_S: Final = 1.0
+"""Clients send 0 to begin without waiting; work that takes milliseconds is waited for all the
+same.
+"""
 
 
-_LATE: Final = outcome_of(TimedOut("it is not done within the request's timeout; it may be done later"))
+_LATE: Final = outcome_of(TimedOut("the operation exceeded the request's timeout; it may still complete"))
 _AT_ONCE: Final = 50
-"""Works that run at the same time: enough to share a commit, few enough not to hold up the loop."""
+"""Concurrent operations: enough to share a commit, few enough not to block the loop."""
 
 
-async def outcomes(timeout: timedelta, works: Sequence[Coroutine[Any, Any, object]]) -> list[Outcome]:
-    """How each of several works ended, in order. Some run at the same time, so that their facts share a commit."""
+async def outcomes(timeout: timedelta, works: Sequence[Coroutine[Any, Any, object]]) -> list[RequestOutcome]:
+    """Return the outcome of each operation, in order. Some run concurrently, so that their meta
+    store entries share a commit.
+    """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + max(timeout.total_seconds(), _LEAST_S)
-    ended: list[Outcome] = []
+    deadline = loop.time() + max(timeout.total_seconds(), _MIN_WAIT_S)
+    ended: list[RequestOutcome] = []
     waiting = list(works)
     try:
         while waiting and (left := deadline - loop.time()) > 0:
@@ -35,21 +39,21 @@ async def outcomes(timeout: timedelta, works: Sequence[Coroutine[Any, Any, objec
     return ended + [_LATE] * len(waiting)
 
 
-async def _run(works: Sequence[Coroutine[Any, Any, object]], seconds: float) -> list[Outcome]:
+async def _run(works: Sequence[Coroutine[Any, Any, object]], seconds: float) -> list[RequestOutcome]:
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.wait(tasks, timeout=seconds)
         return [_outcome(task) for task in tasks]
     finally:
         for task in tasks:
-            task.cancel()  # the broker carries out what has begun
+            task.cancel()  # the broker finishes what has begun
 
 
-def _outcome(task: asyncio.Future[object]) -> Outcome:
+def _outcome(task: asyncio.Future[object]) -> RequestOutcome:
     if not task.done():
         return _LATE
     try:
         task.result()
-    except (SparrowError, Refusal) as error:
+    except (SparrowError, RequestRefusal) as error:
         return outcome_of(error)
     return DONE

@@ -1,8 +1,8 @@
-"""Sparrow's errors as Kafka's codes, in one table."""
+"""Conversion of Sparrow's errors to Kafka's codes, and the errors that only this protocol has."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
@@ -10,6 +10,8 @@ from sparrow.base import errors as sparrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from sparrow.broker.groups.description import GroupState
 
 _CODES: Final[Mapping[type[sparrow.SparrowError], ErrorCode]] = {
     sparrow.SparrowError: ErrorCode.unknown_server_error,
@@ -54,7 +56,10 @@ _CODES: Final[Mapping[type[sparrow.SparrowError], ErrorCode]] = {
     sparrow.OutOfOrderSequence: ErrorCode.out_of_order_sequence_number,
     sparrow.DuplicateSequence: ErrorCode.duplicate_sequence_number,
     sparrow.ProducerFenced: ErrorCode.invalid_producer_epoch,
-    sparrow.UnknownProducer: ErrorCode.unknown_producer_id,
+    # After UNKNOWN_PRODUCER_ID clients raise the epoch of the same id and retry until they time
+    # out. After this code Java's producer ends, and those of librdkafka and aiokafka fail their
+    # messages.
+    sparrow.UnknownProducer: ErrorCode.producer_fenced,
     sparrow.UnknownMember: ErrorCode.unknown_member_id,
     sparrow.StaleMember: ErrorCode.illegal_generation,
     sparrow.StaleMemberEpoch: ErrorCode.stale_member_epoch,
@@ -82,7 +87,7 @@ _DENIED: Final[Mapping[str, ErrorCode]] = {
 
 
 def code_of(error: sparrow.SparrowError) -> ErrorCode:
-    """The code of an error, or of the nearest kind that has one."""
+    """Return the code of an error, or of its nearest base class that has one."""
     if isinstance(error, sparrow.NotAuthorized):
         return _DENIED.get(error.resource_type, ErrorCode.cluster_authorization_failed)
     for kind in type(error).__mro__:
@@ -90,3 +95,49 @@ def code_of(error: sparrow.SparrowError) -> ErrorCode:
         if code is not None:
             return code
     return ErrorCode.unknown_server_error
+
+
+def group_code(error: sparrow.SparrowError) -> ErrorCode:
+    """Return the code of an error for a group member: one after which clients of groups can
+    continue.
+    """
+    if isinstance(error, (sparrow.DiskFull, sparrow.StorageFailed)):
+        return ErrorCode.coordinator_not_available
+    return code_of(error)
+
+
+def state_name(state: GroupState) -> str:
+    """Convert a state to Kafka's spelling: "preparing-rebalance" becomes "PreparingRebalance"."""
+    return "".join(part.capitalize() for part in state.value.split("-"))
+
+
+class RequestRefusal(Exception):
+    """Refusal of a part of an administrative request, with Kafka's code and a sentence.
+
+    Most refusals are errors of the broker. This one is for rules that only this protocol has:
+    replicas, brokers by number, a topic named twice in one request.
+    """
+
+    def __init__(self, code: ErrorCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+class RequestOutcome(NamedTuple):
+    """The outcome of a part of a request; (none, None) is success."""
+
+    code: ErrorCode
+    text: str | None
+
+
+DONE = RequestOutcome(ErrorCode.none, None)
+
+
+def outcome_of(error: sparrow.SparrowError | RequestRefusal) -> RequestOutcome:
+    """Return the code and the text of an error."""
+    if isinstance(error, RequestRefusal):
+        return RequestOutcome(error.code, error.text)
+    return RequestOutcome(
+        code_of(error), "Authorization failed." if isinstance(error, sparrow.NotAuthorized) else error.text
+    )

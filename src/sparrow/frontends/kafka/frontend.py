@@ -1,4 +1,4 @@
-"""The door as a whole: its listeners, its connections, the way it stops."""
+"""The Kafka frontend as a whole: its listeners and connections, start and stop."""
 
 from __future__ import annotations
 
@@ -11,25 +11,30 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from sparrow.frontends.budget import ReceiveBudget
+from sparrow.base.errors import Overloaded
+from sparrow.broker.access.login_limits import LimitedUsers
+from sparrow.frontends.connection_limit import ConnectionLimit
 from sparrow.frontends.kafka.apis import APIS
 from sparrow.frontends.kafka.connection import Connection
 from sparrow.frontends.kafka.fetch_sessions import FetchSessions
-from sparrow.frontends.kafka.framing import SCRATCH_BYTES
+from sparrow.frontends.kafka.frame_receiver import SCRATCH_BYTES
 from sparrow.frontends.kafka.limits import KafkaLimits
-from sparrow.frontends.kafka.outbox import Outbox
+from sparrow.frontends.kafka.sasl import MECHANISMS
 from sparrow.frontends.kafka.share_members import ShareMembers
-from sparrow.frontends.places import NO_ROOM, Places
+from sparrow.frontends.receive_budget import ReceiveBudget
+from sparrow.frontends.send_budget import SendBudget
 from sparrow.frontends.tls import tls_options
+from sparrow.frontends.wrong_port import WrongPortReplies
+from sparrow.protocol.detection import WireProtocol
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
     from sparrow.broker.broker import Broker
-    from sparrow.broker.measures import DoorMeasures
+    from sparrow.broker.measures import FrontendMeasures
     from sparrow.frontends.kafka.dispatch import Begun
-    from sparrow.frontends.kafka.sasl import Logins
+    from sparrow.frontends.kafka.sasl import SaslAuthenticator
 
 log = logging.getLogger("sparrow.kafka")
 
@@ -39,14 +44,17 @@ LOCALHOST = "localhost"
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An address that clients connect to, and the address that they are told to use from then on.
+    """An address to listen on, and the address that clients are given for later connections.
 
     Args:
-        host: an address or name of this machine; "localhost" listens on its IPv4 and IPv6 loopback, "" on all addresses.
-        advertised_host: what Metadata names; "" means the address at which the client has come in, which is right
-            unless something between translates addresses. Loopback is named "localhost".
+        host: an address or name of this machine; "localhost" listens on its IPv4 and IPv6 loopback,
+            "" on all addresses.
+        advertised_host: the host in Metadata; "" means the address at which the client connected,
+            which is right unless something between translates addresses. Loopback is named
+            "localhost".
         advertised_port: -1 means the port that is listened on.
-        sasl: whether clients have to authenticate.
+        sasl: True if clients must authenticate.
+        mechanisms: the allowed SASL mechanisms.
     """
 
     name: str
@@ -56,12 +64,13 @@ class Listener:
     advertised_port: int = -1
     tls: ssl.SSLContext | None = None
     sasl: bool = False
+    mechanisms: tuple[str, ...] = MECHANISMS
 
 
 class _Times(dict[int, "Callable[[float], None]"]):
-    """By API key, what counts the time that a request took."""
+    """Functions that record the latency of requests, by API key."""
 
-    def __init__(self, measures: DoorMeasures) -> None:
+    def __init__(self, measures: FrontendMeasures) -> None:
         super().__init__()
         self._measures = measures
 
@@ -74,8 +83,9 @@ class KafkaFrontend:
     """Serves Kafka's protocol on one or several listeners. Loop thread only.
 
     Args:
-        logins: who may come in where SASL is asked for; the broker's users unless given.
-        places: what all doors share; None: this one shares nothing.
+        logins: verifies SASL logins; default: the broker's users.
+        connection_limit: the limit that all frontends share; None: this one shares nothing.
+        send_budget: memory of responses that all listeners share; None: this one has its own.
     """
 
     def __init__(
@@ -83,29 +93,38 @@ class KafkaFrontend:
         broker: Broker,
         *,
         limits: KafkaLimits | None = None,
-        logins: Logins | None = None,
-        places: Places | None = None,
+        logins: SaslAuthenticator | None = None,
+        connection_limit: ConnectionLimit | None = None,
+        send_budget: SendBudget | None = None,
     ) -> None:
         self.broker = broker
-        self.logins: Logins = broker.users if logins is None else logins
+        self.wrong_port = WrongPortReplies(WireProtocol.KAFKA, broker.listener_ports)
+        self.logins: SaslAuthenticator = (
+            LimitedUsers(broker.users, broker.login_limits) if logins is None else logins
+        )
         self.limits = limits or KafkaLimits()
         self.node_id = broker.config.node_id
         self.budget = ReceiveBudget(self.limits.receive_budget_bytes)
         self.login_budget = ReceiveBudget(self.limits.login_budget_bytes)
-        self.outbox = Outbox(self.limits.send_budget_bytes)
+        self.send_budget = send_budget or SendBudget(self.limits.send_budget_bytes)
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        """What all connections read into before a frame is known."""
+        """The buffer into which all connections read until a frame is known."""
         self.is_loaded = True
-        """False while the codec is being loaded, in a thread: requests wait for that without holding up the loop."""
+        """False while the codec is loaded in a thread; requests wait for it without blocking the
+        loop.
+        """
         self.draining: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done once the door closes; long polls end then."""
+        """Done once the frontend closes; long polls end then."""
         self.fetch_sessions = FetchSessions(
             self.limits.max_fetch_sessions, self.limits.max_fetch_session_partitions
         )
         self.share_members = ShareMembers(broker, self.limits)
-        self.times = _Times(broker.measures.door("kafka", lambda: self.connections))
+        measures = broker.measures.frontend("kafka", lambda: self.connections)
+        self.times = _Times(measures)
         self._connections: set[Connection] = set()
-        self._has_place = (places or Places()).of(lambda: len(self._connections))
+        self.admission = (connection_limit or ConnectionLimit()).admission(
+            lambda: len(self._connections), self.limits.max_connections, measures.refusals
+        )
         self._all_gone = asyncio.Event()
         self._numbers = itertools.count(1)
         self._servers: list[asyncio.Server] = []
@@ -114,18 +133,21 @@ class KafkaFrontend:
 
     @cached_property
     def begin(self) -> Callable[[Connection, bytes | memoryview], Begun]:
-        """How a request begins. The codec takes a tenth of a second to load: after the start, not before it."""
+        """The function that begins a request. Loading the codec takes a tenth of a second: this
+        happens after the start, not before it.
+        """
         from sparrow.frontends.kafka.dispatch import begin
 
         return begin
 
     @property
     def connections(self) -> int:
-        """How many are connected."""
+        """Number of connections."""
         return len(self._connections)
 
     async def start(self, listener: Listener) -> int:
-        """Listen on one more address; the port (the one that the system chose if 0 was asked for).
+        """Listen on one more address. Return the port (the one that the system chose if 0 was
+        given).
 
         Raises:
             OSError: the address cannot be listened on.
@@ -157,7 +179,7 @@ class KafkaFrontend:
         return port
 
     def advertised(self, connection: Connection) -> tuple[str, int]:
-        """The (host, port) that a client of this connection shall use for this broker."""
+        """Return the (host, port) of this broker for a client of this connection."""
         listener = connection.listener
         port = listener.advertised_port if listener.advertised_port != -1 else self._ports[listener.name]
         if listener.advertised_host:
@@ -168,7 +190,9 @@ class KafkaFrontend:
         return local.removeprefix("::ffff:"), port
 
     async def drain(self, timeout_s: float) -> None:
-        """Stop: accept nobody, answer what was asked, close. Takes at most about `timeout_s`."""
+        """Stop: refuse new connections, answer pending requests, close. Takes at most about
+        `timeout_s`.
+        """
         if not self.draining.done():
             self.draining.set_result(None)
         self.share_members.drain()
@@ -193,33 +217,27 @@ class KafkaFrontend:
     # ── offered to the connections ────────────────────────────────────────────────────────────────
 
     def admit(self, connection: Connection) -> bool:
-        """Count a connection in; whether it may be served."""
-        has_place = self._has_place()
+        """Count a new connection. Return False if it must be closed."""
         self._connections.add(connection)
         if self.draining.done():
             return False
-        if not has_place:
-            log.warning("a connection of %s was refused: %s", connection.peer_host, NO_ROOM)
-            return False
-        if len(self._connections) > self.limits.max_connections:
-            log.warning(
-                "a connection of %s was refused: %d are open, which is the limit (max_connections)",
-                connection.peer_host,
-                self.limits.max_connections,
-            )
+        try:
+            connection.slot = self.admission.admit(connection.peer_host, connection.abort)
+        except Overloaded:  # `Admission` counts it, and logs a summary
             return False
         return True
 
     def dismiss(self, connection: Connection) -> None:
-        """Count a connection out."""
+        """Subtract a lost connection."""
         self._connections.discard(connection)
-        self.outbox.forget(connection)
+        if connection.slot is not None:
+            connection.slot.release()
         self.share_members.disconnected(connection)
         if not self._connections:
             self._all_gone.set()
 
     def _loaded(self, loading: asyncio.Future[None]) -> None:
-        """The codec is there: begin what was asked meanwhile."""
+        """Begin the requests that waited for the codec."""
         self.is_loaded = True
         if not loading.cancelled() and (error := loading.exception()) is not None:
             log.error("the codec could not be loaded beforehand", exc_info=error)
@@ -246,7 +264,9 @@ def _preload() -> None:
 
 
 def _hosts(host: str) -> list[str | None]:
-    """The addresses to bind. Both loopbacks for "localhost", whatever the machine's hosts file says of it."""
+    """Return the addresses to bind: for "localhost" both loopbacks, whatever the machine's hosts
+    file says.
+    """
     if host == LOCALHOST:
         return ["127.0.0.1", "::1"] if socket.has_ipv6 else ["127.0.0.1"]
     return [host or None]

@@ -1,4 +1,4 @@
-"""What the door allows: one frozen object."""
+"""The limits of the Kafka frontend, as one frozen object."""
 
 from __future__ import annotations
 
@@ -12,45 +12,62 @@ class KafkaLimits:
     max_connections: int = 10_000
     max_request_bytes: int = 100 << 20
     """(socket.request.max.bytes)"""
-    max_unauthenticated_request_bytes: int = 512 << 10
-    """(sasl.server.max.receive.size)"""
+    max_unauthenticated_request_bytes: int = 16 << 10
+    """(sasl.server.max.receive.size, which is 512 KiB for Kerberos; the mechanisms here need
+    less)
+    """
     unauthenticated_write_high_water_bytes: int = 64 << 10
     """As `write_high_water_bytes`, before the login."""
     login_budget_bytes: int = 64 << 20
-    """As `receive_budget_bytes`, for connections that have not logged in: they must not keep those waiting that have."""
+    """As `receive_budget_bytes`, for connections that have not logged in, so that they do not delay
+    those that have.
+    """
     login_timeout_ms: int = 30_000
-    """How long a login may take, from the beginning of the connection."""
+    """Limit from the beginning of the connection until the login is complete."""
     failed_authentication_delay_ms: int = 100
     """(connection.failed.authentication.delay.ms)"""
     max_session_ms: int = 0
-    """How long a login is good for; 0: as long as the connection (connections.max.reauth.ms)."""
+    """Validity of a login; 0: as long as the connection (connections.max.reauth.ms)."""
     receive_budget_bytes: int = 256 << 20
     """For the unfinished requests of all connections together (queued.max.request.bytes)."""
     max_waiting_requests: int = 64
-    """Requests of one connection that were received and not begun; above it the connection is not read from."""
+    """Requests of one connection that were received and not begun; beyond it the connection is not
+    read from.
+    """
     max_waiting_bytes: int = 128 << 10
-    """Bytes of such requests; a request that is larger is received when its turn has come."""
+    """Bytes of such requests; a larger request is received when it can begin."""
     max_unanswered_produces: int = 256
     """Produce requests of one connection whose records wait for the disk."""
     write_high_water_bytes: int = 4 << 20
-    """Unsent bytes above which a connection's requests wait."""
+    """Unsent bytes beyond which a connection's requests wait."""
     send_budget_bytes: int = 256 << 20
-    """For the records in unsent answers of all connections together; above it a Fetch gets one batch."""
+    """For the records in unsent responses of all connections together; a Fetch waits for its
+    part.
+    """
     idle_timeout_ms: int = 600_000
-    """How long a connection may be silent, or take nothing of what it is sent (connections.max.idle.ms)."""
+    """A connection may be idle, or take nothing of its responses, for this long
+    (connections.max.idle.ms).
+    """
     stall_timeout_ms: int = 30_000
-    """How long an unfinished request may go without progress, which is a twentieth of its size; and how long unsent answers may, while
-    there are too many of them (`send_budget_bytes`)."""
+    """An unfinished request may be without progress, which is a twentieth of its size, for this
+    long.
+    """
     max_fetch_bytes: int = 55 << 20
     """(fetch.max.bytes)"""
     max_fetch_sessions: int = 1_000
     """(max.incremental.fetch.session.cache.slots)"""
     max_fetch_session_partitions: int = 2_000_000
-    """Of all sessions together, each about 200 bytes; above it clients fetch without a session."""
+    """All sessions together, about 200 bytes per partition; beyond it clients fetch without a
+    session.
+    """
     max_share_sessions: int = 2_000
     """(group.share.max.share.sessions)"""
     max_share_session_partitions: int = 1_000_000
-    """Of all share sessions together, each about 100 bytes; above it no session is opened."""
+    """All share sessions together, about 100 bytes per partition; beyond it no session is
+    opened.
+    """
     max_replication_factor: int = 1
-    """What a new topic may ask for. More than 1 is for programs and test suites that insist on it: there is one replica."""
+    """The largest factor that a new topic may request. More than 1 is for programs and test suites
+    that insist on it: there is one replica.
+    """
     sweep_interval_ms: int = 1_000

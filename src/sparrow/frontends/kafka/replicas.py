@@ -1,4 +1,4 @@
-"""What can be said about replicas where there is one broker: each partition has one, on it."""
+"""Replicas of a single broker: each partition has one, on it."""
 
 from __future__ import annotations
 
@@ -6,33 +6,35 @@ from collections.abc import Sequence
 
 from kio.schema.errors import ErrorCode
 
-from sparrow.frontends.kafka.refusals import Refusal
+from sparrow.frontends.kafka.errors import RequestRefusal
 
 
 def check_replication_factor(factor: int, most: int) -> None:
-    """Accepts 1 to `most`, and -1 for the default.
+    """Accept 1 to `most`, and -1 for the default.
 
     Raises:
-        Refusal: INVALID_REPLICATION_FACTOR.
+        RequestRefusal: INVALID_REPLICATION_FACTOR.
     """
     if factor < -1 or factor == 0:
-        raise Refusal(
+        raise RequestRefusal(
             ErrorCode.invalid_replication_factor,
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     if factor > most:
-        raise Refusal(
+        raise RequestRefusal(
             ErrorCode.invalid_replication_factor,
-            f"Replication factor {factor} is larger than the number of brokers: there is 1, which keeps every record itself."
-            " Use 1, or -1 for the default.",
+            f"Replication factor {factor} is larger than the number of brokers: there is 1, which "
+            "keeps every record itself. "
+            "Use 1, or -1 for the default; where programs insist on more, "
+            "kafka.max_replication_factor of the broker lets them ask for it.",
         )
 
 
 def check_assignment(brokers: Sequence[int], node_id: int) -> None:
-    """Accepts this broker alone.
+    """Accept only this broker.
 
     Raises:
-        Refusal: INVALID_REPLICA_ASSIGNMENT.
+        RequestRefusal: INVALID_REPLICA_ASSIGNMENT.
     """
     if not brokers:
         _refuse("an empty replica list")
@@ -46,26 +48,29 @@ def check_assignment(brokers: Sequence[int], node_id: int) -> None:
 
 
 def _refuse(what: str) -> None:
-    raise Refusal(ErrorCode.invalid_replica_assignment, f"The manual partition assignment includes {what}.")
+    raise RequestRefusal(
+        ErrorCode.invalid_replica_assignment, f"The manual partition assignment includes {what}."
+    )
 
 
 def check_new_assignments(assignments: Sequence[tuple[int, Sequence[int]]], node_id: int) -> int:
-    """Assignments of a new topic as (partition, brokers); returns the number of partitions.
+    """Check the assignments of a new topic, given as (partition, brokers). Return the number of
+    partitions.
 
     Raises:
-        Refusal: INVALID_REPLICA_ASSIGNMENT.
+        RequestRefusal: INVALID_REPLICA_ASSIGNMENT.
     """
     seen: set[int] = set()
     for partition, brokers in assignments:
         if partition in seen:
-            raise Refusal(
+            raise RequestRefusal(
                 ErrorCode.invalid_replica_assignment,
                 f"Found multiple manual partition assignments for partition {partition}.",
             )
         check_assignment(brokers, node_id)
         seen.add(partition)
     if seen != set(range(len(seen))):
-        raise Refusal(
+        raise RequestRefusal(
             ErrorCode.invalid_replica_assignment,
             "Partitions should be a consecutive 0-based integer sequence.",
         )

@@ -1,7 +1,7 @@
-"""What members of share groups say about records that they acquired: from acknowledgement batches to settlements.
+"""Conversion of acknowledgement batches of share groups to settlements.
 
-The batches of a partition hold together, as in Kafka: all of them, or, where one is malformed or names a record that the member does not
-hold, none. Pure.
+The batches of a partition are settled together, as in Kafka: all of them, or none if one is
+malformed or names a record that the member has not acquired. Pure.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from sparrow.broker.queues.settlement import Settlement, Verb
-from sparrow.frontends.kafka.refusals import Refusal
+from sparrow.broker.queues.rules.settlement import Settlement, Verb
+from sparrow.frontends.kafka.errors import RequestRefusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _VERBS: Final = (
     Verb.ACK,  # gap: there is no record, so it is done
     Verb.ACK,
-    Verb.NACK,  # release: tried again, and this delivery counts
+    Verb.NACK,  # release: redelivered, and this delivery counts
     Verb.REJECT,
     Verb.EXTEND,
 )
@@ -33,13 +33,14 @@ _TEXTS: Final = {Verb.NACK: _RELEASED, Verb.REJECT: _REJECTED}
 
 
 def settlements(topic: str, partition: int, batches: Iterable[Any], *, may_renew: bool) -> list[Settlement]:
-    """What the acknowledgement batches of a partition say; neighbours of one fate together.
+    """Convert the acknowledgement batches of a partition; adjacent ranges of the same type are
+    joined.
 
     Args:
         may_renew: the request announced that it renews.
 
     Raises:
-        Refusal: INVALID_REQUEST; a batch is malformed, or they overlap, or are out of order.
+        RequestRefusal: INVALID_REQUEST; a batch is malformed, or they overlap, or are out of order.
     """
     found: list[Settlement] = []
     before = -1
@@ -60,26 +61,27 @@ def settlements(topic: str, partition: int, batches: Iterable[Any], *, may_renew
 
 def _check(first: int, last: int, types: Sequence[int], before: int, *, may_renew: bool) -> None:
     if not 0 <= first <= last:
-        raise _invalid(f"A batch from offset {first} to {last} is none.")
+        raise _invalid(f"The batch from offset {first} to {last} is invalid.")
     if first <= before:
         raise _invalid(
-            f"The batch from offset {first} comes behind one that ends at {before}; they must be in order."
+            f"The batch from offset {first} follows one that ends at {before}; they must be in order."
         )
     if len(types) != 1 and len(types) != last - first + 1:
         raise _invalid(
-            f"The batch from offset {first} to {last} has {len(types)} acknowledge types; it must have one, or one"
-            " for each record."
+            f"The batch from offset {first} to {last} has {len(types)} acknowledge types; it must "
+            "have one, or one "
+            "for each record."
         )
     highest = RENEW if may_renew else RENEW - 1
     if min(types) < 0 or max(types) > highest:
         raise _invalid(
-            f"The batch from offset {first} to {last} has an acknowledge type that is not 0 to {highest}"
-            " (4 takes a request that says it renews)."
+            f"The batch from offset {first} to {last} has an acknowledge type that is not 0 to {highest} "
+            "(4 is allowed only in a request that announces renewals)."
         )
 
 
 def _runs(first: int, last: int, types: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(type, first, last) of neighbours of one type."""
+    """Yield (type, first, last) for each run of equal types."""
     if len(types) == 1:
         yield types[0], first, last
         return
@@ -90,5 +92,5 @@ def _runs(first: int, last: int, types: Sequence[int]) -> Iterator[tuple[int, in
         offset += count
 
 
-def _invalid(text: str) -> Refusal:
-    return Refusal(ErrorCode.invalid_request, text)
+def _invalid(text: str) -> RequestRefusal:
+    return RequestRefusal(ErrorCode.invalid_request, text)

@@ -1,10 +1,13 @@
-"""Share sessions (KIP-932): what a member of a share group fetches, and by which connection.
+"""Share sessions (KIP-932): the partitions that a member of a share group fetches, and its
+connection.
 
-A member has one session with a broker. Its epoch counts the requests, fetches and acknowledgements alike, so that both notice when they
-disagree; the member then opens it anew with epoch 0. Epoch -1 closes it. A session goes with its connection: what the member held is
-released then, so nobody waits for somebody who is gone.
+A member has one session with a broker. Its epoch counts the requests, both fetches and
+acknowledgements, so that both sides notice when they disagree; the member then opens a new session
+with epoch 0. Epoch -1 closes it. A session ends with its connection: the member's records are
+released then, so that they do not wait for a client that is gone.
 
-To anybody but its owner a session does not exist. Pure: no sockets, no time; connections are only compared.
+For principals other than its owner a session does not exist. Pure: no sockets, no time; connections
+are only compared.
 """
 
 from __future__ import annotations
@@ -25,14 +28,14 @@ FINAL_EPOCH: Final = -1
 FIRST_EPOCH: Final = 0
 _MAX_EPOCH: Final = (1 << 31) - 1
 
-Key = tuple["uuid.UUID", int]
+TopicIdPartition = tuple["uuid.UUID", int]
 """Topic id and partition."""
 Member = tuple[str, str]
 """Group and member id."""
 
 
 class ShareSessionError(Exception):
-    """A request does not fit the session that it names; the text is for the client."""
+    """A request does not fit its session; the text is for the client."""
 
 
 class SessionNotFound(ShareSessionError):
@@ -40,30 +43,32 @@ class SessionNotFound(ShareSessionError):
 
 
 class InvalidSessionEpoch(ShareSessionError):
-    """Requests were lost or came twice; the member opens the session anew with epoch 0."""
+    """Requests were lost or repeated; the member opens a new session with epoch 0."""
 
 
 class SessionLimitReached(ShareSessionError):
-    """There are as many sessions, or partitions in sessions, as there may be."""
+    """The number of sessions, or of partitions in sessions, is at its limit."""
 
 
 class MemberTaken(ShareSessionError):
-    """Somebody else is this member."""
+    """Another principal uses this member id."""
 
 
 @dataclass(slots=True, eq=False)
 class ShareSession:
-    """What one member fetches. `partitions` is a set in the order in which they were named."""
+    """The session of one member. `partitions` is an ordered set, in the order of the requests."""
 
     group: str
     member_id: str
     owner: Principal
     connection: object
     epoch: int = FIRST_EPOCH
-    """What the next request has to say."""
-    partitions: dict[Key, None] = field(default_factory=dict)
+    """The epoch of the next request."""
+    partitions: dict[TopicIdPartition, None] = field(default_factory=dict)
     consumer: QueueConsumer | None = None
-    """Through which records are acquired; None until the first fetch. Another session of the member takes it over."""
+    """The consumer that acquires records; None until the first fetch. A later session of the member
+    takes it over.
+    """
     is_open: bool = True
 
     @property
@@ -72,11 +77,11 @@ class ShareSession:
 
 
 class ShareSessions:
-    """The sessions of one door.
+    """The share sessions of one frontend.
 
     Args:
-        slots: how many there may be (group.share.max.share.sessions).
-        max_partitions: how many partitions they may have together.
+        slots: the most sessions (group.share.max.share.sessions).
+        max_partitions: the most partitions of all sessions together.
     """
 
     def __init__(self, slots: int, max_partitions: int) -> None:
@@ -94,24 +99,24 @@ class ShareSessions:
 
     @property
     def partitions(self) -> int:
-        """Of all sessions together."""
+        """Number of partitions of all sessions together."""
         return self._partitions
 
     def open(
         self,
         member: Member,
-        partitions: Iterable[Key],
+        partitions: Iterable[TopicIdPartition],
         connection: object,
         owner: Principal = ANONYMOUS,
     ) -> ShareSession:
-        """A new session in the place of the one that the member may have; what it holds stays acquired.
+        """Open a session and close the member's previous one, if any; its records stay acquired.
 
         Raises:
             SessionLimitReached, MemberTaken
         """
         before = self._sessions.get(member)
         if before is not None and before.owner != owner:
-            raise MemberTaken(f"Somebody else is member {member[1]!r} of group {member[0]!r}.")
+            raise MemberTaken(f"Another principal is member {member[1]!r} of group {member[0]!r}.")
         wanted = dict.fromkeys(partitions)
         sessions = len(self._sessions) - (before is not None)
         kept = self._partitions - (len(before.partitions) if before is not None else 0)
@@ -130,7 +135,7 @@ class ShareSessions:
         return session
 
     def find(self, member: Member, owner: Principal = ANONYMOUS) -> ShareSession:
-        """The member's session.
+        """Return the member's session.
 
         Raises:
             SessionNotFound
@@ -143,7 +148,7 @@ class ShareSessions:
         return session
 
     def advance(self, member: Member, epoch: int, owner: Principal = ANONYMOUS) -> ShareSession:
-        """The session, for its next request, which says `epoch`.
+        """Return the session for its next request, which has this epoch.
 
         Raises:
             SessionNotFound, InvalidSessionEpoch
@@ -151,13 +156,15 @@ class ShareSessions:
         session = self.find(member, owner)
         if session.epoch != epoch:
             raise InvalidSessionEpoch(
-                f"The share session is at epoch {session.epoch}, not {epoch}; epoch 0 opens it anew.",
+                f"The share session is at epoch {session.epoch}, not {epoch}; epoch 0 opens a new one.",
             )
         session.epoch = epoch + 1 if epoch < _MAX_EPOCH else FIRST_EPOCH + 1
         return session
 
-    def update(self, session: ShareSession, added: Iterable[Key], forgotten: Iterable[Key]) -> None:
-        """Fetch these partitions, too, and those no longer.
+    def update(
+        self, session: ShareSession, added: Iterable[TopicIdPartition], forgotten: Iterable[TopicIdPartition]
+    ) -> None:
+        """Add and remove partitions.
 
         Raises:
             SessionLimitReached: nothing was changed.
@@ -165,7 +172,8 @@ class ShareSessions:
         new = dict.fromkeys(key for key in added if key not in session.partitions)
         if new and self._partitions + len(new) > self._max_partitions:
             raise SessionLimitReached(
-                f"Share sessions may have {self._max_partitions} partitions together; {len(new)} more are too many.",
+                f"Share sessions may have {self._max_partitions} partitions together; {len(new)} "
+                "more are too many.",
             )
         before = len(session.partitions)
         session.partitions.update(new)
@@ -174,7 +182,7 @@ class ShareSessions:
         self._partitions += len(session.partitions) - before
 
     def close(self, session: ShareSession) -> None:
-        """Forget a session; one that is closed already is no error."""
+        """Remove a session; closing it again is no error."""
         if not session.is_open:
             return
         session.is_open = False
@@ -188,7 +196,7 @@ class ShareSessions:
                 del self._by_connection[session.connection]
 
     def disconnected(self, connection: object) -> list[ShareSession]:
-        """A connection is gone: its sessions are, too; returns them."""
+        """Close the sessions of a lost connection and return them."""
         gone = list(self._by_connection.get(connection, ()))
         for session in gone:
             self.close(session)

@@ -1,11 +1,12 @@
-"""Holding back clients that exceed a quota (KIP-13, KIP-219): the answer goes out at once and tells for how long, and nothing more is
-taken from the connection meanwhile.
+"""Throttling of clients that exceed a quota (KIP-13, KIP-219): the response is sent at once and
+says for how long the client is throttled, and no request of the connection is begun meanwhile.
 
-A Fetch that exceeds its quota is answered empty, as what it read would be over the limit at once; it is not counted then. A ShareFetch gets
-what it has acquired, and is held back afterwards.
+A Fetch that exceeds its quota gets an empty response, as its records would exceed the limit at
+once; it is not counted then. A ShareFetch gets the records that it has acquired and is throttled
+afterwards.
 
-`request_percentage` is measured as the time that the loop works on a client's requests, of 100 for the one thread that it has. Waiting
-does not count.
+`request_percentage` is measured as the time that the loop works on a client's requests; 100 is all
+of the one thread. Waiting does not count.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def after_produce(call: Call, sizes: Callable[[], Iterable[int]]) -> int:
-    """Count the bytes of a Produce; how many milliseconds the client is held back."""
+    """Count the bytes of a Produce. Return how long the client is throttled, in ms."""
     quotas = call.broker.quotas
     if not quotas.is_limited(QuotaKind.PRODUCE):
         return 0
@@ -37,7 +38,9 @@ def after_produce(call: Call, sizes: Callable[[], Iterable[int]]) -> int:
 
 
 def after_fetch(call: Call, size_bytes: int) -> int:
-    """Count the bytes of a Fetch; if not 0, it is to be answered empty, and the client is held back for so many milliseconds."""
+    """Count the bytes of a Fetch. Return how long the client is throttled, in ms; if not 0, the
+    response must be empty.
+    """
     quotas = call.broker.quotas
     if not quotas.is_limited(QuotaKind.FETCH):
         return 0
@@ -49,8 +52,9 @@ def after_fetch(call: Call, size_bytes: int) -> int:
 
 
 def after_share_fetch(call: Call, size_bytes: int) -> int:
-    """Count the bytes of a ShareFetch; how many milliseconds the client is held back. What it acquired goes out all the same: nobody
-    else could have it."""
+    """Count the bytes of a ShareFetch. Return how long the client is throttled, in ms. The acquired
+    records are sent all the same, as no other client could get them.
+    """
     quotas = call.broker.quotas
     if not quotas.is_limited(QuotaKind.FETCH):
         return 0
@@ -61,34 +65,38 @@ def after_share_fetch(call: Call, size_bytes: int) -> int:
 
 
 def max_fetch_bytes(call: Call, wanted: int) -> int:
-    """At most what the client's quota can ever allow at a time; else its fetches would be over the limit for ever."""
+    """Limit a fetch to what the client's quota can allow at a time; larger fetches would exceed the
+    quota forever.
+    """
     most = call.broker.quotas.max_in_window(QuotaKind.FETCH, call.principal, call.client_id)
     return wanted if most is None else min(wanted, most)
 
 
 def counts_requests(quotas: Quotas) -> bool:
-    """Whether the time of requests has to be measured at all."""
+    """Return True if the time of requests must be measured."""
     return quotas.is_limited(QuotaKind.REQUEST)
 
 
 def timed(handler: Callable[[Any, Call], Any], request: Any, call: Call) -> Any:
-    """What the handler answers, with its time counted; an answer that is a message says how long the client is held back."""
+    """Call the handler and count its time. The throttle time is set in a response message."""
     begun = perf_counter()
-    answer = handler(request, call)
+    result = handler(request, call)
     seconds = perf_counter() - begun
-    if asyncio.iscoroutine(answer):
-        return _timed_to_the_end(answer, seconds, call)
+    if asyncio.iscoroutine(result):
+        return _timed_to_the_end(result, seconds, call)
     throttle_ms = _after_request(call, seconds)
     return (
-        answer if answer is None or isinstance(answer, (list, asyncio.Future)) else told(answer, throttle_ms)
+        result
+        if result is None or isinstance(result, (list, asyncio.Future))
+        else with_throttle_time(result, throttle_ms)
     )
 
 
-async def _timed_to_the_end(working: Coroutine[Any, Any, Any], seconds: float, call: Call) -> Any:
-    steps = _Steps(working, seconds)
-    answer = await steps
+async def _timed_to_the_end(coroutine: Coroutine[Any, Any, Any], seconds: float, call: Call) -> Any:
+    steps = _Steps(coroutine, seconds)
+    result = await steps
     throttle_ms = _after_request(call, steps.seconds)
-    return answer if answer is None or isinstance(answer, list) else told(answer, throttle_ms)
+    return result if result is None or isinstance(result, list) else with_throttle_time(result, throttle_ms)
 
 
 def _after_request(call: Call, seconds: float) -> int:
@@ -98,8 +106,8 @@ def _after_request(call: Call, seconds: float) -> int:
     return throttle_ms
 
 
-def told(response: Any, throttle_ms: int) -> Any:
-    """The response, saying how long the client is held back; the longest time counts."""
+def with_throttle_time(response: Any, throttle_ms: int) -> Any:
+    """Return the response with at least this throttle time."""
     throttle_time = timedelta(milliseconds=throttle_ms)
     if throttle_ms == 0 or getattr(response, "throttle_time", throttle_time) >= throttle_time:
         return response
@@ -107,14 +115,14 @@ def told(response: Any, throttle_ms: int) -> Any:
 
 
 class _Steps(Awaitable[Any]):
-    """A coroutine whose steps are timed, and its waits are not."""
+    """Awaits a coroutine and measures the time of its steps, without its waits."""
 
-    def __init__(self, working: Coroutine[Any, Any, Any], seconds: float) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], seconds: float) -> None:
         self.seconds = seconds
-        self._working = working
+        self._coroutine = coroutine
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        step: Callable[[], Any] = partial(self._working.send, None)
+        step: Callable[[], Any] = partial(self._coroutine.send, None)
         while True:
             begun = perf_counter()
             try:
@@ -125,7 +133,7 @@ class _Steps(Awaitable[Any]):
                 self.seconds += perf_counter() - begun
             try:
                 value = yield waited
-            except BaseException as error:  # noqa: BLE001 - a cancellation, too, is the coroutine's matter
-                step = partial(self._working.throw, error)
+            except BaseException as error:  # noqa: BLE001 - the coroutine handles cancellation, too
+                step = partial(self._coroutine.throw, error)
             else:
-                step = partial(self._working.send, value)
+                step = partial(self._coroutine.send, value)

@@ -1,7 +1,7 @@
-"""The native door: `docs/protocol.md` on one side, the broker's verbs on the other."""
+"""The native frontend: translates `docs/protocol.md` to calls of the broker."""
 
+from sparrow.frontends.native.context import Authenticator
 from sparrow.frontends.native.frontend import NativeFrontend
 from sparrow.frontends.native.limits import NativeLimits
-from sparrow.frontends.native.session import Authenticator
 
 __all__ = ["Authenticator", "NativeFrontend", "NativeLimits"]

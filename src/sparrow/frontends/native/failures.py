@@ -1,4 +1,6 @@
-"""How an exception travels: code, text and retriable flag. A bug becomes INTERNAL and its traceback goes to the log."""
+"""Errors on the wire: code, text and retriable flag. A bug becomes INTERNAL, and its traceback goes
+to the log.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +13,29 @@ if TYPE_CHECKING:
     import logging
 
 MAX_TEXT_CHARACTERS = 2000
-"""A text may repeat what the peer sent; it must not grow beyond a frame by that."""
+"""Limit of an error text: it may repeat what the peer sent, and must not grow beyond a frame."""
 
 
-def translate(error: Exception, doing: str, logger: logging.Logger) -> SparrowError:
-    """The error to tell a peer; whatever is not Sparrow's own is logged as a bug of the broker."""
+def translate(error: Exception, operation: str, logger: logging.Logger) -> SparrowError:
+    """Return the error to send. Log any exception that is not a SparrowError as a bug of the
+    broker.
+    """
     if isinstance(error, SparrowError):
         return error
-    logger.error("failed at %s", doing, exc_info=error)
+    logger.error("failed at %s", operation, exc_info=error)
     return InternalError(
-        f"The broker failed at {doing} by a fault of its own ({type(error).__name__}); its log has the details."
+        f"The broker failed at {operation} because of a bug ({type(error).__name__}); its log has "
+        "the details."
     )
 
 
 def failure_of(error: SparrowError) -> Failure:
-    """For RESPONSE and CONFIRM."""
+    """Return an error in the form for RESPONSE and CONFIRM."""
     return Failure(error.code, _text_of(error), error.retriable)
 
 
 def error_of(error: SparrowError) -> Error:
-    """For the end of a channel or of the connection."""
+    """Return an error as the frame that ends a channel or the connection."""
     return Error(error.code, _text_of(error), error.retriable)
 
 

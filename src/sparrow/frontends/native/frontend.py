@@ -1,6 +1,6 @@
-"""The native door: listens, admits, sweeps the clocks of its connections, and drains.
+"""The native frontend: it listens, admits connections, checks their timeouts, and drains them.
 
-Nothing runs per connection while it is idle: one timer serves all.
+An idle connection has no task and no timer: one timer serves all connections.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import Draining, Overloaded, SparrowError
-from sparrow.frontends.budget import ReceiveBudget
+from sparrow.frontends.connection_limit import ConnectionLimit
+from sparrow.frontends.native.connection import NativeConnection
 from sparrow.frontends.native.limits import NativeLimits
-from sparrow.frontends.native.listener import Pump
-from sparrow.frontends.native.session import Authenticator, Session
-from sparrow.frontends.places import NO_ROOM, Places
+from sparrow.frontends.native.session import NativeSession
+from sparrow.frontends.receive_budget import ReceiveBudget
+from sparrow.frontends.send_budget import SendBudget
 from sparrow.frontends.tls import tls_options
+from sparrow.frontends.wrong_port import WrongPortReplies
+from sparrow.protocol.detection import WireProtocol
 
 if TYPE_CHECKING:
     import socket
@@ -25,26 +28,32 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from sparrow.broker.broker import Broker
+    from sparrow.frontends.native.context import Authenticator, ServedSession
 
 BACKLOG = 1024
 SHARE_OF_DRAIN_FOR_CLIENTS = 0.75
-"""Of the time to drain: how long clients have to say goodbye. The rest is for confirming what was taken."""
+"""The share of the drain time that clients have to say goodbye. The rest is for pending
+confirmations.
+"""
 GRACE_OF_IDLE_S = 0.25
-"""How long a client that has no channel, and is owed nothing, has to say goodbye: a blocking one reads ours when it asks next."""
+"""Time for a client without channels and pending responses to say goodbye. A blocking client reads
+our goodbye only when it sends its next request.
+"""
 DRAIN_POLL_S = 0.01
 LAST_WORDS_S = 0.5
 MAX_REFUSED = 100
-"""Refused connections that may still read why; more are closed without a word."""
+"""Refused connections that may still read the reason; further ones are closed at once."""
 
 
 class NativeFrontend:
     """Serves the native protocol. Loop thread only.
 
     Args:
-        authenticator: says who a client is, from its HELLO.
+        authenticator: maps the credentials of a HELLO to a principal.
         limits: see `NativeLimits`.
-        places: what all doors share; None: this one shares nothing.
-        logger: gets connections that break the rules, and bugs with their traceback.
+        connection_limit: limits that all frontends share; None: this one shares none.
+        send_budget: memory of responses that all listeners share; None: this one has its own.
+        logger: logs connections that break the protocol, and bugs with their traceback.
     """
 
     def __init__(
@@ -53,29 +62,34 @@ class NativeFrontend:
         *,
         authenticator: Authenticator,
         limits: NativeLimits | None = None,
-        places: Places | None = None,
+        connection_limit: ConnectionLimit | None = None,
+        send_budget: SendBudget | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
+        self._wrong_port = WrongPortReplies(WireProtocol.NATIVE, broker.listener_ports)
         self.broker = broker
         self.authenticator = authenticator
         self.limits = limits or NativeLimits()
         self.logger = logger or logging.getLogger(__name__)
         self.budget = ReceiveBudget(self.limits.receive_budget_bytes)
+        self.send_budget = send_budget or SendBudget(self.limits.send_budget_bytes)
         self.is_draining = False
-        self.measures = broker.measures.door("native", lambda: self.connections)
-        self._sessions: set[Session] = set()
-        self._served: set[Session] = set()
-        """Those that were not refused."""
-        self._has_place = (places or Places()).of(lambda: len(self._sessions))
+        self.measures = broker.measures.frontend("native", lambda: self.connections)
+        self._sessions: set[ServedSession] = set()
+        self._served: set[ServedSession] = set()
+        """The sessions that were admitted."""
+        self.admission = (connection_limit or ConnectionLimit()).admission(
+            lambda: len(self._sessions), self.limits.max_connections, self.measures.refusals
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._all_gone = asyncio.Event()
-        self._numbers = itertools.count(1)
+        self._session_numbers = itertools.count(1)
         self._server: asyncio.Server | None = None
-        self._sweeping: asyncio.TimerHandle | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
 
     @property
     def connections(self) -> int:
-        """How many are connected, those that are being closed included."""
+        """The number of open connections, including those being closed."""
         return len(self._sessions)
 
     async def start(
@@ -86,7 +100,7 @@ class NativeFrontend:
         sock: socket.socket | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> int:
-        """Listen; the port (the one that the system chose if 0 was asked for).
+        """Listen, and return the port (the one that the system chose for port 0).
 
         Raises:
             OSError: the address cannot be listened on.
@@ -105,23 +119,25 @@ class NativeFrontend:
         return bound
 
     async def drain(self, timeout_s: float) -> None:
-        """Stop: accept nobody, tell everybody, finish confirmations, close. Takes at most about `timeout_s`."""
+        """Stop: accept no connections, say goodbye to clients, finish confirmations, close. Takes
+        at most about `timeout_s`.
+        """
         self.is_draining = True
         loop = asyncio.get_running_loop()
-        begun = loop.time()
+        started = loop.time()
         if self._server is not None:
             self._server.close()
         for session in list(self._sessions):
             session.drain()
-        self.broker.watches.interrupt()
+        self.broker.record_service.watches.interrupt()
         await self._wait_until_gone(min(timeout_s * SHARE_OF_DRAIN_FOR_CLIENTS, GRACE_OF_IDLE_S))
         for session in list(self._sessions):
             if session.is_idle:
                 session.close()
-        await self._wait_until_gone(begun + timeout_s * SHARE_OF_DRAIN_FOR_CLIENTS - loop.time())
+        await self._wait_until_gone(started + timeout_s * SHARE_OF_DRAIN_FOR_CLIENTS - loop.time())
         for session in self._sessions:
             session.stop_reading()
-        await self._wait_until_settled(begun + timeout_s)
+        await self._wait_until_settled(started + timeout_s)
         for session in list(self._sessions):
             session.close()
         await self._wait_until_gone(min(LAST_WORDS_S, timeout_s))
@@ -130,7 +146,7 @@ class NativeFrontend:
         await self._end()
 
     def sweep(self) -> None:
-        """Look at the clocks of all connections."""
+        """Check the timeouts of all connections."""
         now = self.broker.clock.monotonic()
         for session in list(self._sessions):
             try:
@@ -138,50 +154,48 @@ class NativeFrontend:
             except Exception as error:  # noqa: BLE001 - a bug ends this connection, not the others
                 session.failed(error)
 
-    # ── offered to the sessions ───────────────────────────────────────────────────────────────────
+    # ── for the sessions ──────────────────────────────────────────────────────────────────────────
 
-    def admit(self, session: Session) -> SparrowError | None:
-        """Count a connection in; why not, if it may not be served."""
-        has_place = self._has_place()
+    def admit(self, session: ServedSession) -> SparrowError | None:
+        """Count a connection in. Return the error if it may not be served."""
         self._sessions.add(session)
         if self.is_draining:
             return Draining("The broker is shutting down; connect again later.")
-        is_full = len(self._served) >= self.limits.max_connections
-        if is_full or not has_place:
+        try:
+            session.slot = self.admission.admit(session.host, session.abort)
+        except Overloaded as refusal:
             if len(self._sessions) - len(self._served) > MAX_REFUSED:
                 session.abort()
-            return Overloaded(
-                f"{self.limits.max_connections} clients are connected, which is the limit (max_connections); try again later."
-                if is_full
-                else NO_ROOM
-            )
+            return refusal
         self._served.add(session)
         return None
 
-    def dismiss(self, session: Session) -> None:
+    def dismiss(self, session: ServedSession) -> None:
         """Count a connection out."""
         self._sessions.discard(session)
         self._served.discard(session)
+        if session.slot is not None:
+            session.slot.release()
         if not self._sessions:
             self._all_gone.set()
 
-    def spawn(self, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something that nobody waits for, such as what belongs to no connection any more."""
-        task = asyncio.get_running_loop().create_task(doing)
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine in the background, independent of any connection."""
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────
+    # ── internals ─────────────────────────────────────────────────────────────────────────────────
 
-    def _connected(self) -> Pump:
-        pump = Pump(asyncio.get_running_loop(), self.limits, self.budget)
-        pump.handler = Session(self, pump, f"n{next(self._numbers)}")
-        return pump
+    def _connected(self) -> NativeConnection:
+        connection = NativeConnection(asyncio.get_running_loop(), self.limits, self.budget, self._wrong_port)
+        connection.handler = NativeSession(self, connection, f"n{next(self._session_numbers)}")
+        return connection
 
     def _sweep_later(self) -> None:
         interval_s = self.limits.sweep_interval_ms / 1000
-        self._sweeping = asyncio.get_running_loop().call_later(interval_s, self._sweep_again)
+        self._sweep_timer = asyncio.get_running_loop().call_later(interval_s, self._sweep_again)
 
     def _sweep_again(self) -> None:
         self.sweep()
@@ -200,8 +214,8 @@ class NativeFrontend:
             await asyncio.sleep(DRAIN_POLL_S)
 
     async def _end(self) -> None:
-        if self._sweeping is not None:
-            self._sweeping.cancel()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
         await asyncio.sleep(0)
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=1.0)

@@ -1,7 +1,8 @@
-"""A lease as LEASED frames: one, unless it does not fit into a frame.
+"""A lease as LEASED frames: one frame, unless it does not fit.
 
-Then it is cut where its batches end, and the ranges of a batch are halved as long as their head is what is too large. A single record that
-does not fit came through another door and cannot be delivered through this one.
+A lease that does not fit is cut between its batches. If the ranges of a batch make the head too
+large, they are halved until it fits. A single record that does not fit was published through
+another frontend and cannot be delivered through this one.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from sparrow.records.batch import split
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from sparrow.broker.queues.settlement import Leased
+    from sparrow.broker.queues.rules.settlement import Leased
     from sparrow.protocol.native.frames import Buffer
 
     Send = Callable[[m.Leased, Buffer], None]
 
 
 def send_leased(leased: Leased, ref: int, send: Send) -> list[tuple[int, int]]:
-    """Send a lease in as few frames as it takes.
+    """Send a lease in as few frames as possible.
 
     Args:
         send: raises FrameTooLarge, and then has sent nothing.
 
     Returns:
-        (first, last) offset of what does not fit into a frame; it was not sent.
+        (first, last) offsets of the records that do not fit into a frame; they were not sent.
     """
     try:
         _send(leased, ref, send)
@@ -56,7 +57,7 @@ def _send_parts(leased: Leased, ref: int, send: Send) -> list[tuple[int, int]]:
 
 
 def _batches_of(leased: Leased) -> Iterator[Leased]:
-    """The lease, batch by batch."""
+    """Yield the lease batch by batch."""
     for header, data in split(leased.data):
         base, last = header.base_offset, header.last_offset
         ranges = [

@@ -1,8 +1,10 @@
-"""Whether a connection is alive: decided from a few counters at each sweep, without a timer per connection.
+"""Liveness of a connection, decided from a few counters at each sweep, without a timer per
+connection.
 
-Signs of life are bytes that came, bytes that the peer took, and our own decision not to read (who is made to wait is not
-silent). An unfinished frame must progress: within `stall_timeout_ms` at least a twentieth of its announced size must come
-(at least 1 KiB, or the rest), so that nobody keeps a share of the receive budget by sending a byte now and then.
+A connection is alive if bytes came, if the peer read bytes, or if the broker itself paused reading.
+An unfinished frame must progress: within `stall_timeout_ms` at least a twentieth of its announced
+size must arrive (at least 1 KiB, or the rest). So no client keeps a share of the receive budget by
+sending a byte now and then.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _MIN_PROGRESS_BYTES = 1024
 class Verdict(Enum):
     ALIVE = "alive"
     SILENT = "silent"
-    """It was heard of before, but nothing came since the last sweep."""
+    """Nothing came since the last sweep, but no timeout has passed."""
     NO_HELLO = "no hello"
     IDLE = "idle"
     STALLED = "stalled"
@@ -29,55 +31,66 @@ class Verdict(Enum):
 
 @dataclass(slots=True)
 class Observation:
-    """A connection as a sweep finds it."""
+    """The counters of a connection at a sweep."""
 
     is_open: bool
-    """WELCOME was sent."""
+    """True after WELCOME was sent."""
     received_bytes: int
-    """Since the connection was made."""
+    """Total since the connection was made."""
     unsent_bytes: int
-    is_held: bool
-    """We do not read from it, for a reason that is not the peer's."""
+    is_paused: bool
+    """True if the broker paused reading, for a reason that the peer cannot clear."""
     frame_bytes: int
-    """Announced size of an unfinished frame, 0 without one."""
+    """Announced size of the unfinished frame; 0: none."""
 
 
 class Liveness:
-    """The memory between two sweeps. Times are monotonic seconds."""
+    """The state between two sweeps. Times are monotonic seconds."""
 
-    __slots__ = ("_frame_mark", "_frame_since", "_heard_at", "_opened_at", "_received_bytes", "_unsent_bytes")
+    __slots__ = (
+        "_frame_progress_at",
+        "_frame_start_bytes",
+        "_heard_at",
+        "_opened_at",
+        "_received_bytes",
+        "_unsent_bytes",
+    )
 
     def __init__(self, now: float) -> None:
-        self._opened_at = self._heard_at = self._frame_since = now
-        self._received_bytes = self._unsent_bytes = self._frame_mark = 0
+        self._opened_at = self._heard_at = self._frame_progress_at = now
+        self._received_bytes = self._unsent_bytes = self._frame_start_bytes = 0
 
-    def check(self, now: float, seen: Observation, limits: NativeLimits) -> Verdict:
-        """The verdict; a connection that is not ALIVE or SILENT is to be closed."""
-        spoke = self._hear(now, seen)
-        if not seen.is_open and now - self._opened_at > limits.hello_timeout_ms / 1000:
+    def check(self, now: float, observation: Observation, limits: NativeLimits) -> Verdict:
+        """Return the verdict. A connection that is neither ALIVE nor SILENT must be closed."""
+        spoke = self._hear(now, observation)
+        if not observation.is_open and now - self._opened_at > limits.hello_timeout_ms / 1000:
             return Verdict.NO_HELLO
-        if self._is_stalled(now, seen, limits.stall_timeout_ms / 1000):
+        if self._is_stalled(now, observation, limits.stall_timeout_ms / 1000):
             return Verdict.STALLED
         if limits.idle_timeout_ms and now - self._heard_at > limits.idle_timeout_ms / 1000:
             return Verdict.IDLE
         return Verdict.ALIVE if spoke else Verdict.SILENT
 
-    def _hear(self, now: float, seen: Observation) -> bool:
+    def _hear(self, now: float, observation: Observation) -> bool:
         spoke = (
-            seen.is_held
-            or seen.received_bytes != self._received_bytes
-            or seen.unsent_bytes < self._unsent_bytes
+            observation.is_paused
+            or observation.received_bytes != self._received_bytes
+            or observation.unsent_bytes < self._unsent_bytes
         )
         if spoke:
             self._heard_at = now
-        self._received_bytes = seen.received_bytes
-        self._unsent_bytes = seen.unsent_bytes
+        self._received_bytes = observation.received_bytes
+        self._unsent_bytes = observation.unsent_bytes
         return spoke
 
-    def _is_stalled(self, now: float, seen: Observation, timeout_s: float) -> bool:
-        progress = max(_MIN_PROGRESS_BYTES, seen.frame_bytes // _PROGRESS_SHARE)
-        if not seen.frame_bytes or seen.is_held or seen.received_bytes - self._frame_mark >= progress:
-            self._frame_mark = seen.received_bytes
-            self._frame_since = now
+    def _is_stalled(self, now: float, observation: Observation, timeout_s: float) -> bool:
+        progress = max(_MIN_PROGRESS_BYTES, observation.frame_bytes // _PROGRESS_SHARE)
+        if (
+            not observation.frame_bytes
+            or observation.is_paused
+            or observation.received_bytes - self._frame_start_bytes >= progress
+        ):
+            self._frame_start_bytes = observation.received_bytes
+            self._frame_progress_at = now
             return False
-        return now - self._frame_since > timeout_s
+        return now - self._frame_progress_at > timeout_s

@@ -1,8 +1,9 @@
-"""One connection of the native door: who it is, its channels, and which handler takes which frame.
+"""One client of the native frontend: its principal, its channels, and the handler of each frame.
 
-The state machine has already refused what is illegal; here a frame is handed to its channel (`channels.py`) or to a verb of the broker.
-What takes time runs in a `WorkQueue`, so an idle connection has no task. Whatever goes wrong becomes the answer of the call, the end of
-the channel, or, if it is a bug in this very module, the end of the connection; never the end of the broker.
+The state machine has already refused illegal frames. This module hands a frame to its channel
+(`channel_table.py`) or to the request handlers (`requests.py`). Slow work runs in a `WorkQueue`, so
+an idle connection has no task. A failure becomes the response to the request, the end of the
+channel or, for a bug in this module, the end of the connection. It never ends the broker.
 """
 
 from __future__ import annotations
@@ -10,66 +11,69 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from sparrow.base.errors import Draining, FrameTooLarge, Overloaded, SparrowError, TimedOut
+from sparrow.base.errors import Draining, FrameTooLarge, NotAuthenticated, Overloaded, SparrowError, TimedOut
 from sparrow.base.version import version
 from sparrow.broker.access.authz import ANONYMOUS, Principal
-from sparrow.frontends.native import calls
-from sparrow.frontends.native.channels import Channels
+from sparrow.broker.access.sessions import Guard
+from sparrow.frontends.native import requests
+from sparrow.frontends.native.channel_table import ChannelTable
+from sparrow.frontends.native.channels import CloseReason
+from sparrow.frontends.native.connection import NativeConnection, PauseReason
 from sparrow.frontends.native.failures import error_of, failure_of, translate
-from sparrow.frontends.native.fetching import Fetching
-from sparrow.frontends.native.listener import Hold, Pump
+from sparrow.frontends.native.fetch_queue import FetchQueue
 from sparrow.frontends.native.liveness import Liveness, Observation, Verdict
-from sparrow.frontends.native.parting import Parting
 from sparrow.frontends.native.throttle import Throttle
-from sparrow.frontends.native.work import WorkQueue
+from sparrow.frontends.native.work_queue import WorkQueue
 from sparrow.frontends.tls import certificate_principal
 from sparrow.protocol.native import messages as m
 from sparrow.protocol.native.connection import Ended, Event, Received, State, Violation
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from sparrow.broker.broker import Broker
-    from sparrow.broker.measures import DoorMeasures
-    from sparrow.frontends.native.frontend import NativeFrontend
+    from sparrow.broker.measures import FrontendMeasures
+    from sparrow.frontends.admission import ConnectionSlot
+    from sparrow.frontends.native.context import Confirmer, FrontendContext
     from sparrow.frontends.native.limits import NativeLimits
-    from sparrow.frontends.native.producers import ProducerChannel
+    from sparrow.frontends.send_budget import Backlog, Reservation
     from sparrow.protocol.native.frames import Buffer
 
 
+LISTENER: Final = "native"
+"""The name of this listener in the audit log."""
 MAX_CLIENT_NAME = 255
-GATHERED_BYTES = 4 << 20
-"""Deliveries of several channels leave in one write, at most about so many; then those that follow see in time whether the peer
-takes them."""
+LAST_WORDS_S = 1.0
+"""Time for a client to read why its login ended, before it is disconnected."""
+FLUSH_AT_BYTES = 4 << 20
+"""Deliveries of several channels leave in one write of about this size. A limit lets later
+deliveries see in time whether the peer reads.
+"""
 
 
-class Authenticator(Protocol):
-    """Who is it? Raises NotAuthenticated. May be a coroutine function."""
-
-    def authenticate(self, credentials: Mapping[str, str], peer: str) -> Principal | Awaitable[Principal]: ...
-
-
-class Session:
-    """What stands behind one pump. Loop thread only."""
+class NativeSession:
+    """The state of one client connection. Loop thread only."""
 
     __slots__ = (
+        "_backlog",
         "_certified",
         "_channels",
-        "_confirming",
+        "_connection",
         "_ending_since",
-        "_fetching",
+        "_fetches",
         "_frontend",
-        "_gathered_bytes",
+        "_guard",
         "_host",
         "_is_finishing",
         "_liveness",
         "_login",
-        "_pump",
         "_throttle",
+        "_to_confirm",
         "_unconfirmed_bytes",
+        "_unflushed_bytes",
         "_unsettled_ranges",
         "_waiting_work",
         "_work",
@@ -81,55 +85,61 @@ class Session:
         "peer",
         "principal",
         "session_id",
+        "slot",
     )
 
-    def __init__(self, frontend: NativeFrontend, pump: Pump, session_id: str) -> None:
+    def __init__(self, frontend: FrontendContext, connection: NativeConnection, session_id: str) -> None:
         self.broker: Broker = frontend.broker
         self.limits: NativeLimits = frontend.limits
         self.logger: logging.Logger = frontend.logger
         self.session_id = session_id
         self.peer = "?"
+        self.slot: ConnectionSlot | None = None
         self.client_name = ""
         self.principal = ANONYMOUS
         self._host = ""
         self._certified: Principal | None = None
-        """Who the certificate says it is, where TLS asked for one."""
+        """The principal that the TLS certificate names, if TLS asked for one."""
         self._frontend = frontend
+        self._guard = Guard(frontend.broker.sessions, self._login_is_over)
         self._login: asyncio.Future[Any] | None = None
-        self._pump = pump
+        self._connection = connection
         self._liveness = Liveness(frontend.broker.clock.monotonic())
-        self._channels = Channels(self)
-        self._confirming: list[ProducerChannel] = []
+        self._channels = ChannelTable(self)
+        self._to_confirm: list[Confirmer] = []
         self._unconfirmed_bytes = 0
         self._unsettled_ranges = 0
-        self._gathered_bytes = 0
+        self._unflushed_bytes = 0
+        self._backlog: Backlog | None = None
         self._waiting_work = 0
         self._work: WorkQueue | None = None
-        self._fetching: Fetching | None = None
+        self._fetches: FetchQueue | None = None
         self.is_lost = False
         self._is_finishing = False
         self._ending_since: float | None = None
         self._throttle = Throttle(
             frontend.broker.quotas,
-            hold=partial(pump.hold, Hold.QUOTA),
-            release=partial(pump.unhold, Hold.QUOTA),
-            sign_of_life=self._give_sign_of_life,
+            pause=partial(connection.pause_reading, PauseReason.QUOTA),
+            resume=partial(connection.resume_reading, PauseReason.QUOTA),
+            ping=self._send_ping,
             idle_timeout_ms=frontend.limits.idle_timeout_ms,
         )
 
-    # ── called by the pump ────────────────────────────────────────────────────────────────────────
+    # ── called by the connection ──────────────────────────────────────────────────────────────────
 
     def opened(self) -> None:
-        assert self._pump.transport is not None
-        address = self._pump.transport.get_extra_info("peername")
+        assert self._connection.transport is not None
+        address = self._connection.transport.get_extra_info("peername")
         self.peer = (
             f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address or "a local peer")
         )
         self._host = str(address[0]) if isinstance(address, tuple) else ""
-        self._certified = certificate_principal(self._pump.transport)
+        self._certified = certificate_principal(self._connection.transport)
         refusal = self._frontend.admit(self)
         if refusal is not None:
             self.end(refusal)
+            return
+        self._guard.hold(self._certified)
 
     def handle(self, event: Event) -> None:
         if isinstance(event, Received):
@@ -140,52 +150,60 @@ class Session:
         elif isinstance(event, Violation):
             self.logger.info("%s broke the protocol and is disconnected: %s", self.peer, event.error)
         elif isinstance(event, Ended):
-            self._pump.close()
+            self._connection.close()
 
     def before_flush(self) -> None:
-        self._gathered_bytes = 0
-        confirming = self._confirming
-        if confirming:
-            self._confirming = []
-            for producer in confirming:
+        self._unflushed_bytes = 0
+        to_confirm = self._to_confirm
+        if to_confirm:
+            self._to_confirm = []
+            for producer in to_confirm:
                 producer.flush()
         if self._is_finishing and self.is_settled:
             self._is_finishing = False
-            if self._pump.connection.may_send(m.Goodbye):
+            if self._connection.protocol.may_send(m.Goodbye):
                 self.send(m.Goodbye())
 
     def writable(self) -> None:
         self._channels.writable()
         if self._work is not None:
             self._work.resume()
-        if self._fetching is not None:
-            self._fetching.resume()
+        if self._fetches is not None:
+            self._fetches.resume()
 
     def lost(self) -> None:
         self.is_lost = True
-        if self._login is not None:  # a password that nobody waits for is not worth the work
+        self._guard.close()
+        if self._login is not None:  # do not hash a password that no client waits for
             self._login.cancel()
         self._throttle.close()
+        if self._backlog is not None:
+            self._backlog.close()
         if self._work is not None:
             self._work.cancel()
-        if self._fetching is not None:
-            self._fetching.cancel()
-        self._channels.lost(self._parting)
+        if self._fetches is not None:
+            self._fetches.cancel()
+        self._channels.lost(self._close_reason)
         self._frontend.dismiss(self)
 
     def failed(self, error: Exception) -> None:
         self.end(translate(error, "handling a frame", self.logger))
 
-    # ── offered to the channels ───────────────────────────────────────────────────────────────────
+    @property
+    def host(self) -> str:
+        """The IP address of the client, without its port."""
+        return self._host
+
+    # ── for the channels ──────────────────────────────────────────────────────────────────────────
 
     @property
     def can_write(self) -> bool:
-        """Whether the peer takes what is sent."""
-        return self._pump.can_write
+        """True if the peer reads what it is sent."""
+        return self._connection.can_write
 
     @property
     def max_batch_bytes(self) -> int:
-        return self._pump.connection.max_batch_bytes
+        return self._connection.protocol.max_batch_bytes
 
     @property
     def max_deliver_bytes(self) -> int:
@@ -196,40 +214,55 @@ class Session:
         return min(self.limits.max_fetch_bytes, self.max_batch_bytes)
 
     @property
-    def door_measures(self) -> DoorMeasures:
+    def measures(self) -> FrontendMeasures:
         return self._frontend.measures
 
     def send(self, head: m.Head, channel: int = 0, batches: Buffer | Sequence[Buffer] | None = None) -> None:
-        """Queue a frame; dropped when the connection is closed, as there is nobody to tell."""
-        if self._pump.connection.state is not State.CLOSED:
-            self._pump.connection.send(head, channel, batches)
+        """Queue a frame. Drop it if the connection is closed."""
+        if self._connection.protocol.state is not State.CLOSED:
+            self._connection.protocol.send(head, channel, batches)
 
     def may_send(self, head: type[m.Head], channel: int) -> bool:
-        """Whether the client takes such a frame now."""
-        return self._pump.connection.may_send(head, channel)
+        """Return True if the protocol allows this frame on the channel now."""
+        return self._connection.protocol.may_send(head, channel)
+
+    def reserve(self) -> Reservation:
+        """Return a memory reservation for records to be sent."""
+        if self._backlog is None:
+            self._backlog = self._frontend.send_budget.backlog(self._unsent_bytes, self._end_slow_reader)
+        return self._backlog.reservation()
+
+    def _unsent_bytes(self) -> int:
+        return self._connection.unsent_bytes + self._unflushed_bytes
+
+    def _end_slow_reader(self, why: str) -> None:
+        self.logger.warning("%s is disconnected: %s", self.peer, why)
+        self.abort()
 
     def flush_soon(self) -> None:
-        self._pump.flush_soon()
+        self._connection.flush_soon()
 
     def flush(self) -> None:
-        """Write what is queued now."""
-        self._pump.flush()
+        """Write queued frames now."""
+        self._connection.flush()
 
     def flush_deliveries(self, size_bytes: int) -> None:
-        """Write deliveries that were queued, at the end of this turn of the loop or when they are many."""
-        self._gathered_bytes += size_bytes
-        if self._gathered_bytes < GATHERED_BYTES:
-            self._pump.flush_soon()
+        """Write queued deliveries at the end of this iteration of the event loop, or now if they
+        are large.
+        """
+        self._unflushed_bytes += size_bytes
+        if self._unflushed_bytes < FLUSH_AT_BYTES:
+            self._connection.flush_soon()
         else:
-            self._pump.flush()
+            self._connection.flush()
 
-    def confirm_soon(self, producer: ProducerChannel) -> None:
-        """Let `producer.flush` run before the next write."""
-        self._confirming.append(producer)
-        self._pump.flush_soon()
+    def confirm_soon(self, producer: Confirmer) -> None:
+        """Call `producer.flush` before the next write."""
+        self._to_confirm.append(producer)
+        self._connection.flush_soon()
 
-    def charge(self, producer: ProducerChannel, change_bytes: int) -> None:
-        """Bytes that are unconfirmed changed; reading stops above a window."""
+    def charge(self, producer: Confirmer, change_bytes: int) -> None:
+        """Record a change of the unconfirmed bytes. Pause reading while they exceed a window."""
         self._unconfirmed_bytes += change_bytes
         if change_bytes > 0:
             limits = self.limits
@@ -237,77 +270,81 @@ class Session:
                 producer.unconfirmed_bytes > limits.window_bytes
                 or self._unconfirmed_bytes > limits.connection_window_bytes
             ):
-                self._pump.hold(Hold.WINDOW)
+                self._connection.pause_reading(PauseReason.WINDOW)
         else:
-            if self._pump.is_held_by_us and self._is_within_windows():
-                self._pump.unhold(Hold.WINDOW)
+            if self._connection.is_paused_by_us and self._is_within_windows():
+                self._connection.resume_reading(PauseReason.WINDOW)
             if self._is_finishing:
-                self._pump.flush_soon()
+                self._connection.flush_soon()
 
     def settling_changed(self, change: int) -> None:
-        """Ranges that are not settled durably changed; reading stops when there are too many."""
+        """Record a change of the ranges that wait for stable storage. Pause reading above the
+        limit.
+        """
         self._unsettled_ranges += change
         if self._unsettled_ranges > self.limits.max_unsettled_ranges:
-            self._pump.hold(Hold.SETTLE)
+            self._connection.pause_reading(PauseReason.SETTLE)
         elif change < 0:
-            self._pump.unhold(Hold.SETTLE)
+            self._connection.resume_reading(PauseReason.SETTLE)
             if self._is_finishing:
-                self._pump.flush_soon()
+                self._connection.flush_soon()
 
     def count_published(self, size_bytes: int) -> None:
-        """Charge the client's quota; over it, reading stops for a while."""
+        """Charge the client's publish quota. Over the quota, reading pauses for a while."""
         self._throttle.published(self.principal, self.client_name, size_bytes)
 
     def count_delivered(self, size_bytes: int) -> None:
-        """Charge the client's quota; over it, `wait_to_deliver` waits."""
+        """Charge the client's delivery quota. Over the quota, `wait_to_deliver` waits."""
         self._throttle.delivered(self.principal, self.client_name, size_bytes)
 
     def may_deliver(self) -> bool:
-        """Whether the connection takes data, and the client's quota allows it."""
+        """Return True if the connection can be written to and the client's quota allows a
+        delivery.
+        """
         return self.can_write and self._throttle.may_deliver()
 
     async def wait_to_deliver(self) -> None:
-        """Until the client's quota lets something be delivered."""
+        """Wait until the client's quota allows a delivery."""
         await self._throttle.wait_to_deliver()
 
     def max_delivery_bytes(self, wanted: int) -> int:
-        """At most what the client's quota can ever allow in one delivery."""
+        """Return `wanted`, or the most that the client's quota can ever allow in one delivery."""
         return self._throttle.max_delivery_bytes(self.principal, self.client_name, wanted)
 
-    def _give_sign_of_life(self) -> None:
-        if self._pump.connection.may_send(m.Ping):
+    def _send_ping(self) -> None:
+        if self._connection.protocol.may_send(m.Ping):
             self.send(m.Ping(0))
-            self._pump.flush_soon()
+            self._connection.flush_soon()
 
     def may_work(self) -> bool:
-        """Work rests while its answers would only pile up."""
-        return self._pump.can_write
+        """Return True if the peer reads: otherwise responses would only pile up."""
+        return self._connection.can_write
 
     def work_changed(self, change: int) -> None:
-        """The number of waiting jobs changed; reading stops when there are too many."""
+        """Record a change of the number of waiting jobs. Pause reading while there are too many."""
         self._waiting_work += change
         if self._waiting_work > self.limits.max_waiting_work:
-            self._pump.hold(Hold.WORK)
+            self._connection.pause_reading(PauseReason.WORK)
         elif change < 0:
-            self._pump.unhold(Hold.WORK)
+            self._connection.resume_reading(PauseReason.WORK)
         if self._is_finishing:
-            self._pump.flush_soon()
+            self._connection.flush_soon()
 
     def forget(self, number: int) -> None:
-        """A producer channel is done."""
+        """Remove a producer channel that is done."""
         self._channels.producers.pop(number, None)
 
     def end_channel(self, number: int, error: SparrowError) -> None:
-        """ERROR on a channel; frees it."""
-        self._channels.end(number, Parting.ENDED)
+        """Send ERROR on a channel and free it."""
+        self._channels.end(number, CloseReason.ENDED)
         if self.may_send(m.Error, number):
             self.send(error_of(error), number)
-            self._pump.flush_soon()
+            self._connection.flush_soon()
 
     def end(self, error: SparrowError) -> None:
-        """ERROR on channel 0; closes the connection."""
+        """Send ERROR on channel 0 and close the connection."""
         self.send(error_of(error))
-        self._pump.flush_soon()
+        self._connection.flush_soon()
 
     def _is_within_windows(self) -> bool:
         limits = self.limits
@@ -318,15 +355,15 @@ class Session:
 
     @property
     def is_draining(self) -> bool:
-        """Whether the broker has said goodbye: nothing is opened any more."""
-        return self._pump.connection.goodbye_sent
+        """True if the broker has said goodbye: no channel is opened any more."""
+        return self._connection.protocol.goodbye_sent
 
-    def spawn(self, doing: Coroutine[Any, Any, None]) -> None:
-        """Run what nobody waits for, even when the connection is gone."""
-        self._frontend.spawn(doing)
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the background; it continues when the connection is lost."""
+        self._frontend.spawn(work)
 
     def run(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do something that takes time, side by side with other such work."""
+        """Run a job concurrently with other jobs of the connection."""
         if self._work is None:
             self._work = WorkQueue(self.limits.max_concurrent_calls, self.may_work, self.work_changed)
         self._work.add(job)
@@ -339,125 +376,148 @@ class Session:
             self._welcome(self._certified)
             return
         try:
-            principal = self._frontend.authenticator.authenticate(head.credentials, self.peer)
+            principal = self._frontend.authenticator.authenticate(head.credentials, self._host or self.peer)
         except Exception as error:  # noqa: BLE001 - the connection ends, not the broker
-            self._login = self._frontend.spawn(self._refuse(error))
+            self._login = self._frontend.spawn(self._refuse(error, head.credentials))
             return
         if isinstance(principal, Principal):
             self._welcome(self._identity(principal))
         else:
             self._login = login = asyncio.ensure_future(principal)
-            login.add_done_callback(self._authenticated)
+            login.add_done_callback(partial(self._authenticated, head.credentials))
 
     def _identity(self, principal: Principal) -> Principal:
-        """Who shows a certificate does not become nobody by showing credentials that say nothing."""
+        """Return the principal to use. Credentials without a name do not override a certificate."""
         return self._certified if principal == ANONYMOUS and self._certified is not None else principal
 
-    def _authenticated(self, answer: asyncio.Future[Principal]) -> None:
-        if answer.cancelled():
+    def _authenticated(self, credentials: Mapping[str, str], done: asyncio.Future[Principal]) -> None:
+        if done.cancelled():
             return
-        error = answer.exception()
+        error = done.exception()
         if isinstance(error, Exception):
-            self._login = self._frontend.spawn(self._refuse(error))
+            self._login = self._frontend.spawn(self._refuse(error, credentials))
             return
-        self._welcome(self._identity(answer.result()))
-        self._pump.flush()
+        self._welcome(self._identity(done.result()))
+        self._connection.flush()
 
-    async def _refuse(self, error: Exception) -> None:
-        """Wait, so that guessing is slow, then say why, and end."""
-        told = translate(error, "authentication", self.logger)
-        self.logger.warning("%s is not let in: %s", self.peer, told)
+    async def _refuse(self, error: Exception, credentials: Mapping[str, str]) -> None:
+        """Wait, so that guessing passwords is slow; then send the reason and end the connection."""
+        failure = translate(error, "authentication", self.logger)
+        if isinstance(failure, NotAuthenticated | Overloaded):
+            mechanism = "password" if "user" in credentials else "token" if credentials else "none"
+            self.broker.audit.login_refused(
+                LISTENER, self._host, failure, claims=credentials.get("user", ""), mechanism=mechanism
+            )
+        self.logger.debug("%s is not let in: %s", self.peer, failure)
         await asyncio.sleep(self.limits.failed_authentication_delay_ms / 1000)
-        self.end(told)
-        self._pump.flush()
+        self.end(failure)
+        self._connection.flush()
 
     def _welcome(self, principal: Principal) -> None:
-        self.principal = replace(principal, host=self._host)
-        connection = self._pump.connection
+        self.principal = replace(principal, host=self._host, listener=LISTENER)
+        if self.slot is not None:
+            self.slot.settle()
+        self._guard.hold(self.principal)
+        protocol = self._connection.protocol
         self.send(
             m.Welcome(
-                connection.version,
+                protocol.version,
                 version(),
                 self.broker.cluster_id,
                 self.session_id,
-                connection.max_frame_bytes,
-                connection.max_channels,
+                protocol.max_frame_bytes,
+                protocol.max_channels,
                 self.limits.idle_timeout_ms,
             )
         )
         if self._frontend.is_draining:
             self.drain()
 
+    def _login_is_over(self, why: str) -> None:
+        """Tell the client why its login ended, and disconnect it after `LAST_WORDS_S`."""
+        self.logger.info("%s is disconnected: %s", self.peer, why)
+        self.end(NotAuthenticated(f"This session is over: {why}."))
+        self._connection.flush()
+        asyncio.get_running_loop().call_later(LAST_WORDS_S, self.abort)
+
     def on_goodbye(self, _: int, head: m.Goodbye) -> None:  # noqa: ARG002 - the reason does not matter
-        """Leave groups and queues behind the commits under way, finish what is owed, then `before_flush` answers."""
-        self._channels.leave_all(self._parting)
-        if self._fetching is not None:
-            self._fetching.interrupt()
+        """Close the channels after their pending commits, and finish pending responses; then
+        `before_flush` says goodbye.
+        """
+        self._channels.close_readers(self._close_reason)
+        if self._fetches is not None:
+            self._fetches.interrupt()
         self._is_finishing = True
 
     @property
-    def _parting(self) -> Parting:
-        """Whether the client is done; while the broker shuts down it only goes elsewhere, and keeps its memberships and leases."""
-        is_done = self._pump.connection.goodbye_received and not self._frontend.is_draining
-        return Parting.LEFT if is_done else Parting.LOST
+    def _close_reason(self) -> CloseReason:
+        """The reason to close channels: LEFT if the client is done. A client that leaves because
+        the broker shuts down only reconnects elsewhere, so it keeps its memberships and leases.
+        """
+        is_done = self._connection.protocol.goodbye_received and not self._frontend.is_draining
+        return CloseReason.LEFT if is_done else CloseReason.LOST
 
     def drain(self) -> None:
-        """The broker shuts down: say so; who said goodbye already hears it when all that is owed was sent."""
-        if self._pump.connection.goodbye_received:
+        """Say goodbye because the broker shuts down. A client that said goodbye first gets the
+        response when all pending frames are sent.
+        """
+        if self._connection.protocol.goodbye_received:
             return
-        if self._pump.connection.may_send(m.Welcome) or not self._pump.connection.may_send(m.Goodbye):
+        if self._connection.protocol.may_send(m.Welcome) or not self._connection.protocol.may_send(m.Goodbye):
             self.end(Draining("The broker is shutting down; connect again later."))
         else:
             self.send(m.Goodbye("DRAINING", "The broker is shutting down; connect again later."))
             self._channels.drain()
-            if self._fetching is not None:
-                self._fetching.interrupt()
-        self._pump.flush_soon()
+            if self._fetches is not None:
+                self._fetches.interrupt()
+        self._connection.flush_soon()
 
     def stop_reading(self) -> None:
-        """Take nothing more, but confirm what was taken."""
-        self._pump.hold(Hold.DRAIN)
+        """Read nothing more, but confirm what was received."""
+        self._connection.pause_reading(PauseReason.DRAIN)
 
     def close(self) -> None:
-        """Close the connection when what is queued is sent."""
-        self._pump.flush()
-        self._pump.close()
+        """Close the connection when the queued frames are sent."""
+        self._connection.flush()
+        self._connection.close()
 
     def abort(self) -> None:
         """Close the connection now."""
-        self._pump.abort()
+        self._connection.abort()
 
-    # ── calls ─────────────────────────────────────────────────────────────────────────────────────
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────
 
     def on_request(self, _: int, head: m.Request) -> None:
-        self.run(lambda: self.answer(head.ref, 0, calls.call(self._frontend, self.principal, head)))
+        self.run(
+            lambda: self.respond(head.ref, 0, requests.handle_request(self._frontend, self.principal, head))
+        )
 
-    async def answer(self, ref: int, channel: int, doing: Coroutine[Any, Any, Any]) -> None:
-        """Send the outcome of a call."""
+    async def respond(self, ref: int, channel: int, call: Coroutine[Any, Any, Any]) -> None:
+        """Send the result or the failure of a request."""
         try:
-            response = m.Response(ref, None, await doing)
+            response = m.Response(ref, None, await call)
         except Exception as error:  # noqa: BLE001 - a call fails, nothing else
             response = m.Response(ref, failure_of(translate(error, "a call", self.logger)))
-        self._respond(response, channel)
-        self._pump.flush()
+        self._send_response(response, channel)
+        self._connection.flush()
 
-    def _respond(self, response: m.Response, channel: int) -> None:
+    def _send_response(self, response: m.Response, channel: int) -> None:
         if not self.may_send(m.Response, channel):
             return
         try:
             self.send(response, channel)
         except FrameTooLarge as error:
             failure = Overloaded(
-                f"The answer does not fit into a frame; ask for less, such as a narrower pattern. {error}"
+                f"The response does not fit into a frame; ask for less, such as a narrower pattern. {error}"
             )
             self.send(
                 m.Response(response.ref, m.Failure(failure.code, failure.text, retriable=False)), channel
             )
 
     def on_fetch(self, _: int, head: m.Fetch) -> None:
-        if self._fetching is None:
-            self._fetching = Fetching(self)
-        self._fetching.add(head)
+        if self._fetches is None:
+            self._fetches = FetchQueue(self)
+        self._fetches.add(head)
 
     # ── channels ──────────────────────────────────────────────────────────────────────────────────
 
@@ -471,7 +531,7 @@ class Session:
         self._channels.open_queue(number, head)
 
     def on_channel_frame(self, number: int, head: m.Head) -> None:
-        self._channels.take(number, head)
+        self._channels.handle(number, head)
 
     def on_close(self, number: int, head: m.Close) -> None:  # noqa: ARG002 - it has no fields
         self._channels.close(number)
@@ -480,32 +540,32 @@ class Session:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is owed to the client."""
+        """True if no response, confirmation or settlement is pending."""
         return self.is_lost or (
             (self._work is None or self._work.is_idle)
-            and (self._fetching is None or self._fetching.is_idle)
+            and (self._fetches is None or self._fetches.is_idle)
             and self._channels.is_settled
         )
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is owed to the client, and it has nothing open."""
-        return self.is_settled and not self._pump.connection.channels
+        """True if nothing is pending and no channel is open."""
+        return self.is_settled and not self._connection.protocol.channels
 
     def sweep(self, now: float) -> None:
-        """Look at the clock; called every second or so."""
-        if self._pump.is_ending:
+        """Check the timeouts of the connection. Called about every `sweep_interval_ms`."""
+        if self._connection.is_ending:
             self._sweep_ending(now)
             return
-        connection = self._pump.connection
-        seen = Observation(
-            is_open=connection.state not in (State.AWAIT_HELLO, State.AWAIT_WELCOME),
-            received_bytes=self._pump.received_bytes,
-            unsent_bytes=self._pump.unsent_bytes,
-            is_held=self._pump.is_held_by_us,
-            frame_bytes=connection.bytes_wanted or connection.bytes_held,
+        protocol = self._connection.protocol
+        observation = Observation(
+            is_open=protocol.state not in (State.AWAIT_HELLO, State.AWAIT_WELCOME),
+            received_bytes=self._connection.received_bytes,
+            unsent_bytes=self._connection.unsent_bytes,
+            is_paused=self._connection.is_paused_by_us,
+            frame_bytes=protocol.bytes_wanted or protocol.buffered_bytes,
         )
-        verdict = self._liveness.check(now, seen, self.limits)
+        verdict = self._liveness.check(now, observation, self.limits)
         if verdict is Verdict.ALIVE:
             self._channels.heartbeat()
         elif verdict is not Verdict.SILENT:
@@ -515,7 +575,7 @@ class Session:
         if self._ending_since is None:
             self._ending_since = now
         elif now - self._ending_since > self.limits.closing_timeout_ms / 1000:
-            self._pump.abort()
+            self._connection.abort()
 
     def _disconnect(self, verdict: Verdict) -> None:
         self.logger.info("%s is disconnected: %s", self.peer, verdict.value)
@@ -526,31 +586,31 @@ class Session:
             )
         elif verdict is Verdict.STALLED:
             self.end(TimedOut(f"A frame made no progress for {limits.stall_timeout_ms} ms; send it again."))
-        elif self._pump.connection.may_send(m.Goodbye):
+        elif self._connection.protocol.may_send(m.Goodbye):
             self._channels.end_silent(limits.idle_timeout_ms)
             text = f"Nothing came for {limits.idle_timeout_ms} ms; ping to stay connected."
             self.send(m.Goodbye("IDLE", text))
-        self._pump.flush()
-        self._pump.end()
+        self._connection.flush()
+        self._connection.end()
 
 
-_HANDLERS: Final[dict[type[m.Head], Callable[[Session, int, Any], None]]] = {
-    m.Hello: Session.on_hello,
-    m.Goodbye: Session.on_goodbye,
+_HANDLERS: Final[dict[type[m.Head], Callable[[NativeSession, int, Any], None]]] = {
+    m.Hello: NativeSession.on_hello,
+    m.Goodbye: NativeSession.on_goodbye,
     m.Pong: lambda *_: None,
     m.Error: lambda *_: None,
-    m.Request: Session.on_request,
-    m.Fetch: Session.on_fetch,
-    m.OpenProducer: Session.on_open_producer,
-    m.Subscribe: Session.on_subscribe,
-    m.Credit: Session.on_channel_frame,
-    m.Pull: Session.on_channel_frame,
-    m.Revoked: Session.on_channel_frame,
-    m.Commit: Session.on_channel_frame,
-    m.Update: Session.on_channel_frame,
-    m.OpenQueue: Session.on_open_queue,
-    m.Lease: Session.on_channel_frame,
-    m.Settle: Session.on_channel_frame,
-    m.QueueCredit: Session.on_channel_frame,
-    m.Close: Session.on_close,
+    m.Request: NativeSession.on_request,
+    m.Fetch: NativeSession.on_fetch,
+    m.OpenProducer: NativeSession.on_open_producer,
+    m.Subscribe: NativeSession.on_subscribe,
+    m.Credit: NativeSession.on_channel_frame,
+    m.Pull: NativeSession.on_channel_frame,
+    m.Revoked: NativeSession.on_channel_frame,
+    m.Commit: NativeSession.on_channel_frame,
+    m.Update: NativeSession.on_channel_frame,
+    m.OpenQueue: NativeSession.on_open_queue,
+    m.Lease: NativeSession.on_channel_frame,
+    m.Settle: NativeSession.on_channel_frame,
+    m.QueueCredit: NativeSession.on_channel_frame,
+    m.Close: NativeSession.on_close,
 }

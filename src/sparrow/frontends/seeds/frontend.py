@@ -1,109 +1,75 @@
-"""The doors for the clients of other small brokers: one module for each system, one port (or two) for each, all off unless switched on.
+"""Listeners for the clients of other small brokers: one module for each system, with one or two
+ports, all off by default.
 
-A door is a function from a context to the protocol factory of its port; it knows nothing of listening and draining, which is here.
+A listener only provides the protocol of its connections; this module listens and drains.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final
 
-from sparrow.frontends.places import Places
-from sparrow.frontends.publishing import Publisher
+from sparrow.frontends.connection_limit import ConnectionLimit
+from sparrow.frontends.publisher import Publisher
+from sparrow.frontends.seeds.context import SEND_BUDGET_BYTES, AcceptingListener, SeedContext
+from sparrow.frontends.send_budget import SendBudget
 
 if TYPE_CHECKING:
     from sparrow.broker.broker import Broker
+    from sparrow.frontends.seeds.context import ListenerFactory, SeedListener
     from sparrow.frontends.seeds.settings import SeedSettings
 
 BACKLOG: Final = 1024
 
 
-class Door(Protocol):
-    """One port's connections."""
-
-    @property
-    def connections(self) -> int:
-        """How many are connected."""
-        ...
-
-    def connect(self) -> asyncio.BaseProtocol:
-        """The protocol of a connection that has come in."""
-        ...
-
-    async def drain(self, timeout_s: float) -> None:
-        """Take nothing new, finish what was taken, close all connections; takes at most about `timeout_s`."""
-        ...
-
-
-@runtime_checkable
-class OwnListener(Protocol):
-    """A door that accepts its connections itself."""
-
-    async def listen(self, host: str, port: int) -> int:
-        """Listen; the port. Raises OSError."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What every door works with."""
-
-    broker: Broker
-    publisher: Publisher
-    settings: SeedSettings
-    logger: logging.Logger
-    places: Places = field(default_factory=Places)
-
-
-Opener = Callable[[Context], Door]
-
-
 class SeedFrontend:
-    """Listens for the clients of the seed systems that are switched on. Loop thread only."""
+    """Listens for the clients of the enabled seed systems. Loop thread only."""
 
     def __init__(
         self,
         broker: Broker,
         settings: SeedSettings,
         *,
-        places: Places | None = None,
+        connection_limit: ConnectionLimit | None = None,
+        send_budget: SendBudget | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
         self._settings = settings
-        self._context = Context(
+        self._context = SeedContext(
             broker,
             Publisher(broker),
             settings,
             logger or logging.getLogger("sparrow.seeds"),
-            places or Places(),
+            connection_limit or ConnectionLimit(),
+            send_budget or SendBudget(SEND_BUDGET_BYTES),
         )
-        self._doors: list[Door] = []
+        self._listeners: list[SeedListener] = []
         self._servers: list[asyncio.Server] = []
 
     async def start(self) -> Mapping[str, int]:
-        """Listen; door → port.
+        """Listen, and return the port of each listener by name.
 
         Raises:
-            OSError: an address cannot be listened on; `filename` is the name of the door. Call `drain` all the same.
+            OSError: an address cannot be listened on; `filename` is the name of the listener. Call
+                `drain` all the same.
         """
         ports: dict[str, int] = {}
         for name, port in self._settings.ports.items():
-            door = opener_of(name)(self._context)
-            self._doors.append(door)
-            self._context.broker.measures.door(name, partial(getattr, door, "connections"))
-            ports[name] = await self._listen(name, door, port)
+            listener = listener_factory(name)(self._context)
+            self._listeners.append(listener)
+            self._context.broker.measures.frontend(name, partial(getattr, listener, "connections"))
+            ports[name] = await self._listen(name, listener, port)
         return ports
 
-    async def _listen(self, name: str, door: Door, port: int) -> int:
+    async def _listen(self, name: str, listener: SeedListener, port: int) -> int:
         loop = asyncio.get_running_loop()
         try:
-            if isinstance(door, OwnListener):
-                return await door.listen(self._settings.host, port)
-            server = await loop.create_server(door.connect, self._settings.host, port, backlog=BACKLOG)
+            if isinstance(listener, AcceptingListener):
+                return await listener.listen(self._settings.host, port)
+            server = await loop.create_server(listener.connect, self._settings.host, port, backlog=BACKLOG)
         except OSError as error:
             error.filename = name
             raise
@@ -112,38 +78,38 @@ class SeedFrontend:
         return bound
 
     async def drain(self, timeout_s: float) -> None:
-        """Stop; takes at most about `timeout_s`."""
+        """Stop. Takes at most about `timeout_s`."""
         for server in self._servers:
             server.close()
         async with asyncio.TaskGroup() as draining:
-            for door in self._doors:
-                draining.create_task(door.drain(timeout_s))
+            for listener in self._listeners:
+                draining.create_task(listener.drain(timeout_s))
         for server in self._servers:
             await server.wait_closed()
 
 
-def opener_of(name: str) -> Opener:
-    """The door of that name; its module is loaded now."""
+def listener_factory(name: str) -> ListenerFactory:
+    """Import the module of a listener and return the function that creates it."""
     if name == "diy_message_broker":
         from sparrow.frontends.seeds import diy
 
-        return diy.open_door
+        return diy.open_listener
     if name == "messagebroker":
         from sparrow.frontends.seeds import messagebroker
 
-        return messagebroker.open_door
+        return messagebroker.open_listener
     if name == "mbus":
         from sparrow.frontends.seeds import mbus
 
-        return mbus.open_producer_door
+        return mbus.open_producer_listener
     if name == "mbus_consumer":
         from sparrow.frontends.seeds import mbus
 
-        return mbus.open_consumer_door
+        return mbus.open_consumer_listener
     if name == "msbq":
         from sparrow.frontends.seeds import msbq
 
-        return msbq.open_door
+        return msbq.open_listener
     from sparrow.frontends.seeds import syncbrok
 
-    return syncbrok.open_door
+    return syncbrok.open_listener

@@ -1,7 +1,9 @@
-"""The doors of Message Bus (mbus): that for producers is in `mbus_producers.py`, that for consumers here.
+"""The listeners of Message Bus (mbus): the one for producers is in `mbus_producers.py`, the one for
+consumers here.
 
-A consumer gets what is queued: the queue `<topic>.mbus` hands each message to one consumer, in order. Messages are acknowledged when the socket has
-taken them, before the connection is closed; those of a consumer that was gone by then are ready for the next.
+A consumer gets the queued messages: the queue `<topic>.mbus` hands each message to one consumer, in
+order. Messages are acknowledged when they have been written to the socket, before the connection is
+closed. If the connection was lost before, they are ready for the next consumer.
 """
 
 from __future__ import annotations
@@ -11,36 +13,42 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.queues.settlement import Verb
-from sparrow.frontends.seeds.mbus_producers import ProducerPort
+from sparrow.broker.queues.rules.settlement import Verb
+from sparrow.frontends.seeds.connection import Port, SeedConnection, too_long
+from sparrow.frontends.seeds.handout_queues import (
+    CURSORS,
+    lease_published,
+    open_queue,
+    release_abandoned_leases,
+    settlements_of,
+)
+from sparrow.frontends.seeds.mbus_producers import MbusProducerPort
 from sparrow.frontends.seeds.names import topic_of
-from sparrow.frontends.seeds.pump import Port, Pump, too_long
-from sparrow.frontends.seeds.queues import CURSORS, lease_published, open_queue, settlements_of, take_back
 from sparrow.protocol.seeds import mbus
 
 if TYPE_CHECKING:
-    from sparrow.frontends.seeds.frontend import Context
+    from sparrow.frontends.seeds.context import SeedContext
 
 QUEUE_SUFFIX: Final = CURSORS[1]
 CONSUMERS: Final = "mbus-"
-"""With this the ids of consumers begin."""
+"""Prefix of the ids of consumers."""
 MAX_AT_ONCE: Final = 1000
-"""Messages that a consumer is sent before they are acknowledged."""
+"""Messages that are sent to a consumer before they are acknowledged."""
 MAX_BYTES_AT_ONCE: Final = 1 << 20
 
 
-def open_producer_door(context: Context) -> ProducerPort:
-    """The door to which producers connect."""
-    return ProducerPort(context)
+def open_producer_listener(context: SeedContext) -> MbusProducerPort:
+    """Create the listener for producers."""
+    return MbusProducerPort(context)
 
 
-def open_consumer_door(context: Context) -> Port:
-    """The door to which consumers connect."""
-    return Port("mbus_consumer", context, ConsumerPump)
+def open_consumer_listener(context: SeedContext) -> Port:
+    """Create the listener for consumers."""
+    return Port("mbus_consumer", context, MbusConsumerConnection)
 
 
-class ConsumerPump(Pump):
-    """One question for what is queued."""
+class MbusConsumerConnection(SeedConnection):
+    """One request for all queued messages."""
 
     def __init__(self, port: Port) -> None:
         super().__init__(port)
@@ -48,11 +56,11 @@ class ConsumerPump(Pump):
         self._serving: asyncio.Task[None] | None = None
 
     def opened(self) -> None:
-        self.began_s = self.port.loop.time()
+        self.started_s = self.port.loop.time()
         assert self.transport is not None
         self.transport.set_write_buffer_limits(
             high=0
-        )  # so that `until_writable` means: the socket has taken it all
+        )  # so that `until_writable` waits until the socket has taken all bytes
 
     @property
     def bytes_wanted(self) -> int:
@@ -60,7 +68,7 @@ class ConsumerPump(Pump):
 
     def received(self, data: bytes) -> bool:
         if self._serving is not None:
-            return True  # it has nothing more to say
+            return True  # it sends nothing more that matters
         self._name += data
         name, newline, _ = self._name.partition(b"\n")
         if len(name) > mbus.MAX_NAME_BYTES:
@@ -70,13 +78,14 @@ class ConsumerPump(Pump):
         return bool(newline)
 
     def eof_received(self) -> bool:
-        """A consumer may close its side and still read."""
+        """Start without a newline: a consumer may close its side and still read."""
         if self._serving is None and self._name and self.is_open:
+            self.settle()
             self._start(self._name)
         return self._serving is not None
 
     def _start(self, name: bytes) -> None:
-        self.began_s = 0.0
+        self.started_s = 0.0
         self._serving = self.port.start(self._serve(name.removesuffix(b"\r")))
 
     async def _serve(self, name: bytes) -> None:
@@ -93,8 +102,8 @@ class ConsumerPump(Pump):
 
     async def _send_all(self, topic: str) -> None:
         broker, queue = self.port.context.broker, topic + QUEUE_SUFFIX
-        consumer = await open_queue(broker, queue, topic, f"{CONSUMERS}{uuid.uuid4()}")
-        await take_back(broker, queue, CONSUMERS)
+        consumer = await open_queue(self.port.context, queue, topic, f"{CONSUMERS}{uuid.uuid4()}")
+        await release_abandoned_leases(broker, queue, CONSUMERS)
         try:
             while records := await lease_published(consumer, MAX_AT_ONCE, MAX_BYTES_AT_ONCE):
                 self.write(b"".join(mbus.line(record.value or b"") for record in records))
@@ -103,4 +112,4 @@ class ConsumerPump(Pump):
                     return
                 await consumer.settle(settlements_of(records, Verb.ACK))
         finally:
-            await consumer.close(give_back=True)
+            await consumer.close(release=True)

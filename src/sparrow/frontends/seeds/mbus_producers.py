@@ -1,12 +1,14 @@
-"""The door for producers of Message Bus (mbus), who connect for each message.
+"""The listener for producers of Message Bus (mbus), which connect for each message.
 
-A message costs its producer a connection, which takes it 20 µs; a transport and a protocol for each would take us 90, and the queue of those who wait to be
-accepted would overflow, which makes a producer wait for a second. So the sockets are read here without them: all who wait are accepted at once, most of
-them have sent everything by then and are read in two calls, and only the slow ones are watched. What became whole within one turn of the loop is
-appended as one batch per topic.
+A message costs its producer a connection, about 20 µs. A transport and a protocol for each would
+cost us 90 µs; the backlog of the system would overflow, and a producer would wait for a second. So
+this module reads the sockets directly: all waiting connections are accepted at once, most have sent
+everything by then and are read in two calls, and only slow ones are watched. All messages that
+become complete within one iteration of the event loop are appended as one batch per topic.
 
-A connection is closed when its message is on stable storage, and reset when that is not kept, also if this process is killed: so a producer that waits
-for the end of its connection knows. The original's producer does not wait.
+A connection is closed when its message is on stable storage. It is reset when the message is not
+stored, also if this process is killed. So a producer that waits for the end of its connection
+knows; the original's producer does not wait.
 """
 
 from __future__ import annotations
@@ -19,73 +21,78 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from sparrow.base.errors import SparrowError
-from sparrow.frontends.publishing import Message
-from sparrow.frontends.seeds.intake import Intake
-from sparrow.frontends.seeds.names import topic_of
-from sparrow.frontends.seeds.pump import (
+from sparrow.base.errors import Overloaded, SparrowError
+from sparrow.frontends.publisher import Message
+from sparrow.frontends.seeds.caller import caller_by, set_caller
+from sparrow.frontends.seeds.connection import (
     LINGER,
     NO_LINGER,
     SHARE_OF_DRAIN_FOR_WORK,
     SMALL_BYTES,
     Port,
-    Pump,
+    SeedConnection,
     name_of,
 )
+from sparrow.frontends.seeds.names import topic_of
+from sparrow.frontends.seeds.publish_queue import PublishQueue
 from sparrow.protocol.seeds import mbus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.frontends.seeds.frontend import Context
+    from sparrow.frontends.admission import ConnectionSlot
+    from sparrow.frontends.seeds.context import SeedContext
 
 BACKLOG: Final = 4096
 ACCEPTED_AT_ONCE: Final = 512
 MAX_BUSY: Final = 2000
-"""Connections that may wait for us; each is an open file."""
+"""Connections that may wait for the broker; each is an open file."""
 READ_AT_ONCE: Final = 128
-"""New connections that are read before others get their turn."""
+"""New connections that are read before other work runs."""
 LOOKED_AT_FIRST: Final = 64
-"""Connections whose message is not whole that are looked at before newer ones are read: who does not wait for the end of a connection before it opens the next
-has said everything on the first by then, and wants its messages in that order."""
+"""Connections with an incomplete message that are read before newer ones. A producer that opens the
+next connection without waiting for the end of the first has sent everything on the first by then,
+and expects its messages in that order.
+"""
 FIRST_READ_BYTES: Final = 16 << 10
 READ_BYTES: Final = 64 << 10
 ACCEPT_PAUSE_S: Final = 0.5
-"""After the system would not give us one more socket."""
+"""Pause after the system refused another socket."""
 
 
-class ProducerPort(Port):
+class MbusProducerPort(Port):
     """The port of producers. Loop thread only."""
 
-    def __init__(self, context: Context) -> None:
-        super().__init__("mbus", context, Pump)
+    def __init__(self, context: SeedContext) -> None:
+        super().__init__("mbus", context, SeedConnection)
         self.peer = "producers"
         self.max_bytes = context.settings.max_message_bytes + mbus.OVERHEAD_BYTES
         self._listeners: list[socket.socket] = []
         self._fresh: deque[socket.socket] = deque()
-        """Accepted, and not read from yet."""
-        self._slow: dict[_Producer, None] = {}
-        """Those whose message is not whole, the oldest first."""
+        """Accepted connections that were not read yet."""
+        self._slow: dict[_ProducerConnection, None] = {}
+        """Connections whose message is incomplete, oldest first."""
         self._taken: set[socket.socket] = set()
-        """Those whose message is not confirmed."""
+        """Connections whose message is not confirmed."""
         self._batch: dict[str, tuple[list[Message], list[socket.socket]]] = {}
-        self._intake = Intake(self, self._not_kept)
-        self._is_reading = self._is_held = self._is_full = False
-        self._most_busy = min(MAX_BUSY, context.settings.max_connections)
+        self._publish_queue = PublishQueue(self, self._publish_failed)
+        self._caller = caller_by(self.name, "")  # one for many connections
+        self._is_reading = self._is_paused = self._is_full = False
+        self._max_busy = min(MAX_BUSY, context.settings.max_connections)
 
     @property
     def port(self) -> Port:
-        """Itself: what it publishes is of all its connections."""
+        """This port: it publishes for all its connections."""
         return self
 
     @property
     def connections(self) -> int:
         return len(self._fresh) + len(self._slow) + len(self._taken)
 
-    # ── accepting ─────────────────────────────────────────────────────────────────────────────────
+    # ── accept ────────────────────────────────────────────────────────────────────────────────────
 
     async def listen(self, host: str, port: int) -> int:
-        """Listen; the port.
+        """Listen, and return the port.
 
         Raises:
             OSError: the address cannot be listened on.
@@ -99,7 +106,7 @@ class ProducerPort(Port):
         return port
 
     def _accept_again(self) -> None:
-        if not self._is_held and not self._is_full and not self.is_draining:
+        if not self._is_paused and not self._is_full and not self.is_draining:
             for listener in self._listeners:
                 self.loop.add_reader(listener, self._accept, listener)
 
@@ -108,14 +115,13 @@ class ProducerPort(Port):
             self.loop.remove_reader(listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        """Those who wait, up to a limit: the others wait in the system's queue. Only if there are too many slow ones are new ones refused."""
-        has_room = len(self._slow) < self.context.settings.max_connections
-        for _ in range(min(ACCEPTED_AT_ONCE, self._most_busy - self._busy)):
+        """Accept waiting connections up to a limit; the rest wait in the backlog of the system."""
+        for _ in range(min(ACCEPTED_AT_ONCE, self._max_busy - self._busy)):
             try:
-                connection, address = listener.accept()
+                connection, _ = listener.accept()
             except BlockingIOError:
                 break
-            except ConnectionAbortedError:  # it is gone already
+            except ConnectionAbortedError:  # it is closed already
                 continue
             except OSError as error:
                 self.context.logger.warning("mbus: no more connections for a moment: %s", error)
@@ -123,30 +129,26 @@ class ProducerPort(Port):
                 self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
                 break
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
-            if has_room and self.has_place():
-                self._fresh.append(connection)
-            else:
-                self.context.logger.warning("mbus: %s is refused: too many are connected", name_of(address))
-                connection.close()
-        if self._busy >= self._most_busy:
+            self._fresh.append(connection)
+        if self._busy >= self._max_busy:
             self._is_full = True
             self._accept_no_more()
         self._read_soon()
 
     @property
     def _busy(self) -> int:
-        """Connections that wait for us, not for their producers."""
+        """Connections that wait for the broker, not for their producers."""
         return len(self._fresh) + len(self._taken)
 
-    def _look_for_room(self) -> None:
-        if self._is_full and self._busy < self._most_busy:
+    def _accept_if_room(self) -> None:
+        if self._is_full and self._busy < self._max_busy:
             self._is_full = False
             self._accept_again()
 
-    # ── reading ───────────────────────────────────────────────────────────────────────────────────
+    # ── read ──────────────────────────────────────────────────────────────────────────────────────
 
     def _read_soon(self) -> None:
-        if self._fresh and not self._is_reading and not self._is_held:
+        if self._fresh and not self._is_reading and not self._is_paused:
             self._is_reading = True
             self.loop.call_soon(self._read_fresh)
 
@@ -157,11 +159,11 @@ class ProducerPort(Port):
             producer.read()
         for _ in range(min(READ_AT_ONCE, len(self._fresh))):
             self._read(self._fresh.popleft())
-        self._look_for_room()
+        self._accept_if_room()
         self._read_soon()
 
     def _read(self, connection: socket.socket) -> None:
-        """Most producers have sent everything by now."""
+        """Read a new connection. Most producers have sent everything by now."""
         data = b""
         try:
             data = connection.recv(FIRST_READ_BYTES, socket.MSG_DONTWAIT)
@@ -175,24 +177,32 @@ class ProducerPort(Port):
             self._wait(connection, data)
         elif data:
             self.take(connection, data)
-        else:  # it came to see whether somebody is here
+        else:  # a probe: it connected only to see whether the port is open
             _close(connection)
 
     def _wait(self, connection: socket.socket, data: bytes) -> None:
-        """Read the rest when it is there."""
-        self._slow[_Producer(self, connection, data)] = None
-        if self._sweeping is None:
+        """Read the rest when it arrives. If too many connections wait, one is refused, or closed to
+        make room.
+        """
+        producer = _ProducerConnection(self, connection, data)
+        self._slow[producer] = None
+        try:
+            host = str(connection.getpeername()[0])
+            producer.slot = self.admission.admit(host, producer.close)
+        except (Overloaded, OSError):  # OSError: the connection is closed already
+            producer.close()
+        if self._slow and self._sweep_timer is None:
             self._sweep_later()
 
-    def forget(self, producer: _Producer) -> None:
-        """It is whole, or gone."""
+    def forget(self, producer: _ProducerConnection) -> None:
+        """Remove a connection that is complete or lost."""
         self._slow.pop(producer, None)
-        if not self._slow and self._sweeping is not None:
-            self._sweeping.cancel()
-            self._sweeping = None
+        if not self._slow and self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
 
     def refuse(self, connection: socket.socket, why: str) -> None:
-        """Reset it, as its message is not kept, and say why in the log."""
+        """Reset a connection, as its message is not stored, and log the reason."""
         try:
             peer = name_of(connection.getpeername())
         except OSError:
@@ -203,13 +213,15 @@ class ProducerPort(Port):
     def _sweep(self) -> None:
         self._sweep_later()
         late_s = self.loop.time() - self._limit_s
-        while self._slow and (oldest := next(iter(self._slow))).began_s < late_s:
+        while self._slow and (oldest := next(iter(self._slow))).started_s < late_s:
             oldest.end(f"its message was not whole within {self._limit_s:g} s")
 
-    # ── publishing ────────────────────────────────────────────────────────────────────────────────
+    # ── publish ───────────────────────────────────────────────────────────────────────────────────
 
     def take(self, connection: socket.socket, data: bytes) -> None:
-        """Publish what a producer sent, with all others of this turn of the loop."""
+        """Publish the message of a connection, together with all others of this iteration of the
+        event loop.
+        """
         try:
             sent = mbus.decode(data)
             topic = topic_of(sent.topic)
@@ -225,34 +237,35 @@ class ProducerPort(Port):
 
     def _publish(self) -> None:
         batch, self._batch = self._batch, {}
+        set_caller(self._caller)
         for topic, (messages, connections) in batch.items():
             size_bytes = sum(len(message.value or b"") for message in messages)
-            self._intake.publish(topic, messages, size_bytes, partial(self._tell, connections))
+            self._publish_queue.publish(topic, messages, size_bytes, partial(self._published, connections))
 
-    def _tell(
-        self, connections: Sequence[socket.socket], places: Sequence[int], error: SparrowError | None
+    def _published(
+        self, connections: Sequence[socket.socket], indexes: Sequence[int], error: SparrowError | None
     ) -> None:
-        for place in places:
-            connection = connections[place]
+        for index in indexes:
+            connection = connections[index]
             self._taken.discard(connection)
             if error is None:
                 _close(connection)
             else:
-                connection.close()  # which resets it
-        self._look_for_room()
+                connection.close()  # this resets it
+        self._accept_if_room()
 
-    def _not_kept(self, topic: str, count: int, error: SparrowError) -> None:
-        """Each connection has been told."""
+    def _publish_failed(self, topic: str, count: int, error: SparrowError) -> None:
+        """Do nothing: `_published` has handled each connection."""
 
-    def hold(self, reason: int) -> None:  # noqa: ARG002 - there is one
-        """Too much is unconfirmed: accept nobody."""
-        self._is_held = True
+    def pause_reading(self, reason: int) -> None:  # noqa: ARG002 - there is one
+        """Accept no connections: too many messages are unconfirmed."""
+        self._is_paused = True
         self._accept_no_more()
 
-    def unhold(self, reason: int) -> None:  # noqa: ARG002 - there is one
-        """Go on."""
-        if self._is_held:
-            self._is_held = False
+    def resume_reading(self, reason: int) -> None:  # noqa: ARG002 - there is one
+        """Accept and read again."""
+        if self._is_paused:
+            self._is_paused = False
             self._accept_again()
             self._read_soon()
 
@@ -269,42 +282,45 @@ class ProducerPort(Port):
             self._read(self._fresh.popleft())
         for producer in list(self._slow):
             producer.end("the broker stops")
-        await asyncio.sleep(0)  # what was read is published
-        await self._until_settled(timeout_s * SHARE_OF_DRAIN_FOR_WORK)
+        await asyncio.sleep(0)  # publish what was read
+        await self._wait_until_settled(timeout_s * SHARE_OF_DRAIN_FOR_WORK)
         await super().drain(0)
         for connection in self._taken:
             connection.close()
 
 
 def _close(connection: socket.socket) -> None:
-    """Close it in peace; a socket of this port that is only closed is reset, and its producer's next read or write fails."""
+    """Close a connection normally. Without this option the socket is reset, and the next read or
+    write of the producer fails.
+    """
     with suppress(OSError):  # the producer is gone already
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER)
     connection.close()
 
 
-class _Producer:
-    """One whose message is not whole yet."""
+class _ProducerConnection:
+    """A connection whose message is incomplete."""
 
-    __slots__ = ("_chunks", "_connection", "_is_waiting", "_port", "_reserved_bytes", "began_s")
+    __slots__ = ("_chunks", "_connection", "_is_waiting", "_port", "_reserved_bytes", "slot", "started_s")
 
-    def __init__(self, port: ProducerPort, connection: socket.socket, data: bytes) -> None:
+    def __init__(self, port: MbusProducerPort, connection: socket.socket, data: bytes) -> None:
         self._port = port
         self._connection = connection
         self._chunks = bytearray(data)
         self._reserved_bytes = 0
+        self.slot: ConnectionSlot | None = None
         self._is_waiting = False
-        """For memory."""
-        self.began_s = port.loop.time()
+        """True while it waits for memory."""
+        self.started_s = port.loop.time()
         port.loop.add_reader(connection, self.read)
 
     def read(self) -> None:
-        """All that is there, unless it waits for memory."""
+        """Read all that is there, unless memory is missing."""
         while not self._is_waiting and self._read_some():
             pass
 
     def _read_some(self) -> bool:
-        """Whether there may be more."""
+        """Return True if there may be more to read."""
         try:
             data = self._connection.recv(READ_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -323,7 +339,7 @@ class _Producer:
         return False
 
     def _append(self, data: bytes) -> bool:
-        """Whether it may go on."""
+        """Add received bytes. Return True if reading may go on."""
         self._chunks += data
         if len(self._chunks) > self._port.max_bytes:
             self.end(f"a message of more than {self._port.max_bytes} bytes")
@@ -333,7 +349,7 @@ class _Producer:
         return True
 
     def _reserve(self) -> None:
-        """Nobody announces a size: a message that is not small may become as large as is allowed."""
+        """Reserve the largest message size, because producers do not announce the size."""
         if self._port.budget.reserve(self._port.max_bytes, self._granted):
             self._reserved_bytes = self._port.max_bytes
         else:
@@ -346,9 +362,14 @@ class _Producer:
         self._port.loop.add_reader(self._connection, self.read)
 
     def end(self, why: str) -> None:
-        """Say why in the log, reset."""
+        """Log the reason and reset the connection."""
         self._leave()
         self._port.refuse(self._connection, why)
+
+    def close(self) -> None:
+        """Reset the connection without a log entry."""
+        self._leave()
+        self._connection.close()
 
     def _leave(self) -> None:
         self._port.loop.remove_reader(self._connection)
@@ -357,4 +378,6 @@ class _Producer:
         if self._reserved_bytes:
             self._port.budget.release(self._reserved_bytes)
         self._is_waiting, self._reserved_bytes = False, 0
+        if self.slot is not None:
+            self.slot.release()
         self._port.forget(self)

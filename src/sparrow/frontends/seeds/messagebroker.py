@@ -1,7 +1,8 @@
-"""The door for clients of messagebroker: push, with ack and nack.
+"""The listener for clients of messagebroker: push, with ack and nack.
 
-A topic is one of Sparrow's; each connection that subscribes reads it by itself, from where it asks for (`delivering.py`). Publishers are told nothing but
-what went wrong: status 3 with a sentence, and the connection goes on.
+A topic is a topic of Sparrow; each subscribing connection reads it on its own, from the position
+that it requests (`deliverer.py`). Publishers get a message only for an error: status 3 with a
+sentence, and the connection stays open.
 """
 
 from __future__ import annotations
@@ -9,24 +10,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import SparrowError
-from sparrow.frontends.publishing import Columns
-from sparrow.frontends.seeds.delivering import Deliverer
+from sparrow.frontends.publisher import MessageColumns
+from sparrow.frontends.seeds.connection import Port
+from sparrow.frontends.seeds.deliverer import Deliverer
 from sparrow.frontends.seeds.names import topic_of
-from sparrow.frontends.seeds.pump import Port
-from sparrow.frontends.seeds.serial import SerialPump
+from sparrow.frontends.seeds.serial_connection import SerialConnection
 from sparrow.protocol.seeds import messagebroker as wire
 
 if TYPE_CHECKING:
-    from sparrow.frontends.seeds.frontend import Context
+    from sparrow.frontends.seeds.context import SeedContext
 
 
-def open_door(context: Context) -> Port:
-    """The door of this seed."""
-    return Port("messagebroker", context, MessageBrokerPump)
+def open_listener(context: SeedContext) -> Port:
+    """Create the listener of this seed."""
+    return Port("messagebroker", context, MessageBrokerConnection)
 
 
-class MessageBrokerPump(SerialPump[wire.Event]):
-    """One publisher or subscriber."""
+class MessageBrokerConnection(SerialConnection[wire.Event]):
+    """A publisher or subscriber."""
 
     def __init__(self, port: Port) -> None:
         self._decoder = wire.Decoder(port.context.settings.max_message_bytes)
@@ -39,9 +40,9 @@ class MessageBrokerPump(SerialPump[wire.Event]):
         for event in events:
             if isinstance(event, wire.Publish):
                 self._publish(event)
-            elif isinstance(event, wire.Answer):
+            elif isinstance(event, wire.Acknowledgement):
                 if self._deliverer is not None:
-                    self._deliverer.answered(is_ack=event.is_ack)
+                    self._deliverer.acknowledged(is_ack=event.is_ack)
             else:
                 self._to_do.append(event)
         self._begin_serving()
@@ -51,26 +52,26 @@ class MessageBrokerPump(SerialPump[wire.Event]):
         if self._deliverer is not None:
             self.port.start(self._deliverer.close())
 
-    # ── publishing ────────────────────────────────────────────────────────────────────────────────
+    # ── publish ───────────────────────────────────────────────────────────────────────────────────
 
     def _publish(self, event: wire.Publish) -> None:
         try:
             topic = topic_of(event.topic[len(wire.PREFIX) :])
         except SparrowError as error:
-            self._tell(error.text)
+            self._send_error(error.text)
             return
-        self._intake.publish(topic, Columns(event.values), sum(map(len, event.values)))
+        self._publish_queue.publish(topic, MessageColumns(event.values), sum(map(len, event.values)))
 
-    def _not_kept(self, topic: str, count: int, error: SparrowError) -> None:
-        self._tell(f"{count} messages for topic {topic!r} are not kept: {error.text}")
+    def _publish_failed(self, topic: str, count: int, error: SparrowError) -> None:
+        self._send_error(f"{count} messages for topic {topic!r} are not kept: {error.text}")
 
-    def _tell(self, text: str) -> None:
+    def _send_error(self, text: str) -> None:
         self.write(wire.status(wire.Status.ERROR, text))
 
-    # ── subscribing ───────────────────────────────────────────────────────────────────────────────
+    # ── subscribe ─────────────────────────────────────────────────────────────────────────────────
 
     async def _serve(self) -> None:
-        """Answer what was asked, one after the other."""
+        """Handle requests one after the other."""
         try:
             while self._to_do and self.is_open:
                 await self.until_writable()
@@ -78,7 +79,7 @@ class MessageBrokerPump(SerialPump[wire.Event]):
                 try:
                     await self._handle(event)
                 except SparrowError as error:
-                    self._tell(error.text)
+                    self._send_error(error.text)
         except BaseException:
             self.abort()
             raise
@@ -87,15 +88,15 @@ class MessageBrokerPump(SerialPump[wire.Event]):
 
     async def _handle(self, event: wire.Event) -> None:
         if isinstance(event, wire.Subscribe):
-            self.unstake()
+            self.allow_clean_close()
             await self._subscribe(event)
             self.write(wire.status(wire.Status.SUBSCRIBED))
         elif isinstance(event, wire.Unsubscribe):
             if self._deliverer is not None:
                 await self._deliverer.unsubscribe([name.encode() for name in event.topics])
             self.write(wire.status(wire.Status.UNSUBSCRIBED))
-        elif isinstance(event, wire.Wrong):
-            self._tell(event.text)
+        elif isinstance(event, wire.RequestFault):
+            self._send_error(event.text)
             if event.is_end:
                 self.finish(event.text)
 

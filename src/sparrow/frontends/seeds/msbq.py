@@ -1,11 +1,13 @@
-"""The door for msbq's clients: queues that are asserted, messages for them, streams that are pushed what comes.
+"""The listener for clients of msbq: assertions of queues, messages for queues, and streams that
+messages are pushed to.
 
-A queue Q of msbq is the Sparrow queue Q on the topic Q, so whatever is published to that topic comes out, and workers of other doors compete
-with the streams. What a client publishes is appended as it comes, without a wait for the disk; an ErrorMessage tells what could not be kept.
-Assertions are carried out one after the other with everything else of their connection.
+A queue Q of msbq is the Sparrow queue Q on the topic Q, so all messages published to that topic are
+delivered, and workers of other listeners compete with the streams. Messages of a client are
+appended as they arrive, without waiting for the disk; an ErrorMessage names those that could not be
+stored. Assertions are carried out in order with everything else of their connection.
 
-`Session` is a connection, `MsbqPort` has the queues that streams are registered for; what is handed out is in `msbq_routes.py`, how it is sent in
-`msbq_outlet.py`.
+`MsbqConnection` is a connection; `MsbqPort` has the queues with registered streams.
+`msbq_routes.py` hands out messages, `msbq_send_queue.py` sends them.
 """
 
 from __future__ import annotations
@@ -18,15 +20,14 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, cast
 
 from sparrow.base.errors import Draining, InvalidArgument, NotFound, SparrowError
-from sparrow.broker.access.authz import ANONYMOUS
-from sparrow.frontends.publishing import Columns
-from sparrow.frontends.seeds.intake import Intake
-from sparrow.frontends.seeds.msbq_outlet import Outlet
-from sparrow.frontends.seeds.msbq_routes import PORT_UNTAKEN_BYTES, TYPE_HEADER, Route
+from sparrow.frontends.publisher import MessageColumns
+from sparrow.frontends.seeds.caller import caller
+from sparrow.frontends.seeds.connection import PauseReason, Port, SeedConnection
+from sparrow.frontends.seeds.handout_queues import check_not_a_cursor
+from sparrow.frontends.seeds.msbq_routes import PORT_UNTAKEN_BYTES, TYPE_HEADER, MsbqRoute
+from sparrow.frontends.seeds.msbq_send_queue import SendQueue
 from sparrow.frontends.seeds.names import topic_of
-from sparrow.frontends.seeds.pump import Hold, Port, Pump
-from sparrow.frontends.seeds.queues import check_is_no_cursor
-from sparrow.frontends.seeds.topics import ensure_topic
+from sparrow.frontends.seeds.publish_queue import PublishQueue
 from sparrow.protocol.seeds.msbq import (
     P2P,
     PUBSUB,
@@ -41,49 +42,53 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 
     from sparrow.broker.queues.consumer import QueueConsumer
-    from sparrow.frontends.seeds.frontend import Context
+    from sparrow.frontends.seeds.context import SeedContext
 
 NAME: Final = "msbq"
 CONSUMER: Final = "msbq"
-"""The consumer that stands for all streams of a queue. Always the same, so that what a broker held that was killed is given back."""
+"""The id of the consumer that leases for all streams of a queue. It is always the same, so that
+leases of a killed broker can be released.
+"""
 MAX_REGISTRATIONS: Final = 1_000
-"""Of one connection."""
+"""Limit of one connection."""
 MAX_TYPES: Final = 100
 UNREAD_BYTES: Final = 1 << 20
-"""Who leaves so much unread is told nothing more of its errors."""
-GATHER_S: Final = 0.001
-"""Reads that follow each other faster than this make way for one that brings more: each costs what many messages cost."""
-GATHER_BYTES: Final = 32 << 10
-"""A read that brings so much is large enough."""
+"""A client with more unread bytes gets no more error messages."""
+COALESCE_S: Final = 0.001
+"""If reads follow each other faster than this, reading pauses so that the next read brings more:
+each read costs as much as many messages.
+"""
+COALESCE_BYTES: Final = 32 << 10
+"""A read of this size is large enough."""
 SHARE_OF_DRAIN_FOR_SOCKETS: Final = 0.25
 
 Headers = tuple[tuple[str, bytes], ...]
 _Call = tuple[str, str, list[EndpointMessage]]
-"""Messages for a queue: its name as the client wrote it, its topic, and they."""
+"""Messages for a queue: the name that the client wrote, the topic, and the messages."""
 
 
-def open_door(context: Context) -> MsbqPort:
-    """The port of msbq."""
+def open_listener(context: SeedContext) -> MsbqPort:
+    """Create the listener of msbq."""
     return MsbqPort(context)
 
 
 class MsbqPort(Port):
     """All connections, and the queues that their streams are registered for. Loop thread only."""
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(NAME, context, Session)
+    def __init__(self, context: SeedContext) -> None:
+        super().__init__(NAME, context, MsbqConnection)
         self.untaken_bytes = 0
-        """Handed out, and not taken by sockets yet."""
-        self.waiting: set[Route] = set()
-        """Those that wait for room."""
+        """Bytes that were handed out and not yet taken by sockets."""
+        self.waiting: set[MsbqRoute] = set()
+        """Routes that wait for room."""
         self._made: set[str] = set()
-        """Topics that this door made since the broker started."""
-        self._routes: dict[str, Route] = {}
+        """Topics that this listener created since the broker started."""
+        self._routes: dict[str, MsbqRoute] = {}
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
 
     @asynccontextmanager
-    async def _alone(self, queue: str) -> AsyncIterator[None]:
-        """Nobody else makes or deletes the queue meanwhile."""
+    async def _locked(self, queue: str) -> AsyncIterator[None]:
+        """Hold the lock for creating and deleting the queue."""
         lock, users = self._locks.get(queue, (asyncio.Lock(), 0))
         self._locks[queue] = lock, users + 1
         try:
@@ -94,19 +99,19 @@ class MsbqPort(Port):
             if users > 1:
                 self._locks[queue] = lock, users - 1
 
-    async def register(self, session: Session, asserted: QueueAssertion) -> None:
-        """Make the queue if it is missing, and give the stream its messages.
+    async def register(self, connection: MsbqConnection, asserted: QueueAssertion) -> None:
+        """Create the queue if it is missing, and deliver its messages to the stream.
 
         Raises:
-            InvalidArgument: no such type, or the queue has another one.
-            Draining, InvalidTopicName, UnknownTopic, NotAuthorized, DiskFull, StorageFailed
+            InvalidArgument: the type does not exist, or the queue has another one. Draining,
+                InvalidTopicName, UnknownTopic, NotAuthorized, DiskFull, StorageFailed
         """
         queue = topic_of(asserted.name.encode(errors="replace"))
         if asserted.type not in (P2P, PUBSUB):
             raise InvalidArgument(
                 f"queue {asserted.name!r} has the Type {asserted.type!r}; it is {P2P} or {PUBSUB}"
             )
-        async with self._alone(queue):
+        async with self._locked(queue):
             if self.is_draining:
                 raise Draining("the broker stops; connect again in a moment")
             route = self._routes.get(queue)
@@ -114,94 +119,97 @@ class MsbqPort(Port):
                 route = self._routes[queue] = await self._open(queue, asserted)
             elif route.kind != asserted.type:
                 raise InvalidArgument(
-                    f"queue {asserted.name!r} is of Type {route.kind} as long as it has consumers, not {asserted.type}"
+                    f"queue {asserted.name!r} is of Type {route.kind} as long as it has consumers, "
+                    f"not {asserted.type}"
                 )
-            route.vanishes &= not asserted.is_durable
-            if session.is_open:
-                session.register(route, asserted.stream)
+            route.is_temporary &= not asserted.is_durable
+            if connection.is_open:
+                connection.register(route, asserted.stream)
             elif not route.members:
                 self.start(self._retire(route))
 
-    async def _open(self, queue: str, asserted: QueueAssertion) -> Route:
-        check_is_no_cursor(self.context.broker, queue)
+    async def _open(self, queue: str, asserted: QueueAssertion) -> MsbqRoute:
+        check_not_a_cursor(self.context.broker, queue)
         await self._make_topic(queue)
         is_ours = queue in self._made and self.context.broker.queues.registry.find(queue) is None
-        await (await self._consumer(queue)).close(give_back=True)
-        route = Route(
+        await (await self._consumer(queue)).close(release=True)
+        route = MsbqRoute(
             self,
             asserted.name,
             asserted.type,
             consumer=await self._consumer(queue),
-            vanishes=is_ours and not asserted.is_durable,
+            is_temporary=is_ours and not asserted.is_durable,
         )
         route.start()
         return route
 
     async def make_topic(self, name: str) -> None:
-        """Make the topic of a queue if it is missing.
+        """Create the topic of a queue if it is missing.
 
         Raises:
             UnknownTopic, InvalidTopicName, NotAuthorized, DiskFull, StorageFailed
         """
-        async with self._alone(name):
+        async with self._locked(name):
             await self._make_topic(name)
 
     async def _make_topic(self, name: str) -> None:
-        if await ensure_topic(self.context.broker, name):
+        if await self.context.ensure_topic(name):
             self._made.add(name)
 
     def _consumer(self, queue: str) -> Coroutine[object, object, QueueConsumer]:
         return self.context.broker.queues.open_consumer(
-            queue, consumer_id=CONSUMER, client_name=NAME, create=True, principal=ANONYMOUS
+            queue, consumer_id=CONSUMER, client_name=NAME, create=True, principal=caller()
         )
 
-    def unregister(self, session: Session, route: Route, stream: str) -> None:
-        """The stream is gone."""
-        route.remove(session, stream)
+    def unregister(self, connection: MsbqConnection, route: MsbqRoute, stream: str) -> None:
+        """Remove a stream of a lost connection."""
+        route.remove(connection, stream)
         if not route.members and not self.is_draining and self._routes.get(route.queue) is route:
             self.start(self._retire(route))
 
-    async def _retire(self, route: Route) -> None:
-        """Nobody takes the queue's messages any more, unless somebody came meanwhile."""
-        async with self._alone(route.queue):
+    async def _retire(self, route: MsbqRoute) -> None:
+        """Close a route without streams, unless a stream was registered meanwhile."""
+        async with self._locked(route.queue):
             if route.members or self._routes.get(route.queue) is not route:
                 return
             await route.close()
             del self._routes[route.queue]
-            if route.vanishes and not self.is_draining:
+            if route.is_temporary and not self.is_draining:
                 await self._delete(route.queue)
 
     async def _delete(self, queue: str) -> None:
         broker = self.context.broker
         self._made.discard(queue)
         try:
-            await broker.queues.delete(queue, principal=ANONYMOUS)
-            await broker.delete_topic(queue, principal=ANONYMOUS)
+            await broker.queues.delete(queue, principal=caller())
+            await broker.delete_topic(queue, principal=caller())
         except NotFound:
-            pass  # somebody else deleted it
+            pass  # deleted by another client
         except SparrowError as error:
             self.context.logger.warning("msbq: queue %r could not be deleted: %s", queue, error.text)
 
-    def route_ended(self, route: Route, error: SparrowError) -> None:
-        """The queue was deleted, or may not be read any more."""
+    def route_ended(self, route: MsbqRoute, error: SparrowError) -> None:
+        """Remove a route whose queue was deleted, or may not be read any more."""
         self.context.logger.warning("msbq: queue %r ended: %s", route.queue, error.text)
         members, route.members = route.members, {}
         if self._routes.get(route.queue) is route:
             del self._routes[route.queue]
         self.start(route.close())
-        for session, stream in members:
-            session.forget(route, stream)
-            session.report(f"queue {route.name!r} ended: {error.text}", stream)
+        for connection, stream in members:
+            connection.forget(route, stream)
+            connection.report(f"queue {route.name!r} ended: {error.text}", stream)
 
-    def waits(self, size_bytes: int) -> None:
-        """So much more waits for sockets, or less."""
+    def add_untaken(self, size_bytes: int) -> None:
+        """Change the count of bytes that wait for sockets."""
         self.untaken_bytes += size_bytes
         if size_bytes < 0 and self.untaken_bytes <= PORT_UNTAKEN_BYTES:
             for route in list(self.waiting):
                 route.wake()
 
     async def drain(self, timeout_s: float) -> None:
-        """Take nothing new, finish what was taken, close all connections; takes at most about `timeout_s`."""
+        """Accept nothing new, finish what was received, close all connections. Takes at most about
+        `timeout_s`.
+        """
         self.is_draining = True
         deadline = self.loop.time() + timeout_s
         for route in self._routes.values():
@@ -213,7 +221,7 @@ class MsbqPort(Port):
         await super().drain(max(0.0, deadline - self.loop.time()))
 
 
-class Session(Pump):
+class MsbqConnection(SeedConnection):
     """One connection with its streams."""
 
     port: MsbqPort
@@ -221,23 +229,25 @@ class Session(Pump):
     def __init__(self, port: Port) -> None:
         super().__init__(port)
         self._receiver = Receiver(port.context.settings.max_message_bytes)
-        self._intake = Intake(self, self._not_kept)
+        self._publish_queue = PublishQueue(self, self._publish_failed)
         self._todo: deque[list[EndpointMessage] | QueueAssertion | Refusal] = deque()
-        self._busy: asyncio.Task[None] | None = None
-        self._read_s = 0.0
-        """When bytes came last."""
-        self._registered: set[tuple[Route, str]] = set()
+        self._running: asyncio.Task[None] | None = None
+        self._last_read_s = 0.0
+        """When bytes were last received (loop time)."""
+        self._registered: set[tuple[MsbqRoute, str]] = set()
         self._headers: dict[str, Headers] = {"": ()}
-        """Type → the headers of its messages."""
-        self.outlet = Outlet(self)
+        """The record headers of each message type."""
+        self.send_queue = SendQueue(self)
 
-    # ── what the peer says ────────────────────────────────────────────────────────────────────────
+    # ── events of the peer ────────────────────────────────────────────────────────────────────────
 
     def opened(self) -> None:
-        """As soon as a byte is left that the socket does not take, we are told; and again when none is."""
+        """Set the high-water mark to 0, so that every byte that the socket does not take is
+        reported, and also when none is left.
+        """
         if self.transport is not None:
             self.transport.set_write_buffer_limits(high=0)
-        self.stake()
+        self.reset_on_close()
 
     @property
     def bytes_wanted(self) -> int:
@@ -252,34 +262,38 @@ class Session(Pump):
             else:
                 self._todo.extend(cast("Iterable[QueueAssertion | Refusal]", run))
         self._work()
-        if not self._registered and len(data) < GATHER_BYTES:
-            self._gather()
+        if not self._registered and len(data) < COALESCE_BYTES:
+            self._coalesce_reads()
         return bool(events)
 
-    def _gather(self) -> None:
-        """Who sends one message after the other is left alone for a moment, so that the next read brings many."""
+    def _coalesce_reads(self) -> None:
+        """Pause reading for a moment if messages arrive one by one, so that the next read brings
+        many.
+        """
         now_s = self.port.loop.time()
-        if now_s - self._read_s < GATHER_S:
-            self.hold(Hold.GATHER)
-            self.port.loop.call_later(GATHER_S, self.unhold, Hold.GATHER)
-        self._read_s = now_s
+        if now_s - self._last_read_s < COALESCE_S:
+            self.pause_reading(PauseReason.COALESCE)
+            self.port.loop.call_later(COALESCE_S, self.resume_reading, PauseReason.COALESCE)
+        self._last_read_s = now_s
 
     def _work(self) -> None:
-        """Do what was said, in order, until something takes time. Messages are kept even if the connection is gone by now."""
+        """Handle events in order until one takes time. Messages are published even if the
+        connection is lost by now.
+        """
         todo = self._todo
-        while todo and self._busy is None:
+        while todo and self._running is None:
             event = todo.popleft()
             if isinstance(event, list):
                 self._publish(event)
             elif not self.is_open:
                 continue
             elif isinstance(event, QueueAssertion):
-                self._take_time(partial(self._assert, event))
+                self._run_exclusively(partial(self._assert, event))
             else:
                 self._refuse(event)
 
     def _publish(self, messages: list[EndpointMessage]) -> None:
-        """Messages that came together: one call for each queue."""
+        """Publish messages that were received together, with one call for each queue."""
         routes: dict[str, list[EndpointMessage]] = {messages[0].route: messages}
         if len({message.route for message in messages}) > 1:
             routes = {}
@@ -290,21 +304,21 @@ class Session(Pump):
             try:
                 topic = topic_of(route.encode(errors="replace"))
             except SparrowError as error:
-                self._told(route, these[-1].stream, these, error)
+                self._report_failure(route, these[-1].stream, these, error)
                 continue
             if self.port.context.broker.topics.find(topic) is None:
                 missing.append((route, topic, these))
             else:
                 self._publish_to(route, topic, these)
         if missing:
-            self._take_time(partial(self._publish_to_new, missing))
+            self._run_exclusively(partial(self._make_topics_and_publish, missing))
 
-    async def _publish_to_new(self, calls: Sequence[_Call]) -> None:
+    async def _make_topics_and_publish(self, calls: Sequence[_Call]) -> None:
         for route, topic, messages in calls:
             try:
                 await self.port.make_topic(topic)
             except SparrowError as error:
-                self._told(route, messages[-1].stream, messages, error)
+                self._report_failure(route, messages[-1].stream, messages, error)
             else:
                 self._publish_to(route, topic, messages)
 
@@ -312,22 +326,26 @@ class Session(Pump):
         values = [message.body for message in messages]
         known = self._headers
         headers = [known.get(message.type) or self._headers_of(message.type) for message in messages]
-        self._intake.publish(
+        self._publish_queue.publish(
             topic,
-            Columns(values, None, headers if any(headers) else None),
+            MessageColumns(values, None, headers if any(headers) else None),
             sum(map(len, filter(None, values))),
-            partial(self._told, route, messages[-1].stream),
+            partial(self._report_failure, route, messages[-1].stream),
         )
 
-    def _told(self, route: str, stream: str, messages: Sequence[object], error: SparrowError | None) -> None:
-        """What became of messages; who published the last of them hears of it, if they could not be kept."""
+    def _report_failure(
+        self, route: str, stream: str, messages: Sequence[object], error: SparrowError | None
+    ) -> None:
+        """Report messages that could not be stored to the stream that published the last of
+        them.
+        """
         if error is not None:
             self.report(
                 f"{len(messages)} of the messages for queue {route!r} could not be kept: {error.text}", stream
             )
 
-    def _not_kept(self, topic: str, count: int, error: SparrowError) -> None:
-        """`_told` was told, too."""
+    def _publish_failed(self, topic: str, count: int, error: SparrowError) -> None:
+        """Do nothing: `_report_failure` has reported it."""
 
     def _headers_of(self, kind: str) -> Headers:
         if not kind:
@@ -337,28 +355,28 @@ class Session(Pump):
         headers = self._headers[kind] = ((TYPE_HEADER, kind.encode(errors="replace")),)
         return headers
 
-    def _take_time(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do this before anything that was said later."""
-        self.hold(Hold.WORK)
-        self._busy = self.port.start(self._until_done(work))
+    def _run_exclusively(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run this before any later event is handled."""
+        self.pause_reading(PauseReason.WORK)
+        self._running = self.port.start(self._until_done(work))
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         finally:
-            self._busy = None
+            self._running = None
             self._work()
-            if self._busy is None:
-                self.unhold(Hold.WORK)
+            if self._running is None:
+                self.resume_reading(PauseReason.WORK)
 
     @property
     def has_work(self) -> bool:
-        return self._busy is not None or not self._intake.is_settled
+        return self._running is not None or not self._publish_queue.is_settled
 
     async def until_done(self) -> None:
-        while self._busy is not None:
-            await asyncio.wait([self._busy])
-        await self._intake.settled()
+        while self._running is not None:
+            await asyncio.wait([self._running])
+        await self._publish_queue.settled()
 
     def drained(self) -> None:
         if self.has_work:
@@ -375,57 +393,60 @@ class Session(Pump):
     def _refuse(self, refusal: Refusal) -> None:
         self.report(refusal.error.text, refusal.stream)
         if refusal.is_last:
-            self.unstake()
-            self.outlet.flush()
+            self.allow_clean_close()
+            self.send_queue.flush()
             self.refuse(refusal.error.text)
 
     def report(self, text: str, stream: str) -> None:
-        """Tell the peer what went wrong. Who does not read what is sent is not told more, and not read from."""
-        if self.is_open and self.outlet.waiting_bytes <= UNREAD_BYTES:
-            self.outlet.push([error_frame(text, stream)])
+        """Send an error message. A client that does not read gets no more of them, and is not read
+        from.
+        """
+        if self.is_open and self.send_queue.waiting_bytes <= UNREAD_BYTES:
+            self.send_queue.push([error_frame(text, stream)])
         elif self.is_open:
-            self.hold(Hold.WRITE)
+            self.pause_reading(PauseReason.WRITE)
 
     # ── registrations ─────────────────────────────────────────────────────────────────────────────
 
-    def register(self, route: Route, stream: str) -> None:
-        """The stream gets the queue's messages.
+    def register(self, route: MsbqRoute, stream: str) -> None:
+        """Deliver the messages of a queue to a stream.
 
         Raises:
-            InvalidArgument: it has too many already.
+            InvalidArgument: the connection has too many streams.
         """
         if (route, stream) not in self._registered and len(self._registered) >= MAX_REGISTRATIONS:
             raise InvalidArgument(
-                f"this connection has {MAX_REGISTRATIONS} streams registered for queues, which is the most; open another one"
+                f"this connection has {MAX_REGISTRATIONS} streams registered for queues, which is "
+                "the most; open another one"
             )
         self._registered.add((route, stream))
-        self.unstake()  # what the socket has for it would be lost, too
+        self.allow_clean_close()  # a reset would lose messages in the socket
         route.add(self, stream)
 
-    def forget(self, route: Route, stream: str) -> None:
-        """The queue has ended."""
+    def forget(self, route: MsbqRoute, stream: str) -> None:
+        """Remove a registration whose queue ended."""
         self._registered.discard((route, stream))
 
     def ended(self) -> None:
-        self.outlet.lost()
+        self.send_queue.lost()
         registered, self._registered = self._registered, set()
         for route, stream in registered:
             self.port.unregister(self, route, stream)
 
-    # ── what is pushed ────────────────────────────────────────────────────────────────────────────
+    # ── push ──────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def has_room(self) -> bool:
-        """Whether the peer took everything so far."""
-        return self.is_open and self.outlet.has_room
+        """True if the socket took everything so far."""
+        return self.is_open and self.send_queue.has_room
 
     def pause_writing(self) -> None:
-        self.outlet.paused()
+        self.send_queue.paused()
 
     def resume_writing(self) -> None:
-        self.outlet.resumed()
+        self.send_queue.resumed()
 
     def writable(self) -> None:
-        self.unhold(Hold.WRITE)
+        self.resume_reading(PauseReason.WRITE)
         for route, _ in self._registered:
             route.wake()

@@ -1,12 +1,16 @@
-"""What a queue of msbq has for its streams: leased as long as somebody takes it, handed out, acknowledged when the peer's socket took it.
+"""Delivery of a queue to the streams of msbq: messages are leased while a stream takes them, handed
+out, and acknowledged when the socket of the peer took them.
 
-One consumer of the Sparrow queue stands for all streams that are registered for it, on whatever connections. P2P: each message goes to one stream, in turns among
-those whose connections take what we send. PUBSUB: each goes to every stream that is registered when it is handed out. The protocol has no
-acknowledgement, so the operating system's stands for it: a message is done when the socket took its last byte, given back without being
-counted when the connection ends before, and its lease goes on in between.
+One consumer of the Sparrow queue serves all streams that are registered for it, on any connection.
+P2P: each message goes to one stream, in rotation among those whose connections take data. PUBSUB:
+each message goes to every stream that is registered when it is handed out. The protocol has no
+acknowledgement, so the operating system's is used: a message is acknowledged when the socket took
+its last byte, and released uncounted when the connection ends before. Until then its lease is
+extended.
 
-What waits in this process for slow sockets is bounded for each queue and for the port: beyond that nothing more is leased. So one stream of a PUBSUB queue that
-does not read holds the others up, until its connection is ended for that (`Session`).
+The bytes that wait for slow sockets are limited for each queue and for the port; at the limit
+nothing more is leased. So a stream of a PUBSUB queue that does not read delays the other streams
+until its connection is ended for it (`StallWatch`).
 """
 
 from __future__ import annotations
@@ -15,96 +19,98 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import Overloaded, SparrowError, Unavailable
-from sparrow.broker.queues.settlement import Settlement, Verb
-from sparrow.frontends.leased_records import read_leased
+from sparrow.broker.queues.rules.settlement import Settlement, Verb
+from sparrow.frontends.leased_records import read_leased, settle_unreadable
 from sparrow.protocol.seeds.msbq import PUBSUB, MessageFrames, quoted, quoted_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from sparrow.broker.queues.consumer import QueueConsumer
-    from sparrow.broker.queues.settlement import Leased
-    from sparrow.frontends.seeds.msbq import MsbqPort, Session
+    from sparrow.broker.queues.rules.settlement import Leased
+    from sparrow.frontends.seeds.msbq import MsbqConnection, MsbqPort
     from sparrow.records.record import Record
 
 TYPE_HEADER: Final = "msbq-type"
-"""The Type that a message was published with."""
+"""The header with the Type that a message was published with."""
 LEASE_RECORDS: Final = 512
 LEASE_BYTES: Final = 256 << 10
 LEASE_WAIT_MS: Final = 60_000
 UNTAKEN_BYTES: Final = 1 << 20
-"""Of one queue: so much may wait for slow sockets before nothing more is leased."""
+"""Bytes of one queue that may wait for slow sockets; above it nothing more is leased."""
 PORT_UNTAKEN_BYTES: Final = 64 << 20
-"""The same of all queues together."""
+"""The same for all queues together."""
 RETRY_S: Final = 1.0
-"""How long until a queue is asked again that could not be read."""
+"""Delay before a queue that could not be read is tried again."""
 _SETTLE_RETRY_S: Final = 0.05
 
-Place = tuple[str, int, int]
+RecordPosition = tuple[str, int, int]
 """Topic, partition, offset."""
 
 
-class Member:
+class RouteMember:
     """A stream that is registered for a queue."""
 
-    __slots__ = ("frames", "session", "stream")
+    __slots__ = ("connection", "frames", "stream")
 
-    def __init__(self, session: Session, stream: str, route: str) -> None:
-        self.session = session
+    def __init__(self, connection: MsbqConnection, stream: str, route: str) -> None:
+        self.connection = connection
         self.stream = stream
         self.frames = MessageFrames(route, stream)
 
 
 class Handout:
-    """Messages that were written to sockets and not taken by all of them yet."""
+    """Messages that were written to sockets and are not yet taken by all of them."""
 
-    __slots__ = ("_is_taken", "_waiting", "leased_s", "places", "route")
+    __slots__ = ("_is_taken", "_waiting", "leased_s", "positions", "route")
 
-    def __init__(self, route: Route, places: Sequence[Place], sessions: int, leased_s: float) -> None:
+    def __init__(
+        self, route: MsbqRoute, positions: Sequence[RecordPosition], connections: int, leased_s: float
+    ) -> None:
         self.route = route
-        self.places = places
+        self.positions = positions
         self.leased_s = leased_s
-        """When their lease began, on the loop's clock."""
-        self._waiting = sessions
+        """When the lease began (loop time)."""
+        self._waiting = connections
         self._is_taken = False
 
     def taken(self) -> None:
-        """One of the sockets took all of them."""
+        """Record that one socket took all messages."""
         self._is_taken = True
         self._one_less()
 
     def lost(self) -> None:
-        """One of the connections ended before."""
+        """Record that one connection ended before that."""
         self._one_less()
 
     def _one_less(self) -> None:
         self._waiting -= 1
         if not self._waiting:
-            self.route.settle(Verb.ACK if self._is_taken else Verb.RETURN, self.places)
+            self.route.settle(Verb.ACK if self._is_taken else Verb.RELEASE, self.positions)
 
 
-class Route:
+class MsbqRoute:
     """A queue with registered streams. Loop thread only.
 
     Args:
-        name: as the client wrote it; `queue` is the Sparrow queue of it.
-        vanishes: whether it is deleted with the last stream.
+        name: as the client wrote it; `queue` is the name of the Sparrow queue.
+        is_temporary: True if the queue is deleted with its last stream.
     """
 
     def __init__(
-        self, port: MsbqPort, name: str, kind: str, *, consumer: QueueConsumer, vanishes: bool
+        self, port: MsbqPort, name: str, kind: str, *, consumer: QueueConsumer, is_temporary: bool
     ) -> None:
         self.port = port
         self.name = name
         self.kind = kind
-        self.vanishes = vanishes
+        self.is_temporary = is_temporary
         self.untaken_bytes = 0
-        self.members: dict[tuple[Session, str], Member] = {}
+        self.members: dict[tuple[MsbqConnection, str], RouteMember] = {}
         self._consumer = consumer
         self._quoted_kind = quoted(kind)
-        self._turn = 0
+        self._next_member = 0
         self._changed = asyncio.Event()
-        self._settlements: list[tuple[Verb, Place]] = []
+        self._settlements: list[tuple[Verb, RecordPosition]] = []
         self._flushing: asyncio.Handle | None = None
         self._settling: set[asyncio.Future[list[SparrowError | None]]] = set()
         self._running: asyncio.Task[None] | None = None
@@ -113,34 +119,34 @@ class Route:
     def queue(self) -> str:
         return self._consumer.queue_name
 
-    # ── streams come and go ───────────────────────────────────────────────────────────────────────
+    # ── registered streams ────────────────────────────────────────────────────────────────────────
 
-    def add(self, session: Session, stream: str) -> None:
-        """Register a stream; once more is nothing."""
-        self.members.setdefault((session, stream), Member(session, stream, self.name))
+    def add(self, connection: MsbqConnection, stream: str) -> None:
+        """Register a stream. No effect if it is registered."""
+        self.members.setdefault((connection, stream), RouteMember(connection, stream, self.name))
         self.wake()
 
-    def remove(self, session: Session, stream: str) -> None:
-        """The stream is gone."""
-        self.members.pop((session, stream), None)
+    def remove(self, connection: MsbqConnection, stream: str) -> None:
+        """Remove a stream."""
+        self.members.pop((connection, stream), None)
         self.wake()
 
-    def waits(self, size_bytes: int) -> None:
-        """So much more waits for sockets, or less."""
+    def add_untaken(self, size_bytes: int) -> None:
+        """Change the count of bytes that wait for sockets."""
         self.untaken_bytes += size_bytes
-        self.port.waits(size_bytes)
+        self.port.add_untaken(size_bytes)
         if size_bytes < 0:
             self.wake()
 
     def wake(self) -> None:
-        """Look again whether there is room."""
+        """Check again whether there is room."""
         self._changed.set()
 
-    # ── handing out ───────────────────────────────────────────────────────────────────────────────
+    # ── hand out ──────────────────────────────────────────────────────────────────────────────────
 
     async def _run(self) -> None:
         while True:
-            await self._until(self._has_room)
+            await self._wait_until(self._has_room)
             try:
                 leases = await self._consumer.lease(
                     LEASE_RECORDS, max_bytes=LEASE_BYTES, wait_ms=LEASE_WAIT_MS
@@ -154,8 +160,8 @@ class Route:
                 self.port.route_ended(self, error)
                 return
 
-    async def _until(self, is_so: Callable[[], bool]) -> None:
-        """Until the streams, or the room, are so."""
+    async def _wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until the condition holds; it is checked after each change of streams or room."""
         while not is_so():
             self._changed.clear()
             self.port.waiting.add(self)
@@ -167,87 +173,68 @@ class Route:
             return False
         if self.kind == PUBSUB:
             return bool(self.members) and self.untaken_bytes < UNTAKEN_BYTES
-        return any(member.session.has_room for member in self.members.values())
+        return any(member.connection.has_room for member in self.members.values())
 
     def _port_has_room(self) -> bool:
         return self.port.untaken_bytes <= PORT_UNTAKEN_BYTES
 
     async def _hand_out(self, lease: Leased) -> None:
         leased_s = self.port.loop.time()
-        try:
-            handed, missing = await read_leased(lease)
-        except SparrowError as error:
-            self._reject(lease, error)
-            return
-        self._send([Settlement(Verb.ACK, lease.topic, lease.partition, *each[:2]) for each in missing])
+        handed, missing, unreadable = await read_leased(lease)
+        settlements = [Settlement(Verb.ACK, lease.topic, lease.partition, *each[:2]) for each in missing]
+        corrupt_batches = self.port.context.broker.measures.corrupt_batches
+        self._send(settlements + settle_unreadable(lease, unreadable, corrupt_batches))
         records = [each.record for each in handed]
         if self.kind == PUBSUB:
-            await self._to_all(records, leased_s)
+            await self._hand_out_to_all(records, leased_s)
         else:
-            self._in_turns(records, leased_s)
+            self._hand_out_in_rotation(records, leased_s)
 
-    def _in_turns(self, records: Sequence[Record], leased_s: float) -> None:
+    def _hand_out_in_rotation(self, records: Sequence[Record], leased_s: float) -> None:
         members = list(self.members.values())
-        members = [member for member in members if member.session.has_room] or members
+        members = [member for member in members if member.connection.has_room] or members
         if not members:
-            self.settle(Verb.RETURN, _places(records))
+            self.settle(Verb.RELEASE, _positions(records))
             return
         count = len(members)
         for index in range(min(count, len(records))):
             share = records[index::count]
-            member = members[(self._turn + index) % count]
+            member = members[(self._next_member + index) % count]
             frames = [member.frames.frame(*self._parts(record)) for record in share]
-            member.session.outlet.push(frames, Handout(self, _places(share), 1, leased_s))
-        self._turn += len(records)
+            member.connection.send_queue.push(frames, Handout(self, _positions(share), 1, leased_s))
+        self._next_member += len(records)
 
-    async def _to_all(self, records: Sequence[Record], leased_s: float) -> None:
+    async def _hand_out_to_all(self, records: Sequence[Record], leased_s: float) -> None:
         members = list(self.members.values())
         if not members:
-            self.settle(Verb.RETURN, _places(records))
+            self.settle(Verb.RELEASE, _positions(records))
             return
         parts = [self._parts(record) for record in records]
-        handout = Handout(self, _places(records), len(members), leased_s)
+        handout = Handout(self, _positions(records), len(members), leased_s)
         for member in members:
-            member.session.outlet.push([member.frames.frame(*part) for part in parts], handout)
-            await self._until(self._port_has_room)
+            member.connection.send_queue.push([member.frames.frame(*part) for part in parts], handout)
+            await self._wait_until(self._port_has_room)
 
     def _parts(self, record: Record) -> tuple[bytes, bytes]:
-        """The type and the body of a message, as they stand in a frame."""
+        """Return the encoded type and body of a message."""
         kind = self._quoted_kind
         for name, value in record.headers:
             if name == TYPE_HEADER and value is not None:
                 kind = quoted(value.decode(errors="replace"))
         return kind, quoted_body(record.value)
 
-    def _reject(self, lease: Leased, error: SparrowError) -> None:
-        """What nobody can read must not stop the queue."""
-        self.port.context.logger.error(
-            "msbq: %d messages of %s/%d for queue %r go to the dead letters: %s",
-            lease.records,
-            lease.topic,
-            lease.partition,
-            self.queue,
-            error.text,
-        )
-        self._send(
-            [
-                Settlement(Verb.REJECT, lease.topic, lease.partition, first, last, text=error.text)
-                for first, last, _ in lease.ranges
-            ]
-        )
+    # ── settlements ───────────────────────────────────────────────────────────────────────────────
 
-    # ── what became of it ─────────────────────────────────────────────────────────────────────────
-
-    def settle(self, verb: Verb, places: Iterable[Place]) -> None:
-        """Say it to the queue, together with what else is said in this turn of the loop."""
-        self._settlements.extend((verb, place) for place in places)
+    def settle(self, verb: Verb, positions: Iterable[RecordPosition]) -> None:
+        """Settle records, together with all others of this iteration of the event loop."""
+        self._settlements.extend((verb, position) for position in positions)
         if self._flushing is None:
             self._flushing = self.port.loop.call_soon(self._flush)
 
-    def prolong(self, handout: Handout) -> None:
-        """The socket still has not taken these: their lease begins anew."""
+    def extend(self, handout: Handout) -> None:
+        """Extend the lease of messages that the socket has not taken yet."""
         handout.leased_s = self.port.loop.time()
-        self._send(_settlements([(Verb.EXTEND, place) for place in handout.places]))
+        self._send(_settlements([(Verb.EXTEND, position) for position in handout.positions]))
 
     @property
     def lease_s(self) -> float:
@@ -261,7 +248,7 @@ class Route:
             self._flushing = self.port.loop.call_later(_SETTLE_RETRY_S, self._flush)
 
     def _send(self, settlements: Sequence[Settlement]) -> bool:
-        """False: the queue is being changed, try again."""
+        """Settle now. Return False if the queue is being changed: try again."""
         if not settlements:
             return True
         try:
@@ -269,7 +256,7 @@ class Route:
         except Overloaded:
             return False
         except SparrowError:
-            return True  # closed, or deleted: nobody waits for an answer
+            return True  # closed or deleted: the result does not matter
         self._settling.add(settling)
         settling.add_done_callback(self._settled)
         return True
@@ -283,16 +270,18 @@ class Route:
     # ── the end ───────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
-        """Begin to hand out."""
+        """Start to hand out messages."""
         self._running = self.port.start(self._run())
 
     def stop(self) -> None:
-        """Lease nothing more; what was handed out can still be settled."""
+        """Lease nothing more; messages that were handed out can still be settled."""
         if self._running is not None:
             self._running.cancel()
 
     async def close(self) -> None:
-        """Keep what became of the messages that were handed out; the others are ready again, and were not delivered."""
+        """Stop and settle what was handed out. Other messages are ready again and count as not
+        delivered.
+        """
         self.stop()
         if self._flushing is not None:
             self._flushing.cancel()
@@ -300,22 +289,24 @@ class Route:
         if self._settling:
             await asyncio.wait(set(self._settling))
         try:
-            await self._consumer.close(give_back=True)
+            await self._consumer.close(release=True)
         except SparrowError as error:
-            self._warn("what its consumers held is delivered again when the leases end", error)
+            self._warn("leased messages are delivered again when the leases end", error)
 
     def _warn(self, what: str, error: BaseException) -> None:
         self.port.context.logger.warning("msbq: queue %r: %s: %s", self.queue, what, error)
 
 
-def _places(records: Sequence[Record]) -> list[Place]:
+def _positions(records: Sequence[Record]) -> list[RecordPosition]:
     return [(record.topic, record.partition, record.offset) for record in records]
 
 
-def _settlements(said: Iterable[tuple[Verb, Place]]) -> list[Settlement]:
-    """As few as it takes: neighbours of one fate are one range."""
+def _settlements(settlements: Iterable[tuple[Verb, RecordPosition]]) -> list[Settlement]:
+    """Return as few settlements as possible: adjacent offsets with the same verb become one
+    range.
+    """
     runs: list[tuple[Verb, str, int, int, int]] = []
-    for verb, (topic, partition, offset) in sorted(said):
+    for verb, (topic, partition, offset) in sorted(settlements):
         if runs and runs[-1][:3] == (verb, topic, partition) and runs[-1][4] == offset - 1:
             runs[-1] = verb, topic, partition, runs[-1][3], offset
         else:

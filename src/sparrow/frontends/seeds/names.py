@@ -1,7 +1,8 @@
-"""What a topic is called whose name comes from a seed's client.
+"""Topic names for the names that clients of seeds use.
 
-Those systems take any text for a name (the example of one of them is "topic a"); a topic has Kafka's characters. A name that a topic can have stays as
-it is. Of another one the characters that are allowed are kept, and the beginning of its SHA-256 makes it unique: "topic a" is `topic-a.b5fe90f94f`.
+Those systems accept any text as a name (the example of one of them is "topic a"); topics have
+Kafka's characters. A valid topic name stays as it is. Otherwise invalid characters are replaced,
+and the first digits of the SHA-256 make the name unique: "topic a" is `topic-a.b5fe90f94f`.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ from functools import lru_cache
 from typing import Final
 
 from sparrow.base.errors import InvalidTopicName
-from sparrow.broker.topic_names import check_topic_name
+from sparrow.broker.names import check_topic_name
 
 _OTHER: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _MAX_KEPT: Final = 100
 _DIGITS: Final = 10
 MAX_PLAIN: Final = 235
-"""A name of more characters is made shorter, too: the names of queues and dead-letter topics are made of it by adding to it."""
+"""Longer names are shortened, too, because names of queues and dead-letter topics are made by
+adding a suffix.
+"""
 
 
 def topic_of(name: bytes) -> str:
-    """The topic that a client's name means.
+    """Return the topic of a client's name.
 
     Raises:
-        InvalidTopicName: the client gave no name.
+        InvalidTopicName: the name is empty.
     """
     return _known(name) if len(name) <= MAX_PLAIN else _topic_of(name)
 
@@ -38,10 +41,10 @@ def _topic_of(name: bytes) -> str:
         if len(text) <= MAX_PLAIN:
             return check_topic_name(text)
     except InvalidTopicName:
-        pass  # one is made of it
+        pass  # make a valid name from it
     kept = _OTHER.sub("-", text)[:_MAX_KEPT].strip(".-") or "topic"
     return f"{kept}.{hashlib.sha256(name).hexdigest()[:_DIGITS]}"
 
 
 _known = lru_cache(maxsize=4096)(_topic_of)
-"""Not of long names: they are up to 64 KiB, and whoever gives many could fill the memory."""
+"""Long names are not cached: they have up to 64 KiB, and many of them would fill the memory."""

@@ -1,30 +1,39 @@
-"""What the doors for seed systems are told."""
+"""Settings of the listeners for seed systems."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
+
+DEFAULT_MAX_MESSAGE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class SeedSettings:
-    """Times in milliseconds."""
+    """Settings of the listeners for seed systems. Times in milliseconds."""
 
     host: str = "127.0.0.1"
     ports: Mapping[str, int] = field(default_factory=dict)
-    """Door → port, 0 for a free one: diy_message_broker, messagebroker, mbus, mbus_consumer, msbq, syncbrok. Those that are missing stay closed."""
+    """The port of each listener, 0 for a free one: diy_message_broker, messagebroker, mbus,
+    mbus_consumer, msbq, syncbrok. Listeners without a port stay closed.
+    """
     max_connections: int = 10_000
-    """At each port."""
-    max_message_bytes: int = 1 << 20
+    """Limit of each port."""
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     idle_timeout_ms: int = 60_000
-    """How long a client may take to go on within a message that it began."""
+    """Time that a client may pause within a message."""
     ack_timeout_ms: int = 2_000
     """messagebroker: how long a subscriber may take to acknowledge."""
     ack_delay_ms: int = 1_000
-    """messagebroker: how long a message waits that was not acknowledged."""
-    redeliveries: int = 5
-    """messagebroker: how often it is delivered again before it goes to the dead letters."""
+    """messagebroker: delay before a message that was not acknowledged is delivered again."""
+    redeliveries: int = 4
+    """messagebroker: how often a message is delivered again before it becomes a dead letter."""
     stall_timeout_ms: int = 10_000
-    """msbq: how long a consumer may take nothing of what was sent to it."""
+    """msbq: how long a consumer may read nothing of what was sent to it."""
+    endpoint_timeout_ms: int = 600_000
+    """Syncbrok: how long an endpoint may take to respond. The original has no limit; this is the
+    maximum for webhooks.
+    """
     private_endpoints: bool = True
-    """Syncbrok: whether its clients may name endpoints with loopback and private addresses."""
+    """Syncbrok: True if clients may name endpoints with loopback and private addresses."""

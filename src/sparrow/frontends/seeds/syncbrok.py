@@ -1,11 +1,14 @@
-"""The door for Syncbrok's clients: a small HTTP server that makes queues, subscribes endpoints and takes messages.
+"""The listener for clients of Syncbrok: a small HTTP server that creates queues, subscribes
+endpoints and accepts messages.
 
-A queue of Syncbrok is a parented all-of queue on the topic of its name, an endpoint a webhook that is a subscriber of it (`syncbrok_queues.py`); who delivers is
-the webhook door. A request is answered when what it asked for is on stable storage. A message for a queue that nobody made waits in the
-topic until somebody does: the original said that it took it.
+A queue of Syncbrok is a parented all-of queue on the topic of its name. An endpoint is a webhook
+that is a subscriber of it (`syncbrok_queues.py`); the webhook frontend delivers to it. The response
+to a request follows when its effect is on stable storage. A message for a queue that does not exist
+yet waits in the topic until the queue is created, because the original accepts such messages.
 
-Requests of a connection are answered one after the other. On a loopback address the `Host` must be one, too: else any web page whose name leads here could
-subscribe endpoints by a browser.
+Requests of a connection are handled one after the other. On a loopback address the `Host` header
+must name one, too: otherwise any web page whose host name resolves to this machine could subscribe
+endpoints through a browser.
 """
 
 from __future__ import annotations
@@ -27,14 +30,15 @@ from sparrow.base.errors import (
     QueueExists,
     RecordTooLarge,
     SparrowError,
+    TopicExists,
 )
-from sparrow.broker.access.authz import ANONYMOUS
-from sparrow.frontends.publishing import Message
+from sparrow.frontends.publisher import Message
+from sparrow.frontends.seeds.caller import caller
+from sparrow.frontends.seeds.connection import PauseReason, Port, SeedConnection
+from sparrow.frontends.seeds.handout_queues import check_not_a_cursor
 from sparrow.frontends.seeds.names import topic_of
-from sparrow.frontends.seeds.pump import Hold, Port, Pump
-from sparrow.frontends.seeds.queues import check_is_no_cursor
 from sparrow.frontends.seeds.syncbrok_queues import ENDPOINT, POLICY, subscriber_of
-from sparrow.frontends.seeds.topics import ensure_topic
+from sparrow.frontends.seeds.topics import config_for
 from sparrow.protocol.seeds.syncbrok import (
     NO_QUEUE_NAME,
     NOT_FOUND,
@@ -50,11 +54,11 @@ from sparrow.records.wellknown import MESSAGE_ID, PARENT_ID
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sparrow.frontends.seeds.frontend import Context
+    from sparrow.frontends.seeds.context import SeedContext
 
 NAME: Final = "syncbrok"
 LAST_WORDS_S: Final = 2.0
-"""How long a client has to read why its request was not taken, while it still sends."""
+"""Time for a client to read why its request was refused, while it still sends."""
 STATUSES: Final = (
     (RecordTooLarge, 413),
     (BadInput, 400),
@@ -64,75 +68,79 @@ STATUSES: Final = (
     (Overloaded, 429),
     (DiskFull, 507),
 )
-"""Of errors, by the first that fits; else 503."""
+"""The status of an error: the first class that fits, else 503."""
 
 
-def open_door(context: Context) -> Port:
-    """The port of Syncbrok."""
+def open_listener(context: SeedContext) -> Port:
+    """Create the listener of Syncbrok."""
     return SyncbrokPort(context)
 
 
 class SyncbrokPort(Port):
-    """All connections, and what their requests do. Loop thread only."""
+    """All connections, and the operations of their requests. Loop thread only."""
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(NAME, context, Session)
+    def __init__(self, context: SeedContext) -> None:
+        super().__init__(NAME, context, SyncbrokConnection)
         self.checks_host = _is_loopback(context.settings.host)
 
     async def make_queue(self, name: bytes) -> str:
-        """The Sparrow queue of that name, made if it is missing.
+        """Return the Sparrow queue of that name; create it if it is missing.
 
         Raises:
             InvalidTopicName, NotAuthorized, DiskFull, StorageFailed, …
         """
         queue = topic_of(name)
-        check_is_no_cursor(self.context.broker, queue)
+        check_not_a_cursor(self.context.broker, queue)
         queues = self.context.broker.queues
         if queues.registry.find(queue) is None:
-            with suppress(
-                QueueExists
-            ):  # made by another at the same time, or with another policy: it stays as it is
-                await queues.create(queue, [queue], POLICY, partitions=1, principal=ANONYMOUS)
+            config = config_for(self.context.broker, self.context.settings.max_message_bytes)
+            if config and self.context.broker.topics.find(queue) is None:
+                with suppress(TopicExists):
+                    await self.context.broker.create_topic(queue, 1, config, principal=caller())
+            # created meanwhile, or with another policy: it stays as it is
+            with suppress(QueueExists):
+                await queues.create(queue, [queue], POLICY, partitions=1, principal=caller())
         return queue
 
     async def subscribe(self, name: bytes, url: str) -> None:
-        """The endpoint gets the queue's messages; once more is nothing.
+        """Deliver the messages of the queue to an endpoint. No effect if it is subscribed.
 
         Raises:
-            InvalidConfig: no such URL, or an address that is not allowed.
-            PolicyViolation, NotAuthorized, DiskFull, StorageFailed, …
+            InvalidConfig: the URL is invalid, or its address is not allowed. PolicyViolation,
+                NotAuthorized, DiskFull, StorageFailed, …
         """
         queue = await self.make_queue(name)
         await self.context.broker.webhooks.put(
             queue,
             subscriber_of(url),
-            {**ENDPOINT, "url": url},
+            {**ENDPOINT, "url": url, "timeout_ms": self.context.settings.endpoint_timeout_ms},
             add_subscriber=True,
             is_trusted=self.context.settings.private_endpoints,
-            principal=ANONYMOUS,
+            principal=caller(),
         )
 
     async def publish(self, name: bytes, content: bytes, parent: str) -> str:
-        """Keep a message; its id, when it is on stable storage.
+        """Publish a message. Return its id when it is on stable storage.
 
         Raises:
-            UnknownTopic, InvalidTopicName, RecordTooLarge, NotAuthorized, DiskFull, StorageFailed, …
+            UnknownTopic, InvalidTopicName, RecordTooLarge, NotAuthorized, DiskFull, StorageFailed,
+            …
         """
         topic = topic_of(name)
-        await ensure_topic(self.context.broker, topic)
+        await self.context.ensure_topic(topic)
         message_id = str(uuid.uuid4())
         headers = [(MESSAGE_ID, message_id.encode())]
         if parent:
             headers.append((PARENT_ID, parent.encode()))
-        (answer,) = await self.context.publisher.publish(
-            topic, [Message(content, None, headers)], principal=ANONYMOUS
+        (result,) = await self.context.publisher.publish(
+            topic, [Message(content, None, headers)], principal=caller()
         )
-        if isinstance(answer, SparrowError):
-            raise answer
+        if isinstance(result, SparrowError):
+            raise result
         return message_id
 
 
-class Session(Pump):
+class SyncbrokConnection(SeedConnection):
     """One connection."""
 
     port: SyncbrokPort
@@ -142,7 +150,7 @@ class Session(Pump):
         self._server = Server(port.context.settings.max_message_bytes)
         self._is_busy = False
         self._has_ended = False
-        """Whether the peer sends no more."""
+        """True if the peer sends no more."""
         self._is_lingering = False
 
     @property
@@ -153,26 +161,26 @@ class Session(Pump):
         if self._is_lingering:
             return False
         self._server.receive_data(data)
-        return self._go_on()
+        return self._take_next()
 
     def eof_received(self) -> bool:
-        """What was asked before is still answered."""
+        """Keep the connection until the current request is answered."""
         if self._is_busy:
             self._has_ended = True
             return True
         return super().eof_received()
 
-    def _go_on(self) -> bool:
-        """Take the next request, if it is whole."""
+    def _take_next(self) -> bool:
+        """Start the next request, if it is complete. Return True if there was an event."""
         if self._is_busy or not self.is_open:
             return False
         event = self._server.next_event()
         if isinstance(event, Refusal):
-            self._answer(event.status, event.text.encode())
+            self._respond(event.status, event.text.encode())
             self._linger()
         elif event is not None:
             self._is_busy = True
-            self.hold(Hold.WORK)
+            self.pause_reading(PauseReason.WORK)
             self.port.start(self._serve(event))
         self.write(self._server.data_to_send())
         return event is not None
@@ -181,7 +189,7 @@ class Session(Pump):
         try:
             await self._handle(request)
         except SparrowError as error:
-            self._answer(_status_of(error), f"{error.text}\n".encode())
+            self._respond(_status_of(error), f"{error.text}\n".encode())
         except BaseException:
             self.abort()
             raise
@@ -190,27 +198,29 @@ class Session(Pump):
         self.write(self._server.data_to_send())
         if self._server.must_close or self.port.is_draining:
             self.close()
-        elif not self._go_on():
+        elif not self._take_next():
             if self._has_ended:
                 self.close()
             else:
-                self.unhold(Hold.WORK)
+                self.resume_reading(PauseReason.WORK)
 
     async def _handle(self, request: Request) -> None:
-        if self.port.checks_host and not _may_be_us(request.header(b"host")):
-            self._answer(403, b"this broker is for its own machine: the header Host must name it\n")
+        if self.port.checks_host and not _names_this_host(request.header(b"host")):
+            self._respond(403, b"this broker is for its own machine: the header Host must name it\n")
             return
         handler = HANDLERS.get(request.path)
         if handler is None:
-            self._answer(404, NOT_FOUND)
+            self._respond(404, NOT_FOUND)
         else:
-            self._answer(200, await handler(self.port, request))
+            self._respond(200, await handler(self.port, request))
 
-    def _answer(self, status: int, text: bytes) -> None:
-        self._server.answer(status, text, formatdate(usegmt=True))
+    def _respond(self, status: int, text: bytes) -> None:
+        self._server.respond(status, text, formatdate(usegmt=True))
 
     def _linger(self) -> None:
-        """Close when the peer has read why; to close while it still sends would take that from it."""
+        """Close after the peer had time to read the refusal: closing while it still sends would
+        discard the response.
+        """
         self._is_lingering = True
         self.write(self._server.data_to_send())
         if self.transport is not None:
@@ -265,11 +275,11 @@ def _status_of(error: SparrowError) -> int:
     return next((status for kind, status in STATUSES if isinstance(error, kind)), 503)
 
 
-# ── who may be meant ──────────────────────────────────────────────────────────────────────────────
+# ── the Host header ───────────────────────────────────────────────────────────────────────────────
 
 
-def _may_be_us(host: bytes) -> bool:
-    """Whether a `Host` is an address, or a name of this machine; none at all is as in HTTP/1.0."""
+def _names_this_host(host: bytes) -> bool:
+    """Return True if a `Host` is an address, a name of this machine, or missing as in HTTP/1.0."""
     name = host.decode("latin-1").lower()
     name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
     return not name or name == "localhost" or name.endswith(".localhost") or _is_address(name)

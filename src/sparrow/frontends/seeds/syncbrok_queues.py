@@ -1,7 +1,9 @@
-"""What a queue of Syncbrok and an endpoint of it are here, whoever makes them: a client by its door, or a configuration file.
+"""The policy of a Syncbrok queue and the settings of its endpoints, used by the listener and by
+configuration files.
 
-A queue is parented, each of its endpoints gets every message, and a message is tried for as long as it takes. The original tries again at once, without
-an end; here a pause grows from almost nothing to half a minute.
+A queue is parented, each of its endpoints gets every message, and a message is tried without limit.
+The original tries again at once and for ever; here the pause grows from 50 ms to half a minute. The
+original also sends all messages concurrently, so that a slow one delays no other.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ POLICY: Final[Mapping[str, object]] = {
 }
 ENDPOINT: Final[Mapping[str, object]] = {
     "format": "syncbrok",
+    "concurrency": 256,
     "backoff_ms": 50,
     "backoff_max_ms": 30_000,
 }
@@ -29,9 +32,9 @@ _DIGITS: Final = 10
 
 
 def subscriber_of(url: str) -> str:
-    """The name of the subscriber that a URL is: readable, the same each time, and another one for each URL.
+    """Return the subscriber name of a URL: readable, stable, and different for each URL.
 
-    "http://localhost:20000/in" is `localhost-20000-in.` and the beginning of its SHA-256.
+    "http://localhost:20000/in" is `localhost-20000-in.` and the first digits of its SHA-256.
     """
     kept = _OTHER.sub("-", url.partition("://")[2]).strip("-.")[:_MAX_KEPT] or "endpoint"
     return f"{kept}.{hashlib.sha256(url.encode()).hexdigest()[:_DIGITS]}"

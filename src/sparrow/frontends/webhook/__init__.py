@@ -1,4 +1,4 @@
-"""The webhook door: delivers the records of queues to URLs."""
+"""The webhook frontend: delivers the records of queues to URLs."""
 
 from sparrow.frontends.webhook.frontend import WebhookFrontend, WebhookSettings
 

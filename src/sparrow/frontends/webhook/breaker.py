@@ -1,11 +1,13 @@
-"""When an endpoint counts as failing, and when it is tried again. Pure; time is passed in.
+"""A circuit breaker: when an endpoint counts as failing, and when it is tried again. Pure; time is
+passed in.
 
-    CLOSED ── so many failures, one after the other ──▶ OPEN ── its time comes ──▶ a probe: one record
-       ▲                                                 ▲                           │      │
-       │                                                 └── failed; twice the wait ─┘      │
-       └──────────────────────────────── accepted ──────────────────────────────────────────┘
+    CLOSED ── `open_after` failures in a row ──▶ OPEN ── its time comes ──▶ a probe: one record
+       ▲                                          ▲                          │      │
+       │                                          └─ failed; twice the wait ─┘      │
+       └──────────────────────── accepted ──────────────────────────────────────────┘
 
-A success of anything that was under way closes it, too. A failure of what was under way before it opened does not make the wait longer.
+A success of any earlier request closes it, too. A failure of a request that was sent before it
+opened does not extend the wait.
 """
 
 from __future__ import annotations
@@ -17,22 +19,22 @@ LONGEST_WAIT_S: Final = 60.0
 
 
 class Breaker:
-    """Times are monotonic seconds."""
+    """A circuit breaker for one endpoint. Times are monotonic seconds."""
 
     def __init__(self, open_after: int) -> None:
         self._open_after = open_after
         self._wait_s = FIRST_WAIT_S
         self.failures = 0
-        """One after the other, up to now."""
+        """Failures in a row."""
         self.probe_at_s: float | None = None
-        """When the next probe may be sent; None: it is closed."""
+        """When the next probe may be sent; None: the breaker is closed."""
 
     @property
     def is_open(self) -> bool:
         return self.probe_at_s is not None
 
     def succeeded(self) -> bool:
-        """A delivery was accepted; whether that closed it."""
+        """Count an accepted delivery. Return True if it closed the breaker."""
         was_open = self.is_open
         self.failures = 0
         self.probe_at_s = None
@@ -40,7 +42,7 @@ class Breaker:
         return was_open
 
     def failed(self, now_s: float, *, is_probe: bool) -> bool:
-        """A delivery was not accepted; whether that opened it."""
+        """Count a failed delivery. Return True if it opened the breaker."""
         self.failures += 1
         if self.is_open:
             if is_probe:

@@ -5,12 +5,15 @@
     type             sparrow.message
     subject          the key, if it is text
     time             the record's timestamp
-    datacontenttype  the header content-type of the record; without one text/plain where the value is text, else application/octet-stream
+    datacontenttype  the record's header content-type; without one, text/plain if the value is text,
+                     else application/octet-stream
 
-and the extensions `partitionkey` (the key), `traceparent`, `tracestate`, `sparrowqueue`, `sparrowpartition`, `sparrowoffset` (text, as it may have more than 32 bits),
-`sparrowdeliverycount` and `sparrowparents` (ids with commas between).
+and the extensions `partitionkey` (the key), `traceparent`, `tracestate`, `sparrowqueue`,
+`sparrowpartition`, `sparrowoffset` (text, as it may exceed 32 bits), `sparrowdeliverycount`
+and `sparrowparents` (ids separated by commas).
 
-A record that is a CloudEvent already, as the Kafka binding writes it (headers `ce_id`, `ce_source`, `ce_type`, `ce_specversion`), keeps its own attributes.
+A record that is a CloudEvent already, as the Kafka binding writes it (headers `ce_id`, `ce_source`,
+`ce_type`, `ce_specversion`), keeps its own attributes.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from sparrow.frontends.webhook.formats import (
 from sparrow.records.wellknown import PARENT_ID, parse_text
 
 if TYPE_CHECKING:
-    from sparrow.frontends.webhook.formats import Delivery
+    from sparrow.frontends.webhook.formats import WebhookDelivery
     from sparrow.records.record import Record
 
 Attributes = dict[str, str | int]
@@ -45,12 +48,14 @@ _PREFIX: Final = "ce_"
 _REQUIRED: Final = ("id", "source", "type", "specversion")
 _NAME: Final = re.compile(r"[a-z0-9]{1,40}")
 _UNSAFE: Final = re.compile(r"[^!#-$&-~]")
-"""What the binary mode percent-encodes in a header: space, quote, percent and all that is not printable ASCII."""
+"""Characters that the binary mode percent-encodes in a header: space, quote, percent and all that
+is not printable ASCII.
+"""
 _LONGEST: Final = 2000
 
 
-def structured(delivery: Delivery) -> Payload:
-    """One JSON object with the data in it."""
+def structured(delivery: WebhookDelivery) -> Payload:
+    """Return one JSON object that contains the data."""
     attributes = _attributes(delivery)
     event: dict[str, object] = dict(attributes)
     value = delivery.record.value
@@ -64,8 +69,8 @@ def structured(delivery: Delivery) -> Payload:
     return Payload("application/cloudevents+json", encode(event), [])
 
 
-def binary(delivery: Delivery) -> Payload:
-    """The value as the body, the attributes in headers."""
+def binary(delivery: WebhookDelivery) -> Payload:
+    """Return the value as the body, and the attributes as headers."""
     attributes = _attributes(delivery)
     content_type = str(attributes.pop("datacontenttype", OCTETS))
     headers: HttpHeaders = []
@@ -83,7 +88,7 @@ def _quoted(found: re.Match[str]) -> str:
 
 
 def _maybe_json(value: bytes) -> msgspec.Raw | None:
-    """The value as it is written, if it is JSON."""
+    """Return the value unchanged if it is JSON, else None."""
     try:
         msgspec.json.decode(value)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -100,7 +105,7 @@ def _is_json(content_type: str) -> bool:
     return media_type.endswith(("/json", "+json"))
 
 
-def _attributes(delivery: Delivery) -> Attributes:
+def _attributes(delivery: WebhookDelivery) -> Attributes:
     record = delivery.record
     attributes = _own(record) or _made(delivery)
     content_type = content_type_of(record)
@@ -119,7 +124,7 @@ def _attributes(delivery: Delivery) -> Attributes:
     return attributes
 
 
-def _made(delivery: Delivery) -> Attributes:
+def _made(delivery: WebhookDelivery) -> Attributes:
     record = delivery.record
     attributes: Attributes = {
         "specversion": _VERSION,
@@ -137,7 +142,7 @@ def _made(delivery: Delivery) -> Attributes:
 
 
 def _own(record: Record) -> Attributes | None:
-    """The attributes of a record that is a CloudEvent; None if it is none."""
+    """Return the attributes of a record that is a CloudEvent; None if it is none."""
     found: Attributes = {}
     for name, value in record.headers:
         attribute = name.removeprefix(_PREFIX)
@@ -145,14 +150,15 @@ def _own(record: Record) -> Attributes | None:
             text = maybe_text(value)
             if text and text.isprintable() and len(text) <= _LONGEST:
                 found[attribute] = text
-    for name in ("datacontenttype", "data"):  # of what is sent; and no attribute
+    # they describe the body that is sent; `data` is no attribute
+    for name in ("datacontenttype", "data"):
         found.pop(name, None)
     is_one = all(name in found for name in _REQUIRED) and found["specversion"] == _VERSION
     return found if is_one else None
 
 
 def _time_of(record: Record) -> str:
-    """RFC 3339; "" for times before 1970 or after 9999."""
+    """Return the timestamp as in RFC 3339; "" for times before 1970 or after 9999."""
     try:
         moment = datetime.fromtimestamp(record.timestamp // 1000, UTC) if record.timestamp >= 0 else None
     except (OverflowError, ValueError, OSError):

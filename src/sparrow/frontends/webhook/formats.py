@@ -1,7 +1,7 @@
-"""What is POSTed: a record in one of the formats that an endpoint may have.
+"""Request bodies and headers: a record in one of the formats that an endpoint may choose.
 
-raw                  the value as it is; all about it in headers (`sparrow-…`)
-json                 an object: the record as `record_json.py` has it, and what the delivery is
+raw                  the value itself; everything else in headers (`sparrow-…`)
+json                 an object: the record as in `record_json.py`, and the delivery
 cloudevents          CloudEvents 1.0, structured (`cloud_events.py`)
 cloudevents-binary   CloudEvents 1.0, binary
 syncbrok             {"id": a UUID, "content": base64 of the value}, as Syncbrok sends it
@@ -27,20 +27,20 @@ HttpHeaders = list[tuple[str, str]]
 OCTETS: Final = "application/octet-stream"
 MAX_HEADERS: Final = 64
 MAX_HEADER_BYTES: Final = 6 << 10
-"""What the headers of a record may take of a request; servers take 8 KiB in all, or little more."""
+"""Limit for the headers of a record in a request; servers accept 8 KiB in all, or little more."""
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]{1,128}")
-"""Names that HTTP carries, in whose letters nothing is lost: it knows no case."""
+"""Lower-case header names: HTTP ignores case, so others would be changed."""
 _UUID: Final = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _MEDIA_TYPE: Final = re.compile(
     rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}/[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}([ ;][ -~]{0,160})?"
 )
 _PRINTABLE: Final = re.compile(rb"[!-~]([ -~]{0,2000}[!-~])?")
 _TRACES: Final = ("traceparent", "tracestate")
-"""W3C Trace Context: a trace goes on at the endpoint."""
+"""Headers of W3C Trace Context: the trace continues at the endpoint."""
 
 
-class Delivery(NamedTuple):
-    """A record on its way to an endpoint."""
+class WebhookDelivery(NamedTuple):
+    """A record to deliver to an endpoint."""
 
     record: Record
     queue: str
@@ -50,26 +50,26 @@ class Delivery(NamedTuple):
 
 
 class Payload(NamedTuple):
-    """A request's body and the headers that belong to it."""
+    """The body of a request and its headers."""
 
     content_type: str
     body: bytes
     headers: HttpHeaders
 
 
-def render(delivery: Delivery, form: str) -> Payload:
-    """The request that a record is in a format."""
+def render(delivery: WebhookDelivery, form: str) -> Payload:
+    """Return the request for a record in the format `form`."""
     return _FORMATS[form](delivery)
 
 
 def content_type_of(record: Record) -> str:
-    """The content type that a record says it has in its header; "" where it says none that HTTP can carry."""
+    """Return the content type in the record's header; "" if it is missing or not valid in HTTP."""
     value = header_of(record, "content-type")
     return value.decode() if value is not None and _MEDIA_TYPE.fullmatch(value) else ""
 
 
 def header_of(record: Record, name: str) -> bytes | None:
-    """The last value of a header whose name is this, in whatever letters."""
+    """Return the last value of a header, ignoring the case of its name."""
     for each, value in reversed(record.headers):
         if len(each) == len(name) and each.lower() == name:
             return value
@@ -77,13 +77,13 @@ def header_of(record: Record, name: str) -> bytes | None:
 
 
 def header_text(text: str) -> str:
-    """Text as a header can carry it: percent-encoded where it is not plain."""
+    """Return text in a form for a header: percent-encoded unless it is plain."""
     plain = text.isascii() and text.isprintable() and text == text.strip()
     return text if plain else quote(text, safe="")
 
 
 def trace_headers(record: Record) -> HttpHeaders:
-    """The trace that a record belongs to."""
+    """Return the trace headers of a record."""
     found = [(name, header_of(record, name)) for name in _TRACES]
     return [(name, value.decode()) for name, value in found if value and _PRINTABLE.fullmatch(value)]
 
@@ -91,7 +91,7 @@ def trace_headers(record: Record) -> HttpHeaders:
 # ── raw ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _raw(delivery: Delivery) -> Payload:
+def _raw(delivery: WebhookDelivery) -> Payload:
     record = delivery.record
     headers = [
         ("sparrow-queue", header_text(delivery.queue)),
@@ -115,7 +115,7 @@ def _raw(delivery: Delivery) -> Payload:
 
 
 def _put_key(headers: HttpHeaders, key: bytes) -> int:
-    """Add the key if it is not too long; returns what it takes."""
+    """Add the key unless it is too long. Return the bytes that it takes."""
     if not key or _PRINTABLE.fullmatch(key):
         headers.append(("sparrow-key", key.decode()))
     elif len(key) <= MAX_HEADER_BYTES // 2:
@@ -126,7 +126,9 @@ def _put_key(headers: HttpHeaders, key: bytes) -> int:
 
 
 def _put_headers(headers: HttpHeaders, record: Record, room: int) -> None:
-    """Add the record's headers: each by itself, or all as JSON where HTTP would lose something; how many are left out is said."""
+    """Add the record's headers: one by one, or all as JSON if HTTP would change them. If they are
+    too large, add only their number.
+    """
     if all(_is_plain(name, value) for name, value in record.headers):
         pairs = [(f"sparrow-header-{name}", (value or b"").decode()) for name, value in record.headers]
     else:
@@ -149,7 +151,7 @@ def _is_plain(name: str, value: bytes | None) -> bool:
 # ── json, syncbrok ────────────────────────────────────────────────────────────────────────────────
 
 
-def _json(delivery: Delivery) -> Payload:
+def _json(delivery: WebhookDelivery) -> Payload:
     members = members_of_record(delivery.record)
     members["queue"] = delivery.queue
     if delivery.subscriber:
@@ -158,29 +160,31 @@ def _json(delivery: Delivery) -> Payload:
     return Payload("application/json", encode(members), trace_headers(delivery.record))
 
 
-def _syncbrok(delivery: Delivery) -> Payload:
+def _syncbrok(delivery: WebhookDelivery) -> Payload:
     content = b64encode(delivery.record.value or b"").decode()
     return Payload("application/json", encode({"id": _as_uuid(delivery.message_id), "content": content}), [])
 
 
 def _as_uuid(message_id: str) -> str:
-    """The id itself if it is a UUID; else one that is made of it, always the same: Syncbrok's endpoints know no other ids."""
+    """Return the id if it is a UUID, else a UUID derived from it: Syncbrok's endpoints know no
+    other ids.
+    """
     return message_id if _UUID.fullmatch(message_id) else str(uuid5(NAMESPACE_URL, message_id))
 
 
-def _cloud_event(delivery: Delivery) -> Payload:
+def _cloud_event(delivery: WebhookDelivery) -> Payload:
     from sparrow.frontends.webhook import cloud_events
 
     return cloud_events.structured(delivery)
 
 
-def _binary_cloud_event(delivery: Delivery) -> Payload:
+def _binary_cloud_event(delivery: WebhookDelivery) -> Payload:
     from sparrow.frontends.webhook import cloud_events
 
     return cloud_events.binary(delivery)
 
 
-_FORMATS: Final[dict[str, Callable[[Delivery], Payload]]] = {
+_FORMATS: Final[dict[str, Callable[[WebhookDelivery], Payload]]] = {
     settings.RAW: _raw,
     settings.JSON: _json,
     settings.CLOUDEVENTS: _cloud_event,

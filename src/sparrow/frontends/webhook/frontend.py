@@ -1,10 +1,14 @@
-"""The webhook door: one worker for each endpoint, as long as there is that endpoint, in this form.
+"""The webhook frontend: it runs one worker for each endpoint, with the current definition of the
+endpoint.
 
-An endpoint has a runner, a task that starts a worker, stops it when the definition changes, and starts the next. So changes of one endpoint are carried out one after the
-other, and no worker of an old definition is ever beside one of a new. What a worker cannot go on with (its owner's right is gone, the queue has no subscriber of its name)
-is tried again when something changed that it may depend on, and now and then.
+Each endpoint has a runner: a task that starts a worker, stops it when the definition changes, and
+starts the next. So changes of one endpoint are carried out one after the other, and workers of an
+old and a new definition never run at the same time. If a worker cannot go on (its owner lost a
+right, or the queue has no subscriber of its name), it is tried again after changes that may matter,
+and periodically.
 
-The HTTP client is loaded, in a thread, when the first endpoint exists: a broker without webhooks pays nothing.
+The HTTP client is imported, in a thread, when the first endpoint exists. A broker without webhooks
+does not load it.
 """
 
 from __future__ import annotations
@@ -17,9 +21,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import InvalidConfig, NotAuthorized, SparrowError, Unavailable
-from sparrow.broker.webhooks.addresses import Addresses
+from sparrow.broker.webhooks.addresses import AddressRules
 from sparrow.broker.webhooks.description import PAUSED, REFUSED, WAITING
-from sparrow.frontends.webhook.memory import Memory
+from sparrow.frontends.webhook.memory import RecordMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,19 +31,21 @@ if TYPE_CHECKING:
     from sparrow.broker.broker import Broker
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.webhooks.endpoint import Endpoint
-    from sparrow.broker.webhooks.registry import Key
-    from sparrow.frontends.webhook.worker import Poster, Worker
+    from sparrow.broker.webhooks.registry import EndpointKey
+    from sparrow.frontends.webhook.worker import EndpointWorker, RequestSender
 
 _LOG = logging.getLogger(__name__)
 _CHANGE_TIMEOUT_S: Final = 15.0
-"""How long what is under way may go on when an endpoint is changed, paused or deleted."""
-_AGAIN_S: Final = 5.0
+"""Time that running requests have when an endpoint is changed, paused or deleted."""
+_RETRY_S: Final = 5.0
 _AFTER_BUG_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
-    """Where webhooks may be sent to (`webhooks.allow`), how many requests at a time, and a PEM file of more authorities."""
+    """Allowed targets of webhooks (`webhooks.allow`), the number of concurrent requests, and a PEM
+    file with further authorities.
+    """
 
     allow: tuple[str, ...] = ()
     max_connections: int = 1_000
@@ -47,28 +53,28 @@ class WebhookSettings:
 
 
 class WebhookFrontend:
-    """Loop thread only.
+    """Runs a worker for each webhook endpoint. Loop thread only.
 
     Args:
         resolver: an aiohttp resolver instead of the system's; for tests.
 
     Raises:
-        InvalidConfig: what is allowed is no network or name.
+        InvalidConfig: an allowed target is no network and no name.
     """
 
     def __init__(self, broker: Broker, *, settings: WebhookSettings, resolver: Any = None) -> None:
         self.broker = broker
         self._settings = settings
         self._resolver = resolver
-        self._addresses = Addresses(settings.allow)
-        self.memory = Memory()
-        self._runners: dict[Key, _Runner] = {}
+        self._addresses = AddressRules(settings.allow)
+        self.memory = RecordMemory()
+        self._runners: dict[EndpointKey, _Runner] = {}
         self._poster: asyncio.Task[Any] | None = None
-        self._unwatch: Callable[[], None] = lambda: None
+        self._stop_watching: Callable[[], None] = lambda: None
         self._is_draining = False
 
     async def start(self) -> None:
-        """Deliver to the endpoints that there are, and to those to come.
+        """Deliver to all endpoints, current and future.
 
         Raises:
             InvalidConfig: the file of authorities cannot be used.
@@ -77,17 +83,19 @@ class WebhookFrontend:
             await self.poster()
         self.broker.webhooks.addresses = self._addresses
         registry = self.broker.webhooks.registry
-        self._unwatch = registry.watch(self._changed)
+        self._stop_watching = registry.watch(self._changed)
         self.broker.queues.registry.made.append(self._queue_made)
         for endpoint in registry:
             self._changed(endpoint.key)
 
     async def drain(self, timeout_s: float) -> None:
-        """Begin nothing more, finish what is under way, or give it back when the time is over. Again: no effect."""
+        """Send nothing more, and finish running requests; after `timeout_s` release their records.
+        Calling it again has no effect.
+        """
         if self._is_draining:
             return
         self._is_draining = True
-        self._unwatch()
+        self._stop_watching()
         made = self.broker.queues.registry.made
         if self._queue_made in made:
             made.remove(self._queue_made)
@@ -98,15 +106,15 @@ class WebhookFrontend:
             except SparrowError as error:
                 _LOG.debug("webhooks ended before they began: %s", error.text)
 
-    async def poster(self) -> Poster:
-        """What sends; loaded by the first who asks.
+    async def poster(self) -> RequestSender:
+        """Return the HTTP client; the first call loads it.
 
         Raises:
             InvalidConfig
         """
         if self._poster is None:
             self._poster = asyncio.get_running_loop().create_task(self._load())
-        poster: Poster = await asyncio.shield(self._poster)
+        poster: RequestSender = await asyncio.shield(self._poster)
         return poster
 
     async def _load(self) -> Any:
@@ -124,32 +132,34 @@ class WebhookFrontend:
             resolver=self._resolver,
         )
 
-    def _changed(self, key: Key) -> None:
-        """An endpoint was put, changed or deleted, or is to be tried now."""
+    def _changed(self, key: EndpointKey) -> None:
+        """Start or notify the runner of an endpoint that was created, changed, deleted or is to be
+        tried now.
+        """
         if self._is_draining:
             return
         runner = self._runners.get(key)
         if runner is None:
             runner = self._runners[key] = _Runner(self, key, partial(self._runners.pop, key, None))
-        runner.look()
+        runner.check()
 
     def _queue_made(self, queue: Queue) -> None:
-        """A queue was made or has another policy: who waits for a subscriber may go on."""
+        """Notify runners that wait for a subscriber: a queue was created or its policy changed."""
         for endpoint in self.broker.webhooks.registry.of_queue(queue.name):
             runner = self._runners.get(endpoint.key)
             if runner is not None and not runner.is_delivering:
-                runner.look()
+                runner.check()
 
 
 class _Runner:
     """Keeps the right worker of one endpoint running."""
 
-    def __init__(self, door: WebhookFrontend, key: Key, over: Callable[[], object]) -> None:
-        self._door = door
+    def __init__(self, frontend: WebhookFrontend, key: EndpointKey, on_end: Callable[[], object]) -> None:
+        self._frontend = frontend
         self._key = key
-        self._over = over
-        self._look = asyncio.Event()
-        self._worker: Worker | None = None
+        self._on_end = on_end
+        self._has_changed = asyncio.Event()
+        self._worker: EndpointWorker | None = None
         self._stop_timeout_s = _CHANGE_TIMEOUT_S
         self._is_stopping = False
         self._pausing: asyncio.Task[None] | None = None
@@ -159,30 +169,30 @@ class _Runner:
     def is_delivering(self) -> bool:
         return self._worker is not None
 
-    def look(self) -> None:
-        """The definition changed, or (if it did not) the endpoint is to be tried now."""
+    def check(self) -> None:
+        """Check the definition again; if it is unchanged, try the endpoint now."""
         worker = self._worker
         if worker is not None and worker.endpoint == self._endpoint():
-            worker.poke()
-        self._look.set()
+            worker.retry_now()
+        self._has_changed.set()
 
     async def stop(self, timeout_s: float) -> None:
-        """End, for good."""
+        """End the runner for good."""
         self._stop_timeout_s = timeout_s
         self._is_stopping = True
-        self._look.set()
+        self._has_changed.set()
         await asyncio.wait([self._task])
         if self._pausing is not None:
             self._pausing.cancel()
             await asyncio.wait([self._pausing])
 
     def _endpoint(self) -> Endpoint | None:
-        return self._door.broker.webhooks.registry.find(*self._key)
+        return self._frontend.broker.webhooks.registry.find(*self._key)
 
     async def _run(self) -> None:
         try:
             while not self._is_stopping and (endpoint := self._endpoint()) is not None:
-                self._look.clear()
+                self._has_changed.clear()
                 try:
                     await self._serve(endpoint)
                 except Exception:  # noqa: BLE001 - a bug must not end the deliveries for good
@@ -191,21 +201,21 @@ class _Runner:
                     )
                     await self._wait(_AFTER_BUG_S)
         finally:
-            self._over()
+            self._on_end()
 
     async def _serve(self, endpoint: Endpoint) -> None:
-        """One worker, or none while it is paused, until the definition changes."""
-        statistics = self._door.broker.webhooks.registry.statistics(self._key)
+        """Run one worker, or none while the endpoint is paused, until the definition changes."""
+        statistics = self._frontend.broker.webhooks.registry.statistics(self._key)
         statistics.until_ms = -1
         if endpoint.is_paused:
             statistics.state = PAUSED
-            await self._look.wait()
+            await self._has_changed.wait()
             return
         try:
             await self._deliver(endpoint)
         except NotAuthorized as refusal:
             statistics.state, statistics.last_error = REFUSED, refusal.text
-            await self._wait(_AGAIN_S)
+            await self._wait(_RETRY_S)
         except SparrowError as error:
             is_news = error.text != statistics.last_error
             statistics.state, statistics.last_error = WAITING, error.text
@@ -213,32 +223,32 @@ class _Runner:
                 logging.ERROR if is_news and isinstance(error, InvalidConfig | Unavailable) else logging.DEBUG
             )
             _LOG.log(level, "webhook %s of queue %r waits: %s", endpoint.name, endpoint.queue, error.text)
-            await self._wait(_AGAIN_S)
+            await self._wait(_RETRY_S)
 
     async def _deliver(self, endpoint: Endpoint) -> None:
-        """Run a worker until the endpoint is another one.
+        """Run a worker until the definition changes.
 
         Raises:
-            SparrowError: why it cannot go on.
+            SparrowError: the worker cannot go on.
         """
-        from sparrow.frontends.webhook.worker import Worker
+        from sparrow.frontends.webhook.worker import EndpointWorker
 
-        poster = await self._door.poster()
-        worker = self._worker = Worker(
+        poster = await self._frontend.poster()
+        worker = self._worker = EndpointWorker(
             endpoint,
-            self._door.broker,
+            self._frontend.broker,
             poster,
-            memory=self._door.memory,
-            statistics=self._door.broker.webhooks.registry.statistics(self._key),
+            memory=self._frontend.memory,
+            statistics=self._frontend.broker.webhooks.registry.statistics(self._key),
             gone=partial(self._gone, endpoint),
         )
         running = asyncio.get_running_loop().create_task(worker.run())
         try:
             while not running.done() and self._is_current(endpoint):
-                looking = asyncio.get_running_loop().create_task(self._look.wait())
-                await asyncio.wait([running, looking], return_when=asyncio.FIRST_COMPLETED)
-                looking.cancel()
-                self._look.clear()
+                waiting = asyncio.get_running_loop().create_task(self._has_changed.wait())
+                await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+                self._has_changed.clear()
         finally:
             self._worker = None
             running.cancel()
@@ -251,14 +261,14 @@ class _Runner:
         return not self._is_stopping and self._endpoint() == endpoint
 
     def _gone(self, endpoint: Endpoint, text: str) -> None:
-        """The endpoint said that it is gone: nothing is sent to it until somebody resumes it."""
+        """Pause an endpoint that answered that it is gone: it gets nothing until it is resumed."""
         _LOG.warning("webhook %s of queue %r is gone (%s) and is paused", endpoint.name, endpoint.queue, text)
         if self._pausing is None or self._pausing.done():
             self._pausing = asyncio.get_running_loop().create_task(self._pause(endpoint, text))
 
     async def _pause(self, endpoint: Endpoint, text: str) -> None:
-        """Pause it, unless somebody changed it meanwhile: then it is another that is gone."""
-        registry = self._door.broker.webhooks.registry
+        """Pause the endpoint, unless its definition has changed: then another endpoint is gone."""
+        registry = self._frontend.broker.webhooks.registry
 
         def make(before: Endpoint | None) -> Endpoint:
             if before != endpoint:
@@ -272,12 +282,12 @@ class _Runner:
                 _LOG.warning(
                     "webhook %s of queue %r cannot be paused: %s", *reversed(endpoint.key), error.text
                 )
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
 
     async def _wait(self, seconds: float) -> None:
-        """So long, or until something changes."""
+        """Wait for `seconds`, or until something changes."""
         try:
             async with asyncio.timeout(seconds):
-                await self._look.wait()
+                await self._has_changed.wait()
         except TimeoutError:
             return

@@ -1,7 +1,8 @@
-"""How many deliveries to an endpoint may begin now: its concurrency, its rate, the time that it asked for, and whether it is failing. Pure.
+"""The limits of an endpoint: how many deliveries may start now, by its concurrency, its rate, the
+pause that it asked for, and its circuit breaker. Pure.
 
-An endpoint that asks for time (Retry-After) gets it from all of us, not for one record only, and half as many deliveries at a time afterwards; each
-accepted delivery brings a part of that back.
+If an endpoint asks for a pause (Retry-After), all deliveries to it pause, not one record only.
+Afterwards its concurrency is halved, and each accepted delivery raises it again a little.
 """
 
 from __future__ import annotations
@@ -9,60 +10,60 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparrow.frontends.webhook.breaker import Breaker
-from sparrow.frontends.webhook.pacing import Pace
+from sparrow.frontends.webhook.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     from sparrow.broker.webhooks.endpoint import EndpointSettings
 
 
-class Gate:
-    """Times are monotonic seconds."""
+class DeliveryGate:
+    """The limits of one endpoint. Times are monotonic seconds."""
 
     def __init__(self, settings: EndpointSettings, now_s: float) -> None:
         self._concurrency = settings.concurrency
         self._limit = float(settings.concurrency)
-        self._pace = Pace(settings.rate, now_s)
-        self._held_until_s = now_s
+        self._bucket = TokenBucket(settings.rate, now_s)
+        self._paused_until_s = now_s
         self.breaker = Breaker(settings.pause_after)
 
     def room(self, now_s: float, in_flight: int) -> int:
-        """How many deliveries may begin now."""
+        """Return how many deliveries may start now."""
         if self.shut_s(now_s) > 0:
             return 0
         if self.breaker.is_open:
-            return 0 if in_flight else self._pace.allowance(now_s, 1)
-        return self._pace.allowance(now_s, max(0, self.limit - in_flight))
+            return 0 if in_flight else self._bucket.allowance(now_s, 1)
+        return self._bucket.allowance(now_s, max(0, self.limit - in_flight))
 
     @property
     def limit(self) -> int:
-        """Deliveries at a time."""
+        """The current limit of concurrent deliveries."""
         return max(1, int(self._limit))
 
     def shut_s(self, now_s: float) -> float:
-        """For how long nothing may begin, whatever happens meanwhile; 0: not shut."""
-        until_s = self._held_until_s
+        """Return how long nothing may start, regardless of other events; 0: the gate is open."""
+        until_s = self._paused_until_s
         if self.breaker.probe_at_s is not None:
             until_s = max(until_s, self.breaker.probe_at_s)
         return max(0.0, until_s - now_s)
 
     def wait_s(self, now_s: float) -> float:
-        """Until one may begin, if there is room for it."""
-        return max(self.shut_s(now_s), self._pace.wait_s(now_s))
+        """Return how long until a delivery may start, if there is room for it."""
+        return max(self.shut_s(now_s), self._bucket.wait_s(now_s))
 
-    def is_held(self, now_s: float) -> bool:
-        """Whether the endpoint asked for time that is not over."""
-        return self._held_until_s > now_s
+    def is_paused(self, now_s: float) -> bool:
+        """Return True during a pause that the endpoint asked for."""
+        return self._paused_until_s > now_s
 
-    def began(self, now_s: float) -> None:
-        self._pace.take(now_s)
+    def started(self, now_s: float) -> None:
+        self._bucket.take(now_s)
 
-    def hold(self, now_s: float, seconds: float) -> None:
-        """The endpoint asked for time."""
-        self._held_until_s = max(self._held_until_s, now_s + seconds)
+    def pause(self, now_s: float, seconds: float) -> None:
+        """Pause at the request of the endpoint, and halve the concurrency."""
+        self._paused_until_s = max(self._paused_until_s, now_s + seconds)
         self._limit = max(1.0, self._limit / 2)
 
     def succeeded(self) -> bool:
-        """A delivery was accepted; whether the endpoint was failing until now."""
+        """Count an accepted delivery. Return True if the endpoint was failing until now."""
         if self._limit < self._concurrency:
             self._limit = min(self._concurrency, self._limit + 1 / self._limit)
         return self.breaker.succeeded()

@@ -1,6 +1,7 @@
-"""The memory for records that are in hand or under way, which all endpoints share.
+"""The memory limit for leased records, shared by all endpoints.
 
-Where there is no room an endpoint that has nothing in hand still gets one record: so everybody goes on, however large the records of others are, and nobody waits for others.
+Without room, an endpoint that holds no record still gets one. So every endpoint makes progress,
+however large the records of others are, and none waits for others.
 """
 
 from __future__ import annotations
@@ -14,40 +15,64 @@ if TYPE_CHECKING:
 TOTAL_BYTES: Final = 64 << 20
 OF_ENDPOINT_BYTES: Final = 16 << 20
 _RECORD_BYTES: Final = 600
-"""What a record takes beside its content: objects, and the task that delivers it."""
+"""Size of a record besides its content: objects, and the task that delivers it."""
 _HEADER_BYTES: Final = 160
 
 
-class Memory:
-    """One for the door; a `ReadMemory` of the broker. Loop thread only."""
+class RecordMemory:
+    """The memory of all leased records of the frontend. Loop thread only."""
 
     def __init__(self, total_bytes: int = TOTAL_BYTES) -> None:
         self.total_bytes = total_bytes
-        self.held_bytes = 0
+        self.used_bytes = 0
         self.unpacking = asyncio.Lock()
-        """Held while a compressed batch is unpacked: nobody knows before how large it becomes, so it is one at a time."""
+        """Locked while a compressed batch is unpacked: its size is unknown before, so it is one at
+        a time.
+        """
 
     @property
     def room_bytes(self) -> int:
-        return max(0, self.total_bytes - self.held_bytes)
+        return max(0, self.total_bytes - self.used_bytes)
 
-    def take(self, wanted_bytes: int) -> int:
-        """How many bytes may be read now; 0: the first record alone."""
-        granted = min(wanted_bytes, self.room_bytes)
-        self.held_bytes += granted
-        return granted
+    def use(self, size_bytes: int) -> None:
+        """Count used bytes, even if there is no room."""
+        self.used_bytes += size_bytes
 
-    def give_back(self, granted_bytes: int) -> None:
-        """What was granted has been read, or what was held is done."""
-        self.held_bytes -= granted_bytes
 
-    def hold(self, size_bytes: int) -> None:
-        """So much is in hand, whether there is room or not."""
-        self.held_bytes += size_bytes
+class LeaseMemory:
+    """The memory of one lease while it is read; a `ReadMemory` of the broker. It never waits:
+    without room the first record is read alone.
+    """
+
+    __slots__ = ("_memory", "size_bytes")
+
+    def __init__(self, memory: RecordMemory) -> None:
+        self._memory = memory
+        self.size_bytes = 0
+
+    async def take(self, wanted_bytes: int, least_bytes: int = 0) -> int:  # noqa: ARG002 - the protocol's names
+        """Reserve memory. Return how many bytes may be read now; 0: only the first record."""
+        self.give_back()
+        self.resize(min(wanted_bytes, self._memory.room_bytes))
+        return self.size_bytes
+
+    def keep(self, size_bytes: int) -> bool:
+        """Count the bytes that were read; there is always room."""
+        self.resize(size_bytes)
+        return True
+
+    def resize(self, size_bytes: int) -> None:
+        """Change the reservation to `size_bytes`."""
+        self._memory.use(size_bytes - self.size_bytes)
+        self.size_bytes = size_bytes
+
+    def give_back(self) -> None:
+        """Release the reservation: records are counted one by one, or were not needed."""
+        self.resize(0)
 
 
 def size_of(record: Record) -> int:
-    """About the memory that a record takes."""
+    """Return the approximate memory that a record takes."""
     content = len(record.key or b"") + len(record.value or b"")
     headers = sum(len(name) + len(value or b"") + _HEADER_BYTES for name, value in record.headers)
     return _RECORD_BYTES + content + headers

@@ -1,13 +1,16 @@
-"""POSTs over one pool of kept connections (aiohttp), and only to addresses that the rule allows.
+"""POST requests over a pool of persistent connections (aiohttp), to allowed addresses only.
 
-The rule is asked where a socket is made, with the very address that it is to be connected to: whatever a name resolves to, now or the next time, and whichever way an
-address is written, nothing gets around that. Endpoints that the configuration trusts have a pool of their own, as a connection that was made for one of them must not
-be used for others.
+The address is checked where the socket is created, so the check sees the very address that is
+connected to. No DNS answer, now or later, and no notation of an address can bypass it. Endpoints
+that the configuration trusts have a pool of their own, because their connections must not be used
+for other endpoints.
 
-Redirects are followed by hand, 307 and 308 alone (the others would make a GET of it), at most three, never from https to http; at another origin the headers of the
-endpoint's own, which may hold credentials, are left out. Of an answer's body so much is read as anybody looks at; a connection with more to come is closed.
+Redirects are followed by this module: only 307 and 308 (others would turn the POST into a GET), at
+most three, and never from https to http. At another origin the endpoint's own headers are left out,
+as they may contain credentials. Only the part of a response body that is used is read; a connection
+with more data is closed.
 
-This module imports aiohttp: it is itself imported when there is something to deliver to.
+This module imports aiohttp, so it is imported itself only when there is something to deliver.
 """
 
 from __future__ import annotations
@@ -28,16 +31,16 @@ from yarl import URL
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.version import version
 from sparrow.broker.webhooks.endpoint import new_settings
-from sparrow.frontends.webhook.answers import Answer, Outcome
-from sparrow.frontends.webhook.names import Names
-from sparrow.frontends.webhook.turns import Turns
+from sparrow.frontends.webhook.fair_semaphore import FairSemaphore
+from sparrow.frontends.webhook.resolver import ThreadedResolver
+from sparrow.frontends.webhook.responses import DeliveryOutcome, EndpointResponse
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from aiohttp.abc import AbstractResolver
 
-    from sparrow.broker.webhooks.addresses import Addresses
+    from sparrow.broker.webhooks.addresses import AddressRules
     from sparrow.frontends.webhook.formats import HttpHeaders
 
 MAX_BODY_BYTES: Final = 64 << 10
@@ -46,15 +49,17 @@ _FOLLOWED: Final = (307, 308)
 _REDIRECTS: Final = range(300, 400)
 _KEEP_ALIVE_S: Final = 30.0
 _CONNECT_SHARE: Final = 0.5
-"""Of the time for an attempt, what making the connection may take."""
+"""The share of the timeout that connecting may take."""
 _RESERVED_SHARE: Final = 0.1
-"""A body is read until so much of the time is left."""
+"""The share of the timeout that is left when reading of a body stops."""
 _LARGE_BYTES: Final = 1 << 20
-"""From here on a body is written in pieces, so that the loop does other things between them."""
+"""Bodies of this size and more are written in pieces, so that other tasks run in between."""
 
 
 class _Attempt(NamedTuple):
-    """How long it may take, until when (loop time) that is, and whether it may go to private addresses."""
+    """The timeout of a request, its deadline (loop time), and whether private addresses are
+    allowed.
+    """
 
     timeout_s: float
     until_s: float
@@ -62,32 +67,32 @@ class _Attempt(NamedTuple):
 
 
 class _Target:
-    """Where the request of a task goes, and why it was refused."""
+    """The host of the current task's request, and the reason of a refusal."""
 
     def __init__(self, host: str) -> None:
         self.host = host
         self.refusal: str | None = None
-        self.is_connected_anew = False
+        self.is_new_connection = False
 
 
 _target: ContextVar[_Target] = ContextVar("target")
 
 
 class RefusedAddress(OSError):
-    """The rule says no to the address of a connection."""
+    """The address of a connection is not allowed."""
 
 
 class Poster:
-    """One for the door. Loop thread only.
+    """The HTTP client of the frontend. Loop thread only.
 
     Args:
-        max_connections: requests at a time; more wait.
-        resolver: what to ask for addresses instead of the system.
+        max_connections: concurrent requests; further ones wait.
+        resolver: resolves names instead of the system.
     """
 
     def __init__(
         self,
-        addresses: Addresses,
+        addresses: AddressRules,
         *,
         max_connections: int,
         tls: ssl.SSLContext,
@@ -96,8 +101,8 @@ class Poster:
         self._addresses = addresses
         self._tls = tls
         self._resolver = resolver
-        self._names = Names()
-        self._turns = Turns(max_connections)
+        self._resolver_threads = ThreadedResolver()
+        self._semaphore = FairSemaphore(max_connections)
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
 
     async def post(
@@ -109,72 +114,80 @@ class Poster:
         own: HttpHeaders,
         timeout_s: float,
         is_trusted: bool,
-        who: Hashable,
-    ) -> Answer | Outcome:
-        """POST, and what came back; or an Outcome that says why nothing did.
+        owner: Hashable,
+    ) -> EndpointResponse | DeliveryOutcome:
+        """Send a POST request. Return the response, or a DeliveryOutcome with the reason why there
+        is none.
 
         Args:
-            own: headers for this URL's origin alone.
-            who: whose request it is, for the order of turns.
+            own: headers for the origin of this URL only.
+            owner: the endpoint, for the fair order of requests.
         """
-        await self._turns.take(who)
+        await self._semaphore.acquire(owner)
         try:
             attempt = _Attempt(timeout_s, asyncio.get_running_loop().time() + timeout_s, is_trusted)
             try:
                 async with asyncio.timeout_at(attempt.until_s):
                     return await self._follow(URL(url, encoded=True), headers, body, own, attempt)
             except TimeoutError:
-                return Outcome(text=f"no answer within {timeout_s:g} s")
+                return DeliveryOutcome(text=f"no answer within {timeout_s:g} s")
         finally:
-            self._turns.give_back(who)
+            self._semaphore.release(owner)
 
     async def close(self) -> None:
         """Close all connections."""
         for session in self._sessions.values():
             await session.close()
-        await self._names.close()
+        await self._resolver_threads.close()
 
     async def _follow(
         self, url: URL, headers: HttpHeaders, body: bytes, own: HttpHeaders, attempt: _Attempt
-    ) -> Answer | Outcome:
+    ) -> EndpointResponse | DeliveryOutcome:
         first = url
         for _ in range(MAX_REDIRECTS + 1):
             is_home = url.origin() == first.origin()
             sent = [*headers, *own] if is_home else headers
             trusting = attempt._replace(is_trusted=attempt.is_trusted and is_home)
-            answer = await self._post(url, sent, body, trusting)
-            if isinstance(answer, Outcome) or answer.status not in _REDIRECTS:
-                return answer
-            target = answer.location
-            if answer.status not in _FOLLOWED or not target:
-                return Outcome(
-                    text=f"HTTP {answer.status}: a redirect that is not followed (307 and 308 are); name the URL itself"
+            response = await self._post(url, sent, body, trusting)
+            if isinstance(response, DeliveryOutcome) or response.status not in _REDIRECTS:
+                return response
+            target = response.location
+            if response.status not in _FOLLOWED or not target:
+                return DeliveryOutcome(
+                    text=f"HTTP {response.status}: a redirect that is not followed (307 and 308 "
+                    "are); name the URL itself"
                 )
             following = _next(url, target)
-            if isinstance(following, Outcome):
+            if isinstance(following, DeliveryOutcome):
                 return following
             url = following
-        return Outcome(text=f"more than {MAX_REDIRECTS} redirects")
+        return DeliveryOutcome(text=f"more than {MAX_REDIRECTS} redirects")
 
-    async def _post(self, url: URL, headers: HttpHeaders, body: bytes, attempt: _Attempt) -> Answer | Outcome:
-        """One request, or two: a kept connection that its endpoint closed at that very moment says nothing of the endpoint."""
+    async def _post(
+        self, url: URL, headers: HttpHeaders, body: bytes, attempt: _Attempt
+    ) -> EndpointResponse | DeliveryOutcome:
+        """Send one request, or two: if the endpoint closes a persistent connection at that very
+        moment, this is no failure of the endpoint.
+        """
         target = _Target(url.host or "")
         token = _target.set(target)
         try:
             while True:
-                target.is_connected_anew = False
-                answer = await self._request(url, headers, body, attempt)
-                if answer is not None:
-                    return answer
-                if target.is_connected_anew:
-                    return Outcome(text="the endpoint closed the connection without an answer")
+                target.is_new_connection = False
+                response = await self._request(url, headers, body, attempt)
+                if response is not None:
+                    return response
+                if target.is_new_connection:
+                    return DeliveryOutcome(text="the endpoint closed the connection without an answer")
         finally:
             _target.reset(token)
 
     async def _request(
         self, url: URL, headers: HttpHeaders, body: bytes, attempt: _Attempt
-    ) -> Answer | Outcome | None:
-        """One request; None: the connection was closed, or broke, before an answer began."""
+    ) -> EndpointResponse | DeliveryOutcome | None:
+        """Send one request. Return None if the connection was closed, or broke, before a response
+        began.
+        """
         data = body if len(body) < _LARGE_BYTES else io.BytesIO(body)
         try:
             async with self._session(is_trusted=attempt.is_trusted).post(
@@ -184,27 +197,27 @@ class Poster:
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, connect=attempt.timeout_s * _CONNECT_SHARE),
             ) as response:
-                return Answer(
+                return EndpointResponse(
                     response.status,
                     await _beginning(response, attempt),
                     response.headers.get("Retry-After", ""),
                     response.headers.get("Location", ""),
                 )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            return Outcome(
-                text=_target.get().refusal or f"cannot connect: {_words(error)}", was_reached=False
+            return DeliveryOutcome(
+                text=_target.get().refusal or f"cannot connect: {_text_of(error)}", was_reached=False
             )
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
             return None
         except (aiohttp.ClientError, ValueError, OSError) as error:
-            return Outcome(text=f"no answer that can be read: {_words(error)}")
+            return DeliveryOutcome(text=f"no answer that can be read: {_text_of(error)}")
 
     def _session(self, *, is_trusted: bool) -> aiohttp.ClientSession:
         if is_trusted not in self._sessions:
             connector = aiohttp.TCPConnector(
                 limit=0,
                 ssl=self._tls,
-                resolver=self._resolver or self._names,
+                resolver=self._resolver or self._resolver_threads,
                 keepalive_timeout=_KEEP_ALIVE_S,
                 socket_factory=partial(self._open_socket, is_trusted=is_trusted),
             )
@@ -218,38 +231,39 @@ class Poster:
             )
         return self._sessions[is_trusted]
 
-    def _open_socket(self, place: aiohttp.AddrInfoType, *, is_trusted: bool) -> socket.socket:
-        family, kind, protocol, _, address = place
+    def _open_socket(self, address_info: aiohttp.AddrInfoType, *, is_trusted: bool) -> socket.socket:
+        family, kind, protocol, _, address = address_info
         target = _target.get()
         found = ip_address(str(address[0]).partition("%")[0])
         refusal = self._addresses.refusal(found, target.host, is_trusted=is_trusted)
         if refusal is not None:
             target.refusal = refusal
             raise RefusedAddress(refusal)
-        target.is_connected_anew = True
-        made = socket.socket(family=family, type=kind, proto=protocol)
+        target.is_new_connection = True
+        created = socket.socket(family=family, type=kind, proto=protocol)
         if family in (socket.AF_INET, socket.AF_INET6):
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return made
+            created.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return created
 
 
-def _next(url: URL, location: str) -> URL | Outcome:
-    """Where a redirect leads, if it may be followed there."""
+def _next(url: URL, location: str) -> URL | DeliveryOutcome:
+    """Return the URL of a redirect, or the reason why it is not followed."""
     joined = urljoin(str(url), location)
     try:
         new_settings({"url": joined})
     except InvalidConfig as error:
-        return Outcome(text=f"a redirect to a URL that cannot be used: {error.text}")
+        return DeliveryOutcome(text=f"a redirect to a URL that cannot be used: {error.text}")
     target = URL(joined, encoded=True)
     if url.scheme == "https" and target.scheme != "https":
-        return Outcome(text="a redirect from https to http, which is not followed")
+        return DeliveryOutcome(text="a redirect from https to http, which is not followed")
     return target
 
 
 async def _beginning(response: aiohttp.ClientResponse, attempt: _Attempt) -> bytes:
-    """The first bytes of the body. None of one that breaks off or has no end in time: the status has been said all the same.
+    """Read the first bytes of the body. Return b"" if it breaks off or does not end in time: the
+    status is known all the same.
 
-    If it is not all of it, the connection is not used again.
+    A connection whose response was not read to its end is not used again.
     """
     parts: list[bytes] = []
     room = MAX_BODY_BYTES
@@ -266,16 +280,16 @@ async def _beginning(response: aiohttp.ClientResponse, attempt: _Attempt) -> byt
     return b"".join(parts)
 
 
-def _words(error: BaseException) -> str:
-    """What a library's error says, in one line and not too long."""
-    # Some tell the whole URL, in which there may be a secret.
-    said = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-    text = " ".join((said or type(error).__name__).split())
+def _text_of(error: BaseException) -> str:
+    """Return the message of a library's error, on one line and not too long."""
+    # Some errors contain the whole URL, which may contain a secret.
+    message = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    text = " ".join((message or type(error).__name__).split())
     return text if len(text) <= 300 else f"{text[:300]}…"
 
 
 def tls_context(ca_path: str) -> ssl.SSLContext:
-    """What certificates are checked by: the system's authorities and those of a file. Reads files.
+    """Return the TLS context with the system's authorities and those of a file. Reads files.
 
     Raises:
         InvalidConfig: the file cannot be used.
@@ -286,6 +300,7 @@ def tls_context(ca_path: str) -> ssl.SSLContext:
             context.load_verify_locations(ca_path)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise InvalidConfig(
-                f"webhooks.ca: {ca_path!r} cannot be used ({error}); it is a PEM file with certificates of authorities"
+                f"webhooks.ca: {ca_path!r} cannot be used ({error}); it is a PEM file with "
+                "certificates of authorities"
             ) from None
     return context

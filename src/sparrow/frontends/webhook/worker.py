@@ -1,13 +1,17 @@
-"""Delivers the records of a queue to one endpoint: leases them, POSTs them side by side, and says what became of each.
+"""Delivers the records of a queue to one endpoint: leases them, POSTs them concurrently, and
+settles them.
 
-    queue ──lease──▶ in hand ──gate──▶ under way ──answer──▶ acknowledged, or back with a delay
-                        └── the gate is shut: given back, uncounted ──▶ queue
+    queue ──lease──▶ in hand ──gate──▶ under way ──response──▶ acknowledged, or nacked with a delay
+                        └── the gate is shut: released, uncounted ──▶ queue
 
 Decisions:
-- Records are leased a little ahead of what is under way, the more the quicker the endpoint answers, so that a lease (which is on stable storage before it is handed out)
-  never makes a quick endpoint wait. What was leased ahead and cannot be sent soon goes back and has lost nothing.
-- A record that is tried counts. Two exceptions: a probe of a failing endpoint that was not even connected to (so a host that is down costs no record its deliveries), and
-  what a stop, an end of the endpoint (410) or a crash of the broker interrupted. After a crash the consumer comes back under its old name and takes back what it had.
+- Records are leased a little ahead of the running requests, further ahead if the endpoint responds
+  quickly. So a lease (which is on stable storage before it is used) never makes a quick endpoint
+  wait. Records that were leased ahead and cannot be sent soon are released uncounted.
+- Every attempt counts, with two exceptions. The first is a probe of a failing endpoint that could
+  not be connected to, so that a host that is down costs no record its deliveries. The second is an
+  attempt that was interrupted by a stop, by the end of the endpoint (410) or by a crash of the
+  broker. After a crash the consumer comes back with its old id and releases its leases.
 - While a record is in hand its lease is extended, however long the endpoint takes.
 """
 
@@ -21,16 +25,22 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sparrow.base.errors import BadInput, SparrowError
-from sparrow.broker.queues.settlement import Settlement, Verb
+from sparrow.base.errors import SparrowError
+from sparrow.broker.queues.rules.settlement import Settlement, Verb
 from sparrow.broker.webhooks.description import DELIVERING, FAILING, HELD
-from sparrow.frontends.leased_records import Handed, is_compressed, parts_of, read_leased
-from sparrow.frontends.webhook.answers import Answer, Outcome, judge
-from sparrow.frontends.webhook.formats import Delivery, HttpHeaders, render
-from sparrow.frontends.webhook.gate import Gate
-from sparrow.frontends.webhook.memory import OF_ENDPOINT_BYTES, Memory, size_of
-from sparrow.frontends.webhook.settling import Settler
-from sparrow.frontends.webhook.signing import Signer, id_of
+from sparrow.frontends.leased_records import (
+    DeliveredRecord,
+    is_compressed,
+    read_leased,
+    settle_unreadable,
+    split_by_batch,
+)
+from sparrow.frontends.webhook.formats import HttpHeaders, WebhookDelivery, render
+from sparrow.frontends.webhook.gate import DeliveryGate
+from sparrow.frontends.webhook.memory import OF_ENDPOINT_BYTES, LeaseMemory, RecordMemory, size_of
+from sparrow.frontends.webhook.responses import DeliveryOutcome, EndpointResponse, judge
+from sparrow.frontends.webhook.settler import Settler
+from sparrow.frontends.webhook.signer import Signer, id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -38,7 +48,7 @@ if TYPE_CHECKING:
     from sparrow.base.clock import Clock
     from sparrow.broker.broker import Broker
     from sparrow.broker.queues.consumer import QueueConsumer
-    from sparrow.broker.queues.settlement import Leased
+    from sparrow.broker.queues.rules.settlement import Leased
     from sparrow.broker.webhooks.description import EndpointStatistics
     from sparrow.broker.webhooks.endpoint import Endpoint
 
@@ -46,20 +56,20 @@ _LOG = logging.getLogger(__name__)
 
 LEASE_WAIT_MS: Final = 30_000
 LEASE_BYTES: Final = 4 << 20
-"""Of what one lease brings; at least one record."""
+"""Limit of one lease; it has at least one record."""
 _AHEAD_S: Final = 0.03
-"""So much time's deliveries are leased ahead …"""
-_MOST_AHEAD: Final = 4
-"""… but at most so many times what may be under way at a time."""
+"""Records for this time are leased ahead …"""
+_MAX_AHEAD: Final = 4
+"""… but at most this multiple of the concurrency."""
 _RATE_AHEAD_S: Final = 0.1
 _EXTENSIONS: Final = 3
-"""So often in the time of a lease it is extended."""
+"""Number of extensions during the time of a lease."""
 _MEAN_SHARE: Final = 0.1
-_LONGEST_NAME: Final = 150
+_MAX_NAME: Final = 150
 
 
-class Poster(Protocol):
-    """What sends; see `poster.Poster`."""
+class RequestSender(Protocol):
+    """Sends requests; see `poster.Poster`."""
 
     async def post(
         self,
@@ -70,17 +80,17 @@ class Poster(Protocol):
         own: HttpHeaders,
         timeout_s: float,
         is_trusted: bool,
-        who: Hashable,
-    ) -> Answer | Outcome:
-        """POST, and what came back."""
+        owner: Hashable,
+    ) -> EndpointResponse | DeliveryOutcome:
+        """Send a POST request and return the response."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class _Item:
-    """A record in hand, and until when (monotonic seconds) it is leased."""
+    """A record in hand, with the end of its lease in monotonic seconds."""
 
-    handed: Handed
+    handed: DeliveredRecord
     leased_until_s: float
     size_bytes: int
     is_probe: bool = False
@@ -100,24 +110,27 @@ class _Item:
 
 
 def _consumer_id(name: str) -> str:
-    """The same at each start, so that what the last consumer of this name had is found again. Ids are shorter than names may be."""
-    return f"webhook/{name if len(name) <= _LONGEST_NAME else sha256(name.encode()).hexdigest()}"
+    """Return a consumer id that is the same at each start, so that the leases of the last consumer
+    are found again. Ids are shorter than names may be.
+    """
+    return f"webhook/{name if len(name) <= _MAX_NAME else sha256(name.encode()).hexdigest()}"
 
 
-class Worker:
-    """One life of an endpoint: from when its consumer is opened to when the definition changes. Loop thread only.
+class EndpointWorker:
+    """Delivers to one endpoint from the opening of its consumer to a change of the definition. Loop
+    thread only.
 
     Args:
-        gone: told when the endpoint answered that it is gone.
+        gone: called when the endpoint responded that it is gone.
     """
 
     def __init__(
         self,
         endpoint: Endpoint,
         broker: Broker,
-        poster: Poster,
+        poster: RequestSender,
         *,
-        memory: Memory,
+        memory: RecordMemory,
         statistics: EndpointStatistics,
         gone: Callable[[str], None],
     ) -> None:
@@ -127,31 +140,31 @@ class Worker:
         self._clock: Clock = broker.clock
         self._poster = poster
         self._memory = memory
-        self._held_bytes = 0
+        self._memory_bytes = 0
         self._statistics = statistics
         self._gone = gone
         self._signer = Signer(endpoint.secrets)
         self._own_headers = list(endpoint.settings.headers)
-        self._gate = Gate(endpoint.settings, self._clock.monotonic())
+        self._gate = DeliveryGate(endpoint.settings, self._clock.monotonic())
         self._in_hand: deque[_Item] = deque()
         self._under_way: dict[asyncio.Task[None], _Item] = {}
         self._room = asyncio.Event()
-        """Something changed on which depends how much is leased."""
+        """Set when the number of records to lease may have changed."""
         self._starting: asyncio.TimerHandle | None = None
         self._mean_s = 0.1
-        """How long an attempt takes."""
-        self._is_over = False
+        """Mean duration of an attempt."""
+        self._is_closed = False
         self._consumer: QueueConsumer | None = None
         self._settler: Settler | None = None
 
-    # ── life ──────────────────────────────────────────────────────────────────────────────────────
+    # ── life cycle ────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
-        """Deliver until cancelled; call `stop` in any case.
+        """Deliver until cancelled. The caller must call `stop` afterwards.
 
         Raises:
-            NotAuthorized: the owner may not read any more. UnknownQueue, InvalidArgument, StaleMember: there is nothing to take from for it.
-            StorageFailed, DiskFull
+            NotAuthorized: the owner may not read any more. UnknownQueue, InvalidArgument,
+                StaleMember: the queue or its subscriber does not exist. StorageFailed, DiskFull
         """
         self._consumer = await self._open()
         self._settler = Settler(self._consumer)
@@ -165,11 +178,13 @@ class Worker:
             await asyncio.wait([keeping])
 
     async def _open(self) -> QueueConsumer:
-        """The consumer. What it had when the broker crashed is given back, and comes again at once."""
+        """Return the consumer. Leases from before a crash of the broker are released, so that the
+        records are delivered at once.
+        """
         first = await self._open_once()
         if not first.leased:
             return first
-        await first.close(give_back=True)
+        await first.close(release=True)
         return await self._open_once()
 
     async def _open_once(self) -> QueueConsumer:
@@ -184,11 +199,13 @@ class Worker:
         )
 
     async def stop(self, timeout_s: float) -> None:
-        """Begin nothing more; wait for what is under way, and give back what does not end in time, uncounted."""
-        self._is_over = True
+        """Start nothing more, wait for running requests, and release uncounted what does not end in
+        time.
+        """
+        self._is_closed = True
         if self._starting is not None:
             self._starting.cancel()
-        self._give_back()
+        self._release_in_hand()
         if self._under_way and timeout_s > 0:
             await asyncio.wait(set(self._under_way), timeout=timeout_s)
         for task in list(self._under_way):
@@ -199,25 +216,25 @@ class Worker:
             try:
                 async with asyncio.timeout(max(timeout_s, 1.0)):
                     await self._settler.settled()
-                    await self._consumer.close(give_back=True)
+                    await self._consumer.close(release=True)
             except (SparrowError, TimeoutError) as error:
                 _LOG.warning(
-                    "webhook %s of queue %r: what it had is given back when its leases end: %s",
+                    "webhook %s of queue %r: its records are ready again when their leases end: %s",
                     self.endpoint.name,
                     self.endpoint.queue,
                     error,
                 )
             self._settler.close()
 
-    def poke(self) -> None:
-        """Somebody says that the endpoint is well: try at once."""
-        self._gate = Gate(self._settings, self._clock.monotonic())
+    def retry_now(self) -> None:
+        """Try the endpoint now: a user says that it works again."""
+        self._gate = DeliveryGate(self._settings, self._clock.monotonic())
         self._changed()
 
-    # ── leasing ───────────────────────────────────────────────────────────────────────────────────
+    # ── lease ─────────────────────────────────────────────────────────────────────────────────────
 
     async def _lease(self) -> None:
-        """Lease what may be sent soon, or wait until something may."""
+        """Lease records that may be sent soon, or wait until there may be some."""
         assert self._consumer is not None
         self._room.clear()
         now_s = self._clock.monotonic()
@@ -226,16 +243,20 @@ class Worker:
         if wanted <= 0:
             await self._wait_for_room(self._gate.wait_s(now_s))
             return
-        leased = await self._consumer.lease(
-            wanted, max_bytes=LEASE_BYTES, wait_ms=LEASE_WAIT_MS, memory=self._memory
-        )
+        memory = LeaseMemory(self._memory)
+        try:
+            leased = await self._consumer.lease(
+                wanted, max_bytes=LEASE_BYTES, wait_ms=LEASE_WAIT_MS, memory=memory
+            )
+        finally:
+            memory.give_back()
         for each in leased:
             await self._take(each)
         self._start()
 
     def _wanted(self, now_s: float) -> int:
-        """How many records to lease now."""
-        if self._is_over or (self._held_bytes and not self._has_memory()):
+        """Return how many records to lease now."""
+        if self._is_closed or (self._memory_bytes and not self._has_memory()):
             return 0
         gate, in_flight = self._gate, len(self._under_way)
         if not self._has_memory():
@@ -243,7 +264,7 @@ class Worker:
         if gate.breaker.is_open or gate.shut_s(now_s) > 0:
             return 0 if self._in_hand else min(1, gate.room(now_s, in_flight))
         limit = gate.limit
-        ahead = min(_MOST_AHEAD * limit, int(limit * _AHEAD_S / max(self._mean_s, 1e-4)))
+        ahead = min(_MAX_AHEAD * limit, int(limit * _AHEAD_S / max(self._mean_s, 1e-4)))
         wanted = limit + ahead - in_flight - len(self._in_hand)
         if self._settings.rate:
             soon = gate.room(now_s, in_flight) + int(self._settings.rate * _RATE_AHEAD_S)
@@ -251,10 +272,10 @@ class Worker:
         return wanted
 
     def _has_memory(self) -> bool:
-        return self._held_bytes < OF_ENDPOINT_BYTES and self._memory.room_bytes > 0
+        return self._memory_bytes < OF_ENDPOINT_BYTES and self._memory.room_bytes > 0
 
     async def _wait_for_room(self, seconds: float) -> None:
-        """Until something ended or (where time alone opens the gate) so long."""
+        """Wait until a request ended or, if only time opens the gate, for `seconds`."""
         try:
             async with asyncio.timeout(seconds if seconds > 0 else None):
                 await self._room.wait()
@@ -262,16 +283,16 @@ class Worker:
             return
 
     async def _take(self, leased: Leased) -> None:
-        """What a lease brought is in hand."""
+        """Take the records of a lease in hand."""
         assert self._settler is not None
         until_s = self._clock.monotonic() + leased.lease_ms / 1000
         if not is_compressed(leased):
             await self._take_part(leased, until_s)
             return
-        # A batch at a time: each may become a hundred times what it is.
-        for part in parts_of(leased):
-            if self._held_bytes and not self._has_memory():
-                self._say(part, Verb.RETURN)
+        # One batch at a time: each may become a hundred times larger.
+        for part in split_by_batch(leased):
+            if self._memory_bytes and not self._has_memory():
+                self._settle_all(part, Verb.RELEASE)
                 self._statistics.returned += part.records
             elif self._clock.monotonic() < until_s:
                 async with self._memory.unpacking:
@@ -280,28 +301,24 @@ class Worker:
 
     async def _take_part(self, leased: Leased, until_s: float) -> None:
         assert self._settler is not None
-        try:
-            found = await read_leased(leased)
-        except BadInput as error:
-            parts = parts_of(leased)
-            if len(parts) > 1:  # what is wrong with one of them is not the others' fault
-                for part in parts:
-                    await self._take_part(part, until_s)
-                return
-            self._say(leased, Verb.NACK, error.text)
-            self._failed(f"records cannot be read: {error.text}")
-            return
+        found = await read_leased(leased)
+        for each in settle_unreadable(
+            leased, found.unreadable, self._broker.measures.corrupt_batches, self._delay_ms
+        ):
+            self._settler.add(each)
+        if found.unreadable:
+            self._failed(f"records cannot be read: {found.unreadable[0].error.text}")
         for first, last, count in found.missing:
             self._settler.add(
                 Settlement(Verb.ACK, leased.topic, leased.partition, first, last, delivery=count)
             )
         for handed in found.records:
             size_bytes = size_of(handed.record)
-            self._hold(size_bytes)
+            self._count_memory(size_bytes)
             self._in_hand.append(_Item(handed, until_s, size_bytes))
 
-    def _say(self, leased: Leased, verb: Verb, text: str = "") -> None:
-        """The same of all records of a lease."""
+    def _settle_all(self, leased: Leased, verb: Verb, text: str = "") -> None:
+        """Settle all records of a lease in the same way."""
         assert self._settler is not None
         for first, last, count in leased.ranges:
             delay_ms = self._delay_ms(count) if verb is Verb.NACK else -1
@@ -309,13 +326,13 @@ class Worker:
                 Settlement(verb, leased.topic, leased.partition, first, last, delay_ms, text, count)
             )
 
-    def _hold(self, size_bytes: int) -> None:
-        """So much more (or less) is in hand or under way."""
-        self._held_bytes += size_bytes
-        self._memory.hold(size_bytes)
+    def _count_memory(self, size_bytes: int) -> None:
+        """Change the count of bytes in hand and under way."""
+        self._memory_bytes += size_bytes
+        self._memory.use(size_bytes)
 
     async def _keep_leases(self) -> None:
-        """Extend what is in hand and under way before its lease ends."""
+        """Extend the leases of records in hand and under way before they end."""
         assert self._settler is not None
         assert self._consumer is not None
         while True:
@@ -327,23 +344,23 @@ class Worker:
                     self._settler.add(item.settlement(Verb.EXTEND))
                     item.leased_until_s = now_s + lease_s
 
-    def _give_back(self) -> None:
-        """What is in hand is not sent now."""
+    def _release_in_hand(self) -> None:
+        """Release the records in hand."""
         if self._settler is None:
             return
         for item in self._in_hand:
-            self._settler.add(item.settlement(Verb.RETURN))
+            self._settler.add(item.settlement(Verb.RELEASE))
             self._statistics.returned += 1
-            self._hold(-item.size_bytes)
+            self._count_memory(-item.size_bytes)
         self._in_hand.clear()
 
-    # ── sending ───────────────────────────────────────────────────────────────────────────────────
+    # ── send ──────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self) -> None:
-        """Send of what is in hand what may be sent now; come again when more may."""
+        """Send the records in hand that may be sent now, and schedule the next call."""
         self._starting = None
-        if self._is_over:
-            self._give_back()
+        if self._is_closed:
+            self._release_in_hand()
             return
         now_s = self._clock.monotonic()
         gate = self._gate
@@ -352,14 +369,14 @@ class Worker:
         if not self._in_hand:
             return
         if gate.shut_s(now_s) > 0 or gate.breaker.is_open:
-            self._give_back()
+            self._release_in_hand()
             return
         wait_s = gate.wait_s(now_s)
         if wait_s > 0:
             self._starting = asyncio.get_running_loop().call_later(wait_s, self._start)
 
     def _send(self, item: _Item, now_s: float) -> None:
-        self._gate.began(now_s)
+        self._gate.started(now_s)
         item.is_probe = self._gate.breaker.is_open
         task = asyncio.create_task(self._attempt(item))
         self._under_way[task] = item
@@ -367,11 +384,13 @@ class Worker:
         task.add_done_callback(self._ended)
 
     async def _attempt(self, item: _Item) -> None:
-        """One POST, and what it means."""
+        """Send one request and settle its record."""
         endpoint, record = self.endpoint, item.handed.record
         message_id = id_of(record, endpoint.queue)
-        delivery = Delivery(record, endpoint.queue, endpoint.name, item.handed.delivery_count, message_id)
-        began_s, now_ms = self._clock.monotonic(), self._clock.wall_ms()
+        delivery = WebhookDelivery(
+            record, endpoint.queue, endpoint.name, item.handed.delivery_count, message_id
+        )
+        started_s, now_ms = self._clock.monotonic(), self._clock.wall_ms()
         try:
             payload = render(delivery, self._settings.format)
             headers = [
@@ -379,33 +398,33 @@ class Worker:
                 *payload.headers,
                 *self._signer.headers(message_id, payload.body, now_ms),
             ]
-            answer = await self._poster.post(
+            response = await self._poster.post(
                 self._settings.url,
                 headers,
                 payload.body,
                 own=self._own_headers,
                 timeout_s=self._settings.timeout_ms / 1000,
                 is_trusted=endpoint.is_trusted,
-                who=endpoint.key,
+                owner=endpoint.key,
             )
         except Exception as error:  # noqa: BLE001 - a bug: the record must not stay leased for ever, nor the endpoint stop
             _LOG.exception("webhook %s of queue %r: a delivery failed", endpoint.name, endpoint.queue)
-            answer = Outcome(text=f"the broker failed: {type(error).__name__}")
-        if isinstance(answer, Answer):
-            answer = judge(answer, self._settings.accepts, now_ms)
-        self._measured(self._clock.monotonic() - began_s)
-        self._finish(item, answer)
+            response = DeliveryOutcome(text=f"the broker failed: {type(error).__name__}")
+        if isinstance(response, EndpointResponse):
+            response = judge(response, self._settings.accepts, now_ms)
+        self._measured(self._clock.monotonic() - started_s)
+        self._finish(item, response)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         item = self._under_way.pop(task)
-        self._hold(-item.size_bytes)
+        self._count_memory(-item.size_bytes)
         self._statistics.in_flight = len(self._under_way)
         if task.cancelled() and self._settler is not None:
-            self._settler.add(item.settlement(Verb.RETURN))
+            self._settler.add(item.settlement(Verb.RELEASE))
             self._statistics.returned += 1
         elif (
             not task.cancelled() and task.exception() is not None
-        ):  # a bug; the record comes again when its lease ends
+        ):  # a bug; the record is delivered again when its lease ends
             _LOG.error("a delivery of queue %r failed", self.endpoint.queue, exc_info=task.exception())
         self._changed()
 
@@ -414,15 +433,15 @@ class Worker:
         self._statistics.seconds += seconds
 
     def _changed(self) -> None:
-        """Look again what may be sent and leased."""
+        """Check again what may be sent and leased."""
         self._room.set()
         if self._starting is not None:
             self._starting.cancel()
         self._start()
 
-    # ── what an answer means ──────────────────────────────────────────────────────────────────────
+    # ── outcomes ──────────────────────────────────────────────────────────────────────────────────
 
-    def _finish(self, item: _Item, outcome: Outcome) -> None:
+    def _finish(self, item: _Item, outcome: DeliveryOutcome) -> None:
         assert self._settler is not None
         statistics = self._statistics
         statistics.attempts += 1
@@ -443,25 +462,27 @@ class Worker:
             )
         if outcome.retry_after_s:
             statistics.throttled += 1
-            self._gate.hold(now_s, outcome.retry_after_s)
+            self._gate.pause(now_s, outcome.retry_after_s)
         statistics.consecutive_failures = self._gate.breaker.failures
         self._settler.add(self._verdict(item, outcome))
         self._show_state()
         if outcome.is_gone:
-            self._is_over = True
+            self._is_closed = True
             self._gone(outcome.text)
 
-    def _verdict(self, item: _Item, outcome: Outcome) -> Settlement:
-        """What becomes of a record that was not accepted."""
+    def _verdict(self, item: _Item, outcome: DeliveryOutcome) -> Settlement:
+        """Return the settlement of a record that was not accepted."""
         if outcome.is_gone or (item.is_probe and not outcome.was_reached):
             self._statistics.returned += 1
-            return item.settlement(Verb.RETURN)
+            return item.settlement(Verb.RELEASE)
         return item.settlement(
             Verb.NACK, self._delay_ms(item.handed.delivery_count, outcome.retry_after_s), outcome.text
         )
 
     def _delay_ms(self, deliveries: int, retry_after_s: float = 0.0) -> int:
-        """How long a record waits after its delivery of this number; -1: as the queue's policy says."""
+        """Return the delay before the next delivery of a record; -1: the delay of the queue's
+        policy.
+        """
         if retry_after_s:
             return round(retry_after_s * 1000)
         assert self._consumer is not None
@@ -488,7 +509,7 @@ class Worker:
         statistics.until_ms = -1
         if self._gate.breaker.is_open:
             statistics.state = FAILING
-        elif self._gate.is_held(now_s):
+        elif self._gate.is_paused(now_s):
             statistics.state = HELD
         shut_s = self._gate.shut_s(now_s)
         if shut_s > 0:

@@ -1,1 +1,3 @@
-"""Sparrow's own protocol: frames, messages, and one state machine for both sides. `docs/protocol.md` draws it."""
+"""Sparrow's own protocol: frames, messages, and one state machine for both sides. See
+`docs/protocol.md`.
+"""

@@ -1,13 +1,15 @@
-"""The state machine of the native protocol: one class for both sides, without I/O and without a clock.
+"""The state machine of the native protocol: one class for both sides, without I/O and without a
+clock.
 
-What may be sent when stands in the tables of `rules.py`; here they are applied. A frame changes the state of both sides in the
-same way, the sender's when it sends, the receiver's when it receives: so the same function, `Connection._turn`, serves both
-directions.
+The tables in `rules.py` define what may be sent when; this module applies them. A frame changes the
+state of both sides in the same way, the sender's when it sends, the receiver's when it receives: so
+the same function, `Connection._apply`, serves both directions.
 
-Crossing in flight. The broker may end a channel with ERROR while frames of the client for it are under way. It ignores what
-comes for a channel that it ended, until the client opens the number again. It must remember only the last `max_channels`
-ended ones: for the client each channel whose ERROR it has not read yet still counts as open, and it has at most
-`max_channels`. The client never meets this: a channel is free for it only when it has read ERROR or CLOSED, which come last.
+Crossing in flight. The broker may end a channel with ERROR while frames of the client for it are
+under way. It ignores frames for a channel that it ended, until the client opens the number again.
+It must remember only the last `max_channels` ended ones: for the client each channel whose ERROR it
+has not read yet still counts as open, and it has at most `max_channels`. The client never meets
+this: a channel is free for it only when it has read ERROR or CLOSED, which come last.
 
 Events are `Received`, `Violation` and `Ended`. PING is answered here and is no event.
 """
@@ -56,7 +58,7 @@ from sparrow.protocol.native.rules import (
     ON_CHANNEL,
     ON_CONTROL_CHANNEL,
     OPENS,
-    TURNING,
+    STATE_CHANGING,
     ChannelKind,
     ChannelState,
     Role,
@@ -90,7 +92,9 @@ T = FrameType
 
 
 class Received(msgspec.Struct, frozen=True, gc=False):
-    """A frame that is legal here and now. `batches` is a view of the chunk it came in: keep it no longer than needed."""
+    """A frame that is legal in the present state. `batches` is a view of the chunk it came in: keep
+    it no longer than needed.
+    """
 
     channel: int
     head: Head
@@ -98,13 +102,17 @@ class Received(msgspec.Struct, frozen=True, gc=False):
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """The peer broke the rules. An ERROR frame is queued; the state is CLOSED: send what is queued, then close."""
+    """A breach of the rules by the peer. An ERROR frame is queued; the state is CLOSED: send the
+    queue, then close.
+    """
 
     error: ProtocolError
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The peer's stream ended. `error` is None after a goodbye or an error frame, else says what was cut short."""
+    """The end of the peer's stream. `error` is None after a goodbye or an error frame, else it
+    names what was cut short.
+    """
 
     error: ConnectionLost | None
 
@@ -149,12 +157,15 @@ class _Channel:
 class Connection:
     """One side of one connection. Not thread-safe; every call is short and does no I/O.
 
-    Give it what the socket delivers (`receive_data`, `receive_eof`), handle `events()`, write what `data_to_send()` returns
-    after every call that may have queued something, and close the socket when `state` is CLOSED and all is written.
+    Pass it the socket's bytes (`receive_data`, `receive_eof`), handle `events()`, write what
+    `data_to_send()` returns after every call that may have queued something, and close the socket
+    when `state` is CLOSED and all is written.
 
     Args:
-        max_frame_bytes: limit of a frame's length field. A client takes over the broker's limit from WELCOME.
-        max_channels: how many channels a client may have open (a broker's rule; a client takes it from WELCOME).
+        max_frame_bytes: limit of a frame's length field. A client takes over the broker's limit
+            from WELCOME.
+        max_channels: how many channels a client may have open (a broker's rule; a client takes it
+            from WELCOME).
     """
 
     __slots__ = (
@@ -200,17 +211,19 @@ class Connection:
 
     @property
     def version(self) -> int:
-        """The version both speak: the highest in both ranges. Meaningful once HELLO has passed."""
+        """The protocol version of the connection: the highest in both ranges. Valid once HELLO has
+        passed.
+        """
         return self._version
 
     @property
     def max_frame_bytes(self) -> int:
-        """Limit of a frame's length field in both directions, once OPEN."""
+        """Limit of a frame's length field in both directions, valid once OPEN."""
         return self._max_frame_bytes
 
     @property
     def max_batch_bytes(self) -> int:
-        """The largest batch that may be published: the frame limit less room for a head."""
+        """The largest batch that may be published: the frame limit less the reserve for a head."""
         return self._max_frame_bytes - frames.HEAD_RESERVE_BYTES
 
     @property
@@ -219,9 +232,9 @@ class Connection:
         return self._decoder.bytes_wanted
 
     @property
-    def bytes_held(self) -> int:
-        """How much of an unfinished frame is here."""
-        return self._decoder.bytes_held
+    def buffered_bytes(self) -> int:
+        """Received bytes of an unfinished frame."""
+        return self._decoder.buffered_bytes
 
     @property
     def goodbye_received(self) -> bool:
@@ -233,23 +246,25 @@ class Connection:
 
     @property
     def channels(self) -> int:
-        """How many channels are not free."""
+        """Number of channels that are not free."""
         return len(self._channels)
 
     def channel_state(self, channel: int) -> ChannelState | None:
-        """None if the number is free."""
+        """Return the state of a channel, None if the number is free."""
         found = self._channels.get(channel)
         return found.state if found else None
 
     def may_send(self, head: type[Head], channel: int = CONTROL_CHANNEL) -> bool:
-        """Whether `send` would take such a frame now."""
+        """Return True if `send` would take such a frame now."""
         kind = _KIND_OF[head]
         return kind in self._may_send and self._channel_objection(kind, channel) is None
 
     # ── receiving ─────────────────────────────────────────────────────────────────────────────────
 
     def receive_data(self, data: Buffer) -> None:
-        """Take the next bytes of the peer; never raises for what they are. After CLOSED they are ignored."""
+        """Take the next bytes of the peer; never raise because of their content. After CLOSED they
+        are ignored.
+        """
         if self._state is State.CLOSED:
             return
         try:
@@ -261,15 +276,15 @@ class Connection:
             self._violated(error)
 
     def receive_eof(self) -> None:
-        """The peer sends nothing any more. Reports `Ended` once; the state is CLOSED."""
+        """Take the end of the peer's stream. Reports `Ended` once; the state is CLOSED."""
         if self._state is State.CLOSED:
             return
-        error = None if self._heard_goodbye and not self._decoder.bytes_held else self._cut_short()
+        error = None if self._heard_goodbye and not self._decoder.buffered_bytes else self._cut_short()
         self._enter(State.CLOSED)
         self._events.append(Ended(error))
 
     def events(self) -> list[Event]:
-        """What happened since the last call."""
+        """Return the events since the last call."""
         events = self._events
         if events:
             self._events = []
@@ -279,7 +294,8 @@ class Connection:
         codec = _CODECS.get(kind)
         if codec is None:
             raise BadFrame(
-                f"Frame type 0x{kind:02x} is not known in version {self._version} of the protocol; the peer may be newer."
+                f"Frame type 0x{kind:02x} is not known in version {self._version} of the protocol; "
+                "the peer may be newer."
             )
         if flags != codec.flags:
             raise BadFrame(f"{codec.name} has flags 0x{flags:02x}; it must have 0x{codec.flags:02x}.")
@@ -297,14 +313,15 @@ class Connection:
             head = codec.decode(payload)
         except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
             raise BadFrame(
-                f"The head of {codec.name} on channel {number} does not decode: {error}. See docs/protocol.md for its fields."
+                f"The head of {codec.name} on channel {number} does not decode: {error}. See "
+                "docs/protocol.md for its fields."
             ) from error
-        if kind in TURNING and not self._receive_turn(kind, number, head):
+        if kind in STATE_CHANGING and not self._receive_transition(kind, number, head):
             return
         self._events.append(Received(number, head, batches))
 
     def _is_late(self, kind: int, number: int) -> bool:
-        """Whether a frame was under way when the broker ended its channel."""
+        """Return True if a frame was under way when the broker ended its channel."""
         return (
             number in self._ended
             and kind in self._may_receive
@@ -315,14 +332,17 @@ class Connection:
     def _check_receivable(self, kind: int, number: int) -> None:
         if kind not in self._may_receive:
             raise BadFrame(
-                f"{_CODECS[kind].name} may not be sent by a {self.role.peer.value} when the connection is in state '{self._state.value}'."
+                f"{_CODECS[kind].name} may not be sent by a {self.role.peer.value} when the "
+                f"connection is in state '{self._state.value}'."
             )
         objection = self._channel_objection(kind, number, self.role.peer)
         if objection:
             raise BadFrame(objection)
 
-    def _receive_turn(self, kind: int, number: int, head: Head) -> bool:
-        """Take a frame that changes a state; False if it was answered here and is no event."""
+    def _receive_transition(self, kind: int, number: int, head: Head) -> bool:
+        """Take a frame that changes a state. Return False if it was answered here and is no
+        event.
+        """
         if kind == _PING:
             if isinstance(head, Ping) and T.PONG in self._may_send:
                 self.send(Pong(head.nonce))
@@ -334,7 +354,7 @@ class Connection:
         elif kind in OPENS and len(self._channels) >= self.max_channels:
             self._refuse_channel(number)
             return False
-        self._turn(kind, number, head, self.role.peer)
+        self._apply(kind, number, head, self.role.peer)
         return True
 
     def _check_hello(self, hello: Hello) -> None:
@@ -344,7 +364,8 @@ class Connection:
             )
         if hello.max_version < MIN_VERSION or hello.min_version > VERSION:
             raise UnsupportedVersion(
-                f"The client speaks versions {hello.min_version} to {hello.max_version} of the protocol, this broker "
+                f"The client speaks versions {hello.min_version} to {hello.max_version} of the "
+                "protocol, this broker "
                 f"{MIN_VERSION} to {VERSION}; update the older of the two."
             )
 
@@ -358,7 +379,8 @@ class Connection:
 
     def _refuse_channel(self, number: int) -> None:
         error = Overloaded(
-            f"Channel {number} cannot be opened: the connection has {self.max_channels} open, which is the limit; close some first."
+            f"Channel {number} cannot be opened: the connection has {self.max_channels} open, "
+            "which is the limit; close some first."
         )
         self._queue(int(T.ERROR), number, _error_frame(error))
         self._remember_ended(number)
@@ -369,9 +391,9 @@ class Connection:
         self._events.append(Violation(error))
 
     def _cut_short(self) -> ConnectionLost:
-        if self._decoder.bytes_held:
+        if self._decoder.buffered_bytes:
             return ConnectionLost(
-                f"The peer closed the connection within a frame ({self._decoder.bytes_held} of "
+                f"The peer closed the connection within a frame ({self._decoder.buffered_bytes} of "
                 f"{self._decoder.bytes_wanted or 'unknown'} bytes); it is treated as not sent."
             )
         return ConnectionLost(
@@ -386,13 +408,15 @@ class Connection:
         """Queue a frame.
 
         Args:
-            batches: record batches, whole ones; with PUBLISH, DELIVER and LEASED always, else never. They are not copied: leave
-                them alone until they are written.
+            batches: record batches, whole ones; with PUBLISH, DELIVER and LEASED always, else
+                never. They are not copied: leave them unchanged until they are written.
 
         Raises:
             ConnectionLost: the connection is closed.
-            FrameTooLarge: the frame is over the limit that the broker told, or over that of its type; nothing was queued.
-            InvalidArgument: it has a number over 64 bits, or text that is no Unicode; nothing was queued.
+            FrameTooLarge: the frame is over the broker's limit, or over that of its type; nothing
+                was queued.
+            InvalidArgument: it has a number over 64 bits, or text that is no Unicode; nothing was
+                queued.
             InternalError: the peer may not get such a frame now: a bug of the caller.
         """
         kind = _KIND_OF[type(head)]
@@ -400,11 +424,13 @@ class Connection:
         if kind not in self._may_send or found is None or kind not in found.sends:
             self._check_sendable(kind, channel)
         self._queue(kind, channel, head, batches)
-        if kind in TURNING:
-            self._turn(kind, channel, head, self.role)
+        if kind in STATE_CHANGING:
+            self._apply(kind, channel, head, self.role)
 
     def data_to_send(self) -> list[Buffer]:
-        """What to write, in order, for `transport.writelines`; the queue is empty afterwards."""
+        """Return the bytes to write, in order, for `transport.writelines`; the queue is empty
+        afterwards.
+        """
         out = self._out
         if out:
             self._out = []
@@ -416,7 +442,8 @@ class Connection:
             raise ConnectionLost(f"{name} cannot be sent: the connection is closed.")
         if kind not in self._may_send:
             raise InternalError(
-                f"{name} may not be sent by a {self.role.value} when the connection is in state '{self._state.value}'."
+                f"{name} may not be sent by a {self.role.value} when the connection is in state "
+                f"'{self._state.value}'."
             )
         objection = self._channel_objection(kind, channel)
         if objection is None and kind in OPENS and len(self._channels) >= self.max_channels:
@@ -448,7 +475,7 @@ class Connection:
     # ── rules for both directions ─────────────────────────────────────────────────────────────────
 
     def _channel_objection(self, kind: int, number: int, sender: Role | None = None) -> str | None:
-        """Why a frame of this type does not fit to the channel, or None."""
+        """Return why a frame of this type does not fit the channel, or None."""
         role = sender or self.role
         name = _CODECS[kind].name
         if number == CONTROL_CHANNEL:
@@ -463,13 +490,16 @@ class Connection:
         if channel is None:
             return f"{name} on channel {number}, which is not open."
         if kind not in (channel.sends if role is self.role else channel.receives):
-            return f"{name} is not for a {channel.kind.value} channel that is {channel.state.value} (channel {number})."
+            return (
+                f"{name} is not for a {channel.kind.value} channel that is {channel.state.value} "
+                f"(channel {number})."
+            )
         return None
 
-    def _turn(self, kind: int, number: int, head: Head, sender: Role) -> None:
-        """Change the states as a frame that passes changes them, on either side."""
+    def _apply(self, kind: int, number: int, head: Head, sender: Role) -> None:
+        """Change the states for a frame that was sent or received."""
         if number != CONTROL_CHANNEL:
-            self._turn_channel(kind, number, sender)
+            self._apply_to_channel(kind, number, sender)
         elif isinstance(head, Hello):
             self._hello = head
             self._version = min(head.max_version, VERSION)
@@ -481,7 +511,7 @@ class Connection:
         elif kind == T.ERROR:
             self._enter(State.CLOSED)
 
-    def _turn_channel(self, kind: int, number: int, sender: Role) -> None:
+    def _apply_to_channel(self, kind: int, number: int, sender: Role) -> None:
         if kind in OPENS:
             self._ended.pop(number, None)
             self._channels[number] = _Channel(OPENS[kind], self.role)

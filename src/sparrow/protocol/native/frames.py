@@ -1,11 +1,12 @@
-"""Frames: the envelope around every payload, drawn in `docs/protocol.md`.
+"""Frames: the envelope around every payload, see `docs/protocol.md`.
 
-Strategy: no work per byte. A chunk from the socket is cut into memoryviews, without a copy, as long as it holds whole frames.
-The pieces of a frame that spans chunks are kept as they came and joined once, when the last is there; small pieces are gathered
-in a buffer, so that a peer that sends two bytes at a time costs no more memory than the frame. Memory grows with what arrives,
-never with what was announced. A length over the limit is refused as soon as its four bytes are there.
+There is no work per byte. A chunk from the socket is cut into memoryviews, without a copy, as long
+as it has whole frames. The pieces of a frame that spans chunks are kept as they came and joined
+once, when the last is there; small pieces are collected in a buffer, so that a peer that sends two
+bytes at a time costs no more memory than the frame. Memory grows with what arrives, never with what
+was announced. A length over the limit is refused as soon as its four bytes are there.
 
-What the payload of a type may be is not known here; see `connection.py`.
+The payloads of the types are not known here; see `connection.py`.
 """
 
 from __future__ import annotations
@@ -20,21 +21,22 @@ if TYPE_CHECKING:
 
 LENGTH_BYTES = 4
 HEADER_BYTES = 10
-"""Length, type, flags and channel."""
+"""Size of length, type, flags and channel."""
 REST_OF_HEADER_BYTES = HEADER_BYTES - LENGTH_BYTES
 """The part of the header that the length counts."""
 HEAD_SIZE_BYTES = 4
 
 FLAG_BATCHES = 0x01
 MAX_LENGTH_BYTES = (1 << 32) - 1
-"""What the length field can say."""
+"""Largest value of the length field."""
 MAX_FRAME_BYTES = 16 << 20
-MAX_FRAME_BYTES_BEFORE_WELCOME = 64 << 10
+MAX_FRAME_BYTES_BEFORE_WELCOME = 16 << 10
 HEAD_RESERVE_BYTES = 1024
-"""A batch is at most the frame limit less this, so that what was published fits into a DELIVER or LEASED, whose heads are
-longer."""
+"""A batch is at most the frame limit less this, so that a published batch fits into a DELIVER or
+LEASED, whose heads are longer.
+"""
 LARGE_PIECE_BYTES = 32 << 10
-"""A piece of a frame of that size is kept as it came, with the chunk that it is part of."""
+"""A piece of a frame of this size is kept as it came, with the chunk that it is part of."""
 JOIN_BELOW_BYTES = 2048
 """Smaller frames leave as one piece: a copy is cheaper than one more element in writev."""
 
@@ -53,31 +55,34 @@ _STRANGERS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PRI ", b"C
 
 
 class FrameDecoder:
-    """Cuts a byte stream into frames.
+    """A decoder that cuts a byte stream into frames.
 
     `max_frame_bytes` bounds a frame's length field and may be changed between two frames.
     """
 
-    __slots__ = ("_held_bytes", "_needed_bytes", "_pieces", "max_frame_bytes")
+    __slots__ = ("_buffered_bytes", "_needed_bytes", "_pieces", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._pieces: list[memoryview | bytearray] = []
-        self._held_bytes = 0
+        self._buffered_bytes = 0
         self._needed_bytes = 0
 
     @property
     def bytes_wanted(self) -> int:
-        """Announced size of the frame that is being received, with its length field; 0 between frames."""
+        """Announced size of the frame that is being received, with its length field; 0 between
+        frames.
+        """
         return self._needed_bytes
 
     @property
-    def bytes_held(self) -> int:
-        """Bytes of an unfinished frame that are here."""
-        return self._held_bytes
+    def buffered_bytes(self) -> int:
+        """Received bytes of an unfinished frame."""
+        return self._buffered_bytes
 
     def receive_data(self, data: Buffer) -> Iterator[Frame]:
-        """Yield the frames that `data` completes; the iterator must be exhausted before the next call.
+        """Yield the frames that `data` completes; the iterator must be exhausted before the next
+        call.
 
         Raises:
             FrameTooLarge: a length is over the limit; nothing more can be decoded.
@@ -85,9 +90,9 @@ class FrameDecoder:
         """
         start, end = 0, len(data)
         view = memoryview(data)
-        if self._held_bytes:
+        if self._buffered_bytes:
             start = self._continue(view)
-            if not self._needed_bytes or self._held_bytes < self._needed_bytes:
+            if not self._needed_bytes or self._buffered_bytes < self._needed_bytes:
                 return
             yield self._take()
         while end - start >= HEADER_BYTES:
@@ -104,13 +109,13 @@ class FrameDecoder:
             self._announce()
 
     def _continue(self, view: memoryview) -> int:
-        """Hold what belongs to the unfinished frame; return where the rest of `view` begins."""
+        """Keep the bytes of the unfinished frame. Return where the rest of `view` begins."""
         start = 0
-        if self._held_bytes < HEADER_BYTES:
-            start = min(HEADER_BYTES - self._held_bytes, len(view))
+        if self._buffered_bytes < HEADER_BYTES:
+            start = min(HEADER_BYTES - self._buffered_bytes, len(view))
             self._hold(view[:start])
             self._announce()
-        stop = max(start, self._needed_bytes - self._held_bytes + start)
+        stop = max(start, self._needed_bytes - self._buffered_bytes + start)
         self._hold(view[start:stop])
         return stop
 
@@ -121,10 +126,10 @@ class FrameDecoder:
             self._pieces[-1] += piece
         else:
             self._pieces.append(bytearray(piece))
-        self._held_bytes += len(piece)
+        self._buffered_bytes += len(piece)
 
     def _announce(self) -> None:
-        if self._held_bytes < LENGTH_BYTES:
+        if self._buffered_bytes < LENGTH_BYTES:
             return
         # The first piece has at least a header's bytes, or else all that there are.
         (length,) = _unpack_length(self._pieces[0])
@@ -135,7 +140,7 @@ class FrameDecoder:
     def _take(self) -> Frame:
         frame = b"".join(self._pieces)
         self._pieces = []
-        self._held_bytes = self._needed_bytes = 0
+        self._buffered_bytes = self._needed_bytes = 0
         _, kind, flags, channel = _unpack_header(frame)
         return kind, flags, channel, memoryview(frame)[HEADER_BYTES:]
 
@@ -143,24 +148,27 @@ class FrameDecoder:
 def _bad_length(length: int, max_frame_bytes: int) -> BadFrame | FrameTooLarge:
     if length < REST_OF_HEADER_BYTES:
         return BadFrame(
-            f"A frame's length field says {length} bytes, but type, flags and channel alone take {REST_OF_HEADER_BYTES}."
+            f"A frame's length field says {length} bytes, but type, flags and channel alone take "
+            f"{REST_OF_HEADER_BYTES}."
         )
     if _LENGTH.pack(length) in _STRANGERS:
         return FrameTooLarge(
-            "This is not the native protocol but looks like HTTP; this port speaks sparrow:// only, see docs/protocol.md."
+            "This is not the native protocol but looks like HTTP; this port speaks sparrow:// "
+            "only, see docs/protocol.md."
         )
     return FrameTooLarge(
-        f"A frame announces {length} bytes, the limit here is {max_frame_bytes}; send smaller batches, or raise the broker's limit."
+        f"A frame announces {length} bytes, the limit here is {max_frame_bytes}; send smaller "
+        "batches, or raise the broker's limit."
     )
 
 
 def encode_frame(
     kind: int, channel: int, head: bytes, batches: Buffer | Sequence[Buffer] | None, max_frame_bytes: int
 ) -> Sequence[Buffer]:
-    """A frame as pieces for `writelines`; large batches are not copied.
+    """Return a frame as pieces for `writelines`; large batches are not copied.
 
     Args:
-        batches: what follows the head in a frame with the flag BATCHES, None without.
+        batches: the bytes behind the head in a frame with the flag BATCHES, None without.
 
     Raises:
         FrameTooLarge: the length field would be over `max_frame_bytes`.
@@ -180,7 +188,7 @@ def encode_frame(
 
 
 def split_payload(payload: memoryview) -> tuple[memoryview, memoryview]:
-    """Head and batches of a payload with the flag BATCHES.
+    """Return head and batches of a payload with the flag BATCHES.
 
     Raises:
         BadFrame: the head's size goes beyond the payload.
@@ -189,6 +197,7 @@ def split_payload(payload: memoryview) -> tuple[memoryview, memoryview]:
     stop = HEAD_SIZE_BYTES + _unpack_length(payload)[0] if payload_bytes >= HEAD_SIZE_BYTES else -1
     if not HEAD_SIZE_BYTES <= stop <= payload_bytes:
         raise BadFrame(
-            f"A frame with batches has {payload_bytes} bytes of payload, too few for the head that it announces."
+            f"A frame with batches has {payload_bytes} bytes of payload, too few for the head that "
+            "it announces."
         )
     return payload[HEAD_SIZE_BYTES:stop], payload[stop:]

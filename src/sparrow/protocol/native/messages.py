@@ -1,12 +1,13 @@
 """The payloads of the native protocol, one class per frame type.
 
-Each payload is a msgpack array: fields by position, so that a later version appends fields with defaults and an older peer
-ignores what it does not know. A frame with the flag BATCHES carries raw record batches behind its head. Which side may send
-what, and when, is in `rules.py`; the bytes are drawn in `docs/protocol.md`.
+Each payload is a msgpack array: fields by position, so that a later version appends fields with
+defaults and an older peer ignores fields that it does not know. A frame with the flag BATCHES
+carries raw record batches behind its head. `rules.py` defines which side may send what, and when;
+`docs/protocol.md` shows the bytes.
 
-Conventions: offsets, sizes and times are integers; times in ms; `partition` -1 means "not chosen"; -1 means "none" for
-offsets and timestamps. A `ref` is chosen by the client, unique among its unanswered calls on that channel, and comes back
-in the answer.
+Conventions: offsets, sizes and times are integers; times in ms; `partition` -1 means "not chosen";
+-1 means "none" for offsets and timestamps. A `ref` is chosen by the client, unique among its
+unanswered calls on that channel, and comes back in the response.
 """
 
 from __future__ import annotations
@@ -63,18 +64,20 @@ class FrameType(IntEnum):
 
 
 class SettleVerb(IntEnum):
-    """What becomes of a leased record: the verb of a `Settlement`."""
+    """The operation of a `Settlement` on leased records."""
 
     ACK = 0
-    """Done: never delivered again."""
+    """The record is done: never delivered again."""
     NACK = 1
-    """Failed: delivered again after a delay, or moved to the dead letters at the delivery limit."""
+    """The record failed: delivered again after a delay, or moved to the dead letters at the
+    delivery limit.
+    """
     REJECT = 2
-    """To the dead letters at once."""
+    """The record becomes a dead letter at once."""
     EXTEND = 3
-    """Goes on: the lease ends later."""
+    """The lease ends later."""
     RETURN = 4
-    """Not looked at: ready again at once, and this delivery does not count."""
+    """The record was unused: ready again at once, and this delivery does not count."""
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -85,7 +88,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Failure(Head, frozen=True):
-    """An error as it travels: see `sparrow.base.errors` for the codes."""
+    """An error in the protocol: see `sparrow.base.errors` for the codes."""
 
     code: str
     text: str
@@ -93,7 +96,7 @@ class Failure(Head, frozen=True):
 
 
 class Start(Head, frozen=True):
-    """Where to begin where there is neither a committed offset nor an explicit one."""
+    """The start position where there is neither a committed offset nor an explicit one."""
 
     at: str = "end"
     """"beginning", "end", "offset" or "timestamp"."""
@@ -102,13 +105,17 @@ class Start(Head, frozen=True):
 
 
 class Selector(Head, frozen=True):
-    """What to subscribe to: a topic by name, or all that match a pattern (`*` any run of characters, `?` one)."""
+    """A subscribed topic by name, or all topics that match a pattern (`*` any run of characters,
+    `?` one).
+    """
 
     topic: str
     is_pattern: bool = False
     start: Start = Start()
     offsets: dict[int, int] = {}
-    """Explicit positions by partition; they win over committed offsets and `start`. How a client resumes."""
+    """Explicit positions by partition; they take precedence over committed offsets and `start`. A
+    client resumes with them.
+    """
 
 
 class PartitionAt(Head, frozen=True):
@@ -120,7 +127,7 @@ class PartitionAt(Head, frozen=True):
 
 
 class OffsetCommit(Head, frozen=True):
-    """`offset` is the next one to read, as in Kafka."""
+    """A committed offset. `offset` is the next one to read, as in Kafka."""
 
     topic: str
     partition: int
@@ -132,7 +139,7 @@ class OffsetCommit(Head, frozen=True):
 
 
 class Hello(Head, frozen=True):
-    """First frame of a client."""
+    """The first frame of a client."""
 
     protocol: str
     min_version: int
@@ -140,11 +147,15 @@ class Hello(Head, frozen=True):
     client_name: str = ""
     client_version: str = ""
     credentials: dict[str, str] = {}
-    """{} anonymous, or who the TLS certificate says; {"token": …} a bearer token; {"user": …, "password": …}."""
+    """{}: anonymous, or the subject of the TLS certificate; {"token": …}: a bearer token; {"user":
+    …, "password": …}.
+    """
 
 
 class Welcome(Head, frozen=True):
-    """The broker's answer: the version both speak from here on, and the limits it holds the client to."""
+    """The broker's response to HELLO: the version used from here on, and the limits that the client
+    must keep.
+    """
 
     version: int
     broker_version: str
@@ -165,7 +176,9 @@ class Pong(Head, frozen=True):
 
 
 class Goodbye(Head, frozen=True):
-    """The sender will close. The receiver finishes what it awaits, opens nothing new, says goodbye too, and closes."""
+    """Announcement that the sender will close. The receiver finishes what it awaits, opens nothing
+    new, says goodbye too, and closes.
+    """
 
     code: str = "DONE"
     """"DONE", "DRAINING", "IDLE", or an error code."""
@@ -173,7 +186,7 @@ class Goodbye(Head, frozen=True):
 
 
 class Error(Head, frozen=True):
-    """On channel 0 the end of the connection; on another channel the end of that channel."""
+    """The end of the connection on channel 0; on another channel the end of that channel."""
 
     code: str
     text: str
@@ -184,7 +197,9 @@ class Error(Head, frozen=True):
 
 
 class Request(Head, frozen=True):
-    """A call of one verb; `arguments` is a map whose keys the verb defines. Answers may come in any order."""
+    """A call of one operation; `arguments` is a map whose keys the operation defines. Responses may
+    come in any order.
+    """
 
     ref: int
     verb: str
@@ -192,7 +207,7 @@ class Request(Head, frozen=True):
 
 
 class Response(Head, frozen=True):
-    """The answer to REQUEST, UPDATE and COMMIT."""
+    """The response to REQUEST, UPDATE and COMMIT."""
 
     ref: int
     failure: Failure | None = None
@@ -203,24 +218,32 @@ class Response(Head, frozen=True):
 
 
 class OpenProducer(Head, frozen=True):
-    """Opens the channel for publishing. `producer_id` -1 asks for a new identity if `idempotent`."""
+    """Opening of the channel for publishing. `producer_id` -1 requests a new identity if
+    `idempotent`.
+    """
 
     idempotent: bool = True
     producer_id: int = -1
     producer_epoch: int = -1
     stage: str = ""
-    """Of a sink (`sink.stage`): what is published is seen when its batch is committed. The answer has the stage's producer."""
+    """Stage of a sink (`sink.stage`): published records become visible when its batch is committed.
+    The response has the stage's producer.
+    """
 
 
 class ProducerOpened(Head, frozen=True):
     producer_id: int
     producer_epoch: int
     window_bytes: int
-    """The channel's credit: bytes of batches that may be unconfirmed at once (one batch may always be sent)."""
+    """The channel's credit: bytes of batches that may be unconfirmed at once (one batch may always
+    be sent).
+    """
 
 
 class Publish(Head, frozen=True):
-    """One record batch for one partition follows the head. Confirmed by `ref`, in any order (acks 0: never)."""
+    """A record batch for one partition, which follows the head. Confirmed by `ref`, in any order
+    (acks 0: never).
+    """
 
     ref: int
     topic: str
@@ -238,7 +261,7 @@ class Confirmation(Head, frozen=True):
 
 
 class Confirm(Head, frozen=True):
-    """What became of PUBLISHes; one frame may confirm many."""
+    """Results of PUBLISHes; one frame may confirm many."""
 
     confirmations: list[Confirmation]
 
@@ -247,18 +270,22 @@ class Confirm(Head, frozen=True):
 
 
 class Subscribe(Head, frozen=True):
-    """Opens the channel for reading. With a group the broker assigns partitions; without, all of them are delivered."""
+    """Opening of the channel for reading. With a group the broker assigns partitions; without, all
+    of them are delivered.
+    """
 
     selectors: list[Selector]
     push: bool = True
-    """True: DELIVER as long as there is credit. False: only as answers to PULL."""
+    """True: DELIVER as long as there is credit. False: only as response to PULL."""
     credit_bytes: int = 0
-    """Credit to begin with. Delivery goes on while credit is > 0 and may take it below zero by one DELIVER."""
+    """Initial credit. Delivery continues while credit is > 0 and may take it below zero by one
+    DELIVER.
+    """
     max_deliver_bytes: int = 1 << 20
     """Upper bound for the batches in one DELIVER (a larger batch still comes whole)."""
     group: str = ""
     member_id: str = ""
-    """"" asks for a new one; a reconnecting member gives its own and keeps its partitions."""
+    """"" requests a new one; a reconnecting member gives its own and keeps its partitions."""
     session_timeout_ms: int = 45_000
     rebalance_timeout_ms: int = 60_000
     isolation: str = "read_uncommitted"
@@ -270,13 +297,15 @@ class Subscribed(Head, frozen=True):
 
 
 class Credit(Head, frozen=True):
-    """Adds to the channel's credit."""
+    """An addition to the channel's credit."""
 
     bytes: int
 
 
 class Pull(Head, frozen=True):
-    """Asks for at least one record, at most about `max_records` (the batch that reaches it comes whole)."""
+    """A request for at least one record, at most about `max_records` (the batch that reaches it
+    comes whole).
+    """
 
     ref: int
     max_records: int
@@ -285,7 +314,7 @@ class Pull(Head, frozen=True):
 
 
 class Pulled(Head, frozen=True):
-    """Ends the answer to PULL; `records` 0 is an answer too."""
+    """The end of the response to PULL; `records` may be 0."""
 
     ref: int
     records: int = 0
@@ -293,7 +322,9 @@ class Pulled(Head, frozen=True):
 
 
 class Deliver(Head, frozen=True):
-    """Batches of one partition follow the head. Skip records before `offset`: a batch comes whole."""
+    """Delivered batches of one partition, which follow the head. Skip records before `offset`: a
+    batch comes whole.
+    """
 
     topic: str
     partition: int
@@ -301,11 +332,11 @@ class Deliver(Head, frozen=True):
     next_offset: int
     high_watermark: int
     ref: int = -1
-    """The PULL that it answers, -1 when pushed."""
+    """The PULL that it responds to, -1 when pushed."""
 
 
 class Update(Head, frozen=True):
-    """Changes what a live subscription reads; answered by RESPONSE."""
+    """A change of what a live subscription reads; the response is a RESPONSE."""
 
     ref: int
     add: list[Selector] = []
@@ -314,14 +345,16 @@ class Update(Head, frozen=True):
 
 
 class Assigned(Head, frozen=True):
-    """Which partitions are delivered from here on, in addition to those assigned before."""
+    """Partitions that are delivered from here on, in addition to those assigned before."""
 
     epoch: int
     added: list[PartitionAt]
 
 
 class Revoke(Head, frozen=True):
-    """These partitions are not delivered any more. A group's member finishes, commits and answers REVOKED."""
+    """Partitions that are not delivered any more. A group's member finishes, commits and responds
+    with REVOKED.
+    """
 
     epoch: int
     partitions: list[tuple[str, int]]
@@ -335,7 +368,9 @@ class Revoked(Head, frozen=True):
 
 
 class Commit(Head, frozen=True):
-    """Commits offsets as the channel's member; answered by RESPONSE when durable."""
+    """A commit of offsets as the channel's member; the response is a RESPONSE when they are
+    durable.
+    """
 
     ref: int
     offsets: list[OffsetCommit]
@@ -345,36 +380,40 @@ class Commit(Head, frozen=True):
 
 
 class OpenQueue(Head, frozen=True):
-    """Opens the channel as a consumer of a queue, whose records are leased to it."""
+    """Opening of the channel as a consumer of a queue, whose records are leased to it."""
 
     queue: str
     consumer_id: str = ""
-    """"" asks for a new one; a reconnecting consumer gives its own and may settle what it still holds."""
+    """"" requests a new one; a reconnecting consumer gives its own and may settle its leases."""
     subscriber: str = ""
-    """Whose part of an "all of" queue it takes; "" for all other queues."""
+    """The subscriber of an "all of" queue whose records are leased; "" for all other queues."""
     prefetch: int = 0
-    """Records that this consumer may hold leased; 0: as the queue's policy says."""
+    """Records that this consumer may have leased; 0: the queue's policy decides."""
     push: bool = True
-    """True: LEASED as long as there is credit. False: only as answers to LEASE."""
+    """True: LEASED as long as there is credit. False: only as response to LEASE."""
     credit: int = 0
-    """Records that may be pushed to begin with; every pushed record takes one."""
+    """Records that may be pushed initially; every pushed record takes one."""
     max_deliver_bytes: int = 1 << 20
-    """Upper bound for the batches that one lease of a push brings (a larger batch still comes whole)."""
+    """Upper bound for the batches that one lease of a push brings (a larger batch still comes
+    whole).
+    """
     create: bool = False
-    """Make the queue, with the default policy, if there is none of that name."""
+    """Create the queue, with the default policy, if there is none of that name."""
 
 
 class QueueOpened(Head, frozen=True):
     consumer_id: str
     lease_ms: int
-    """How long a lease lasts, counted by the broker from when it leased."""
+    """Duration of a lease, counted by the broker from when it leased."""
     prefetch: int = 0
-    """Records that this consumer may hold leased; 0: no limit."""
+    """Records that this consumer may have leased; 0: no limit."""
     subscriber: str = ""
 
 
 class Lease(Head, frozen=True):
-    """Asks for records, on a channel that does not push; waits for the first at most `wait_ms`."""
+    """A request for records, on a channel that does not push; waits for the first at most
+    `wait_ms`.
+    """
 
     ref: int
     max_records: int
@@ -383,71 +422,80 @@ class Lease(Head, frozen=True):
 
 
 class Leased(Head, frozen=True):
-    """Records of one partition are leased; their batches follow the head, whole: skip the records that no range names."""
+    """Leased records of one partition; their batches follow the head, whole: skip the records that
+    no range names.
+    """
 
     ref: int
-    """The LEASE that it answers, -1 when pushed."""
+    """The LEASE that it responds to, -1 when pushed."""
     topic: str
     partition: int
     lease_ms: int
-    """How much is left of the lease."""
+    """Remaining duration of the lease."""
     ranges: list[tuple[int, int, int]]
-    """First offset, last offset, which delivery of these records it is (from 1); by offset. Credit and LEASE_DONE count offsets: there
-    may be one without a record, which is settled with the others."""
+    """First offset, last offset, number of this delivery of the records (from 1); by offset. Credit
+    and LEASE_DONE count offsets: an offset may be without a record, and is settled with the others.
+    """
 
 
 class LeaseDone(Head, frozen=True):
-    """Ends the answer to LEASE; `records` 0 is an answer too."""
+    """The end of the response to LEASE; `records` may be 0."""
 
     ref: int
     records: int = 0
 
 
 class Settlement(Head, frozen=True):
-    """One verb for ranges of leased records of one partition."""
+    """One operation on ranges of leased records of one partition."""
 
     verb: int
-    """A `SettleVerb`; an unknown number is answered by a failure."""
+    """A `SettleVerb`; an unknown number results in a failure."""
     topic: str
     partition: int
     ranges: list[tuple[int, int]]
     """First and last offset."""
     delay_ms: int = -1
-    """NACK: until they are ready again, -1 as the queue's policy says. EXTEND: from now on, -1 the queue's lease time."""
+    """NACK: until the records are ready again, -1: the queue's policy decides. EXTEND: from now on,
+    -1: the queue's lease time.
+    """
     text: str = ""
     """NACK: the error; REJECT: the reason. Kept with a dead letter."""
     delivery: int = 0
-    """Of which delivery it is said (as LEASED counted it): a later one to the same consumer is not meant. 0: of whichever there is."""
+    """The delivery that is settled (as LEASED counted it): a later one to the same consumer is not
+    affected. 0: any.
+    """
 
 
 class Settle(Head, frozen=True):
-    """Settles leased records. Takes effect at once and in order; answered by SETTLED when durable. At most 256 KiB."""
+    """Settlements of leased records. They take effect at once and in order; SETTLED responds when
+    they are durable. At most 256 KiB.
+    """
 
     ref: int
     settlements: list[Settlement]
 
 
 class SettleFailure(Head, frozen=True):
-    """A range that is as it was, because not all of its records were leased by this consumer."""
+    """A range that is unchanged, because not all of its records were leased by this consumer."""
 
     settlement: int
-    """Index in SETTLE."""
+    """Index of the settlement in SETTLE."""
     range: int
-    """Index among the ranges of that settlement."""
+    """Index of the range in that settlement."""
     code: str
     text: str
     retriable: bool = False
 
 
 class Settled(Head, frozen=True):
-    """The answer to SETTLE; a range without a failure is settled, on stable storage."""
+    """The response to SETTLE; a range without a failure is settled, on stable storage."""
 
     ref: int
     failures: list[SettleFailure] = []
 
 
 class QueueCredit(Head, frozen=True):
-    """Adds to the records that may be pushed."""
+    """An addition to the records that may be pushed."""
 
     records: int
 
@@ -456,47 +504,55 @@ class QueueCredit(Head, frozen=True):
 
 
 class Fetch(Head, frozen=True):
-    """Asks for batches of one partition, by offset. The broker remembers nothing of it."""
+    """A request for batches of one partition, by offset. The broker keeps no state of it."""
 
     ref: int
     topic: str
     topic_id: str
-    """The topic must be this one, not another that was made under its name since; "" for any."""
+    """Required id of the topic, so that another topic created under its name since is refused; ""
+    for any.
+    """
     partition: int
     offset: int
     max_bytes: int = 1 << 20
-    """At most so much, but a batch at least."""
+    """Limit of the batches; at least one batch is sent."""
     isolation: str = "read_uncommitted"
     wait_ms: int = 0
-    """How long to wait for the first batch where there is none."""
+    """Longest wait for the first batch."""
 
 
 class Fetched(Head, frozen=True):
-    """The answer to FETCH; batches follow the head, whole as on disk, or nothing. Skip records before the offset that was asked for."""
+    """The response to FETCH; batches follow the head, whole as on disk, or nothing. Skip records
+    before the requested offset.
+    """
 
     ref: int
     failure: Failure | None = None
     next_offset: int = -1
-    """Where to read on."""
+    """The offset of the next read."""
     start_offset: int = -1
-    """Where the log begins."""
+    """The first offset of the log."""
     end_offset: int = -1
     stable_offset: int = -1
-    """The first offset of the oldest open transaction; the end where there is none."""
+    """The first offset of the oldest open transaction; the log's end if there is none."""
     aborted: list[tuple[int, int]] = []
-    """[producer id, first offset] of aborted transactions with records among these, for readers of committed records, who drop them."""
+    """[producer id, first offset] of aborted transactions with records in these batches, for
+    readers of committed records, who drop them.
+    """
 
 
 # ── the end of a channel ──────────────────────────────────────────────────────────────────────────
 
 
 class Close(Head, frozen=True):
-    """The client is done with the channel. Unconfirmed publishes are still confirmed and settlements answered before CLOSED; what a
-    queue's consumer still holds is ready again at once, and its delivery does not count."""
+    """The client's end of the channel. Unconfirmed publishes are still confirmed and settlements
+    answered before CLOSED; records that are leased to a queue's consumer are ready again at once,
+    and their delivery does not count.
+    """
 
 
 class Closed(Head, frozen=True):
-    """The broker is done with the channel; its number may be used again."""
+    """The broker's end of the channel; its number may be used again."""
 
 
 HEADS: dict[FrameType, type[Head]] = {
@@ -537,11 +593,13 @@ HEADS: dict[FrameType, type[Head]] = {
     FrameType.FETCHED: Fetched,
 }
 APPENDED: dict[type[Head], tuple[Any, ...]] = {OpenProducer: ("",)}
-"""The defaults of fields that were appended after a release. They are not written as long as they say nothing, so that what could be said before has the bytes that it had."""
+"""Defaults of fields that were appended after a release. A field with its default is not written,
+so that older messages keep their bytes.
+"""
 
 
 def written_fields(head: Head) -> Head | tuple[Any, ...]:
-    """What of a payload is written."""
+    """Return the fields of a payload that are written."""
     defaults = APPENDED.get(type(head))
     if defaults is None:
         return head

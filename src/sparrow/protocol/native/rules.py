@@ -1,11 +1,13 @@
-"""The rules of the native protocol: which side may send what, in which state of the connection and of a channel.
+"""The rules of the native protocol: which side may send what, in which state of the connection and
+of a channel.
 
-Everything that decides what may be sent when stands in the tables below; nothing else does. `connection.py` applies them.
+The tables below define all of that; `connection.py` applies them.
 
 A connection::
 
-    AWAIT_HELLO ──HELLO──▶ AWAIT_WELCOME ──WELCOME──▶ OPEN ──GOODBYE of one side──▶ CLOSING ──GOODBYE of the other──▶ CLOSED
-         └────────────────────────┴───────────── ERROR on channel 0, GOODBYE before OPEN, end of stream ────────────────▲
+    AWAIT_HELLO ──HELLO──▶ AWAIT_WELCOME ──WELCOME──▶ OPEN
+    OPEN ──GOODBYE of one side──▶ CLOSING ──GOODBYE of the other──▶ CLOSED
+    any ──ERROR on channel 0, GOODBYE before OPEN, end of stream──▶ CLOSED
 
 A channel (producer, subscription or queue; the number is free before and after)::
 
@@ -13,7 +15,8 @@ A channel (producer, subscription or queue; the number is free before and after)
                    ├─────────────CLOSE──────────────▶ │
                    └───────────────────┴──────────────┴──ERROR on the channel──▶
 
-OPEN_* stands for OPEN_PRODUCER, SUBSCRIBE and OPEN_QUEUE, *_OPENED for PRODUCER_OPENED, SUBSCRIBED and QUEUE_OPENED.
+OPEN_* is OPEN_PRODUCER, SUBSCRIBE or OPEN_QUEUE, *_OPENED is PRODUCER_OPENED, SUBSCRIBED or
+QUEUE_OPENED.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ class Role(Enum):
 
 
 class State(Enum):
-    """Of the connection."""
+    """State of the connection."""
 
     AWAIT_HELLO = "await hello"
     AWAIT_WELCOME = "await welcome"
@@ -96,19 +99,23 @@ MAY_SEND: Final[dict[tuple[Role, State], Types]] = {
     (Role.BROKER, State.OPEN): _BROKER_OPEN,
     (Role.BROKER, State.CLOSED): _NOTHING,
 }
-"""What a side may send in a state of the connection. CLOSING is in the two tables that follow."""
+"""Types that a side may send in a state of the connection. CLOSING is in the two tables that
+follow.
+"""
 
 AFTER_OWN_GOODBYE: Final[dict[Role, Types]] = {
     Role.CLIENT: _types(T.PING, T.PONG, T.ERROR),
     Role.BROKER: _BROKER_OPEN - _types(T.GOODBYE, T.PRODUCER_OPENED, T.SUBSCRIBED, T.QUEUE_OPENED),
 }
-"""Who said goodbye opens nothing any more; a broker still finishes what it owes."""
+"""After its own goodbye a side opens nothing any more; a broker still finishes running work."""
 
 AFTER_PEERS_GOODBYE: Final[dict[Role, Types]] = {
     Role.CLIENT: _CLIENT_OPEN - _types(T.OPEN_PRODUCER, T.SUBSCRIBE, T.OPEN_QUEUE, T.PUBLISH),
     Role.BROKER: _BROKER_OPEN,
 }
-"""Binds the sender alone: what was under way before it read the goodbye is no violation."""
+"""Binds the sender alone: frames that were under way before it read the goodbye are no
+violation.
+"""
 
 ON_CONTROL_CHANNEL: Final[dict[Role, Types]] = {
     Role.CLIENT: _types(T.HELLO, T.PING, T.PONG, T.GOODBYE, T.ERROR, T.REQUEST, T.FETCH),
@@ -151,13 +158,17 @@ ON_CHANNEL: Final[dict[tuple[Role, ChannelKind, ChannelState], Types]] = {
         T.QUEUE_OPENED, T.LEASED, T.LEASE_DONE, T.SETTLED, T.ERROR, T.CLOSED
     ),
 }
-"""What a side may send on a channel. In CLOSING the broker's frames from before it read CLOSE are still under way."""
+"""Types that a side may send on a channel. In CLOSING the broker's frames from before it read CLOSE
+are still under way.
+"""
 
-TURNING: Final = _types(
+STATE_CHANGING: Final = _types(
     T.HELLO, T.WELCOME, T.PING, T.GOODBYE, T.ERROR, T.CLOSE, T.CLOSED,
     T.OPEN_PRODUCER, T.PRODUCER_OPENED, T.SUBSCRIBE, T.SUBSCRIBED, T.OPEN_QUEUE, T.QUEUE_OPENED,
 )  # fmt: skip
 """The types that change a state; all others pass."""
 
 MAX_PAYLOAD_BYTES: Final[dict[int, int]] = {int(T.SETTLE): 256 << 10}
-"""Types with a limit of their own: a SETTLE of the size of a frame would decode to hundreds of megabytes of small lists."""
+"""Types with a limit of their own: a SETTLE of the size of a frame would decode to hundreds of
+megabytes of small lists.
+"""

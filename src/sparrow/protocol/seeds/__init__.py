@@ -1,1 +1,3 @@
-"""The protocols of five other small brokers, without I/O: bytes in, events out, and back (`docs/seeds.md`)."""
+"""The protocols of five other small brokers, without I/O: bytes in, events out, and back
+(`docs/seeds.md`).
+"""

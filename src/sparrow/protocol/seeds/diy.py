@@ -2,13 +2,15 @@
 
     u32 length | u8 type | i64 timestamp (ns since the epoch) | payload          big-endian
 
-    0x01 goodbye         any bytes; the broker answers with one of its own, and closes
-    0x02 publish         u8 topic length, topic, u8 key length, key, data; no answer
-    0x03 consume         the same; a client asks with it (key and data empty), the broker answers with it
+    0x01 goodbye         any bytes; the broker responds with one of its own, and closes
+    0x02 publish         u8 topic length, topic, u8 key length, key, data; no response
+    0x03 consume         the same; a client asks with it (key and data empty), the broker
+                         responds with it
     0x04 consume-empty   nothing
 
-`length` counts type, timestamp and payload. Of 0x02 and 0x03 it leaves out the two bytes that are the lengths of topic and key: the frame is two bytes
-longer than it says. Other types are skipped, as the original skips them.
+`length` counts type, timestamp and payload. Of 0x02 and 0x03 it leaves out the two bytes that are
+the lengths of topic and key: the frame is two bytes longer than it says. Other types are skipped,
+as the original skips them.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.base.errors import BadFrame, FrameTooLarge
 from sparrow.protocol.seeds.equal_frames import count_equal
-from sparrow.protocol.seeds.leftover import Leftover
+from sparrow.protocol.seeds.receive_buffer import ReceiveBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,10 +31,10 @@ CONSUME: Final = 3
 CONSUME_EMPTY: Final = 4
 GOODBYE_TEXT: Final = b"Goodbye from server"
 MAX_NAME_BYTES: Final = 255
-"""Of a topic and of a key: their lengths have one byte."""
+"""Limit of a topic and of a key: their lengths have one byte."""
 
 MIN_EQUAL: Final = 8
-"""So many equal frames are worth a format of their own."""
+"""Number of equal frames from which a format of their own pays."""
 _HEAD: Final = struct.Struct(">IBq")
 _COUNTED: Final = 9
 """Type and timestamp: what `length` counts besides the payload."""
@@ -51,7 +53,7 @@ class Publish(NamedTuple):
 
 
 class Consume(NamedTuple):
-    """A question for the next message of a topic; as an answer that message."""
+    """A request for the next message of a topic; as a response that message."""
 
     topic: bytes
     key: bytes = b""
@@ -60,13 +62,13 @@ class Consume(NamedTuple):
 
 
 class ConsumeEmpty(NamedTuple):
-    """There is none."""
+    """The response if there is no message."""
 
     timestamp_ns: int = 0
 
 
 class Goodbye(NamedTuple):
-    """The connection ends."""
+    """The end of the connection."""
 
     text: bytes
 
@@ -75,7 +77,7 @@ Event = Publish | Consume | ConsumeEmpty | Goodbye
 
 
 class Decoder:
-    """Bytes in, events out; after `receive_data` ask for all events.
+    """A decoder: bytes in, events out. After `receive_data` call `events` for all events.
 
     Args:
         max_message_bytes: the largest payload that is taken.
@@ -83,23 +85,24 @@ class Decoder:
 
     def __init__(self, max_message_bytes: int) -> None:
         self._max_length = max_message_bytes + _COUNTED + 2 * MAX_NAME_BYTES
-        self._leftover = Leftover()
+        self._buffer = ReceiveBuffer()
         self._data = b""
 
     @property
     def bytes_wanted(self) -> int:
-        """How large the frame under way is, as far as that is known; 0: none is."""
-        return self._leftover.wanted_bytes if len(self._leftover) else 0
+        """Size of the unfinished frame as far as it is known; 0 if there is none."""
+        return self._buffer.wanted_bytes if len(self._buffer) else 0
 
     def receive_data(self, data: bytes) -> None:
-        """Take what came from the peer."""
-        self._data = self._leftover.joined(data)
+        """Take bytes of the peer."""
+        self._data = self._buffer.joined(data)
 
     def events(self) -> Iterator[Event]:
-        """What the peer said; messages for one topic that follow each other are one event.
+        """Return the events of the received bytes; successive messages for one topic are one event.
 
         Raises:
-            BadFrame, FrameTooLarge: after the events before it; nothing can be made of what follows.
+            BadFrame, FrameTooLarge: after the events before it; nothing that follows can be
+                decoded.
         """
         data, self._data = self._data, b""
         position, end = 0, len(data)
@@ -107,7 +110,7 @@ class Decoder:
             length, kind, timestamp_ns = _HEAD.unpack_from(data, position)
             size = self._size_of(length, kind)
             if position + size > end:
-                self._leftover.keep(data, position, size)
+                self._buffer.keep(data, position, size)
                 return
             if kind == PUBLISH:
                 run, position = self._run(data, position)
@@ -118,11 +121,13 @@ class Decoder:
             if event is not None:
                 yield event
         if position < end:
-            self._leftover.keep(data, position, _HEAD.size)
+            self._buffer.keep(data, position, _HEAD.size)
 
     def _run(self, data: bytes, position: int) -> tuple[Publish, int]:
-        """The publish frames from here on that are for one topic, and where they end; the first is whole. This is what has to be fast: a frame
-        that is not like the others ends the run, and is looked at by `events`."""
+        """Return the publish frames from here on that are for one topic, and their end; the first
+        is whole. This is the hot path: a frame that is not like the others ends the run, and
+        `events` handles it.
+        """
         size = self._size_of(*_HEAD.unpack_from(data, position)[:2])
         topic, key, _ = _fields(data, position + _HEAD.size, position + size)
         named = bytes((len(topic),)) + topic
@@ -130,9 +135,9 @@ class Decoder:
         position = _equal_frames(run, data, position, (size, len(named), len(key)))
         add_key, add_value, add_time = run.keys.append, run.values.append, run.timestamps_ns.append
         unpack, startswith, end, most = _HEAD.unpack_from, data.startswith, len(data), self._max_length
-        key_place = _HEAD.size + len(named)
+        key_position = _HEAD.size + len(named)
         extra = _LENGTH_BYTES + _NOT_COUNTED
-        while end - position > key_place:
+        while end - position > key_position:
             length, kind, timestamp_ns = unpack(data, position)
             after = position + length + extra
             if (
@@ -142,7 +147,7 @@ class Decoder:
                 or not startswith(named, position + _HEAD.size)
             ):
                 break
-            key_at = position + key_place
+            key_at = position + key_position
             value_at = key_at + 1 + data[key_at]
             if value_at > after:
                 break
@@ -153,18 +158,20 @@ class Decoder:
         return run, position
 
     def _size_of(self, length: int, kind: int) -> int:
-        """How many bytes the frame takes."""
+        """Return the size of the frame in bytes."""
         if length < _COUNTED:
             raise BadFrame(f"a frame of type {kind} has the length {length}; the least is {_COUNTED}")
         if length > self._max_length:
             raise FrameTooLarge(
-                f"a frame of type {kind} of {length} bytes was announced; at most {self._max_length} are taken"
+                f"a frame of type {kind} of {length} bytes was announced; at most "
+                f"{self._max_length} are taken"
             )
         return _LENGTH_BYTES + length + (_NOT_COUNTED if kind in (PUBLISH, CONSUME) else 0)
 
 
 def _equal_frames(run: Publish, data: bytes, position: int, shape: tuple[int, int, int]) -> int:
-    """Add the frames from here on that differ from the first in time and content alone; returns where they end.
+    """Add the frames from here on that differ from the first in time and content alone. Return
+    their end.
 
     Args:
         shape: the size of the first, and of its topic (with its length) and key.
@@ -186,7 +193,7 @@ def _equal_frames(run: Publish, data: bytes, position: int, shape: tuple[int, in
 
 
 def _fields(data: bytes, start: int, end: int) -> tuple[bytes, bytes, bytes]:
-    """Topic, key and data of a payload."""
+    """Return topic, key and data of a payload."""
     key_at = start + 1 + data[start]
     if key_at < end:
         body_at = key_at + 1 + data[key_at]
@@ -209,8 +216,10 @@ def _maybe_event(kind: int, data: bytes, start: int, end: int, timestamp_ns: int
 
 
 def message(kind: int, topic: bytes, key: bytes, data: bytes, *, timestamp_ns: int) -> bytes:
-    """A publish or consume frame. A key is left out that has more than 255 bytes together with the topic: the original adds both lengths in one
-    byte, so its client would wait for data that never comes; and a part of the key would be another key."""
+    """Return a publish or consume frame. A key that has more than 255 bytes together with the topic
+    is left out: the original adds both lengths in one byte, so its client would wait for data that
+    never comes; and a part of the key would be another key.
+    """
     if len(topic) + len(key) > MAX_NAME_BYTES:
         key = b""
     head = _HEAD.pack(_COUNTED + len(topic) + len(key) + len(data), kind, timestamp_ns)
@@ -218,10 +227,10 @@ def message(kind: int, topic: bytes, key: bytes, data: bytes, *, timestamp_ns: i
 
 
 def consume_empty(timestamp_ns: int) -> bytes:
-    """There is nothing."""
+    """Return the frame for "no message"."""
     return _HEAD.pack(_COUNTED, CONSUME_EMPTY, timestamp_ns)
 
 
 def goodbye(timestamp_ns: int, text: bytes = GOODBYE_TEXT) -> bytes:
-    """The end."""
+    """Return the frame that ends the connection."""
     return _HEAD.pack(_COUNTED + len(text), GOODBYE, timestamp_ns) + text

@@ -1,7 +1,9 @@
-"""Runs of frames that differ in their content only, found without looking at each: a publisher that sends one message after the other to one topic
-writes frames of one length whose heads are equal but for a few bytes.
+"""Search for runs of frames that differ in their content only, without visiting each: a publisher
+that sends one message after the other to one topic writes frames of one length whose heads are
+equal but for a few bytes.
 
-The bytes at one place of all frames are a slice with a step, so C compares a column at a time: some 30 ns for each frame instead of a microsecond.
+The bytes at one place of all frames are a slice with a step, so C compares a column at a time: some
+30 ns for each frame instead of a microsecond.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ if TYPE_CHECKING:
 
 
 def count_equal(data: bytes, start: int, size: int, places: Iterable[int]) -> int:
-    """How many whole frames of `size` bytes follow each other from `start` on whose bytes at these places are those of the first.
+    """Return how many whole frames of `size` bytes follow each other from `start` on whose bytes at
+    these places equal those of the first.
 
     Args:
-        places: offsets within a frame, below `size`; with the first byte that differs among them the rest is not looked at.
+        places: offsets within a frame, below `size`; the search ends at the first byte that
+            differs.
     """
     count = (len(data) - start) // size
     for place in places:

@@ -1,10 +1,12 @@
 r"""The protocols of Message Bus (mbus): a message per connection, and lines.
 
-A producer writes one msgpack map, `{"Topic": str, "Data": bin}`, and closes its side. The names may be written with small letters, both values as str or bin
-(old encoders know no bin), further entries with plain values are skipped. A consumer writes the name of a topic and "\n" (or closes its side behind
-it), and is sent each message with "\n" behind it.
+A producer writes one msgpack map, `{"Topic": str, "Data": bin}`, and closes its side. The names may
+be in lower case, both values str or bin (old encoders know no bin), further entries with plain
+values are skipped. A consumer writes the name of a topic and "\n" (or closes its side behind it),
+and is sent each message with "\n" behind it.
 
-The map is read by hand: a decoder for all of msgpack would make what the lengths in it announce.
+The map is decoded by hand: a decoder for all of msgpack would allocate the lengths that it
+announces.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from sparrow.base.errors import BadFrame
 MAX_ENTRIES: Final = 16
 MAX_NAME_BYTES: Final = 0xFFFF
 OVERHEAD_BYTES: Final = 1 << 17
-"""What a map may take besides the message's data: the topic, and entries that are skipped."""
+"""Limit of a map's size besides the message's data: the topic, and entries that are skipped."""
 
 _NIL: Final = 0xC0
 _MAPS: Final = {0xDE: 2, 0xDF: 4}
 _TEXTS: Final = {0xD9: 1, 0xDA: 2, 0xDB: 4, 0xC4: 1, 0xC5: 2, 0xC6: 4}
-"""str and bin with a length of so many bytes."""
+"""str and bin with a length field of so many bytes."""
 _SCALARS: Final = {
     **dict.fromkeys((0xC0, 0xC2, 0xC3), 0),
     **dict.fromkeys((0xCC, 0xD0), 1),
@@ -33,14 +35,14 @@ _SCALARS: Final = {
 
 
 class Sent(NamedTuple):
-    """What a producer sent."""
+    """A producer's message."""
 
     topic: bytes
     data: bytes
 
 
 def decode(data: bytes) -> Sent:
-    """The message of a connection.
+    """Decode the message of a connection.
 
     Raises:
         BadFrame: it is none; says why.
@@ -71,7 +73,7 @@ def _decode(data: bytes) -> Sent:
 
 
 def _map(data: bytes) -> tuple[int, int]:
-    """How many entries the map has, and where the first is."""
+    """Return the number of entries of the map, and the position of the first."""
     kind = data[0]
     if 0x80 <= kind <= 0x8F:
         return kind & 0x0F, 1
@@ -87,14 +89,14 @@ def _map(data: bytes) -> tuple[int, int]:
 
 
 def _value(data: bytes, position: int, name: str) -> tuple[bytes, int]:
-    """A text, or nil for an empty one, which is how an encoder may write it."""
+    """Return a text, or nil for an empty one, which some encoders write."""
     if data[position] == _NIL:
         return b"", position + 1
     return _text(data, position, f"the {name} of a message")
 
 
 def _text(data: bytes, position: int, what: str) -> tuple[bytes, int]:
-    """A str or bin as it is, and where it ends."""
+    """Return a str or bin as it is, and its end."""
     kind = data[position]
     position += 1
     if 0xA0 <= kind <= 0xBF:
@@ -112,7 +114,7 @@ def _text(data: bytes, position: int, what: str) -> tuple[bytes, int]:
 
 
 def _behind(data: bytes, position: int) -> int:
-    """Where a value ends that nobody asked for."""
+    """Return the end of a value that is skipped."""
     kind = data[position]
     if kind <= 0x7F or kind >= 0xE0:
         return position + 1
@@ -123,5 +125,5 @@ def _behind(data: bytes, position: int) -> int:
 
 
 def line(data: bytes) -> bytes:
-    """A message for a consumer."""
+    """Return a message for a consumer."""
     return data + b"\n"

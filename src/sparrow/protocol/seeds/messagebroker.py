@@ -1,21 +1,25 @@
 """The protocol of messagebroker, the broker's side.
 
-The first number of a connection says what it is (all are big-endian):
+The first number of a connection is its kind (all are big-endian):
 
     u16 action            1 subscribe, 2 unsubscribe, 3 publish, 4 ack, 5 nack
 
-    a subscriber goes on with actions:
-      1  u32 length, JSON array of topics, u16 start (0 beginning, 1 current, 2 from), for 2: u16 offset
+    a subscriber continues with actions:
+      1  u32 length, JSON array of topics, u16 start (0 beginning, 1 current, 2 from),
+         for 2: u16 offset
       2  u32 length, JSON array of topics
       4, 5                of the message that was delivered last
     a publisher (3, once) with messages:
-      u16 length, "topic:" + name, u32 length, data
+      u16 length, "topic:" + name, u32 length, data; a u16 length of 0 is skipped, so that a length
+      sent as u32 is read as well: its upper half is 0
 
-    u16 status            1 subscribed, 2 unsubscribed, 3 error; then, if there is a text: u16 length, text
+    u16 status            1 subscribed, 2 unsubscribed, 3 error; then, if there is a text:
+                          u16 length, text
     u16 length, topic, u64 length, data       a message for a subscriber
 
-What is wrong in itself, but has its lengths in order, is skipped: `Wrong` says so as soon as it is known, and the next action or message is taken. What
-cannot be understood at all is the end: `Wrong` with `is_end`.
+Wrong content with correct lengths is skipped: `RequestFault` reports it as soon as it is known, and
+the next action or message is taken. Bytes that cannot be decoded at all end the connection:
+`RequestFault` with `is_end`.
 """
 
 from __future__ import annotations
@@ -27,20 +31,24 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from sparrow.protocol.seeds.equal_frames import count_equal
-from sparrow.protocol.seeds.leftover import Leftover
+from sparrow.protocol.seeds.receive_buffer import ReceiveBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PREFIX: Final = b"topic:"
+NO_PREFIX: Final = "topic data does not contain 'topic:' prefix"
+"""Text of the error for a topic without the prefix. Clients compare it."""
+UNKNOWN_ACTION: Final = "unknown action"
+"""Text of the error for an action that does not exist, or not here. Clients compare it."""
 MAX_NAMES_BYTES: Final = 1 << 20
-"""Of the JSON array of topics."""
+"""Limit of the JSON array of topics."""
 MAX_NAME_BYTES: Final = 0xFFFF
-"""Of a topic: what the length in a delivery can say."""
+"""Limit of a topic: the largest value of the length in a delivery."""
 MAX_UNKNOWN_ACTIONS: Final = 16
-"""In a row."""
+"""Number of unknown actions in a row that are accepted."""
 MIN_EQUAL: Final = 8
-"""So many equal messages are worth a format of their own."""
+"""Number of equal messages from which a format of their own pays."""
 
 _U16: Final = struct.Struct(">H")
 _U32: Final = struct.Struct(">I")
@@ -48,7 +56,7 @@ _U64: Final = struct.Struct(">Q")
 
 
 class Action(IntEnum):
-    """What a client wants."""
+    """Actions of a client."""
 
     SUBSCRIBE = 1
     UNSUBSCRIBE = 2
@@ -58,7 +66,7 @@ class Action(IntEnum):
 
 
 class Status(IntEnum):
-    """How it went."""
+    """Results of an action."""
 
     SUBSCRIBED = 1
     UNSUBSCRIBED = 2
@@ -66,7 +74,7 @@ class Status(IntEnum):
 
 
 class StartAt(IntEnum):
-    """Where a subscription begins."""
+    """Start positions of a subscription."""
 
     BEGINNING = 0
     CURRENT = 1
@@ -74,7 +82,7 @@ class StartAt(IntEnum):
 
 
 class Subscribe(NamedTuple):
-    """`offset`: for StartAt.FROM."""
+    """A request to deliver topics. `offset`: for StartAt.FROM."""
 
     topics: list[str]
     start: StartAt
@@ -82,7 +90,7 @@ class Subscribe(NamedTuple):
 
 
 class Unsubscribe(NamedTuple):
-    """Deliver no more of these."""
+    """A request to deliver no more of these topics."""
 
     topics: list[str]
 
@@ -94,28 +102,28 @@ class Publish(NamedTuple):
     values: list[bytes]
 
 
-class Answer(NamedTuple):
-    """Of a subscriber, about the message that was delivered last."""
+class Acknowledgement(NamedTuple):
+    """A subscriber's acknowledgement of the message that was delivered last."""
 
     is_ack: bool
 
 
-class Wrong(NamedTuple):
-    """What is to be answered with an error."""
+class RequestFault(NamedTuple):
+    """A fault that is reported by an error."""
 
     text: str
     is_end: bool = False
-    """Nothing can be made of what follows."""
+    """True if nothing that follows can be decoded."""
 
 
-Event = Subscribe | Unsubscribe | Publish | Answer | Wrong
+Event = Subscribe | Unsubscribe | Publish | Acknowledgement | RequestFault
 
 _STOP: Final = -1
-"""A step's answer: more bytes are needed."""
+"""Result of a step: more bytes are needed."""
 
 
 class Decoder:
-    """Bytes in, events out.
+    """A decoder: bytes in, events out.
 
     Args:
         max_message_bytes: the largest message that is taken; larger ones are skipped.
@@ -123,21 +131,21 @@ class Decoder:
 
     def __init__(self, max_message_bytes: int) -> None:
         self._max_message_bytes = max_message_bytes
-        self._leftover = Leftover()
+        self._buffer = ReceiveBuffer()
         self._data = b""
         self._events: list[Event] = []
         self._skip_bytes = 0
         self._unknown_actions = 0
         self._wanted = 0
         self._topics: list[str] | None = None
-        """Of a subscription whose start is still to come; None: they were wrong."""
+        """Topics of a subscription whose start is still to come; None: they were wrong."""
         self._step: Callable[[bytes, int], int] = self._first_action
 
     @property
     def bytes_wanted(self) -> int:
-        """How large what is under way is, as far as that is known; 0: nothing is."""
-        if len(self._leftover):
-            return self._leftover.wanted_bytes
+        """Size of the unfinished action or message as far as it is known; 0 if there is none."""
+        if len(self._buffer):
+            return self._buffer.wanted_bytes
         return (
             1
             if self._skip_bytes or self._step not in (self._first_action, self._action, self._messages)
@@ -145,11 +153,13 @@ class Decoder:
         )
 
     def receive_data(self, data: bytes) -> None:
-        """Take what came from the peer."""
-        self._data = self._leftover.joined(data)
+        """Take bytes of the peer."""
+        self._data = self._buffer.joined(data)
 
     def events(self) -> list[Event]:
-        """What the peer said; messages for one topic that follow each other are one event."""
+        """Return the events of the received bytes; successive messages for one topic are one
+        event.
+        """
         data, self._data = self._data, b""
         position = 0
         while position < len(data):
@@ -160,7 +170,7 @@ class Decoder:
                 continue
             after = self._step(data, position)
             if after == _STOP:
-                self._leftover.keep(data, position, self._wanted)
+                self._buffer.keep(data, position, self._wanted)
                 break
             position = after
         events, self._events = self._events, []
@@ -169,7 +179,7 @@ class Decoder:
     # ── steps: each takes one thing at a position and says where the next begins ──────────────────
 
     def _has(self, data: bytes, position: int, size: int) -> bool:
-        """Whether so many bytes are there; if not, so many are wanted."""
+        """Return True if `size` bytes are there; if not, set them as wanted."""
         self._wanted = size
         return len(data) - position >= size
 
@@ -183,9 +193,7 @@ class Decoder:
         if action in (Action.SUBSCRIBE, Action.UNSUBSCRIBE):
             self._step = self._action
             return position
-        self._events.append(
-            Wrong(f"a connection begins with the action 1, 2 or 3; this one began with {action}", is_end=True)
-        )
+        self._events.append(RequestFault(UNKNOWN_ACTION, is_end=True))
         return len(data)
 
     def _action(self, data: bytes, position: int) -> int:
@@ -197,20 +205,17 @@ class Decoder:
         elif action == Action.UNSUBSCRIBE:
             self._step = self._names_to_unsubscribe
         elif action in (Action.ACK, Action.NACK):
-            self._events.append(Answer(action == Action.ACK))
+            self._events.append(Acknowledgement(action == Action.ACK))
         else:
-            return self._unknown(data, position, action)
+            return self._unknown(data, position)
         self._unknown_actions = 0
         return position + 2
 
-    def _unknown(self, data: bytes, position: int, action: int) -> int:
-        """Told, a few times: who sends many of them speaks of something else."""
+    def _unknown(self, data: bytes, position: int) -> int:
+        """Report an unknown action. A peer that sends many of them speaks another protocol."""
         self._unknown_actions += 1
         is_end = self._unknown_actions >= MAX_UNKNOWN_ACTIONS
-        text = (
-            f"unknown action {action}: a subscriber sends 1 (subscribe), 2 (unsubscribe), 4 (ack) or 5 (nack)"
-        )
-        self._events.append(Wrong(text, is_end))
+        self._events.append(RequestFault(UNKNOWN_ACTION, is_end))
         return len(data) if is_end else position + 2
 
     def _names_to_subscribe(self, data: bytes, position: int) -> int:
@@ -228,13 +233,17 @@ class Decoder:
         return after
 
     def _names(self, data: bytes, position: int) -> tuple[int, list[str] | None]:
-        """A length and an array of names; None in their place if they are wrong, which is told."""
+        """Return a length and an array of names; None in their place if they are wrong, which is
+        reported.
+        """
         if not self._has(data, position, 4):
             return _STOP, None
         (size,) = _U32.unpack_from(data, position)
         if size > MAX_NAMES_BYTES:
             self._events.append(
-                Wrong(f"a list of topics of {size} bytes was announced; at most {MAX_NAMES_BYTES} are taken")
+                RequestFault(
+                    f"a list of topics of {size} bytes was announced; at most {MAX_NAMES_BYTES} are taken"
+                )
             )
             self._skip_bytes = size
             return position + 4, None
@@ -244,7 +253,7 @@ class Decoder:
         try:
             return end, _topics(data[position + 4 : end])
         except ValueError as error:
-            self._events.append(Wrong(str(error)))
+            self._events.append(RequestFault(str(error)))
             return end, None
 
     def _start(self, data: bytes, position: int) -> int:
@@ -261,8 +270,9 @@ class Decoder:
             self._events.append(Subscribe(self._topics, StartAt(start), offset))
         elif self._topics is not None:
             self._events.append(
-                Wrong(
-                    f"a subscription begins at 0 (beginning), 1 (current) or 2 (from an offset), not at {start}"
+                RequestFault(
+                    "a subscription begins at 0 (beginning), 1 (current) or 2 (from an offset), "
+                    f"not at {start}"
                 )
             )
         self._topics = None
@@ -270,12 +280,15 @@ class Decoder:
         return position + size
 
     def _messages(self, data: bytes, position: int) -> int:
-        """As many messages as there are; this is what has to be fast."""
+        """Decode as many messages as there are; this is the hot path."""
         run: Publish | None = None
         end = len(data)
         start = position
         while end - position >= 2:
             name_end = position + 2 + (data[position] << 8 | data[position + 1])
+            if name_end == position + 2:
+                position = name_end
+                continue
             if name_end > end:
                 break
             name = data[position + 2 : name_end]
@@ -297,13 +310,16 @@ class Decoder:
                     continue
             run.values.append(data[name_end + 4 : after])
             position = after
-        if position > start:
-            return position
+        return position if position > start else self._stop_at_message(data, position)
+
+    def _stop_at_message(self, data: bytes, position: int) -> int:
         self._wanted = self._message_bytes(data, position)
         return _STOP
 
     def _message_bytes(self, data: bytes, position: int) -> int:
-        """How large the message is that begins here, as far as that can be told: a name that is wrong is to be seen before what follows it."""
+        """Return the size of the message that begins here, as far as it is known: a wrong name must
+        be seen before what follows it.
+        """
         there = len(data) - position
         if there < 2:
             return 2
@@ -314,14 +330,12 @@ class Decoder:
         return head if there < head else head + int(_U32.unpack_from(data, position + head - 4)[0])
 
     def _unnamed(self, position: int) -> int:
-        self._events.append(
-            Wrong("the name of a topic is sent as 'topic:' and the name; the prefix is missing")
-        )
+        self._events.append(RequestFault(NO_PREFIX))
         self._step = self._unwanted
         return position
 
     def _unwanted(self, data: bytes, position: int) -> int:
-        """The length of a message that has no topic."""
+        """Return the length of a message without a topic."""
         if not self._has(data, position, 4):
             return _STOP
         (self._skip_bytes,) = _U32.unpack_from(data, position)
@@ -330,16 +344,20 @@ class Decoder:
 
     def _too_large(self, position: int, size: int) -> int:
         self._events.append(
-            Wrong(f"a message of {size} bytes was announced; at most {self._max_message_bytes} are taken")
+            RequestFault(
+                f"a message of {size} bytes was announced; at most {self._max_message_bytes} are taken"
+            )
         )
         self._skip_bytes = size
         return position
 
 
 def _equal_messages(run: Publish, data: bytes, position: int, head_bytes: int, size_bytes: int) -> int:
-    """Add the messages from here on that differ from the first in content alone; returns where they end."""
+    """Add the messages from here on that differ from the first in content alone. Return their
+    end.
+    """
     stride = head_bytes + size_bytes
-    # What differs first is looked at first: the length of the data.
+    # The field that differs most often first: the length of the data.
     count = count_equal(data, position, stride, range(head_bytes - 1, -1, -1))
     if count < MIN_EQUAL:
         return position
@@ -368,7 +386,7 @@ def _topics(data: bytes) -> list[str]:
 
 
 def status(code: Status, text: str = "") -> bytes:
-    """A status; without a text there is no length either."""
+    """Return a status; without a text there is no length either."""
     if not text:
         return _U16.pack(code)
     raw = text.encode()[:0xFFFF]
@@ -376,5 +394,7 @@ def status(code: Status, text: str = "") -> bytes:
 
 
 def delivery(topic: bytes, data: bytes) -> bytes:
-    """A message for a subscriber, in one piece: the original's client takes what one read gives it for the whole."""
+    """Return a message for a subscriber, in one piece: the original's client takes the result of
+    one read for the whole.
+    """
     return b"".join((_U16.pack(len(topic)), topic, _U64.pack(len(data)), data))

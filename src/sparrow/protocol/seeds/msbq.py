@@ -4,13 +4,14 @@
 
     Queue         client → server    Name, Type (P2P | PUBSUB), Durable, StreamID
     EPMessage     both directions    Route, Type, Body (base64), StreamID
-    Consumer      client → server    means nothing any more
+    Consumer      client → server    without meaning today
     ErrorMessage  server → client    Body (base64 of a text), StreamID
 
-Decision: lenient in, exact out. The peers are written in Go, whose decoder takes field names in any case, null for the empty value, unknown fields, and line
-breaks in base64. So a frame is first read by a strict decoder (fast: what Go's encoder writes), and only what that refuses is read again field by field.
-What a frame says wrongly is an event, not the end: the length tells where the next one begins. Only a length over the limit ends the connection,
-as nothing behind it may be kept.
+Decision: lenient in, exact out. The peers are written in Go, whose decoder takes field names in any
+case, null for the empty value, unknown fields, and line breaks in base64. So a frame is first read
+by a strict decoder (fast: the output of Go's encoder), and only a frame that it refuses is read
+again field by field. Wrong content is an event, not the end: the length says where the next frame
+begins. Only a length over the limit ends the connection, as nothing behind it may be kept.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 
 from sparrow.base.errors import BadFrame, FrameTooLarge, InvalidArgument
-from sparrow.protocol.seeds.leftover import Leftover
+from sparrow.protocol.seeds.receive_buffer import ReceiveBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,7 +35,9 @@ MAX_NAME: Final = 249
 MAX_STREAM: Final = 200
 """Characters of a stream's id; those of the original's client are UUIDs."""
 ENVELOPE_BYTES: Final = 8_192
-"""What a frame may have beside its body: the longest names, each character of which may be written as an escape of six bytes."""
+"""Limit of a frame besides its body: the longest names, each character of which may be written as
+an escape of six bytes.
+"""
 _LENGTH: Final = struct.Struct("<I")
 
 
@@ -43,7 +46,7 @@ _Stream = Annotated[str, msgspec.Meta(max_length=MAX_STREAM)]
 
 
 class QueueAssertion(msgspec.Struct, tag_field="MessageType", tag="Queue", forbid_unknown_fields=True):
-    """There shall be such a queue, and the stream gets its messages."""
+    """A request to create a queue, if it does not exist, and to send its messages to the stream."""
 
     name: _Name = msgspec.field(name="Name", default="")
     type: _Name = msgspec.field(name="Type", default="")
@@ -63,22 +66,22 @@ class EndpointMessage(
 
 
 class Registration(msgspec.Struct, tag_field="MessageType", tag="Consumer"):
-    """Of an older client; an assertion registers by now."""
+    """The registration of an older client; an assertion registers by now."""
 
 
 class ErrorReport(msgspec.Struct, tag_field="MessageType", tag="ErrorMessage"):
-    """Somebody echoes what we sent."""
+    """An echo of an error that the server sent."""
 
 
 class Refusal(NamedTuple):
-    """A frame that says nothing; `error` is for its sender."""
+    """A frame without meaning; `error` is for its sender."""
 
     error: BadFrame | FrameTooLarge | InvalidArgument
     stream: str
 
     @property
     def is_last(self) -> bool:
-        """Nothing behind it can be read."""
+        """True if nothing behind it can be read."""
         return isinstance(self.error, FrameTooLarge)
 
 
@@ -93,28 +96,29 @@ _TAGS: Final = ("Queue", "EPMessage", "Consumer", "ErrorMessage")
 
 
 class Receiver:
-    """What a server receives on one connection; any way of cutting the bytes gives the same events.
+    """The receiving side of a server's connection; any way of cutting the bytes gives the same
+    events.
 
     Args:
-        max_body_bytes: of one message.
+        max_body_bytes: limit of one message.
     """
 
     def __init__(self, max_body_bytes: int) -> None:
         self.max_frame_bytes = (max_body_bytes + 2) // 3 * 4 + ENVELOPE_BYTES
-        self._leftover = Leftover()
+        self._buffer = ReceiveBuffer()
         self._events: list[Event] = []
         self._is_over = False
 
     @property
     def bytes_wanted(self) -> int:
-        """How large the frame under way is, as far as that is known; 0: none is under way."""
-        return self._leftover.wanted_bytes
+        """Size of the unfinished frame as far as it is known; 0 if there is none."""
+        return self._buffer.wanted_bytes
 
     def receive_data(self, data: bytes) -> None:
-        """More bytes; nothing is kept of a frame over the limit, and nothing behind it."""
+        """Take more bytes; nothing is kept of a frame over the limit, and nothing behind it."""
         if self._is_over:
             return
-        data = self._leftover.joined(data)
+        data = self._buffer.joined(data)
         view, add = memoryview(data), self._events.append
         position, size = 0, len(data)
         while size - position >= _LENGTH.size:
@@ -125,7 +129,7 @@ class Receiver:
                 return
             position = start + length
             if position > size:
-                self._leftover.keep(data, start - _LENGTH.size, length + _LENGTH.size)
+                self._buffer.keep(data, start - _LENGTH.size, length + _LENGTH.size)
                 return
             try:
                 event = _decode(view[start:position])
@@ -134,17 +138,20 @@ class Receiver:
             if event is not None and type(event) not in _MEANINGLESS:
                 add(event)
         if position < size:
-            self._leftover.keep(data, position, _LENGTH.size)
+            self._buffer.keep(data, position, _LENGTH.size)
 
     def events(self) -> list[Event]:
-        """What the bytes said that was not told yet."""
+        """Return the events since the last call."""
         events, self._events = self._events, []
         return events
 
     def _refuse_length(self, length: int) -> None:
         self._is_over = True
-        self._leftover.clear()
-        text = f"a frame of {length} bytes was announced; at most {self.max_frame_bytes} are taken, so the connection ends"
+        self._buffer.clear()
+        text = (
+            f"a frame of {length} bytes was announced; at most {self.max_frame_bytes} are taken, "
+            "so the connection ends"
+        )
         self._events.append(Refusal(FrameTooLarge(text), ""))
 
 
@@ -243,14 +250,14 @@ _EXACT: Final = frozenset({"MessageType", "Name", "Type", "Durable", "StreamID",
 
 
 class MessageFrames:
-    """Writes the messages of one queue for one stream."""
+    """A writer of the messages of one queue for one stream."""
 
     def __init__(self, route: str, stream: str) -> None:
         self._head = b'{"MessageType":"EPMessage","Route":' + quoted(route) + b',"Type":'
         self._tail = b',"StreamID":' + quoted(stream) + b"}"
 
     def frame(self, quoted_type: bytes, quoted_body: bytes) -> bytes:
-        """The frame; its parts as `quoted` and `quoted_body` give them."""
+        """Return the frame; its parts come from `quoted` and `quoted_body`."""
         length = len(self._head) + len(quoted_type) + 8 + len(quoted_body) + len(self._tail)
         return b"".join(
             (length.to_bytes(4, "little"), self._head, quoted_type, b',"Body":', quoted_body, self._tail)
@@ -258,12 +265,12 @@ class MessageFrames:
 
 
 def quoted_body(body: bytes | None) -> bytes:
-    """A body as it stands in a frame."""
+    """Return a body in its form in a frame."""
     return b"null" if body is None else b'"' + b64encode(body) + b'"'
 
 
 def error_frame(text: str, stream: str) -> bytes:
-    """What tells a client that something went wrong."""
+    """Return a frame that reports an error to a client."""
     content = (
         b'{"MessageType":"ErrorMessage","Body":'
         + quoted_body(text.encode(errors="replace"))
@@ -284,7 +291,9 @@ _ESCAPES: Final = (
 
 
 def quoted(text: str) -> bytes:
-    """A text as it stands in a frame: as JSON, with the characters escaped that Go keeps out of HTML and scripts."""
+    """Return a text in its form in a frame: as JSON, with the characters escaped that Go keeps out
+    of HTML and scripts.
+    """
     written = msgspec.json.encode(text.encode(errors="replace").decode())
     for plain, escaped in _ESCAPES:
         if plain in written:

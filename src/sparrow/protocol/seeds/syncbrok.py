@@ -1,11 +1,13 @@
-"""Syncbrok's protocol without I/O: the server's side of HTTP/1.1, as Go's `net/http` answers, with limits; and what its requests mean.
+"""Syncbrok's protocol without I/O: the server's side of HTTP/1.1, as Go's `net/http` responds, with
+limits; and the meaning of its requests.
 
-    POST /queue      queue: NAME                    there shall be such a queue
-    POST /subscrib   queue: NAME, endpoint: URL     its messages are POSTed to the URL, too
-    POST /msg        queue: NAME, ParentId: UUID    the body is a message; the answer is its UUID
+    POST /queue      queue: NAME                    create the queue if it does not exist
+    POST /subscrib   queue: NAME, endpoint: URL     POST its messages to the URL, too
+    POST /msg        queue: NAME, ParentId: UUID    the body is a message; the response is its UUID
 
-The original looks at the path and at these headers, never at the method. Its answers are plain text without a line break. Grammar, framing, keep-alive,
-pipelining and "100-continue" are the library h11's; here are the limits: of a request's head, and of its body, over which nothing is kept.
+The original considers the path and these headers, never the method. Its responses are plain text
+without a line break. Grammar, framing, keep-alive, pipelining and "100-continue" are the library
+h11's; the limits are here: of a request's head, and of its body, over which nothing is kept.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ import h11
 from sparrow.base.errors import InvalidArgument
 
 MAX_HEAD_BYTES: Final = 16 << 10
-"""Of a request line and its headers; of a chunk's head and of trailers, too."""
+"""Limit of a request line and its headers; of a chunk's head and of trailers, too."""
 MAX_SMALL_PIECES: Final = 4_096
 SMALL_BYTES: Final = 16
-"""A body may come in so many pieces of less than so many bytes on average: each chunk costs time, however small it is."""
+"""A body may come in so many pieces of less than so many bytes on average: each chunk costs time,
+however small it is.
+"""
 TEXT: Final = (b"Content-Type", b"text/plain; charset=utf-8")
 NOT_SNIFFED: Final = (b"X-Content-Type-Options", b"nosniff")
 NOT_FOUND: Final = b"404 page not found\n"
@@ -36,16 +40,16 @@ class Request(NamedTuple):
 
     path: str
     headers: Mapping[bytes, bytes]
-    """By their names in lower case; of those that stand more than once, the first."""
+    """Headers by their names in lower case; the first of those that occur more than once."""
     body: bytes
 
     def header(self, name: bytes) -> bytes:
-        """Its value; b"" without."""
+        """Return the header's value; b"" if it is missing."""
         return self.headers.get(name, b"")
 
 
 class Refusal(NamedTuple):
-    """A request that is not taken; nothing behind it is read."""
+    """A request that is refused; nothing behind it is read."""
 
     status: int
     text: str
@@ -55,10 +59,10 @@ Event = Request | Refusal
 
 
 class Server:
-    """One connection. After each event the answer is to be given before the next is looked for.
+    """One connection. Respond to each event before you call for the next.
 
     Args:
-        max_body_bytes: of one request.
+        max_body_bytes: limit of one request.
     """
 
     def __init__(self, max_body_bytes: int) -> None:
@@ -73,7 +77,7 @@ class Server:
 
     @property
     def bytes_wanted(self) -> int:
-        """How large the body under way is at most, 1 for a head; 0: no request is under way."""
+        """Largest size of the unfinished body, 1 for a head; 0: no request is unfinished."""
         if self._is_over:
             return 0
         if self._request is not None:
@@ -82,23 +86,23 @@ class Server:
 
     @property
     def _announced_bytes(self) -> int:
-        """Of the body; the most there may be where it is not announced."""
+        """Announced size of the body; the largest permitted one if it is not announced."""
         request = self._request
         length = None if request is None else dict(request.headers).get(b"content-length")
         return self._max_body_bytes if length is None else int(length)
 
     @property
     def must_close(self) -> bool:
-        """Whether the connection ends when all is sent."""
+        """True if the connection ends when all is sent."""
         return self._is_over or self._http.our_state in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
 
     def receive_data(self, data: bytes) -> None:
-        """More bytes."""
+        """Take more bytes."""
         if data and not self._is_over and self._http.their_state not in (h11.CLOSED, h11.ERROR):
             self._http.receive_data(data)
 
     def next_event(self) -> Event | None:
-        """What is to be answered next; None: more bytes are needed."""
+        """Return the next event to be answered; None if more bytes are needed."""
         if self.must_close:
             return None
         try:
@@ -155,8 +159,8 @@ class Server:
             path = ""  # which nothing is at
         return Request(path, headers, body)
 
-    def answer(self, status: int, text: bytes, date: str) -> None:
-        """Answer the last event.
+    def respond(self, status: int, text: bytes, date: str) -> None:
+        """Respond to the last event.
 
         Args:
             date: now, as HTTP writes it.
@@ -176,7 +180,7 @@ class Server:
         self._output.append(self._http.send(event) or b"")
 
     def data_to_send(self) -> bytes:
-        """What is to be written now."""
+        """Return the bytes to write now."""
         output, self._output = self._output, []
         return b"".join(output)
 
@@ -189,17 +193,18 @@ def _reason(status: int) -> bytes:
 
 
 def queue_made(name: bytes) -> bytes:
-    """The answer that there is such a queue."""
+    """Return the response that the queue exists."""
     return b"You posted new queue with name : " + name
 
 
 def subscriber_made(queue: bytes) -> bytes:
-    """The answer that an endpoint gets the messages of the queue."""
+    """Return the response that an endpoint gets the messages of the queue."""
     return b"You posted new subscriber for queue  : " + queue
 
 
 def parent_of(request: Request) -> str:
-    """The UUID of the message that the request's message waits for, as it is written in an answer; "" if it waits for none.
+    """Return the UUID of the message that the request's message waits for, in its form in a
+    response; "" if it waits for none.
 
     Raises:
         InvalidArgument: it is no UUID. (The original would deliver the message at once.)
@@ -211,6 +216,7 @@ def parent_of(request: Request) -> str:
         parent = uuid.UUID(text)
     except ValueError:
         raise InvalidArgument(
-            f"the header ParentId is {text[:80]!r}, which is no UUID; it is what POST /msg answered for the parent"
+            f"the header ParentId is {text[:80]!r}, which is no UUID; it is what POST /msg "
+            "answered for the parent"
         ) from None
     return str(parent) if parent.int else ""

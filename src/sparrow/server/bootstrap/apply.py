@@ -1,7 +1,8 @@
-"""Bring a broker to what its configuration declares, at each start, before anybody may come in.
+"""Bring a broker to what its configuration declares, at each start, before clients can connect.
 
-Each step is one verb of the broker and durable by itself, and each looks at what is there first. So a start that was killed between two steps is finished by the
-next one, and a start that finds everything as declared writes nothing.
+Each step is one operation of the broker and durable by itself, and each looks first at what exists.
+So a start that was killed between two steps is finished by the next one, and a start that finds
+everything as declared writes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Final
 from sparrow.base.errors import BadInput, Conflict, InvalidArgument, InvalidConfig
 from sparrow.broker.access.acls import AclFilter
 from sparrow.broker.access.authz import SYSTEM
-from sparrow.broker.queues.definition import SHARE
+from sparrow.broker.queues.persistence.definition import SHARE
+from sparrow.broker.queues.rules.policy import changes_to
+from sparrow.broker.webhooks.endpoint import SYNCBROK
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -29,20 +32,20 @@ _LOG: Final = logging.getLogger("sparrow.server")
 
 
 async def apply(broker: Broker, config: ServerConfig) -> None:
-    """Make what is missing and change what differs; each change is logged.
+    """Create what is missing and change what differs; each change is logged.
 
     Raises:
-        InvalidConfig: something declared is impossible here, such as more partitions than there may be.
-        DiskFull, StorageFailed
+        InvalidConfig: a declaration is impossible here, such as more partitions than allowed.
+        DiskFull, StorageFailed: it cannot be stored.
     """
     if any(queue.endpoints for queue in config.queues):
-        from sparrow.broker.webhooks.addresses import Addresses
+        from sparrow.broker.webhooks.addresses import AddressRules
 
-        broker.webhooks.addresses = Addresses(config.webhooks_allow)
+        broker.webhooks.addresses = AddressRules(config.webhooks_allow)
     for topic in config.topics:
         await _doing(f"topics: the topic {topic.name!r}", _apply_topic(broker, topic))
     for queue in config.queues:
-        await _doing(f"queues: the queue {queue.name!r}", _apply_queue(broker, queue))
+        await _doing(f"queues: the queue {queue.name!r}", _apply_queue(broker, queue, config))
     await _apply_rules(broker, config)
 
 
@@ -84,7 +87,7 @@ async def _grow(broker: Broker, topic: Topic, partitions: int) -> None:
 # ── queues ────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _apply_queue(broker: Broker, declared: QueueDeclaration) -> None:
+async def _apply_queue(broker: Broker, declared: QueueDeclaration, config: ServerConfig) -> None:
     queue = broker.queues.registry.find(declared.name)
     if queue is None:
         policy = {**declared.policy, "subscribers": list(declared.subscribers)}
@@ -101,7 +104,7 @@ async def _apply_queue(broker: Broker, declared: QueueDeclaration) -> None:
     else:
         await _change_queue(broker, queue, declared)
     for endpoint in declared.endpoints:
-        await _apply_endpoint(broker, declared.name, endpoint)
+        await _apply_endpoint(broker, declared.name, endpoint, config)
 
 
 async def _change_queue(broker: Broker, queue: Queue, declared: QueueDeclaration) -> None:
@@ -117,34 +120,39 @@ async def _change_queue(broker: Broker, queue: Queue, declared: QueueDeclaration
 
 
 def _policy_changes(queue: Queue, declared: QueueDeclaration) -> Mapping[str, object]:
-    """What the file names and the queue has otherwise. Subscribers that the file does not name stay."""
+    """Return the settings in which the queue differs from the file. Subscribers that the file does
+    not name stay.
+    """
     policy = queue.definition.policy
-    before = policy.settings()
-    changes = {name: value for name, value in declared.policy.items() if value != before[name]}
+    changes = changes_to(policy, {**declared.policy, "subscribers": list(declared.subscribers)})
     if "start" in changes:
         start = changes.pop("start")
         _warn(
             queue.name,
-            f"it began at {policy.start!r}, and a queue begins only once: {start!r} of the file does not count",
+            f"it began at {policy.start!r}, and a queue begins only once: {start!r} of the file "
+            "does not count",
         )
-    missing = [each for each in declared.subscribers if each not in policy.subscribers]
-    return {**changes, "subscribers": [*policy.subscribers, *missing]} if missing else changes
+    return changes
 
 
 def _warn(queue: str, text: str) -> None:
     _LOG.warning("queue %r: %s", queue, text)
 
 
-async def _apply_endpoint(broker: Broker, queue: str, declared: EndpointDeclaration) -> None:
+async def _apply_endpoint(
+    broker: Broker, queue: str, declared: EndpointDeclaration, config: ServerConfig
+) -> None:
     before = broker.webhooks.registry.find(queue, declared.name)
     settings = dict(declared.settings)
+    if settings.get("format") == SYNCBROK:
+        settings.setdefault("timeout_ms", config.seeds_syncbrok_timeout_ms)
     if declared.secrets is not None:
         settings["secrets"] = list(declared.secrets)
     try:
         await broker.webhooks.put(
             queue, declared.name, settings, is_trusted=declared.is_trusted, principal=SYSTEM
         )
-    except InvalidArgument as error:  # what others made of the queue does not go with it
+    except InvalidArgument as error:  # settings that others made stay
         _warn(queue, f"the webhook {declared.name!r} of the configuration file is not made: {error.text}")
     if broker.webhooks.registry.find(queue, declared.name) is not before:
         what = "webhook made" if before is None else "webhook configured"

@@ -1,8 +1,9 @@
-"""Webhooks of the configuration file: a name, and a URL with settings behind it.
+"""Webhooks of the configuration file: a name, and a URL with settings.
 
-The settings are those of `broker.webhooks.endpoint`, which also judges them. Durations may be written with units (`timeout_ms: 5s`), also under the
-name without `_ms`. A secret stands in the file, or better in a file of its own. Whoever writes the configuration may mark an endpoint as trusted: then
-its address may be private.
+The settings are those of `broker.webhooks.endpoint`, which also checks them. Durations may be
+written with units (`timeout_ms: 5s`), also under the name without `_ms`. A secret is in the file
+itself, or better in a separate file. The configuration may mark an endpoint as trusted: then its
+address may be private.
 """
 
 from __future__ import annotations
@@ -15,34 +16,30 @@ from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
 from sparrow.base.options import BOOLEAN, PATH, TEXT_SCHEMA, TEXTS_SCHEMA, Kind
 from sparrow.base.shapes import NAME, Part, Section, named
-from sparrow.broker.webhooks.endpoint import ACCEPTS, DEFAULTS, FORMATS, check_secrets, new_settings
+from sparrow.broker.webhooks.endpoint import ACCEPTS, DEFAULTS, FORMATS, WORDS, check_secrets, new_settings
 from sparrow.server.bootstrap.settings import parts_of, without_aliases
 
-ALIASES = {
-    "timeout": "timeout_ms",
-    "backoff": "backoff_ms",
-    "backoff_max": "backoff_max_ms",
-    "jitter": "backoff_jitter",
-    "secret": "secrets",
-}
-"""Other names of settings."""
+ALIASES = {**WORDS, "backoff": "backoff_ms", "secret": "secrets"}
+"""Other names of settings; `backoff` is the first name of `backoff_delay`."""
 _MAX_SECRET_FILE_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointDeclaration:
-    """An endpoint that a queue has after the start."""
+    """A declared endpoint of a queue."""
 
     name: str
     settings: Mapping[str, object]
     secrets: tuple[str, ...] | None = field(repr=False)
-    """The newest first; empty: nothing is signed; None: those that it has, or one that is made."""
+    """Secrets, the newest first. Empty: nothing is signed. None: the endpoint keeps its secrets, or
+    one is generated.
+    """
     is_trusted: bool
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriberDeclaration:
-    """A subscriber of an "all of" queue; `endpoint` None: some consumer that comes and takes."""
+    """A declared subscriber of an "all of" queue; `endpoint` None: consumers lease its records."""
 
     name: str
     endpoint: EndpointDeclaration | None
@@ -70,7 +67,8 @@ def _read_secret_file(given: object) -> tuple[str, ...]:
 
 
 def _check(name: str, value: object) -> object:
-    if name == "headers" and isinstance(value, Mapping):  # YAML makes numbers of digits, and true of on
+    # YAML makes numbers of digits, and true of on
+    if name == "headers" and isinstance(value, Mapping):
         value = {key: _header_text(text) for key, text in value.items()}
     given = {"url": "https://example.org", name: value}
     return new_settings(given).values()[name]
@@ -117,18 +115,19 @@ def _subscriber(values: dict[str, Any]) -> SubscriberDeclaration:
 
 
 def check_name(name: str) -> str:
-    """The name, if a subscriber can have it.
+    """Return the name if a subscriber can have it.
 
     Raises:
-        Misfit
+        Misfit: it cannot.
     """
-    from sparrow.broker.queues.policy import QueuePolicy
+    from sparrow.broker.queues.rules.policy import QueuePolicy
 
     try:
         QueuePolicy().changed({"subscribers": [name]})
     except SparrowError:
         raise misfit(
-            f"a subscriber cannot have the name {name[:80]!r}; a name has 1 to 200 printable characters without '/'"
+            f"a subscriber cannot have the name {name[:80]!r}; a name has 1 to 200 printable "
+            "characters without '/'"
         ) from None
     return name
 

@@ -1,6 +1,7 @@
-"""The configuration file as a map of options: Sparrow's own, or Syncbrok's, which is told in Sparrow's words.
+"""The configuration file as a map of options: Sparrow's own, or Syncbrok's, translated.
 
-Files that declarations name (the secrets of a webhook, a pipeline) are looked for beside the configuration file.
+Files that declarations name (the secrets of a webhook, a pipeline) are looked for beside the
+configuration file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def read_config_file(path: str, keys: Collection[str]) -> dict[str, Located]:
-    """Dotted key → value with its place, as `base.options.resolve` takes it.
+    """Read dotted key → value with its location, as `base.options.resolve` takes it.
 
     Args:
         keys: those of all options.
@@ -53,7 +54,9 @@ def _pipeline_beside(pipeline: dict[Any, Any], directory: str) -> dict[Any, Any]
 
 
 def _each(declared: object, change: Callable[[dict[Any, Any]], dict[Any, Any]]) -> object:
-    """The same declarations, those changed that are mappings; whatever else stands there is for others to judge."""
+    """Return the declarations with each mapping among them changed; other values stay for later
+    checks.
+    """
     if isinstance(declared, list):
         return [change(entry) if isinstance(entry, dict) else entry for entry in declared]
     if isinstance(declared, dict):

@@ -1,4 +1,4 @@
-"""More listeners of the Kafka door, from the configuration file."""
+"""Kafka listeners declared in the configuration file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 from sparrow.base.faults import misfit
 from sparrow.base.options import BOOLEAN, BOOLEAN_SCHEMA, Kind
 from sparrow.base.shapes import NAME, Part, Section, named
-from sparrow.server.listeners import ADDRESS, DEFAULT_NAME, HOST, PORT, ListenerDeclaration, split_address
+from sparrow.server.listeners import (
+    ADDRESS,
+    DEFAULT_NAME,
+    HOST,
+    MECHANISMS,
+    PORT,
+    ListenerDeclaration,
+    split_address,
+)
 
 
 def _make(values: dict[str, Any]) -> ListenerDeclaration:
@@ -24,6 +32,7 @@ def _make(values: dict[str, Any]) -> ListenerDeclaration:
         advertised_port,
         values.get("sasl"),
         values.get("tls", True),
+        values.get("sasl_mechanisms", ()),
     )
 
 
@@ -40,6 +49,7 @@ _LISTENER = Section(
         "advertised": Part(ADDRESS),
         "sasl": Part(_SASL),
         "tls": Part(BOOLEAN),
+        "sasl_mechanisms": Part(MECHANISMS),
     },
 )
 LISTENERS = named(_LISTENER, _make, "listeners")

@@ -1,6 +1,8 @@
-"""Pipelines of the configuration file: each has a name and a file, which must be there and be a YAML mapping.
+"""Pipelines of the configuration file: each has a name and a file, which must exist and be a YAML
+mapping.
 
-What stands in the file, and running it, is the matter of `sparrow pipeline`, to which the name stands for the file; the broker only knows which there are.
+The content of that file, and running it, is the matter of `sparrow pipeline`, which takes the name
+instead of the file; the broker only knows which pipelines there are.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from sparrow.base.shapes import NAME, Part, Section, named
 
 @dataclass(frozen=True, slots=True)
 class PipelineDeclaration:
-    """A pipeline and where it is described."""
+    """A declared pipeline and its file."""
 
     name: str
     file: str

@@ -19,7 +19,7 @@ HIDDEN = "hidden"
 
 
 def plain(value: object) -> Any:
-    """The same of mappings, lists, texts and numbers."""
+    """Return a value as mappings, lists, texts and numbers."""
     match value:
         case EndpointDeclaration():
             found: Any = _endpoint(value)
@@ -39,7 +39,7 @@ def plain(value: object) -> Any:
 
 
 def _endpoint(endpoint: EndpointDeclaration) -> dict[str, Any]:
-    """Without its secrets; of the headers the names only."""
+    """Return an endpoint without its secrets, and with only the names of its headers."""
     settings = {name: plain(value) for name, value in endpoint.settings.items()}
     if isinstance(settings.get("headers"), dict | list):
         settings["headers"] = {name: HIDDEN for name, _ in _pairs(endpoint.settings["headers"])}
@@ -56,7 +56,7 @@ def _pairs(headers: object) -> list[tuple[str, str]]:
 
 
 def plain_options(config: ServerConfig, resolved: Resolved) -> dict[str, dict[str, Any]]:
-    """Key → value and source of every option; of secrets only how many there are."""
+    """Return value and source of every option by key; of secrets only their number."""
     shown = {}
     ports = {SEED_PORTS[name][0]: port for name, port in seed_ports(config).items()}
     for each in options_of(ServerConfig):
@@ -70,7 +70,7 @@ def plain_options(config: ServerConfig, resolved: Resolved) -> dict[str, dict[st
 
 
 def plain_declared(config: ServerConfig) -> dict[str, Any]:
-    """What a start would see to."""
+    """Return the declarations that a start would apply."""
     return {
         "topics": plain(config.topics),
         "queues": plain(config.queues),

@@ -9,8 +9,9 @@
           billing: https://example.org/hook
           archive:
 
-`subscribers` makes an "all of" queue, each of whose subscribers must handle each record; those that are a URL are sent it. `webhooks` are endpoints of a queue without
-subscribers: they and other consumers compete for its records.
+`subscribers` makes an "all of" queue, each of whose subscribers must handle each record; those that
+are a URL are sent it. `webhooks` are endpoints of a queue without subscribers: they and other
+consumers compete for its records.
 """
 
 from __future__ import annotations
@@ -22,53 +23,40 @@ from typing import Any
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
 from sparrow.base.options import TEXT, TEXT_SCHEMA, Kind
+from sparrow.base.queue_policy import SETTINGS
 from sparrow.base.shapes import NAME, Part, Section, list_of, named, section_of
-from sparrow.broker.queues.policy import BACKOFFS, ORDERS, PARENT_FAILED, TIMESTAMP_PREFIX, QueuePolicy
+from sparrow.broker.queues.rules.policy import QueuePolicy
 from sparrow.server.bootstrap.endpoints import (
     SUBSCRIBERS,
     WEBHOOKS,
     EndpointDeclaration,
     SubscriberDeclaration,
 )
-from sparrow.server.bootstrap.settings import parts_of, without_aliases
+from sparrow.server.bootstrap.settings import kind_of, schema_of_value, without_aliases
 from sparrow.server.bootstrap.topics import PARTITIONS, check_topic
 
-ALIASES = {
-    "lease": "lease_ms",
-    "backoff_delay": "backoff_ms",
-    "backoff_max": "backoff_max_ms",
-    "jitter": "backoff_jitter",
-    "expiry": "expiry_ms",
-    "parent_wait": "parent_wait_ms",
-}
-"""Other names of settings: those of the command line's options."""
+ALIASES = {each.word: each.name for each in SETTINGS.values() if each.word != each.name}
+"""Short names of settings whose full names have a unit."""
 _ELSEWHERE = {
     "subscribers": "subscribers stand beside the policy, as 'subscribers' of the queue",
     "isolation": "isolation is for share groups; a queue never delivers records of open transactions",
 }
-POLICY_SETTINGS = {name: value for name, value in QueuePolicy().settings().items() if name not in _ELSEWHERE}
-"""With their defaults."""
-_CHOICES = {"order": ORDERS, "backoff": BACKOFFS, "parent_failed": PARENT_FAILED}
+_SETTINGS = tuple(each for each in SETTINGS.values() if each.name not in _ELSEWHERE)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDeclaration:
-    """A queue that exists after the start. `partitions` -1: the broker's default, for topics that are made for it."""
+    """A declared queue. `partitions` -1: the broker's default, for topics that are created for
+    it.
+    """
 
     name: str
     topics: tuple[str, ...]
     partitions: int
     policy: Mapping[str, object]
-    """The settings that the file names."""
+    """Settings that the file names."""
     subscribers: tuple[str, ...]
     endpoints: tuple[EndpointDeclaration, ...]
-
-
-def _check(name: str, value: object) -> object:
-    # YAML makes a point in time of 2026-05-01T12:00:00Z.
-    if name == "start" and hasattr(value, "timestamp"):
-        value = f"{TIMESTAMP_PREFIX}{round(value.timestamp() * 1000)}"
-    return QueuePolicy().changed({name: value}).settings()[name]
 
 
 def _policy(values: dict[str, Any]) -> dict[str, object]:
@@ -97,7 +85,7 @@ def _make(values: dict[str, Any]) -> QueueDeclaration:
 
 
 def _check_definition(name: str, topics: tuple[str, ...], policy: Mapping[str, object]) -> None:
-    from sparrow.broker.queues.queues import check_dead_letters, check_name_and_topics
+    from sparrow.broker.queues.registry import check_dead_letters, check_name_and_topics
 
     try:
         check_name_and_topics(name, topics)
@@ -106,7 +94,15 @@ def _check_definition(name: str, topics: tuple[str, ...], policy: Mapping[str, o
         raise misfit(error.text) from None
 
 
-_POLICY = Section("a policy", parts_of(POLICY_SETTINGS, ALIASES, _check, _CHOICES), advice=_ELSEWHERE)
+_POLICY = Section(
+    "a policy",
+    {
+        key: Part(kind_of(key, each.check, schema_of_value(each.default, each.choices or None)))
+        for each in _SETTINGS
+        for key in (each.word, each.name)
+    },
+    advice=_ELSEWHERE,
+)
 _QUEUE = Section(
     "a queue",
     {
@@ -117,11 +113,9 @@ _QUEUE = Section(
         "webhooks": Part(WEBHOOKS),
     },
     advice={
-        **{
-            name: f"{name!r} is a setting of the policy; put it under 'policy'"
-            for name in (*POLICY_SETTINGS, *ALIASES)
-        },
-        "urls": "the endpoints of a queue stand under 'subscribers' (all get each record) or 'webhooks' (they compete);"
+        **{name: f"{name!r} is a setting of the policy; put it under 'policy'" for name in _POLICY.parts},
+        "urls": "the endpoints of a queue stand under 'subscribers' (all get each record) or "
+        "'webhooks' (they compete);"
         " a file of Syncbrok has Queues and Storage only",
         "topic": "the topics of a queue stand under 'topics'",
     },

@@ -52,7 +52,8 @@ def _make(values: dict[str, Any]) -> tuple[AclBinding, ...]:
     named = [word for word in (*_RESOURCES, "cluster") if values.get(word) not in (None, False)]
     if len(named) != 1:
         raise misfit(
-            f"an access rule is about one thing: {', '.join(_RESOURCES)} or cluster; this one names {', '.join(named) or 'none'}"
+            f"an access rule is about one thing: {', '.join(_RESOURCES)} or cluster; this one "
+            f"names {', '.join(named) or 'none'}"
         )
     (word,) = named
     kind = _RESOURCES.get(word, ResourceType.CLUSTER)

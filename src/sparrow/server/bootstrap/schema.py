@@ -1,6 +1,8 @@
-"""JSON Schema (2020-12) of the configuration file, for editors. It follows from the options and their kinds.
+"""JSON Schema (2020-12) of the configuration file, for editors, derived from the options and their
+kinds.
 
-It allows whatever the broker takes; the broker is stricter, as it also knows units, names and what goes together.
+It allows everything that the broker takes; the broker is stricter, as it also knows units, names
+and what excludes each other.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def file_schema() -> dict[str, Any]:
-    """The schema as plain data."""
+    """Return the schema as plain data."""
     root: dict[str, Any] = {"$schema": DIALECT, "title": "Configuration of a Sparrow broker", **_section()}
     for each in options_of(ServerConfig):
         *sections, name = each.key.split(".")

@@ -1,6 +1,8 @@
-"""Settings that are declared elsewhere (a queue's policy, a webhook), as parts of a section of the file.
+"""Settings that are declared elsewhere (a queue's policy, a webhook), as parts of a section of the
+file.
 
-Whatever declares them judges the values; here durations get units, and settings their other names.
+Their declarations check the values; this module adds units to durations, and the other names of
+settings.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 Check = Callable[[str, object], object]
-"""The value of a setting as it counts; raises SparrowError if the setting does not take it."""
+"""Returns the value of a setting; raises SparrowError if the setting does not take it."""
 
 
 def parts_of(
@@ -27,20 +29,21 @@ def parts_of(
     check: Check,
     choices: Mapping[str, Sequence[object]],
 ) -> dict[str, Part]:
-    """A part for each setting, and for each other name of one.
+    """Return a part for each setting, and for each other name of one.
 
     Args:
         settings: name → default.
-        choices: name → all values, of those that have few.
+        choices: name → all values, of settings that have few.
     """
     parts = {
-        name: Part(_kind(name, check, _schema(default, choices.get(name))))
+        name: Part(_kind(name, check, schema_of_value(default, choices.get(name))))
         for name, default in settings.items()
     }
     return parts | {alias: parts[name] for alias, name in aliases.items()}
 
 
-def _schema(default: object, choices: Sequence[object] | None) -> dict[str, object]:
+def schema_of_value(default: object, choices: Sequence[object] | None) -> dict[str, object]:
+    """Return the JSON Schema of a setting's values. `choices` None: they are many."""
     if choices is not None:
         return {"enum": [*choices, None]}
     if isinstance(default, int | float):
@@ -49,20 +52,27 @@ def _schema(default: object, choices: Sequence[object] | None) -> dict[str, obje
 
 
 def _kind(name: str, check: Check, schema: dict[str, object]) -> Kind[object]:
+    def with_units(_: str, given: object) -> object:
+        value = parse_duration_ms(given) if name.endswith("_ms") and isinstance(given, str) else given
+        return check(name, value)
+
+    return kind_of(name, with_units, schema)
+
+
+def kind_of(key: str, check: Check, schema: dict[str, object]) -> Kind[object]:
+    """Return the kind of the setting under `key`; `check` knows its units."""
+
     def read(given: object) -> object:
-        value = given
-        if name.endswith("_ms") and isinstance(given, str):
-            value = parse_duration_ms(given)
         try:
-            return check(name, value)
+            return check(key, given)
         except SparrowError as error:
             raise misfit(error.text) from None
 
-    return Kind(name, read, schema=schema)
+    return Kind(key, read, schema=schema)
 
 
 def without_aliases(values: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
-    """The same by the settings' own names.
+    """Return the settings by their own names.
 
     Raises:
         Misfit: one is given twice.

@@ -1,4 +1,4 @@
-"""What a configuration declares, in a few lines for people."""
+"""A summary, in a few lines for people, of what a configuration declares."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def summary(config: ServerConfig) -> Iterator[tuple[str, str]]:
-    """What it is, and which; only what there is."""
+    """Return a line for each kind of declaration that exists."""
     yield "data", config.data_dir
-    yield from _doors(config)
+    yield from _frontends(config)
     for topic in config.topics:
         yield "topic", _topic(topic)
     for queue in config.queues:
@@ -36,7 +36,7 @@ def summary(config: ServerConfig) -> Iterator[tuple[str, str]]:
         yield "pipeline", f"{pipeline.name}: {pipeline.file}"
 
 
-def _doors(config: ServerConfig) -> Iterator[tuple[str, str]]:
+def _frontends(config: ServerConfig) -> Iterator[tuple[str, str]]:
     yield "native", f"{config.native_host}:{config.native_port}"
     for listener in kafka_listeners(config):
         yield "Kafka", f"{listener.host}:{listener.port}"

@@ -1,15 +1,17 @@
-"""A configuration file of Syncbrok, taken as it is: `sparrow serve --config config.yml`.
+"""A configuration file of Syncbrok, used as it is: `sparrow serve --config config.yml`.
 
-    Storage:                                Sparrow's data is in PATH/sparrow-data, beside what Syncbrok left in PATH
+    Storage:                     Sparrow's data is in PATH/sparrow-data, beside Syncbrok's
       path: PATH
-    Queues:                                 each queue: parented, on a topic of its name, with one subscriber for each URL
-      orders:
+    Queues:                      each queue: parented, on a topic of its name, with one
+      orders:                    subscriber for each URL
         urls: ["http://localhost:20000/"]
 
-and the door for clients of Syncbrok opens on port 10000. As Syncbrok does, keys are read in any case and names of queues in lower case. Unlike
-Syncbrok, which takes no notice, keys that mean nothing are refused.
+and the listener for clients of Syncbrok opens on port 10000. As in Syncbrok, keys are read in any
+case and names of queues in lower case. Unlike Syncbrok, which ignores them, unknown keys are
+refused.
 
-A file is Syncbrok's if its keys say so: `Storage`, `Handlers` (of its first version), or `Queues` written so, or `queues` with nothing but `urls` in them.
+A file is Syncbrok's if it has the keys `Storage`, `Handlers` (of its first version), or `Queues`
+written so, or `queues` with nothing but `urls` in them.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _SECTIONS: Final = (_QUEUES, _STORAGE)
 
 
 def is_syncbrok(file: YamlFile) -> bool:
-    """Whether a file speaks Syncbrok's language."""
+    """Return True if the file is one of Syncbrok."""
     sections = set(file.sections)
     lowered = {each.lower() for each in sections}
     if lowered & {_STORAGE, _HANDLERS} or (_QUEUES in lowered and _QUEUES not in sections):
@@ -42,14 +44,16 @@ def is_syncbrok(file: YamlFile) -> bool:
 
 
 def _has_only_urls(queues: object) -> bool:
-    """Whether queues have `urls`, and nothing else: then there is something for Syncbrok, and nothing for Sparrow."""
+    """Return True if queues have `urls` and nothing else, which says something to Syncbrok and
+    nothing to Sparrow.
+    """
     entries = list(queues.values()) if isinstance(queues, dict) else []
     keys = {str(key).lower() for entry in entries if isinstance(entry, dict) for key in entry}
     return keys == {"urls"}
 
 
 def translate(file: YamlFile) -> dict[str, Located]:
-    """The same in Sparrow's words.
+    """Translate Syncbrok's configuration into Sparrow's.
 
     Raises:
         InvalidConfig: names everything that is wrong, with its line.
@@ -69,7 +73,7 @@ class _Translation:
         for name, located in found.items():
             if name.lower() in sections:
                 self._complain(
-                    located, (), f"{name!r} stands twice, if written in lower case as Syncbrok does"
+                    located, (), f"{name!r} occurs twice, if written in lower case as Syncbrok does"
                 )
             elif name.lower() in _SECTIONS:
                 sections[name.lower()] = located
@@ -81,10 +85,10 @@ class _Translation:
         return options | {"seeds.syncbrok.port": Located(PORT, f"{self._file.path}:1")}
 
     def _complain(self, located: Located, path: Path, text: str) -> None:
-        self._faults.append(f"{located.place_of(path)}: {text}")
+        self._faults.append(f"{located.location_of(path)}: {text}")
 
     def _lowered(self, located: Located, path: Path, value: object, what: str) -> dict[str, tuple[Path, Any]]:
-        """Name in lower case → its path and what stands there."""
+        """Return path and value by the name in lower case."""
         if value is None:
             return {}
         if not isinstance(value, dict):
@@ -95,7 +99,7 @@ class _Translation:
             lowered = str(name).lower()
             if lowered in found:
                 self._complain(
-                    located, (*path, str(name)), f"{lowered!r} stands twice: names are read in lower case"
+                    located, (*path, str(name)), f"{lowered!r} occurs twice: names are read in lower case"
                 )
             found[lowered] = ((*path, str(name)), inner)
         return found
@@ -113,14 +117,14 @@ class _Translation:
         if not isinstance(path, str) or not path.strip():
             self._complain(located, at, f"Storage.path is the path of a directory, not {shown(path)}")
             return {}
-        return {"data_dir": Located(os.path.join(path, DATA_DIRECTORY), located.place_of(at))}
+        return {"data_dir": Located(os.path.join(path, DATA_DIRECTORY), located.location_of(at))}
 
     def _queues(self, located: Located | None) -> dict[str, Located]:
         if located is None:
             return {}
         value = located.value
         if isinstance(value, list) and all(isinstance(name, str) for name in value):
-            value = dict.fromkeys(value)  # as its first version had it
+            value = dict.fromkeys(value)  # as in its first version
         queues = self._lowered(located, (), value, "Queues is a mapping of names, each with urls")
         from sparrow.frontends.seeds.syncbrok_queues import POLICY
 
@@ -130,8 +134,8 @@ class _Translation:
             subscribers = self._subscribers(located, at, inner)
             queue = self._name(located, at, name)
             declared[queue] = {"policy": dict(POLICY), "partitions": 1, "subscribers": subscribers}
-            lines[(queue,)] = int(located.place_of(at).rpartition(":")[2])
-        return {"queues": Located(declared, located.place, lines)}
+            lines[(queue,)] = int(located.location_of(at).rpartition(":")[2])
+        return {"queues": Located(declared, located.location, lines)}
 
     def _name(self, located: Located, at: Path, name: str) -> str:
         from sparrow.frontends.seeds.names import topic_of
@@ -169,8 +173,12 @@ class _Translation:
 
 def _unknown(name: str) -> str:
     if name.lower() == _HANDLERS:
-        return "Syncbrok's first version had Handlers; write the urls of each queue under Queues: {NAME: {urls: [URL]}}"
+        return (
+            "Syncbrok's first version had Handlers; write the urls of each queue under Queues: "
+            "{NAME: {urls: [URL]}}"
+        )
     return (
-        f"{name!r} is nothing that Syncbrok knows{suggestion(name.lower(), _SECTIONS)}. Its file has Storage and Queues only; to set more,"
+        f"{name!r} is nothing that Syncbrok knows{suggestion(name.lower(), _SECTIONS)}. Its file "
+        "has Storage and Queues only; to set more,"
         " write the file in Sparrow's words (docs/configuration.md), with small letters"
     )

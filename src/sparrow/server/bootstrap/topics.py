@@ -19,7 +19,9 @@ PARTITIONS = integer(1, 10_000)
 
 @dataclass(frozen=True, slots=True)
 class TopicDeclaration:
-    """A topic that exists after the start, with these partitions at least and this configuration. `partitions` -1: the broker's default."""
+    """A declared topic, with at least these partitions and this configuration. `partitions` -1: the
+    broker's default.
+    """
 
     name: str
     partitions: int
@@ -27,7 +29,7 @@ class TopicDeclaration:
 
 
 def read_topic_config(given: object) -> dict[str, str]:
-    """Configuration by Kafka's names; units become numbers.
+    """Read a configuration by Kafka's names; units become numbers.
 
     Raises:
         Misfit: names every wrong one.
@@ -49,12 +51,12 @@ def read_topic_config(given: object) -> dict[str, str]:
 
 
 def check_topic(name: str, *path: str | int) -> str:
-    """The name, if a topic can have it.
+    """Return the name if a topic can have it.
 
     Raises:
-        Misfit
+        Misfit: it cannot.
     """
-    from sparrow.broker.topic_names import check_topic_name
+    from sparrow.broker.names import check_topic_name
 
     try:
         return check_topic_name(name)

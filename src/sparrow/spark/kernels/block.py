@@ -1,7 +1,8 @@
 """The buffers that a kernel decodes into, and the Arrow record batch that they become.
 
-Buffers come from Arrow's memory pool, which gives out pages again that a consumer has freed: touching fresh pages costs more than decoding into them. They are as
-large as the bytes of the batches that are to come, since no column can have more; what is not written is never touched. The record batch takes over the
+Buffers come from Arrow's memory pool, which reuses pages that a consumer has freed: touching fresh
+pages costs more than decoding into them. They are as large as the bytes of the batches to decode,
+since no column can have more; unused parts are never touched. The record batch takes over the
 buffers, cut to size, without a copy.
 """
 
@@ -40,7 +41,9 @@ TYPES: Final[dict[str, Any]] = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.field("element", HEADER_TYPE)),
 }
-"""The columns there are. The timestamp is in ms; its type is 0 when the publisher set it, 1 when the log did at append."""
+"""All columns. The timestamp is in ms; its type is 0 if the publisher set it, 1 if the log did at
+append.
+"""
 
 _FIRST_HEADERS: Final = 1024
 
@@ -50,7 +53,7 @@ class ByteStrings:
 
     def __init__(self) -> None:
         self.ends = _allocate(1, np.int32)
-        """Where each ends in `data`; a 0 in front."""
+        """End of each string in `data`, after a first 0."""
         self.ends[0] = 0
         self.valid = _allocate(0, np.uint8)
         """1, or 0 for null."""
@@ -62,7 +65,7 @@ class ByteStrings:
         self.data = _grown(self.data, size_bytes)
 
     def finish(self, kind: Any, rows: int, size_bytes: int, nulls: int) -> Any:
-        """The Arrow array."""
+        """Return the Arrow array."""
         buffers = [
             _bitmap(self.valid[:rows]) if nulls else None,
             pa.py_buffer(self.ends[: rows + 1]),
@@ -92,7 +95,7 @@ class HeaderLists:
         self.values.reserve(headers, 0)
 
     def finish(self, rows: int, used: Int64s) -> Any:
-        """The Arrow array: null for a record without headers, as Spark's Kafka source has it."""
+        """Return the Arrow array: null for a record without headers, as in Spark's Kafka source."""
         count = int(used[HEADERS])
         names = self.names.finish(pa.string(), count, int(used[HEADER_NAME_BYTES]), 0)
         values = self.values.finish(
@@ -107,17 +110,18 @@ class HeaderLists:
 
 
 class Block:
-    """Decoded records that have not left yet.
+    """Decoded records that have not been handed over yet.
 
     Args:
-        headers: how many there may be; more make room for themselves, at the cost of decoding a batch again.
+        headers: initial room for headers; if there are more, it grows at the cost of decoding a
+            batch again.
     """
 
     def __init__(self, wanted: Wanted, headers: int = 0) -> None:
         self._wanted = wanted
         self._min_headers = headers
         self.used: Int64s = np.zeros(USED_COLUMNS, np.int64)
-        """How far each buffer is filled; the columns are numbered in `contract`."""
+        """Used part of each buffer; the columns are numbered in `contract`."""
         self.offsets: Int64s = _allocate(0, np.int64)
         self.timestamps: Int64s = _allocate(0, np.int64)
         self.timestamp_types: Int32s = _allocate(0, np.int32)
@@ -131,18 +135,18 @@ class Block:
 
     @property
     def header_room(self) -> int:
-        """How many headers there may be."""
+        """Return the number of headers that fit."""
         return len(self.headers.values.valid)
 
     @property
     def content_bytes(self) -> int:
-        """Of keys, values and headers."""
+        """Return the bytes of keys, values and headers."""
         used = self.used
         columns = (KEY_BYTES, VALUE_BYTES, HEADER_NAME_BYTES, HEADER_VALUE_BYTES)
         return sum(int(used[column]) for column in columns)
 
     def reserve(self, rows: int, size_bytes: int) -> None:
-        """Make room for so many records more, which come from so many bytes."""
+        """Make room for so many more records, which come from so many bytes."""
         used = self.used
         total = self.rows + rows
         self.offsets = _grown(self.offsets, total)
@@ -157,7 +161,7 @@ class Block:
             self.headers.reserve(total, self._min_headers, strings + size_bytes)
 
     def finish(self, columns: Sequence[str], schema: Any) -> Any:
-        """The Arrow record batch. The block must not be used any more."""
+        """Return the Arrow record batch. The block must not be used any more."""
         rows, used = self.rows, self.used
         makers = {
             "key": lambda: self.key.finish(pa.binary(), rows, int(used[KEY_BYTES]), int(used[KEY_NULLS])),
@@ -177,16 +181,16 @@ class Block:
 
 
 def _allocate(count: int, dtype: Any) -> Any:
-    """A new array in memory of Arrow's pool, not zeroed."""
+    """Return a new array in memory of Arrow's pool, not zeroed."""
     size_bytes = count * np.dtype(dtype).itemsize
     return np.frombuffer(pa.allocate_buffer(max(size_bytes, 64)), dtype, count)
 
 
 def _grown(array: Any, count: int) -> Any:
-    """The array with room for at least so many, its content kept."""
+    """Return the array with room for at least so many values, its content kept."""
     if count <= len(array):
         return array
-    # What already has content may grow on in small steps; double it, so that copying stays cheap.
+    # An array with content may grow in small steps; double it, so that copying stays cheap.
     grown = _allocate(count if len(array) <= 1 else max(count, 2 * len(array)), array.dtype)
     grown[: len(array)] = array
     return grown

@@ -1,4 +1,6 @@
-"""CRC-32C by the library, for where the processor's instruction cannot be used directly."""
+"""CRC-32C by the library, for machines on which the processor's instruction cannot be used
+directly.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def crcs(data: Bytes, starts: Int64s, ends: Int64s) -> Int64s:
-    """The CRC-32C of each of these ranges."""
+    """Return the CRC-32C of each of these ranges."""
     view = data.data
-    # The library takes bytes alone; the copy costs less than the sum.
+    # The library only takes bytes; the copy costs less than the sum.
     sums = [
         google_crc32c.value(bytes(view[start:end]))
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True)

@@ -1,6 +1,8 @@
-"""Arrow columns as the arrays that the encoding kernels read: offsets as int64, content as bytes, validity as a byte for each row.
+"""Arrow columns as the arrays that the encoding kernels read: offsets as int64, content as bytes,
+validity as a byte for each row.
 
-Content is not copied. Kernels trust offsets, so they are checked here: they must rise, and end within the content.
+Content is not copied. Kernels trust offsets, so they are checked here: they must rise, and end
+within the content.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ _WIDE: Final = {pa.large_binary(), pa.large_string()}
 
 @dataclass(frozen=True)
 class BytesColumn:
-    """Row n is `data[offsets[n]:offsets[n + 1]]`, or null."""
+    """A column of bytes: row n is `data[offsets[n]:offsets[n + 1]]`, or null."""
 
     offsets: Int64s
     data: Bytes
     valid: Bytes
-    """1, or 0 for null; empty where nothing is null."""
+    """1, or 0 for null; empty if there is no null."""
 
     @property
     def has_nulls(self) -> bool:
@@ -40,13 +42,13 @@ class BytesColumn:
 
     @cached_property
     def lengths(self) -> Int64s:
-        """-1 for null."""
+        """Return the length of each row, -1 for null."""
         lengths = np.diff(self.offsets)
         return np.where(self.valid, lengths, -1) if self.has_nulls else lengths
 
     @cached_property
     def sizes(self) -> Int64s:
-        """What each row takes in a record, its length included."""
+        """Return the bytes that each row takes in a record, with its length field."""
         return widths(self.lengths) + np.maximum(self.lengths, 0)
 
     def row(self, number: int) -> bytes | None:
@@ -57,7 +59,7 @@ class BytesColumn:
 
 @dataclass(frozen=True)
 class HeadersColumn:
-    """The headers of row n are those from `offsets[n]` to `offsets[n + 1]`."""
+    """A column of headers: those of row n are from `offsets[n]` to `offsets[n + 1]`."""
 
     offsets: Int64s
     names: BytesColumn
@@ -77,7 +79,9 @@ class Rows:
 
     @cached_property
     def sizes(self) -> Int64s:
-        """What each takes as a record, without its length and the deltas of time and offset."""
+        """Return the bytes of each row as a record, without its length and the deltas of time and
+        offset.
+        """
         sizes = 1 + self.key.sizes + self.value.sizes
         if not self.has_headers:
             return sizes + 1
@@ -87,10 +91,10 @@ class Rows:
 
 
 def bytes_column(name: str, array: Any, rows: int) -> BytesColumn:
-    """Of an Arrow array of binary or text; all null where there is no array.
+    """Convert an Arrow array of binary or text; without an array all rows are null.
 
     Raises:
-        InvalidRecord: an array of another type, or one that is malformed.
+        InvalidRecord: an array of another type, or a malformed one.
     """
     if array is None or array.type == pa.null():
         return BytesColumn(np.zeros(rows + 1, np.int64), _NO_BYTES, np.zeros(rows, np.uint8))
@@ -116,10 +120,10 @@ def _as_binary(name: str, array: Any) -> Any:
 
 
 def headers_column(array: Any, rows: int) -> HeadersColumn:
-    """Of an Arrow array of lists of (key, value); a null list is an empty one.
+    """Convert an Arrow array of lists of (key, value); a null list is an empty one.
 
     Raises:
-        InvalidRecord: an array of another type; a header without a name, or a null in place of one.
+        InvalidRecord: an array of another type; a header without a name, or a null instead of one.
     """
     if array is None or array.type == pa.null():
         nothing = bytes_column("headers", None, 0)
@@ -152,7 +156,8 @@ def _is_headers(kind: Any) -> bool:
 
 
 def timestamps_column(array: Any, rows: int, default_ms: int) -> Int64s:
-    """Milliseconds of an Arrow array of int64 (ms) or of timestamps; the default for null, and where there is no array.
+    """Return the milliseconds of an Arrow array of int64 (ms) or of timestamps; the default for
+    null, and if there is no array.
 
     Raises:
         InvalidRecord: an array of another type.
@@ -164,7 +169,8 @@ def timestamps_column(array: Any, rows: int, default_ms: int) -> Int64s:
         found = pc.fill_null(_as_milliseconds(array), default_ms).to_numpy()
     if rows and (found.min() < 0 or found.max() > _MAX_TIMESTAMP_MS):
         raise InvalidTimestamp(
-            f"timestamps are milliseconds from 0 to 2**62 since 1970; these are {found.min()} to {found.max()}"
+            f"timestamps are milliseconds from 0 to 2**62 since 1970; these are {found.min()} to "
+            f"{found.max()}"
         )
     return np.array(found, np.int64)
 

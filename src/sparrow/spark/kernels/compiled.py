@@ -1,17 +1,21 @@
-"""The kernels as machine code: loops over single records, which numba compiles.
+"""The kernels as machine code: loops over single records, compiled by numba.
 
-**Bounds.** Nothing here raises, and nothing reads or writes outside its arrays, whatever the bytes say: every number and every length is checked against the
-end of its record before it is used, and what is written is limited by what was checked or, for headers, against the room there is. What is wrong becomes
-a status; `layout` says it in words. A batch is taken whole or not at all: `used` moves on only behind its last record.
+**Bounds.** Nothing here raises, and nothing reads or writes outside its arrays, whatever the bytes
+contain: every number and every length is checked against the end of its record before it is used,
+and writes are limited by these checks or, for headers, by the room in the block. A fault becomes a
+status; `Decoder._explain` turns it into text. A batch is decoded as a whole or not at all: `used`
+is only advanced after its last record.
 
-**Nothing compiles late.** Every function that is called from outside has its one signature here, so importing this module compiles all of them (some
-seconds) or loads them from numba's cache (a fraction of one); afterwards other types are refused. The cache watches the file of a function alone, which is
-why all of them are in one.
+**No late compilation.** Every function that is called from outside has its one signature here, so
+importing this module compiles all of them (some seconds) or loads them from numba's cache (a
+fraction of one); afterwards other types are refused. The cache only watches the file of a function,
+so all functions are in one file.
 
-**Long loops.** A function that gets arrays which may be passed on or not, one branch further, counts references to each of them, which takes several times as long as the loop itself.
-So the two loops are written out, and only functions of one array are called from them.
+**Long loops.** If a function gets arrays and passes them on in only one of its branches, numba
+counts references to each of them, which takes several times as long as the loop itself. So the two
+loops are written out, and only functions of one array are called from them.
 
-Where `NUMBA_DISABLE_JIT=1` is set the same loops run as Python, each access checked; tests use that.
+With `NUMBA_DISABLE_JIT=1` the same loops run as Python, each access checked; tests use that.
 """
 
 from __future__ import annotations
@@ -73,14 +77,16 @@ HAS_CRC: Final[bool] = (
     and bool(llvmlite.binding.get_host_cpu_features().get("sse4.2"))
     and not (config.DISABLE_JIT or config.CPU_NAME or config.CPU_FEATURES)
 )
-"""Whether this processor sums CRC-32C by an instruction that is known here. It takes as long as the library does for the copy alone."""
+"""True if the CRC-32C instruction of this processor can be used. The sum then takes as long as the
+copy that the library needs.
+"""
 
 # ── bytes ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 @intrinsic
 def _copy(_context: Any, target: Any, target_at: Any, source: Any, source_at: Any, count: Any) -> Any:
-    """memcpy. The caller has checked that both places have room."""
+    """Copy bytes (memcpy). The caller has checked the bounds of both arrays."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         target, target_at, source, source_at, count = arguments
@@ -93,7 +99,7 @@ def _copy(_context: Any, target: Any, target_at: Any, source: Any, source_at: An
 
 
 def _sum_step(bits: int) -> Any:
-    """An intrinsic: the CRC of `bits` more, which are read at a place of an array."""
+    """Return an intrinsic that adds `bits` bits at a position of an array to a CRC."""
     name = f"llvm.x86.sse42.crc32.{64 if bits == 64 else 32}.{bits}"
 
     @intrinsic
@@ -148,7 +154,7 @@ if HAS_CRC:
 
 
 def crcs(data: Bytes, starts: Int64s, ends: Int64s) -> Int64s:
-    """The CRC-32C of each of these ranges, which lie within the data."""
+    """Return the CRC-32C of each of these ranges, which lie within the data."""
     if not HAS_CRC:
         return checksums.crcs(data, starts, ends)
     found = np.empty(len(starts), np.int64)
@@ -161,7 +167,9 @@ def crcs(data: Bytes, starts: Int64s, ends: Int64s) -> Int64s:
 
 @njit(**_INNER)
 def _varint(data: Any, at: int, end: int) -> Any:
-    """The 32-bit number at `at`, and the position behind it: -1 if it does not end before `end`, or does not fit."""
+    """Return the 32-bit number at `at` and the position after it, or -1 as the position if the
+    number does not end before `end` or does not fit.
+    """
     if at >= end:
         return np.int64(0), np.int64(-1)
     byte = np.int64(data[at])
@@ -169,35 +177,35 @@ def _varint(data: Any, at: int, end: int) -> Any:
         return (byte >> 1) ^ -(byte & 1), np.int64(at + 1)
     folded = byte & 0x7F
     shift = np.int64(7)
-    for place in range(at + 1, min(at + 5, end)):
-        byte = np.int64(data[place])
+    for index in range(at + 1, min(at + 5, end)):
+        byte = np.int64(data[index])
         folded |= (byte & 0x7F) << shift
         if byte < 0x80:
             if folded >> 32:
                 return np.int64(0), np.int64(-1)
-            return (folded >> 1) ^ -(folded & 1), np.int64(place + 1)
+            return (folded >> 1) ^ -(folded & 1), np.int64(index + 1)
         shift += 7
     return np.int64(0), np.int64(-1)
 
 
 @njit(**_INNER)
 def _varlong(data: Any, at: int, end: int) -> Any:
-    """The 64-bit number at `at`, else as `_varint`."""
+    """Return the 64-bit number at `at`, otherwise as `_varint`."""
     if at < end:
         byte = np.int64(data[at])
         if byte < 0x80:
             return (byte >> 1) ^ -(byte & 1), np.int64(at + 1)
     folded = np.uint64(0)
     shift = np.int64(0)
-    for place in range(at, min(at + 10, end)):
-        byte = np.int64(data[place])
+    for index in range(at, min(at + 10, end)):
+        byte = np.int64(data[index])
         if shift == 63 and byte > 1:
             return np.int64(0), np.int64(-1)
         folded |= np.uint64(byte & 0x7F) << np.uint64(shift)
         if byte < 0x80:
             return (
                 np.int64(folded >> np.uint64(1)) ^ -np.int64(folded & np.uint64(1)),
-                np.int64(place + 1),
+                np.int64(index + 1),
             )
         shift += 7
     return np.int64(0), np.int64(-1)
@@ -205,7 +213,9 @@ def _varlong(data: Any, at: int, end: int) -> Any:
 
 @njit(**_INNER)
 def _length(data: Any, at: int, end: int) -> Any:
-    """The length at `at` (-1: null), and where what it measures starts: -1 if that does not lie before `end`."""
+    """Return the length at `at` (-1: null) and the position of its content, or -1 as the position
+    if the content does not end before `end`.
+    """
     length, start = _varint(data, at, end)
     if start < 0 or length < -1 or length > end - start:
         return np.int64(0), np.int64(-1)
@@ -219,7 +229,7 @@ def _fold(number: int) -> Any:
 
 @njit(**_INNER)
 def _width(number: int) -> Any:
-    """How many bytes the number takes."""
+    """Return the number of bytes that the number takes."""
     if -0x40 <= number < 0x40:
         return np.int64(1)
     if -0x2000 <= number < 0x2000:
@@ -234,7 +244,9 @@ def _width(number: int) -> Any:
 
 @njit(**_INNER)
 def _put(out: Any, at: int, number: int) -> Any:
-    """Write the number; the position behind it. The caller has checked that there is room."""
+    """Write the number and return the position after it. The caller has checked that there is
+    room.
+    """
     folded = _fold(number)
     if folded <= np.uint64(0x7F):
         out[at] = np.uint8(folded)
@@ -252,7 +264,9 @@ def _put(out: Any, at: int, number: int) -> Any:
 
 @njit(**_INNER)
 def _is_utf8(data: Any, at: Any, end: Any) -> bool:
-    """Well-formed by RFC 3629: nothing longer than necessary, no surrogates, nothing above 10FFFF."""
+    """Return True if the bytes are well-formed by RFC 3629: no overlong forms, no surrogates,
+    nothing above 10FFFF.
+    """
     while at < end:
         first = np.int64(data[at])
         at += 1
@@ -268,8 +282,8 @@ def _is_utf8(data: Any, at: Any, end: Any) -> bool:
             return False
         if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second > 0x8F):
             return False
-        for place in range(at, at + more):
-            if np.int64(data[place]) & 0xC0 != 0x80:
+        for index in range(at, at + more):
+            if np.int64(data[index]) & 0xC0 != 0x80:
                 return False
         at += more
     return True
@@ -338,7 +352,7 @@ def _decode(
             if value_at < 0:
                 return CORRUPT, batch
             at = value_at + max(value_length, 0)
-            if at >= position:  # no room for the number of headers
+            if at >= position:  # No room for the number of headers.
                 return CORRUPT, batch
             is_kept = low <= delta < high
             if wants_headers:
@@ -414,7 +428,8 @@ def decode(data: Bytes, table: Int64s, first: int, wanted: Wanted, block: Block)
 
     The block has room for all their rows, keys and values, and for the bytes of their headers.
 
-    Returns: a status, and the number of the batch it is about (behind the last one with OK). Batches before it are in the block, others are not.
+    Returns: a status, and the number of the batch that it is about (the number after the last one
+    with OK). Batches before it are in the block, others are not.
     """
     key, value, headers = block.key, block.value, block.headers
     status, batch = _decode(
@@ -467,7 +482,7 @@ def _encode(
     start: int,
     limit: int,
 ) -> Any:
-    """See `encode`. A record is measured before it is written, so its room is known."""
+    """Encode as `encode` says. A record is measured before it is written, so its room is known."""
     base_timestamp = timestamps[rows[first]]
     at = start
     for number in range(first, last):
@@ -529,9 +544,11 @@ def _encode(
 def encode(
     rows: Rows, order: Int64s, first: int, last: int, out: Bytes, *, start: int, limit: int
 ) -> tuple[int, int, int]:
-    """Write the records of rows `order[first:last]` to `out` from `start` on, one after the other, while they end at or before `limit`; the first in any case.
+    """Write the records of rows `order[first:last]` to `out` from `start` on, one after the other,
+    while they end at or before `limit`; the first one in any case.
 
-    Returns: how far in `order` it came, where in `out` the records end, and 0; or, when `out` is too short, how long it must be at least.
+    Returns: the position in `order` after the last written row, the end of the records in `out`,
+    and 0; or, if `out` is too short, the length that it needs at least.
     """
     key, value, headers = rows.key, rows.value, rows.headers
     end, at, needed = _encode(
@@ -568,15 +585,17 @@ def _murmur2(offsets: Any, data: Any, found: Any) -> None:
             at += 4
         if at < end:
             rest = np.uint32(0)
-            for place in range(end - 1, at - 1, -1):
-                rest = np.uint32(rest << np.uint32(8) | np.uint32(data[place]))
+            for index in range(end - 1, at - 1, -1):
+                rest = np.uint32(rest << np.uint32(8) | np.uint32(data[index]))
             folded = np.uint32((folded ^ rest) * factor)
         folded = np.uint32((folded ^ folded >> np.uint32(13)) * factor)
         found[row] = folded ^ folded >> np.uint32(15)
 
 
 def murmur2(column: BytesColumn) -> UInt32s:
-    """The hash of each row, as `records.partitioner.murmur2`; for a null row it means nothing."""
+    """Return the hash of each row, as `records.partitioner.murmur2`; for a null row it has no
+    meaning.
+    """
     found = np.empty(len(column.offsets) - 1, np.uint32)
     _murmur2(column.offsets, column.data, found)
     return found

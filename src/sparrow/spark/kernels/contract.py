@@ -1,10 +1,12 @@
-"""What the two implementations of the kernels, `compiled` and `vectors`, agree on.
+"""The contract of the two implementations of the kernels, `compiled` and `vectors`.
 
-Both are modules with the same functions, and give the same results to the last byte; `Kernels` is what they look like.
+Both are modules with the functions of `Kernels`, and give the same results to the last byte.
 
-A kernel gets batches as a table, a row of int64 for each, whose columns are numbered here. It answers with a status.
+A kernel gets batches as a table with a row of int64 for each, whose columns are numbered here. It
+returns a status.
 
-numba's cache does not watch this file. Who changes a number here changes something in `compiled`, too, or removes the cache.
+numba's cache does not watch this file. If you change a number here, also change something in
+`compiled`, or remove the cache.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ CORRUPT: Final = 1
 FULL: Final = 2
 """There are more headers than the block has room for."""
 
-# The columns of the table. Records stand in the data from START to END; records of offset deltas outside [LOW, HIGH) are read and left out.
+# Columns of the table. Records are in the data from START to END; records of offset deltas outside
+# [LOW, HIGH) are read and left out.
 START: Final = 0
 END: Final = 1
 COUNT: Final = 2
@@ -41,7 +44,7 @@ LOW: Final = 8
 HIGH: Final = 9
 TABLE_COLUMNS: Final = 10
 
-# What of a block is used, in the array `Block.used`.
+# Used parts of a block, in the array `Block.used`.
 ROWS: Final = 0
 KEY_BYTES: Final = 1
 KEY_NULLS: Final = 2
@@ -55,7 +58,9 @@ USED_COLUMNS: Final = 9
 
 
 class Wanted(NamedTuple):
-    """Which of the columns that cost something are asked for. What is not is not written, and headers are not even checked then."""
+    """The requested columns among those that cost time. Others are not written, and headers that
+    are not requested are not even checked.
+    """
 
     key: bool
     value: bool

@@ -1,4 +1,6 @@
-"""Batch headers as an array, so that a chunk of many small batches is checked by a few operations."""
+"""Batch headers as an array, so that a chunk of many small batches is checked by a few
+operations.
+"""
 
 from __future__ import annotations
 
@@ -38,32 +40,34 @@ _LOG_APPEND: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _MAX_BASE_OFFSET: Final = (1 << 63) - (1 << 32)
-"""So that no record's offset overflows."""
+"""The limit keeps every record's offset from overflowing."""
 
 
-class Starts(NamedTuple):
-    """Where batches start."""
+class BatchStarts(NamedTuple):
+    """Start positions of batches."""
 
     places: list[int]
     end: int
-    """Behind the last whole batch."""
+    """Position after the last whole batch."""
     is_lost: bool
-    """Whether what stands at `end` cannot be a batch, so that nobody knows where the next one starts."""
+    """True if the data at `end` cannot be a batch, so that the start of the next one is not
+    known.
+    """
 
 
-def find_batches(data: memoryview) -> Starts:
+def find_batches(data: memoryview) -> BatchStarts:
     """Walk from batch to batch by their lengths, as far as they are whole."""
     places: list[int] = []
     position, size = 0, len(data)
     while position + HEADER_BYTES <= size:
         end = position + OVERHEAD_BYTES + _LENGTH.unpack_from(data, position + LENGTH_OFFSET)[0]
         if end < position + HEADER_BYTES:
-            return Starts(places, position, is_lost=True)
+            return BatchStarts(places, position, is_lost=True)
         if end > size:
             break
         places.append(position)
         position = end
-    return Starts(places, position, is_lost=not places and size > 0)
+    return BatchStarts(places, position, is_lost=not places and size > 0)
 
 
 class Headers:
@@ -97,12 +101,14 @@ class Headers:
         return column
 
     def is_empty(self) -> Bools:
-        """Which have no records: compaction removed them, and left the batch for its last offset."""
+        """Return the mask of batches without records: compaction removed them, and left the batch
+        for its last offset.
+        """
         empty: Bools = (self.count == 0) & (self.ends - self.starts == HEADER_BYTES) & (self.codec == 0)
         return empty
 
     def is_wrong(self) -> Bools:
-        """Which cannot be right, whatever their records are."""
+        """Return the mask of batches whose headers are wrong, whatever their records are."""
         stored = self.ends - self.starts - HEADER_BYTES
         wrong: Bools = (
             (self._magic != 2)
@@ -115,8 +121,10 @@ class Headers:
         return wrong
 
     def misplaced(self, is_wrong: Bools) -> Int64s:
-        """Whose base offset does not fit between their neighbours', which no CRC covers; `is_wrong` ones are no neighbours. Of two that overlap it is the one
-        without which the others fit, or both."""
+        """Return the batches whose base offset does not fit between their neighbours', which no CRC
+        covers; batches in `is_wrong` are not neighbours. Of two that overlap it is the one without
+        which the others fit, or both.
+        """
         numbers = np.flatnonzero(~is_wrong)
         base, following = self.base_offset[numbers], self.next_offset[numbers]
         found: list[int] = []
@@ -132,6 +140,6 @@ class Headers:
         return misplaced
 
     def has_wrong_crc(self, data: Bytes, kernels: Kernels) -> Bools:
-        """Which bytes are not those that were written."""
+        """Return the mask of batches whose CRC does not match their bytes."""
         wrong: Bools = kernels.crcs(data, self.starts + CRC_START, self.ends) != self.crc
         return wrong

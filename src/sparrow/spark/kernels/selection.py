@@ -1,4 +1,4 @@
-"""Which of the two implementations is used."""
+"""Choice between the two implementations of the kernels."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _logger: Final = logging.getLogger(__name__)
 
 
 def select(implementation: Implementation) -> Kernels:
-    """The kernels of that name; "auto": numba's, or numpy's where there is no numba.
+    """Return the kernels of that name; "auto": numba's, or numpy's if there is no numba.
 
     Raises:
-        InvalidArgument: there is no such implementation, or "numba" is asked for and cannot be used.
+        InvalidArgument: there is no such implementation, or "numba" is requested and cannot be
+            used.
     """
     if implementation == "numpy":
         return _load("vectors")
@@ -37,7 +38,7 @@ def select(implementation: Implementation) -> Kernels:
 
 
 def warm() -> str:
-    """Load the kernels now, so that nobody waits for it later; which module they are."""
+    """Load the kernels now, so that no later call waits for it. Return the name of their module."""
     return str(getattr(_automatic(), "__name__", ""))
 
 
@@ -47,9 +48,10 @@ def _automatic() -> Kernels:
         return _load("compiled")
     except ImportError:
         _logger.info("numba is not installed: records are decoded and encoded by the slower kernels")
-    except RuntimeError as error:  # what numba says when no directory for its cache can be written
+    except RuntimeError as error:  # numba's error if no directory for its cache can be written.
         _logger.warning(
-            "numba cannot keep what it compiles (%s): the slower kernels are used; set NUMBA_CACHE_DIR to a directory that can be written",
+            "numba cannot keep what it compiles (%s): the slower kernels are used; set "
+            "NUMBA_CACHE_DIR to a directory that can be written",
             error,
         )
     return _load("vectors")

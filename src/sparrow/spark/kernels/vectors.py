@@ -1,9 +1,11 @@
-"""The kernels without numba: the same functions as in `compiled`, with the same results, on numpy and Arrow.
+"""The kernels without numba: the same functions as in `compiled`, with the same results, on numpy
+and Arrow.
 
-Only the search for where records begin is a loop over records; it costs most of the time. All else is done for a whole group of batches at once. Bytes are gathered by Arrow: the
-places between which they lie become the offsets of a binary array whose every second element is wanted, and `take` copies those.
+Only the search for the start of each record is a loop over records; it takes most of the time. All
+else is done for a whole group of batches at once. Bytes are collected by Arrow: their start and end
+positions become the offsets of a binary array, and `take` copies every second element of it.
 
-Encoding hands lists to `records.builder`.
+Encoding passes lists to `records.builder`.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from sparrow.spark.kernels.contract import (
     VALUE_BYTES,
     VALUE_NULLS,
 )
-from sparrow.spark.kernels.varints import Cursor, widths
+from sparrow.spark.kernels.varints import VarintCursor, widths
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -57,11 +59,11 @@ if TYPE_CHECKING:
 __all__ = ["crcs", "decode", "encode", "murmur2"]
 
 _MIN_TOGETHER: Final = 64
-"""So many keys of one length are hashed together; fewer, one by one."""
+"""Smallest number of keys of one length that are hashed together; fewer are hashed one by one."""
 
 
 class _Spans(NamedTuple):
-    """Where something lies in the data; a length of -1 is null."""
+    """Ranges of the data; a length of -1 is null."""
 
     starts: Int64s
     lengths: Int64s
@@ -74,17 +76,17 @@ class _Spans(NamedTuple):
 
 
 def decode(data: Bytes, table: Int64s, first: int, wanted: Wanted, block: Block) -> tuple[int, int]:
-    """As `compiled.decode`."""
+    """Decode as `compiled.decode`."""
     table = table[first:]
     if not len(table):
         return OK, first
-    # Places are counted from the first record, so that they fit Arrow's offsets.
+    # Positions count from the first record, so that they fit Arrow's offsets.
     origin = int(table[0, START])
     data = data[origin : int(table[-1, END])]
     starts, ends, counts, failed = _bounds(data, table, origin)
     status = OK if failed == len(table) else CORRUPT
     batch_of = np.repeat(np.arange(failed), counts)
-    cursor = Cursor(data, starts + 1, ends)
+    cursor = VarintCursor(data, starts + 1, ends)
     timestamp_deltas = cursor.varlong()
     deltas = cursor.varint()
     _check_order(cursor, deltas, batch_of)
@@ -112,7 +114,9 @@ def decode(data: Bytes, table: Int64s, first: int, wanted: Wanted, block: Block)
 
 
 def _bounds(data: Bytes, table: Int64s, origin: int) -> tuple[Int64s, Int64s, list[int], int]:
-    """Behind the length of each record, and where it ends; how many there are in each batch, and how many batches before one that is corrupt."""
+    """Return the start (after the length) and the end of each record, the number of records in each
+    batch, and the number of batches before a corrupt one.
+    """
     view = data.tobytes()
     starts: list[int] = []
     ends: list[int] = []
@@ -129,7 +133,7 @@ def _bounds(data: Bytes, table: Int64s, origin: int) -> tuple[Int64s, Int64s, li
 
 
 def _walk(data: bytes, position: int, end: int, count: int) -> tuple[list[int], list[int]]:
-    """As `_bounds`, of one batch."""
+    """Return the starts and ends of one batch."""
     starts: list[int] = []
     ends: list[int] = []
     for _ in range(count):
@@ -149,15 +153,15 @@ def _walk(data: bytes, position: int, end: int, count: int) -> tuple[list[int], 
     return starts, ends
 
 
-def _check_order(cursor: Cursor, deltas: Int64s, batch_of: Int64s) -> None:
-    """Offsets rise within a batch."""
+def _check_order(cursor: VarintCursor, deltas: Int64s, batch_of: Int64s) -> None:
+    """Mark records whose offsets do not rise within a batch."""
     least = np.zeros(len(deltas), np.int64)
     is_same_batch = batch_of[1:] == batch_of[:-1]
     least[1:][is_same_batch] = deltas[:-1][is_same_batch] + 1
     cursor.is_bad |= deltas < least
 
 
-def _span(cursor: Cursor) -> _Spans:
+def _span(cursor: VarintCursor) -> _Spans:
     lengths = cursor.length()
     span = _Spans(cursor.at, lengths)
     cursor.skip(lengths)
@@ -168,27 +172,27 @@ class _Headers(NamedTuple):
     """The headers of records, one after the other."""
 
     counts: Int64s
-    """How many each record has."""
+    """Number of headers of each record."""
     names: _Spans
     values: _Spans
 
     @classmethod
-    def read(cls, cursor: Cursor) -> _Headers:
+    def read(cls, cursor: VarintCursor) -> _Headers:
         counts = cursor.varint()
         cursor.is_bad |= (counts < 0) | (counts * 2 > cursor.end - cursor.at)
         counts = np.where(cursor.is_bad, 0, counts)
         numbers = np.concatenate(([0], np.cumsum(counts)))
         total = int(numbers[-1])
         found = cls(counts, *(_Spans(np.zeros(total, np.int64), np.zeros(total, np.int64)) for _ in range(2)))
-        for turn in range(int(counts.max(initial=0))):
-            found._take_turn(cursor, np.flatnonzero(counts > turn), numbers[:-1] + turn)
+        for number in range(int(counts.max(initial=0))):
+            found._read_next(cursor, np.flatnonzero(counts > number), numbers[:-1] + number)
         cursor.is_bad |= cursor.at != cursor.end
         found._check_names(cursor)
         return found
 
-    def _take_turn(self, cursor: Cursor, rows: Int64s, numbers: Int64s) -> None:
-        """Read one header more of these records."""
-        part = Cursor(cursor.data, cursor.at[rows], cursor.end[rows])
+    def _read_next(self, cursor: VarintCursor, rows: Int64s, numbers: Int64s) -> None:
+        """Read the next header of these records."""
+        part = VarintCursor(cursor.data, cursor.at[rows], cursor.end[rows])
         part.is_bad = cursor.is_bad[rows]
         name = _span(part)
         part.is_bad |= name.lengths < 0
@@ -198,7 +202,7 @@ class _Headers(NamedTuple):
         self.values.starts[at], self.values.lengths[at] = value.starts, value.lengths
         cursor.at[rows], cursor.is_bad[rows] = part.at, part.is_bad
 
-    def _check_names(self, cursor: Cursor) -> None:
+    def _check_names(self, cursor: VarintCursor) -> None:
         row_of = np.repeat(np.arange(len(self.counts)), self.counts)
         is_good = ~cursor.is_bad[row_of]
         names = self.names.of(is_good)
@@ -227,7 +231,7 @@ def _is_utf8(name: bytes) -> bool:
 
 
 def _gather(data: Bytes, spans: _Spans) -> Bytes:
-    """What lies there, one after the other. The spans come in order."""
+    """Return the content of the spans, one after the other. The spans must be in order."""
     count = len(spans.starts)
     if not count:
         return np.zeros(0, np.uint8)
@@ -240,7 +244,9 @@ def _gather(data: Bytes, spans: _Spans) -> Bytes:
 
 
 def _write(strings: ByteStrings, data: Bytes, spans: _Spans, rows: int, size_bytes: int) -> tuple[int, int]:
-    """Write behind so many rows and bytes; how many bytes there are then, and how many nulls were written."""
+    """Write after so many rows and bytes. Return the bytes now used, and the number of nulls
+    written.
+    """
     count = len(spans.starts)
     lengths = np.maximum(spans.lengths, 0)
     ends = size_bytes + np.cumsum(lengths)
@@ -281,7 +287,7 @@ def _write_headers(block: Block, data: Bytes, found: _Headers, is_kept: Bools) -
 
 
 def _write_numbers(block: Block, batches: Int64s, deltas: Int64s, timestamp_deltas: Int64s) -> None:
-    """`batches` has the row of the table of each record."""
+    """Write offsets and timestamps; `batches` has the table's row for each record."""
     row = block.rows
     end = row + len(deltas)
     is_log_append = batches[:, LOG_APPEND]
@@ -299,8 +305,8 @@ def _write_numbers(block: Block, batches: Int64s, deltas: Int64s, timestamp_delt
 def encode(
     rows: Rows, order: Int64s, first: int, last: int, out: Bytes, *, start: int, limit: int
 ) -> tuple[int, int, int]:
-    """As `compiled.encode`."""
-    # No more records than that can fit, since none is smaller.
+    """Encode as `compiled.encode`."""
+    # Limit the rows to the number of smallest records that fit.
     chosen = order[first : min(last, first + 1 + (limit - start) // MIN_RECORD_BYTES)]
     deltas = rows.timestamps[chosen] - rows.timestamps[chosen[0]]
     sizes = rows.sizes[chosen] + widths(deltas) + widths(np.arange(len(chosen)))
@@ -334,7 +340,7 @@ def _tail(rows: Rows, row: int) -> bytes:
 
 
 def murmur2(column: BytesColumn) -> UInt32s:
-    """As `compiled.murmur2`: keys of one length together."""
+    """Return the hashes as `compiled.murmur2`, keys of one length together."""
     lengths = np.diff(column.offsets)
     found = np.empty(len(lengths), np.uint32)
     order = np.argsort(lengths, kind="stable")

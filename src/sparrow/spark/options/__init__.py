@@ -1,4 +1,5 @@
-"""What `.option(...)` may say: declared once, read on the driver, all faults told at once.
+"""Options of `.option(...)`: declared once, read on the driver, all faults reported at once.
 
-`declare` reads, `connection` has what source and sink share, `source` and `sink` what is theirs.
+`declare` reads, `connection` has the options that source and sink share, `source` and `sink` their
+own.
 """

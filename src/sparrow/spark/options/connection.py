@@ -1,11 +1,15 @@
-"""Options by which source and sink reach the broker, and what becomes of Kafka's options for the same.
+"""Options of source and sink for the connection to the broker, and the translation of Kafka's
+options for the same.
 
-A job that moves from Spark's Kafka connector says `kafka.bootstrap.servers`, perhaps with SASL and TLS. What has a counterpart is taken over:
-the host (9092, the port of the Kafka door, becomes 9094, that of the native one), user and password, PEM files. What has none is refused with what
-to do instead, where leaving it out would be less safe or would not work; tuning is left out with a warning.
+A job that moves from Spark's Kafka connector has `kafka.bootstrap.servers`, perhaps with SASL and
+TLS. Options with a counterpart are translated: the host (9092, the port of the Kafka listener,
+becomes 9094, that of the native one), user and password, PEM files. An option without one is
+refused with what to do instead, where leaving it out would be less safe or would not work; tuning
+is left out with a warning.
 
-The environment of the driver has the defaults (SPARROW_URL, SPARROW_TOKEN, SPARROW_USER, SPARROW_PASSWORD, SPARROW_CA_FILE, …), as for the commands.
-Tasks get the finished `Target`; nothing is read on executors but the TLS files, which must be there under the same paths.
+The environment of the driver has the defaults (SPARROW_URL, SPARROW_TOKEN, SPARROW_USER,
+SPARROW_PASSWORD, SPARROW_CA_FILE, …), as for the commands. Tasks get the finished `Target`; nothing
+is read on executors but the TLS files, which must be there under the same paths.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from sparrow.base.errors import InvalidArgument
 from sparrow.base.faults import misfit
 from sparrow.base.options import TEXT, choice, duration, integer
 from sparrow.client.url import SCHEME, TLS_SCHEME, parse_url
-from sparrow.spark.options.declare import Option, Options, Rule, Values
+from sparrow.spark.options.declare import DataSourceOption, Options, Rule, Values
 from sparrow.spark.options.kafka import IGNORED, REFUSED
 from sparrow.spark.wire.target import Target
 
@@ -59,7 +63,7 @@ def _pem(text: str) -> None:
 
 
 CONNECTION = (
-    Option(
+    DataSourceOption(
         "url",
         TEXT,
         None,
@@ -68,7 +72,7 @@ CONNECTION = (
         is_secret=True,
         show=DEFAULT_URL,
     ),
-    Option(
+    DataSourceOption(
         "kafka.bootstrap.servers",
         TEXT,
         None,
@@ -77,12 +81,12 @@ CONNECTION = (
         check=_servers,
         show="",
     ),
-    Option(
+    DataSourceOption(
         "token", TEXT, None, "Token that says who reads or writes; `SPARROW_TOKEN`.", is_secret=True, show=""
     ),
-    Option("tokenFile", TEXT, None, "File on the driver whose first line is the token.", show=""),
-    Option("user", TEXT, None, "Who logs in; `SPARROW_USER`.", ("kafka.sasl.username",), show=""),
-    Option(
+    DataSourceOption("tokenFile", TEXT, None, "File on the driver whose first line is the token.", show=""),
+    DataSourceOption("user", TEXT, None, "Who logs in; `SPARROW_USER`.", ("kafka.sasl.username",), show=""),
+    DataSourceOption(
         "password",
         TEXT,
         None,
@@ -91,8 +95,10 @@ CONNECTION = (
         is_secret=True,
         show="",
     ),
-    Option("passwordFile", TEXT, None, "File on the driver whose first line is the password.", show=""),
-    Option(
+    DataSourceOption(
+        "passwordFile", TEXT, None, "File on the driver whose first line is the password.", show=""
+    ),
+    DataSourceOption(
         "caFile",
         TEXT,
         None,
@@ -101,7 +107,7 @@ CONNECTION = (
         check=_pem,
         show="the system's",
     ),
-    Option(
+    DataSourceOption(
         "certificateFile",
         TEXT,
         None,
@@ -110,7 +116,7 @@ CONNECTION = (
         check=_pem,
         show="",
     ),
-    Option(
+    DataSourceOption(
         "keyFile",
         TEXT,
         None,
@@ -119,15 +125,15 @@ CONNECTION = (
         check=_pem,
         show="in `certificateFile`",
     ),
-    Option(
+    DataSourceOption(
         "clientName",
         TEXT,
         "sparrow-spark",
         "How the connections are called in the broker's lists and logs.",
         ("kafka.client.id",),
     ),
-    Option("connectTimeout", _TIMEOUT, 10_000, "How long a connection is tried for.", show="10s"),
-    Option(
+    DataSourceOption("connectTimeout", _TIMEOUT, 10_000, "How long a connection is tried for.", show="10s"),
+    DataSourceOption(
         "callTimeout",
         _TIMEOUT,
         60_000,
@@ -135,28 +141,29 @@ CONNECTION = (
         ("kafka.request.timeout.ms",),
         show="60s",
     ),
-    Option(
+    DataSourceOption(
         "retries",
         integer(0, 100),
         3,
-        "How often a connection is tried again; who has reached the broker before waits for it for a minute, too.",
+        "How often a connection is tried again; who has reached the broker before waits for it for "
+        "a minute, too.",
         ("kafka.retries", "fetchOffset.numRetries"),
     ),
-    Option(
+    DataSourceOption(
         "kafka.security.protocol",
         choice(*_PROTOCOLS),
         None,
         "`SSL` and `SASL_SSL`: with TLS, for `kafka.bootstrap.servers`; a `url` says it by `sparrows://`.",
         show="",
     ),
-    Option(
+    DataSourceOption(
         "kafka.sasl.mechanism",
         choice(*_MECHANISMS),
         None,
         "Taken for what it is; user and password count.",
         show="",
     ),
-    Option(
+    DataSourceOption(
         "kafka.sasl.jaas.config",
         TEXT,
         None,
@@ -165,24 +172,29 @@ CONNECTION = (
         is_secret=True,
         show="",
     ),
-    Option("kafka.ssl.truststore.type", choice("PEM"), None, "Only PEM.", show=""),
-    Option("kafka.ssl.keystore.type", choice("PEM"), None, "Only PEM.", show=""),
+    DataSourceOption("kafka.ssl.truststore.type", choice("PEM"), None, "Only PEM.", show=""),
+    DataSourceOption("kafka.ssl.keystore.type", choice("PEM"), None, "Only PEM.", show=""),
 )
-"""What source and sink have in common."""
+"""Options that source and sink have in common."""
 
 
 def with_connection(
-    declared: Iterable[Option], *, rules: Iterable[Rule] = (), advice: Mapping[str, str] | None = None
+    declared: Iterable[DataSourceOption],
+    *,
+    rules: Iterable[Rule] = (),
+    advice: Mapping[str, str] | None = None,
 ) -> Options:
-    """The options of a source or a sink together with those of the connection. An option of theirs wins over Kafka's tuning of the same name."""
+    """Return the options of a source or a sink together with those of the connection. Their own
+    options win over Kafka's tuning of the same name.
+    """
     return Options((*declared, *CONNECTION), (*rules, _conflicts), {**REFUSED, **(advice or {})}, IGNORED)
 
 
 def target_of(values: Mapping[str, Any]) -> Target:
-    """The broker and who logs in there, of the options or else the environment.
+    """Return the broker and the login of the options, or else of the environment.
 
     Raises:
-        InvalidArgument: a URL of the environment or a file of a secret that cannot be used.
+        InvalidArgument: a URL of the environment or a file of a secret cannot be used.
     """
     token, user, password = _credentials(values)
     url = _url_of(values)
@@ -221,7 +233,7 @@ def _conflicts(values: Values) -> Iterable[str]:
 
 
 def _without_tls(values: Values) -> Iterable[str]:
-    """What asks for TLS must not end in a connection without."""
+    """Refuse options that ask for TLS with a connection that has none."""
     asking = []
     if str(values["kafka.security.protocol"]).endswith("SSL"):
         asking.append("kafka.security.protocol")
@@ -247,7 +259,7 @@ def _url_of(values: Mapping[str, Any]) -> str:
 
 
 def _first_server(text: str) -> str:
-    """ "broker.lan:9094" of "PLAINTEXT://broker.lan:9092,other:9092"."""
+    """Return "broker.lan:9094" for "PLAINTEXT://broker.lan:9092,other:9092"."""
     first = text.split(",", maxsplit=1)[0].strip()
     address = parse_url(f"{SCHEME}://{first.rpartition('://')[2]}")
     host = f"[{address.host}]" if ":" in address.host else address.host
@@ -255,13 +267,13 @@ def _first_server(text: str) -> str:
 
 
 def _without_credentials(url: str) -> str:
-    """Those of options come before those of the URL, which then name nobody."""
+    """Remove the credentials of the URL, where options have credentials, which win."""
     scheme, colon, rest = url.rpartition("://")
     return f"{scheme}{colon}{rest.rpartition('@')[2]}"
 
 
 def _credentials(values: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
-    """Token, user and password; all None: whatever the URL says."""
+    """Return token, user and password; all None: those of the URL, if any."""
     token = values["token"] or _first_line(values["tokenFile"])
     user, password = values["user"], values["password"] or _first_line(values["passwordFile"])
     if token is None and user is None and values["kafka.sasl.jaas.config"] is not None:

@@ -1,11 +1,14 @@
-"""Options of a data source: each is declared once; names, defaults, errors and the table in the documentation follow.
+"""Options of a data source: each is declared once; names, defaults, errors and the table in the
+documentation follow.
 
-Spark hands over text by name, in any case. Names are compared without case and underscores, so `startingOffsets`, `startingoffsets` and
-`starting_offsets` are one. Nothing is read in a hurry: every unknown name, every wrong value and every conflict is told in one error, because
-each try costs its user the start of a Spark job.
+Spark hands over text by name, in any case. Names are compared without case and underscores, so
+`startingOffsets`, `startingoffsets` and `starting_offsets` are one. Every unknown name, every wrong
+value and every conflict is reported in one error, because each try costs the user the start of a
+Spark job.
 
-What a Kafka client is tuned by has no meaning here; such names are left out with a warning instead of an error, so that a job moves by its
-format alone. A name that is likely but wrong has advice instead of a suggestion.
+Tuning of Kafka clients has no meaning here; such names are left out with a warning instead of an
+error, so that a job moves by changing its format alone. A name that is likely but wrong has advice
+instead of a suggestion.
 """
 
 from __future__ import annotations
@@ -16,23 +19,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.base.faults import faults_of, suggestion
+from sparrow.base.faults import closest, faults_of, suggestion
 
 if TYPE_CHECKING:
     from sparrow.base.options import Kind
 
 Rule = Callable[["Values"], Iterable[str]]
-"""What is wrong with values that are right one by one: sentences, none when all is well."""
+"""Returns faults of values that are right one by one: sentences, none when all is well."""
 
 _log = logging.getLogger("sparrow.spark")
 _told: set[str] = set()
-"""Warnings that were written; there are as many as there are ignored names at most."""
+"""Warnings that were written; at most as many as there are ignored names."""
 _SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
-"""What Spark itself reads out of the same mapping."""
+"""Names that Spark itself reads out of the same mapping."""
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class DataSourceOption:
     """One declared option.
 
     Args:
@@ -56,7 +59,7 @@ class Option:
     show: str | None = None
 
     def read(self, text: object) -> Any:
-        """The value of what was given.
+        """Read the text of an option.
 
         Raises:
             ValueError: says what is allowed.
@@ -70,7 +73,8 @@ class Option:
 class Values(dict[str, Any]):
     """A value for each declared option, by its name.
 
-    `given` has the names that were given (the others have their defaults), `warnings` sentences about what was left out.
+    `given` has the names that were given (the others have their defaults), `warnings` sentences
+    about what was left out.
     """
 
     def __init__(self, values: Mapping[str, Any], given: Iterable[str], warnings: Iterable[str] = ()) -> None:
@@ -79,11 +83,23 @@ class Values(dict[str, Any]):
         self.warnings = tuple(warnings)
 
     def warn(self) -> None:
-        """Write the warnings to the log, each once in a process: Spark plans every micro-batch anew."""
+        """Log the warnings, each once in a process, as Spark plans every micro-batch again."""
         for sentence in self.warnings:
             if sentence not in _told:
                 _told.add(sentence)
                 _log.warning("%s", sentence)
+
+
+class _Seen(Values):
+    """Values that remember which of them a rule looked at."""
+
+    def __init__(self, values: Mapping[str, Any], given: Iterable[str]) -> None:
+        super().__init__(values, given)
+        self.looked_at: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.looked_at.add(name)
+        return super().__getitem__(name)
 
 
 @dataclass(frozen=True)
@@ -98,33 +114,55 @@ class Options:
         noun: what has the options, for people.
     """
 
-    declared: tuple[Option, ...]
+    declared: tuple[DataSourceOption, ...]
     rules: tuple[Rule, ...] = ()
     advice: Mapping[str, str] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
     noun: str = "format('sparrow')"
 
     def read(self, given: Mapping[str, str]) -> Values:
-        """A value for every option.
+        """Read a value for every option.
 
         Raises:
             InvalidArgument: names all that is wrong.
         """
-        taken, faults, warnings = self._sort(given)
-        values: dict[str, Any] = {}
-        for option in self.declared:
-            values[option.name], wrong = _value(option, taken.get(option.name))
-            faults += wrong
-        found = Values(values, taken, warnings)
-        # Values that could not be read have their defaults here; a rule about them would tell the same fault twice.
-        if not faults:
-            faults += [sentence for rule in self.rules for sentence in rule(found)]
+        found, faults = self.judge(given)
         if faults:
             raise InvalidArgument(self._told(faults))
         return found
 
+    def judge(self, given: Mapping[str, str]) -> tuple[Values, list[str]]:
+        """Return a value for every option, the default for one that could not be read; and all
+        faults, as sentences.
+        """
+        taken, faults, warnings = self._sort(given)
+        values: dict[str, Any] = {}
+        unread = {self._meant(name) for name in given}
+        for option in self.declared:
+            values[option.name], wrong = _value(option, taken.get(option.name))
+            unread |= {option.name} if wrong else set()
+            faults += wrong
+        # A value that could not be read has its default here; a rule that looks at it would report
+        # the same fault twice.
+        for rule in self.rules:
+            seen = _Seen(values, taken)
+            told = list(rule(seen))
+            faults += [] if seen.looked_at & unread else told
+        return Values(values, taken, warnings), faults
+
+    def _meant(self, name: str) -> str | None:
+        """Return the option that an unknown name is likely to mean."""
+        known = {
+            plain(each): option.name for option in self.declared for each in (option.name, *option.aliases)
+        }
+        word = plain(name)
+        close = None if word in known else closest(word, known)
+        return None if close is None else known[close]
+
     def _sort(self, given: Mapping[str, str]) -> tuple[dict[str, tuple[str, str]], list[str], list[str]]:
-        """By option: the name that was used and its text; what is wrong with the names; what is left out."""
+        """Return, by option, the name that was used and its text; the faults of names; the names
+        that are left out.
+        """
         by_name = {
             plain(name): (option, name) for option in self.declared for name in (option.name, *option.aliases)
         }
@@ -165,22 +203,22 @@ class Options:
         return f"{len(unique)} options of {self.noun} are wrong:" + "".join(f"\n- {text}" for text in unique)
 
     def table(self) -> list[tuple[str, str, str, str]]:
-        """Name, kind, default and help of each, for the documentation."""
+        """Return name, kind, default and help of each option, for the documentation."""
         return [(each.name, each.kind.name, _shown_default(each), each.help) for each in self.declared]
 
 
-def _shown_default(option: Option) -> str:
+def _shown_default(option: DataSourceOption) -> str:
     if option.show is not None:
         return option.show
     return str(option.default).lower() if isinstance(option.default, bool) else str(option.default)
 
 
 def plain(name: str) -> str:
-    """A name without what does not matter in it."""
+    """Return a name without case and underscores."""
     return name.lower().replace("_", "")
 
 
-def _value(option: Option, given: tuple[str, str] | None) -> tuple[Any, list[str]]:
+def _value(option: DataSourceOption, given: tuple[str, str] | None) -> tuple[Any, list[str]]:
     if given is None:
         return option.default, []
     name, text = given
@@ -196,7 +234,7 @@ def _dotted(path: tuple[str | int, ...]) -> str:
 
 
 def _twice(before: tuple[str, str] | None, name: str, text: str) -> list[str]:
-    """Two names of one option may both be given as long as they agree."""
+    """Refuse two names of one option, unless their values agree."""
     if before is None or before[1] == text:
         return []
     return [f"{before[0]} and {name} are the same option with two values; give one"]

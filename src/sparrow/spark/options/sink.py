@@ -1,6 +1,7 @@
 """Options of writing to topics.
 
-Those of Spark's Kafka sink keep their names. `sinkId`, `batchId`, `stageTimeout` and `takeOver` belong to what Kafka's sink does not have: each micro-batch exactly once.
+Those of Spark's Kafka sink keep their names. `sinkId`, `batchId`, `stageTimeout` and `takeOver`
+belong to what Kafka's sink does not have: each micro-batch exactly once.
 """
 
 from __future__ import annotations
@@ -10,67 +11,70 @@ from collections.abc import Iterable
 from sparrow.base.options import BOOLEAN, TEXT, choice, duration, integer, size
 from sparrow.records.compression import Compression
 from sparrow.spark.options.connection import with_connection
-from sparrow.spark.options.declare import Option, Values
+from sparrow.spark.options.declare import DataSourceOption, Values
 
 _MAX_BATCH_ID = (1 << 63) - 1
 _MAX_BATCH_BYTES = 512 * 1024 * 1024
 _DAY_MS = 86_400_000
 
 SINK = (
-    Option(
+    DataSourceOption(
         "topic",
         TEXT,
         None,
         "Where all rows go. It comes before the column `topic`, which else says it for each row.",
         show="",
     ),
-    Option(
+    DataSourceOption(
         "includeHeaders",
         BOOLEAN,
         True,
         "Whether the column `headers` is written where there is one.",
         show="true",
     ),
-    Option(
+    DataSourceOption(
         "compression",
         choice(*(each.name.lower() for each in Compression)),
         "none",
         "How batches are compressed: `gzip`, `snappy`, `lz4` or `zstd`.",
         ("kafka.compression.type", "compression.type"),
     ),
-    Option(
+    DataSourceOption(
         "maxBatchBytes",
         size(1024, _MAX_BATCH_BYTES),
         1 << 20,
         "How large a batch of records becomes at most, before compression.",
         show="1 MiB",
     ),
-    Option(
+    DataSourceOption(
         "sinkId",
         TEXT,
         None,
-        "The name by which the broker remembers which batch was the last. A stream has one without it: its query's id.",
+        "The name by which the broker remembers which batch was the last. A stream has one without "
+        "it: its query's id.",
         show="the query's id",
     ),
-    Option(
+    DataSourceOption(
         "batchId",
         integer(0, _MAX_BATCH_ID),
         None,
-        "Of a batch write, with `sinkId`: its number. What has this number or a lower one was written before and is not written again. For `foreachBatch`.",
+        "Of a batch write, with `sinkId`: its number. What has this number or a lower one was "
+        "written before and is not written again. For `foreachBatch`.",
         show="",
     ),
-    Option(
+    DataSourceOption(
         "takeOver",
         BOOLEAN,
         False,
         "Whether this query may go on with a `sinkId` that another one used, and at any batch.",
         show="false",
     ),
-    Option(
+    DataSourceOption(
         "stageTimeout",
         duration(1000, _DAY_MS),
         None,
-        "How long the broker keeps what a batch wrote when nothing more is heard of the batch. At most the broker's `transactions.max_timeout`.",
+        "How long the broker keeps what a batch wrote when nothing more is heard of the batch. At "
+        "most the broker's `transactions.max_timeout`.",
         ("kafka.transaction.timeout.ms",),
         show="15m",
     ),
@@ -95,4 +99,4 @@ def _named(values: Values) -> Iterable[str]:
 
 
 SINK_OPTIONS = with_connection(SINK, rules=(_named,), advice=_ADVICE)
-"""What `df.write` and `df.writeStream` take."""
+"""Options of `df.write` and `df.writeStream`."""

@@ -1,6 +1,7 @@
 """Options of reading: those of Spark's Kafka source by the same names, and a few of Sparrow's own.
 
-What cannot be told without knowing whether it is a batch or a stream is told by `check_batch` and `check_stream`, when that is known.
+Faults that depend on whether it is a batch or a stream are reported by `check_batch` and
+`check_stream`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from sparrow.base.errors import InvalidArgument
 from sparrow.base.faults import suggestion
 from sparrow.base.options import BOOLEAN, TEXT, WORDS, Kind, choice, duration, integer, size
 from sparrow.spark.options.connection import with_connection
-from sparrow.spark.options.declare import Option, Values
+from sparrow.spark.options.declare import DataSourceOption, Values
 
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-"""What a row can have, in this order."""
+"""Columns that a row can have, in this order."""
 EARLIEST, LATEST = "earliest", "latest"
 AT_END, AT_START = -1, -2
-"""How Kafka writes these places as offsets."""
+"""Offsets by which Kafka writes these positions."""
 SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _MAX: Final = (1 << 63) - 1
 _MANY: Final = 1_000_000
@@ -93,8 +94,8 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
 
 
-def _places(*words: str) -> Kind[Any]:
-    """A word, or offsets by partition."""
+def _offsets_or(*words: str) -> Kind[Any]:
+    """Return a kind of option: one of these words, or offsets by partition."""
     example = '{"orders": {"0": 23, "1": -2}}'
 
     def read(given: object) -> str | dict[str, dict[int, int]]:
@@ -129,65 +130,68 @@ _PATTERN: Final = Kind("regular expression", _read_pattern)
 _ASSIGNED: Final = Kind("JSON", _read_assigned)
 _TIMES: Final = Kind("JSON", _read_times)
 _COLUMNS: Final = Kind("names", _read_columns)
-_OFFSETS: Final = _places(EARLIEST, LATEST)
+_OFFSETS: Final = _offsets_or(EARLIEST, LATEST)
 _TIME: Final = integer(0, _MAX)
 
 
 # ── the options ───────────────────────────────────────────────────────────────────────────────────
 
 _DECLARED: Final = (
-    Option("subscribe", _TOPICS, None, "The topics to read, with commas between.", show=""),
-    Option(
+    DataSourceOption("subscribe", _TOPICS, None, "The topics to read, with commas between.", show=""),
+    DataSourceOption(
         "subscribePattern",
         _PATTERN,
         None,
         "Regular expression of the topics to read, also of those made later.",
         show="",
     ),
-    Option(
+    DataSourceOption(
         "assign",
         _ASSIGNED,
         None,
         'The partitions to read: `{"orders": [0, 1]}`. One of these three.',
         show="",
     ),
-    Option(
+    DataSourceOption(
         "startingOffsets",
         _OFFSETS,
         None,
-        'Where a batch or a new stream begins: `earliest`, `latest` (streams only) or `{"orders": {"0": 23, "1": -2}}` (-2 earliest, -1 latest).',
+        'Where a batch or a new stream begins: `earliest`, `latest` (streams only) or `{"orders": '
+        '{"0": 23, "1": -2}}` (-2 earliest, -1 latest).',
         show="earliest (batch), latest (stream)",
     ),
-    Option(
+    DataSourceOption(
         "startingTimestamp",
         _TIME,
         None,
         "Begin at the first record of this time (ms since 1970) or later. Wins over the other two.",
         show="",
     ),
-    Option(
+    DataSourceOption(
         "startingOffsetsByTimestamp",
         _TIMES,
         None,
         'The same by partition: `{"orders": {"0": 1700000000000}}`. Wins over `startingOffsets`.',
         show="",
     ),
-    Option(
+    DataSourceOption(
         "startingOffsetsByTimestampStrategy",
         choice("error", LATEST),
         "error",
         "What when no record is that late: fail, or begin at the end.",
     ),
-    Option("endingOffsets", _OFFSETS, None, "Where a batch ends (streams have no end).", show=LATEST),
-    Option(
+    DataSourceOption(
+        "endingOffsets", _OFFSETS, None, "Where a batch ends (streams have no end).", show=LATEST
+    ),
+    DataSourceOption(
         "endingTimestamp",
         _TIME,
         None,
         "A batch ends before the first record of this time or later. Wins over the other two.",
         show="",
     ),
-    Option("endingOffsetsByTimestamp", _TIMES, None, "The same by partition.", show=""),
-    Option(
+    DataSourceOption("endingOffsetsByTimestamp", _TIMES, None, "The same by partition.", show=""),
+    DataSourceOption(
         "maxOffsetsPerTrigger",
         integer(1, _MAX),
         None,
@@ -195,7 +199,7 @@ _DECLARED: Final = (
         ("maxRowsPerBatch",),
         show="all",
     ),
-    Option(
+    DataSourceOption(
         "maxBytesPerTrigger",
         size(1, _MAX),
         None,
@@ -203,84 +207,96 @@ _DECLARED: Final = (
         ("maxBytesPerBatch",),
         show="all",
     ),
-    Option(
+    DataSourceOption(
         "minPartitions",
         integer(1, _MANY),
         None,
         "At least so many tasks, as long as there are so many offsets.",
         show="",
     ),
-    Option(
+    DataSourceOption(
         "maxRecordsPerPartition", integer(1, _MAX), None, "A task gets at most so many offsets.", show="all"
     ),
-    Option(
+    DataSourceOption(
         "maxBytesPerPartition",
         size(1 << 16, _MAX),
         128 << 20,
-        "A task gets about so many bytes at most, or less (16 MiB at least) where cores of the driver would be idle; larger partitions of a topic are split.",
+        "A task gets about so many bytes at most, or less (16 MiB at least) where cores of the "
+        "driver would be idle; larger partitions of a topic are split.",
         show="128 MiB",
     ),
-    Option(
+    DataSourceOption(
         "packBytes",
         size(0, 1 << 40),
         4 << 20,
         "Small partitions are read by one task up to about so many bytes; 0: a task for each.",
         show="4 MiB",
     ),
-    Option(
+    DataSourceOption(
         "failOnDataLoss", BOOLEAN, True, "Fail when records to be read are gone; `false`: warn and go on."
     ),
-    Option(
+    DataSourceOption(
         "failOnCorrupt",
         BOOLEAN,
         True,
         "Fail at a batch that cannot be read; `false`: skip it, with a warning and a count.",
         show="true",
     ),
-    Option("includeHeaders", BOOLEAN, False, "With a column `headers`.", show="false"),
-    Option(
+    DataSourceOption(
+        "onCorrupt",
+        choice("fail", "skip"),
+        None,
+        "The same by the word that all readers have: `skip` is `failOnCorrupt=false`.",
+        show="fail",
+    ),
+    DataSourceOption("includeHeaders", BOOLEAN, False, "With a column `headers`.", show="false"),
+    DataSourceOption(
         "columns",
         _COLUMNS,
         None,
         "The columns to make; what is not made costs nothing.",
         show="all, no headers",
     ),
-    Option(
+    DataSourceOption(
         "isolation.level",
         choice("read_committed", "read_uncommitted"),
         "read_committed",
         "`read_uncommitted`: also records of transactions that are open or were aborted.",
         ("kafka.isolation.level", "isolationLevel"),
     ),
-    Option(
+    DataSourceOption(
         "pushdown",
         choice("auto", "true", "false"),
         "auto",
-        "Filters on partition, offset and timestamp limit what a batch reads. `auto`: when `spark.sql.python.filterPushdown.enabled` is on.",
+        "Filters on partition, offset and timestamp limit what a batch reads. `auto`: when "
+        "`spark.sql.python.filterPushdown.enabled` is on.",
     ),
-    Option(
+    DataSourceOption(
         "fetchBytes",
         size(1 << 16, 64 << 20),
         4 << 20,
         "How many bytes a task fetches at a time.",
         show="4 MiB",
     ),
-    Option(
+    DataSourceOption(
         "pollTimeout",
         duration(0, 5000),
         500,
         "How long a stream waits at the broker for news.",
         show="500 ms",
     ),
-    Option(
+    DataSourceOption(
         "lag", BOOLEAN, True, "A stream commits how far it is as a consumer group, so that its lag is seen."
     ),
-    Option("groupIdPrefix", TEXT, "spark", "The group's name is this, a hyphen and the query's name."),
-    Option("kafka.group.id", TEXT, None, "The whole name of that group.", ("groupId",), show=""),
+    DataSourceOption(
+        "groupIdPrefix", TEXT, "spark", "The group's name is this, a hyphen and the query's name."
+    ),
+    DataSourceOption("kafka.group.id", TEXT, None, "The whole name of that group.", ("groupId",), show=""),
 )
 
 _ADVICE: Final = {
-    "minOffsetsPerTrigger": "a micro-batch starts as soon as there is something; use a longer trigger interval to have fewer, larger ones",
+    "minOffsetsPerTrigger": "a micro-batch starts as soon as there is something; use a longer "
+    "trigger interval to have fewer, larger ones",
     "maxTriggerDelay": "it belongs to minOffsetsPerTrigger; use a longer trigger interval",
     "topic": "name the topics to read by subscribe",
     "topics": "name the topics to read by subscribe",
@@ -298,15 +314,30 @@ def _selection(values: Values) -> Iterable[str]:
     elif len(given) > 1:
         yield f"{' and '.join(given)} are given together; give one"
     if values["columns"] is not None and values["includeHeaders"] and "headers" not in values["columns"]:
-        yield "includeHeaders and columns without headers are given together; add headers to columns or leave out includeHeaders"
+        yield (
+            "includeHeaders and columns without headers are given together; add headers to columns or "
+            "leave out includeHeaders"
+        )
 
 
-SOURCE: Final = with_connection(_DECLARED, rules=(_selection,), advice=_ADVICE)
-"""All of them, with those of the connection."""
+def _on_corrupt(values: Values) -> Iterable[str]:
+    fails = values["failOnCorrupt"]
+    if {"failOnCorrupt", "onCorrupt"} <= set(values.given) and fails != (values["onCorrupt"] == "fail"):
+        names = f"onCorrupt={values['onCorrupt']} and failOnCorrupt={str(fails).lower()}"
+        yield f"{names} contradict each other; give one of them"
+
+
+SOURCE: Final = with_connection(_DECLARED, rules=(_selection, _on_corrupt), advice=_ADVICE)
+"""All options, with those of the connection."""
+
+
+def fails_on_corrupt(values: Values) -> bool:
+    """Return True if a batch that cannot be read ends the reading."""
+    return bool(values["failOnCorrupt"]) and values["onCorrupt"] != "skip"
 
 
 def read_source_options(given: Mapping[str, str]) -> Values:
-    """What `spark.read` or `spark.readStream` was given.
+    """Read the options of `spark.read` or `spark.readStream`.
 
     Raises:
         InvalidArgument: names all that is wrong.
@@ -315,10 +346,10 @@ def read_source_options(given: Mapping[str, str]) -> Values:
 
 
 def check_batch(values: Values) -> None:
-    """What makes no sense for a batch.
+    """Refuse options that make no sense for a batch.
 
     Raises:
-        InvalidArgument
+        InvalidArgument: names them.
     """
     faults = []
     if _has(values["startingOffsets"], LATEST, AT_END):
@@ -329,10 +360,10 @@ def check_batch(values: Values) -> None:
 
 
 def check_stream(values: Values) -> None:
-    """What makes no sense for a stream.
+    """Refuse options that make no sense for a stream.
 
     Raises:
-        InvalidArgument
+        InvalidArgument: names them.
     """
     given = [
         name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sparrow.records.compression import Compression
 from sparrow.spark.options.connection import target_of
 from sparrow.spark.options.sink import SINK_OPTIONS
-from sparrow.spark.sink.schema import Columns, columns_of
+from sparrow.spark.sink.schema import SinkColumns, columns_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How the rows of one write become records, and in whose name."""
+class WritePlan:
+    """The conversion of the rows of one write to records, and their sink."""
 
     target: Target
-    columns: Columns
+    columns: SinkColumns
     topic: str | None
     compression: Compression
     max_batch_bytes: int
@@ -32,11 +32,11 @@ class Plan:
     """None: a stream's own number; else the number of a batch write."""
     takes_over: bool
     stage_timeout_ms: int
-    """0: as long as the broker finds right."""
+    """0: the broker's default."""
 
     @property
     def stage_timeout(self) -> str:
-        """For people."""
+        """Return the timeout for people."""
         kept = (
             f"{self.stage_timeout_ms} ms"
             if self.stage_timeout_ms
@@ -45,15 +45,15 @@ class Plan:
         return f"option stageTimeout: {kept}"
 
 
-def plan_of(schema: StructType, options: Mapping[str, str]) -> Plan:
-    """The plan for rows of a schema.
+def plan_of(schema: StructType, options: Mapping[str, str]) -> WritePlan:
+    """Return the plan for rows of a schema.
 
     Raises:
         InvalidArgument: names all options that are wrong, or else all columns that do not fit.
     """
     values = SINK_OPTIONS.read(options)
     values.warn()
-    return Plan(
+    return WritePlan(
         target=target_of(values),
         columns=columns_of(schema, topic=values["topic"], includes_headers=values["includeHeaders"]),
         topic=values["topic"],

@@ -1,6 +1,7 @@
-"""Which columns of a DataFrame become records, found before the first task runs.
+"""The columns of a DataFrame that become records, checked before the first task runs.
 
-The columns are those of Spark's Kafka sink, `timestamp` beyond them; others are not written. What does not fit is told all at once, each with the SQL that makes it fit.
+The columns are those of Spark's Kafka sink, and `timestamp`; others are not written. Everything
+that does not fit is reported at once, each with the SQL that makes it fit.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _SHOWN = 30
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Where the columns that are written stand in the rows: their indexes by the names that records have for them."""
+class SinkColumns:
+    """Indexes of the written columns in the rows, by the names that records have for them."""
 
     indexes: Mapping[str, int]
 
@@ -49,12 +50,12 @@ class Columns:
         return "topic" in self.indexes
 
 
-def columns_of(schema: StructType, *, topic: str | None, includes_headers: bool = True) -> Columns:
-    """The columns to write.
+def columns_of(schema: StructType, *, topic: str | None, includes_headers: bool = True) -> SinkColumns:
+    """Return the columns to write.
 
     Args:
-        topic: where all rows go; the column `topic` is not looked at then.
-        includes_headers: false: the column `headers` is not looked at.
+        topic: the topic of all rows; the column `topic` is then ignored.
+        includes_headers: False: the column `headers` is ignored.
 
     Raises:
         InvalidArgument: names every column that does not fit, with what to do.
@@ -67,27 +68,30 @@ def columns_of(schema: StructType, *, topic: str | None, includes_headers: bool 
     for name in _WANTED:
         if name in left_out:
             continue
-        places = _places(schema, name)
-        if len(places) > 1:
-            faults.append(f"there are {len(places)} columns {name}; leave one")
-        elif places:
-            found[name] = places[0]
-            faults += _misfits(name, schema[places[0]])
+        positions = _columns_named(schema, name)
+        if len(positions) > 1:
+            faults.append(f"there are {len(positions)} columns {name}; leave one")
+        elif positions:
+            found[name] = positions[0]
+            faults += _misfits(name, schema[positions[0]])
     faults += _missing(schema, found, needs_topic=topic is None)
     if faults:
         raise InvalidArgument(_told(schema, faults))
-    return Columns(found)
+    return SinkColumns(found)
 
 
-def _places(schema: StructType, name: str) -> list[int]:
-    """Where a column of that name is: as it is written, else in whatever case, as Spark itself compares names."""
+def _columns_named(schema: StructType, name: str) -> list[int]:
+    """Return the columns of that name: as it is written, else in any case, as Spark itself compares
+    names.
+    """
     exact = [number for number, field in enumerate(schema.fields) if field.name == name]
     return exact or [number for number, field in enumerate(schema.fields) if field.name.lower() == name]
 
 
 def _misfits(name: str, field: StructField) -> Iterable[str]:
     if not _fits(name, field.dataType):
-        yield f"column {name} is {field.dataType.simpleString()}, and must be {_WANTED[name]}; {_advice(name, field)}"
+        found = field.dataType.simpleString()
+        yield f"column {name} is {found}, and must be {_WANTED[name]}; {_advice(name, field)}"
 
 
 def _fits(name: str, kind: DataType) -> bool:
@@ -135,7 +139,7 @@ def _missing(schema: StructType, found: Mapping[str, int], *, needs_topic: bool)
 
 
 def _value_advice(schema: StructType) -> str:
-    """The only column that could be meant, or all of them as JSON."""
+    """Return the only column that could be meant, or all of them as JSON."""
     texts = [
         field.name
         for field in schema.fields

@@ -1,6 +1,7 @@
 """`df.writeStream.format("sparrow")`: each micro-batch once, whatever is killed and run again.
 
-Spark makes a writer in one process for the tasks and another one for each commit, so a writer has nothing but its plan: what a commit is for travels in the tasks' messages.
+Spark creates a writer in one process for the tasks and another one for each commit, so a writer has
+nothing but its plan: the identity of a commit travels in the tasks' messages.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from sparrow.base.errors import InternalError, InvalidArgument
-from sparrow.spark.plainly import told_plainly
-from sparrow.spark.sink import committing, context
-from sparrow.spark.sink.plan import Plan, plan_of
+from sparrow.spark.plain_errors import told_plainly
+from sparrow.spark.sink import committer, context
+from sparrow.spark.sink.plan import WritePlan, plan_of
 from sparrow.spark.sink.task import write_rows
 
 if TYPE_CHECKING:
@@ -21,29 +22,34 @@ if TYPE_CHECKING:
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Rows of complete mode are written as they come. Update mode never gets here: Spark has none for Python data sources."""
+    """The writer. Rows of complete mode are written as they come. Update mode never gets here:
+    Spark has none for Python data sources.
+    """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
     @told_plainly
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return write_rows(self._plan, context.stream_place(self._plan), context.attempt(), iterator)
+        return write_rows(self._plan, context.stream_identity(self._plan), context.attempt(), iterator)
 
     @told_plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        place = committing.place_of(committing.written_of(messages))
-        if place is not None and place.batch != batchId:
-            raise InternalError(f"Spark commits batch {batchId}, and its tasks wrote for batch {place.batch}")
-        committing.commit(self._plan, messages)
+        identity = committer.identity_of(committer.written_of(messages))
+        if identity is not None and identity.batch != batchId:
+            raise InternalError(
+                f"Spark commits batch {batchId}, and its tasks wrote for batch {identity.batch}"
+            )
+        committer.commit(self._plan, messages)
 
     @told_plainly
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's names
-        committing.abort(self._plan, messages)
+        committer.abort(self._plan, messages)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG001 - as Spark hands it
-    """The writer of a stream; `overwrite` is complete mode, which a topic takes as it takes all others.
+    """Return the writer of a stream; `overwrite` is complete mode, which a topic takes as it takes
+    all others.
 
     Raises:
         InvalidArgument: options or columns are wrong, all named.

@@ -1,9 +1,12 @@
-"""What a task does: its rows become batches of records in a stage that nobody reads before the driver commits.
+"""The work of a writing task: its rows become batches of records in a stage that readers do not see
+before the driver commits.
 
-The stage is opened at the first row, so that tasks without rows cost the broker nothing. Batches leave as soon as they are full, as far as the broker's window allows;
-the task is done when the last of them is on stable storage.
+The stage is opened at the first row, so that tasks without rows cost the broker nothing. Batches
+leave as soon as they are full, as far as the broker's window allows; the task is done when the last
+of them is on stable storage.
 
-A broker that is away is waited for, since an error would end the query, or cost what was written. Only the first contact of a batch write fails soon: its address may be wrong.
+The task waits for a broker that is away, since an error would end the query, or cost what was
+written. Only the first contact of a batch write fails soon: its address may be wrong.
 """
 
 from __future__ import annotations
@@ -28,34 +31,38 @@ from sparrow.base.errors import (
     TimedOut,
 )
 from sparrow.spark.kernels import EncodeOptions, Encoder
+from sparrow.spark.sink.blocks import block_bytes_for, blocks_of
 from sparrow.spark.sink.context import WRITE_PREFIX
-from sparrow.spark.sink.gathering import block_bytes_for, blocks_of
-from sparrow.spark.wire import PATIENCE_S, borrowed, staging
-from sparrow.spark.wire.staging import StagedWriter
+from sparrow.spark.wire import PATIENCE_S, borrowed, staged
+from sparrow.spark.wire.staged import StagedWriter
 
 if TYPE_CHECKING:
-    from sparrow.spark.sink.context import Attempt, Place
-    from sparrow.spark.sink.plan import Plan
-    from sparrow.spark.wire import Link
-    from sparrow.spark.wire.staging import Stage
+    from sparrow.spark.sink.context import TaskAttempt, WriteIdentity
+    from sparrow.spark.sink.plan import WritePlan
+    from sparrow.spark.wire import Session
+    from sparrow.spark.wire.staged import SinkStage
 
 MAX_TOPICS = 1000
 _ROOMY_TOPICS = 16
-"""So many topics get batches as large as wanted; those beyond get smaller ones, so that the memory of a task stays bounded."""
+"""Number of topics that get batches of the wanted size; those beyond get smaller ones, so that the
+memory of a task stays bounded.
+"""
 _CRAMPED_BYTES = 64 << 10
 _SHOWN_BYTES = 60
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task tells the driver. `stage` is None when it had no rows, or when its batch was committed before."""
+    """The message of a task to the driver. `stage` is None when it had no rows, or when its batch
+    was committed before.
+    """
 
-    place: Place
+    identity: WriteIdentity
     stage: str | None
     rows: int = 0
     size_bytes: int = 0
     was_committed: bool = False
-    """The batch had been committed when the task began."""
+    """True if the batch had been committed when the task began."""
 
 
 @dataclass
@@ -66,8 +73,10 @@ class _Topic:
     writer: StagedWriter
 
 
-def write_rows(plan: Plan, place: Place, attempt: Attempt, batches: Iterable[Any]) -> Written:
-    """Write what Spark hands to a task.
+def write_rows(
+    plan: WritePlan, identity: WriteIdentity, attempt: TaskAttempt, batches: Iterable[Any]
+) -> Written:
+    """Write the rows that Spark hands to a task.
 
     Raises:
         SinkFenced, SinkTaken, StageExpired, InvalidRecord, …: nothing of the batch is visible then.
@@ -75,43 +84,52 @@ def write_rows(plan: Plan, place: Place, attempt: Attempt, batches: Iterable[Any
     blocks = blocks_of(batches, plan.columns, block_bytes=block_bytes_for(plan.max_batch_bytes))
     first = next(blocks, None)
     if first is None:
-        return Written(place, None)
-    with borrowed(plan.target, patience_s=PATIENCE_S if place.is_of_stream else 0.0) as link:
-        opened = _open(link, plan, place, attempt)
+        return Written(identity, None)
+    with borrowed(plan.target, patience_s=PATIENCE_S if identity.is_of_stream else 0.0) as session:
+        opened = _open(session, plan, identity, attempt)
         if opened is None:
             _pass_by(blocks)
-            return Written(place, None, was_committed=True)
-        link.patience_s = PATIENCE_S
-        filling = _Filling(link, opened, plan, attempt)
+            return Written(identity, None, was_committed=True)
+        session.patience_s = PATIENCE_S
+        filling = _Filling(session, opened, plan, attempt)
         try:
             rows = filling.write_all(chain([first], blocks))
         except StageExpired as error:
             raise StageExpired(f"{error.text} ({plan.stage_timeout})") from None
         except BaseException as error:
-            _drop(link, place, opened, error)
+            _drop(session, identity, opened, error)
             raise
-        return Written(place, opened.id, rows, filling.size_bytes)
+        return Written(identity, opened.id, rows, filling.size_bytes)
 
 
-def _drop(link: Link, place: Place, opened: Stage, error: BaseException) -> None:
-    """Readers of committed records wait at what is staged, so a task that fails takes its own back at once. A broker that is not there does so when the time is over."""
+def _drop(session: Session, identity: WriteIdentity, opened: SinkStage, error: BaseException) -> None:
+    """Drop the task's own stage at once when it fails, because readers of committed records wait at
+    what is staged. A broker that is away does so when the time is over.
+    """
     if isinstance(error, ConnectionLost | TimedOut):
         return
-    link.patience_s = 0.0
+    session.patience_s = 0.0
     with suppress(SparrowError):
-        staging.abort(
-            link, sink=place.sink, query=place.query, run=place.run, batch=place.batch, stages=[opened.id]
+        staged.abort(
+            session,
+            sink=identity.sink,
+            query=identity.query,
+            run=identity.run,
+            batch=identity.batch,
+            stages=[opened.id],
         )
 
 
-def _open(link: Link, plan: Plan, place: Place, attempt: Attempt) -> Stage | None:
+def _open(
+    session: Session, plan: WritePlan, identity: WriteIdentity, attempt: TaskAttempt
+) -> SinkStage | None:
     try:
-        return staging.stage(
-            link,
-            sink=place.sink,
-            query=place.query,
-            run=place.run,
-            batch=place.batch,
+        return staged.stage(
+            session,
+            sink=identity.sink,
+            query=identity.query,
+            run=identity.run,
+            batch=identity.batch,
             task=attempt.task,
             attempt=attempt.number,
             timeout_ms=plan.stage_timeout_ms,
@@ -121,18 +139,22 @@ def _open(link: Link, plan: Plan, place: Place, attempt: Attempt) -> Stage | Non
         raise NotAuthorized(f"{error.text}: {_guard(plan)}", error.resource_type) from None
 
 
-def _guard(plan: Plan) -> str:
-    """What must be granted."""
+def _guard(plan: WritePlan) -> str:
+    """Check the rights that the write needs."""
     if plan.sink is not None:
         return "who writes needs WRITE on the transactional id that is called as the sink, and on the topics"
     return (
-        "who writes needs WRITE on the topics, and on the transactional id that is called as the sink: name it by sinkId, or grant"
-        f" those that begin with {WRITE_PREFIX!r} (batch writes) or all (streams, whose sinks are called by the ids of their queries)"
+        "who writes needs WRITE on the topics, and on the transactional id that is called as the "
+        "sink: name it by sinkId, or grant"
+        f" those that begin with {WRITE_PREFIX!r} (batch writes) or all (streams, whose sinks are "
+        "called by the ids of their queries)"
     )
 
 
 def _pass_by(blocks: Iterator[Any]) -> None:
-    """Take the rows of a batch that was committed before: a worker that leaves rows behind is thrown away by Spark."""
+    """Consume the rows of a batch that was committed before: Spark discards a worker that leaves
+    rows behind.
+    """
     for _ in blocks:
         pass
 
@@ -141,15 +163,15 @@ def _pass_by(blocks: Iterator[Any]) -> None:
 class _Filling:
     """A stage that is being written to."""
 
-    link: Link
-    stage: Stage
-    plan: Plan
-    attempt: Attempt
+    session: Session
+    stage: SinkStage
+    plan: WritePlan
+    attempt: TaskAttempt
     topics: dict[str, _Topic] = field(default_factory=dict)
     size_bytes: int = 0
 
     def write_all(self, blocks: Iterable[Any]) -> int:
-        """Write blocks, and wait until all is on stable storage; how many rows they had."""
+        """Write blocks, wait until all is on stable storage, and return the number of rows."""
         rows = 0
         try:
             for block in blocks:
@@ -171,7 +193,7 @@ class _Filling:
 
     def _write(self, topic: str, rows: Any) -> None:
         into = self.topics.get(topic) or self._begin(topic)
-        # Records without a time of their own get that at which they are written.
+        # Records without a time get the time of writing.
         for batch in into.encoder.encode(rows, timestamp_ms=time.time_ns() // 1_000_000):
             into.writer.publish(batch.partition, batch.data)
             self.size_bytes += len(batch.data)
@@ -179,9 +201,10 @@ class _Filling:
     def _begin(self, topic: str) -> _Topic:
         if len(self.topics) >= MAX_TOPICS:
             raise InvalidArgument(
-                f"the rows of one task go to more than {MAX_TOPICS} topics; repartition them by topic, or write the topics one by one"
+                f"the rows of one task go to more than {MAX_TOPICS} topics; repartition them by "
+                "topic, or write the topics one by one"
             )
-        writer = StagedWriter(self.link, self.stage, topic)
+        writer = StagedWriter(self.session, self.stage, topic)
         roomy = len(self.topics) < _ROOMY_TOPICS
         wanted = self.plan.max_batch_bytes if roomy else min(self.plan.max_batch_bytes, _CRAMPED_BYTES)
         options = EncodeOptions(
@@ -198,7 +221,7 @@ class _Filling:
 
 
 def by_topic(block: Any) -> Iterator[tuple[str, Any]]:
-    """The rows of each topic that the column `topic` names, in their order.
+    """Yield the rows of each topic that the column `topic` names, in their order.
 
     Raises:
         InvalidArgument: a row names none.

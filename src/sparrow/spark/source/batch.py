@@ -1,4 +1,4 @@
-"""A batch: what is there when it is planned, between its beginning and its end."""
+"""A batch: the records that exist when it is planned, between its beginning and its end."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from sparrow.spark.options.connection import target_of
-from sparrow.spark.options.source import EARLIEST, check_batch, read_source_options
-from sparrow.spark.plainly import each_plainly, told_plainly
+from sparrow.spark.options.source import EARLIEST, check_batch, fails_on_corrupt, read_source_options
+from sparrow.spark.plain_errors import each_plainly, told_plainly
 from sparrow.spark.source import loss
-from sparrow.spark.source.planning import Range, Sizes, plan
+from sparrow.spark.source.plan import OffsetRange, Sizes, plan
 from sparrow.spark.source.pushdown import Pushed, is_offered
-from sparrow.spark.source.reading import Reading, ReadTask, read
+from sparrow.spark.source.read_task import ReadSettings, ReadTask, read
 from sparrow.spark.source.schema import checked_columns
 from sparrow.spark.source.snapshot import Snapshot, TopicPartition, extents
 from sparrow.spark.source.starts import ending, starting
-from sparrow.spark.source.topics import Selection, Topics
+from sparrow.spark.source.topics import SourceSelection, SourceTopics
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def batch_reader(given: Mapping[str, str], schema: StructType) -> DataSourceReader:
-    """What Spark reads a batch by.
+    """Return the reader of a batch.
 
     Raises:
         InvalidArgument: options or schema do not fit.
@@ -42,25 +42,25 @@ def batch_reader(given: Mapping[str, str], schema: StructType) -> DataSourceRead
     )
 
 
-def reading_of(values: Values, schema: StructType) -> Reading:
-    """How tasks read, by the options.
+def reading_of(values: Values, schema: StructType) -> ReadSettings:
+    """Return how tasks read, from the options.
 
     Raises:
         InvalidArgument: the schema does not fit.
     """
-    return Reading(
+    return ReadSettings(
         target_of(values),
         schema,
         checked_columns(schema, values),
         is_committed=values["isolation.level"] == "read_committed",
         fails_on_loss=values["failOnDataLoss"],
-        fails_on_corrupt=values["failOnCorrupt"],
+        fails_on_corrupt=fails_on_corrupt(values),
         fetch_bytes=values["fetchBytes"],
     )
 
 
 def sizes_of(values: Values) -> Sizes:
-    """What tasks should be like, by the options."""
+    """Return the sizes of tasks, from the options."""
     return Sizes(
         max_bytes=values["maxBytesPerPartition"],
         pack_bytes=values["packBytes"],
@@ -77,7 +77,7 @@ def _cores() -> int:
 class BatchReader(DataSourceReader):
     """Plans on the driver, reads in tasks."""
 
-    def __init__(self, values: Values, reading: Reading) -> None:
+    def __init__(self, values: Values, reading: ReadSettings) -> None:
         self._values = values
         self._reading = reading
         self._pushed = Pushed()
@@ -86,15 +86,17 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         values = self._values
         values.warn()
-        topics = Topics(self._reading.target, Selection.of(values), is_committed=self._reading.is_committed)
+        topics = SourceTopics(
+            self._reading.target, SourceSelection.of(values), is_committed=self._reading.is_committed
+        )
         snapshot = topics.existing()
         starts = starting(values, snapshot, topics.at_time, EARLIEST)
         ends = ending(values, snapshot, topics.at_time)
         ranges = self._pushed.limit(self._ranges(snapshot, starts, ends), topics.at_time)
-        return [ReadTask(each) for each in plan(ranges, topics.weigh, sizes_of(values))]
+        return [ReadTask(each) for each in plan(ranges, topics.estimate, sizes_of(values))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        # Spark makes a partition of its own where there is none.
+        # Spark adds a partition where there is none.
         return each_plainly(read(self._reading, partition.ranges if isinstance(partition, ReadTask) else ()))
 
     def _ranges(
@@ -102,20 +104,24 @@ class BatchReader(DataSourceReader):
         snapshot: Snapshot,
         starts: Mapping[TopicPartition, int],
         ends: Mapping[TopicPartition, int],
-    ) -> list[Range]:
-        """What is there of what is wanted."""
+    ) -> list[OffsetRange]:
+        """Return the existing offsets among those that are wanted."""
         losses: list[str] = []
         ranges = []
-        for place, extent in extents(snapshot).items():
-            bounds, lost = loss.cut(place, (starts[place], ends[place]), extent)
+        for partition, extent in extents(snapshot).items():
+            bounds, lost = loss.cut(partition, (starts[partition], ends[partition]), extent)
             losses += lost
-            ranges.append(Range(place.topic, snapshot[place.topic].id, place.partition, *bounds))
+            ranges.append(
+                OffsetRange(partition.topic, snapshot[partition.topic].id, partition.partition, *bounds)
+            )
         loss.settle(losses, is_failure=self._reading.fails_on_loss)
         return ranges
 
 
 class PushingBatchReader(BatchReader):
-    """Spark refuses a reader that takes filters unless pushing them is switched on, so this is another class."""
+    """Spark refuses a reader that takes filters unless pushing them is switched on, so this is
+    another class.
+    """
 
     @told_plainly
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark calls it so

@@ -1,7 +1,8 @@
-"""How much of what is there a micro-batch takes.
+"""Limits of a micro-batch.
 
-A limit is spread over the partitions by how much each has, so that all get to their ends together; each that has something takes at least one
-offset, so that none starves. With more partitions than the limit has rows, a micro-batch is that much larger.
+A limit is spread over the partitions by how much each has waiting, so that all reach their ends
+together; each that has something takes at least one offset, so that none starves. With more
+partitions than the limit has rows, a micro-batch is that much larger.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ K = TypeVar("K")
 
 
 def shares(waiting: Mapping[K, int], limit: int) -> dict[K, int]:
-    """How much each takes, of how much each has: all of it, or together about `limit`."""
+    """Return how much each partition takes, from how much each has: all of it, or together about
+    `limit`.
+    """
     total = sum(waiting.values())
     if total <= limit:
         return dict(waiting)
@@ -21,7 +24,9 @@ def shares(waiting: Mapping[K, int], limit: int) -> dict[K, int]:
 
 
 def limited(starts: Mapping[K, int], ends: Mapping[K, int], max_offsets: int) -> dict[K, int]:
-    """Where a micro-batch of so many offsets ends. Who has no start has nothing waiting."""
+    """Return where a micro-batch of so many offsets ends. A partition without a start has nothing
+    waiting.
+    """
     waiting = {key: max(0, end - starts.get(key, end)) for key, end in ends.items()}
     taken = shares(waiting, max_offsets)
     return {key: starts[key] + taken[key] if waiting[key] else end for key, end in ends.items()}

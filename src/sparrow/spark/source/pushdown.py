@@ -1,7 +1,9 @@
 """Filters on topic, partition, offset and timestamp, as limits of what is read.
 
-Topics, partitions and bounds of offsets are met to the row, so that Spark need not look again. A bound of the time can only tell where to begin: what is before the first
-record of a time or later is earlier, but what is behind it may be, too. So Spark filters by time again, and an upper bound limits nothing.
+Topics, partitions and bounds of offsets are applied to the row, so that Spark need not filter
+again. A bound of the time can only say where to begin: records before the first one of that time or
+later are earlier, but those behind it may also be earlier. So Spark filters by time again, and an
+upper bound limits nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ from pyspark.sql.datasource import (
 )
 
 if TYPE_CHECKING:
-    from sparrow.spark.source.planning import Range
+    from sparrow.spark.source.plan import OffsetRange
     from sparrow.spark.source.starts import Lookup
 
 _WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
-"""The process that Spark asks for filters, which it only starts when pushing them is switched on."""
+"""The process that Spark asks for filters, which it starts only when pushing them is switched
+on.
+"""
 _NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestamp", "timestamptype"})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EQUAL: Final = (EqualTo, EqualNullSafe)
@@ -38,7 +42,9 @@ _MAX: Final = (1 << 63) - 1
 
 
 def is_offered(option: str) -> bool:
-    """Whether to take filters: where they are wanted, or where Spark is about to ask for them."""
+    """Return True if filters are taken: where they are wanted, or where Spark is about to ask for
+    them.
+    """
     if option == "auto":
         main = getattr(sys.modules.get("__main__"), "__spec__", None)
         return _WORKER in sys.argv or (main is not None and main.name == _WORKER)
@@ -47,7 +53,7 @@ def is_offered(option: str) -> bool:
 
 @dataclass
 class Pushed:
-    """What filters leave over. `take` says whether a filter is done with."""
+    """The limits that filters impose. `take` returns True for a filter that is fully applied."""
 
     low: int = _MIN
     high: int = _MAX
@@ -72,8 +78,8 @@ class Pushed:
         }.get(column)
         return takes is not None and takes(given)
 
-    def limit(self, ranges: Iterable[Range], lookup: Lookup) -> list[Range]:
-        """The ranges, cut to what is left over."""
+    def limit(self, ranges: Iterable[OffsetRange], lookup: Lookup) -> list[OffsetRange]:
+        """Return the ranges, cut to the limits."""
         left = [
             replace(each, low=max(each.low, self.low), high=min(each.high, min(self.high, _MAX - 1) + 1))
             for each in ranges
@@ -82,14 +88,14 @@ class Pushed:
         left = [each for each in left if each.offsets > 0]
         return left if self.since_ms == _MIN else self._since(left, lookup)
 
-    def _has(self, each: Range) -> bool:
+    def _has(self, each: OffsetRange) -> bool:
         if self.topics is not None and each.topic not in self.topics:
             return False
         if self.partitions is not None and each.partition not in self.partitions:
             return False
         return all(_is_met(test, each.partition) for test in self.tests)
 
-    def _since(self, ranges: list[Range], lookup: Lookup) -> list[Range]:
+    def _since(self, ranges: list[OffsetRange], lookup: Lookup) -> list[OffsetRange]:
         time_ms = max(0, self.since_ms)
         firsts = {topic: lookup(topic, time_ms) for topic in {each.topic for each in ranges}}
         found = []
@@ -141,7 +147,7 @@ class Pushed:
 
 
 def _words(given: Filter, kind: type) -> set[Any] | None:
-    """The values of which it must be one."""
+    """Return the values that a filter allows."""
     if isinstance(given, In):
         values = set(given.value)
     elif isinstance(given, _EQUAL):
@@ -167,6 +173,6 @@ def _is_met(test: Any, value: int) -> bool:
 
 
 def _milliseconds(value: datetime) -> int:
-    """Rounded down. Spark hands over UTC; without a zone it is that, too."""
+    """Return milliseconds, rounded down. Spark passes UTC; a time without a zone is also UTC."""
     zoned = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return (zoned - _EPOCH) // timedelta(milliseconds=1)

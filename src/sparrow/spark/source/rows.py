@@ -1,7 +1,7 @@
-"""Decoded records → the columns of the schema.
+"""Conversion of decoded records to the columns of the schema.
 
-Spark compares the Arrow schema with its own for equality, so batches are made with the schema that Spark derives. What every row of a partition has in common is
-made once and sliced.
+Spark compares the Arrow schema with its own for equality, so batches are made with the schema that
+Spark derives. Values that all rows of a partition have in common are made once and sliced.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 _OF_THE_RANGE: Final = ("topic", "partition")
 _MAX_MS: Final = ((1 << 63) - 1) // 1000
-"""What fits as microseconds: the year 294246."""
+"""Largest time that fits as microseconds: the year 294246."""
 MAX_ROWS: Final = 1 << 17
-"""Of one batch, so that the names of topics, which have up to 249 characters, take at most 32 MB."""
+"""Rows of one batch, so that the names of topics, which have up to 249 characters, take at most 32
+MB.
+"""
 
 
-class Rows:
+class SourceRows:
     """Columns of one partition, block after block."""
 
     def __init__(self, schema: StructType, columns: Sequence[str], topic: str, partition: int) -> None:
@@ -35,7 +37,7 @@ class Rows:
         self._same: dict[str, Any] = {}
 
     def batches(self, decoded: Any) -> Iterator[Any]:
-        """What Spark gets, of what the decoder gave."""
+        """Yield the record batches for Spark from those of the decoder."""
         for first in range(0, decoded.num_rows, MAX_ROWS):
             yield self._batch(decoded.slice(first, MAX_ROWS))
 
@@ -67,12 +69,16 @@ def arrow_schema(schema: StructType) -> Any:
 
 
 def decoded_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """What the decoder must give for these: at least one column, to count rows by; offsets cost next to nothing."""
+    """Return the columns that the decoder must give for these: at least one, to count rows by;
+    offsets cost next to nothing.
+    """
     return tuple(name for name in columns if name not in _OF_THE_RANGE) or ("offset",)
 
 
 def _timestamps(column: Any) -> Any:
-    """Milliseconds as timestamps of Spark, which are in microseconds. What is beyond them becomes the last or first one there is."""
+    """Convert milliseconds to timestamps of Spark, which are in microseconds. Times beyond these
+    become the last or first one.
+    """
     times = np.frombuffer(column.buffers()[1], np.int64, len(column), column.offset * 8)
     if len(times) and (times.max() > _MAX_MS or times.min() < -_MAX_MS):
         times = np.clip(times, -_MAX_MS, _MAX_MS)
@@ -82,7 +88,7 @@ def _timestamps(column: Any) -> Any:
 
 
 def _headers(column: Any) -> Any:
-    """Null where there are none, as in Spark's Kafka source."""
+    """Return headers, null where there are none, as in Spark's Kafka source."""
     rows, first = len(column), column.offset
     buffers = column.buffers()
     are_there = np.diff(np.frombuffer(buffers[1], np.int32, first + rows + 1)) > 0
@@ -95,7 +101,7 @@ def _headers(column: Any) -> Any:
 
 
 _CHANGES: Final[dict[str, Callable[[Any], Any]]] = {"timestamp": _timestamps, "headers": _headers}
-"""What the decoder gives otherwise than Spark has it."""
+"""Columns that the decoder and Spark represent differently."""
 
 
 def _repeated(text: str, rows: int) -> Any:

@@ -1,7 +1,7 @@
 """The columns of a topic: those of Spark's Kafka source.
 
-Spark tells a Python data source nothing of the columns that a query uses, so the user does: by the option `columns`, or by a schema that names some of
-them. A column that is not named is not made at all.
+Spark does not tell a Python data source which columns a query uses, so the user does: by the option
+`columns`, or by a schema that names some of them. A column that is not named is not made at all.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SPELLED: Final = {name.lower(): name for name in TYPES}
 
 
 def source_schema(values: Values) -> StructType:
-    """The columns that the options ask for."""
+    """Return the schema of the columns that the options ask for."""
     columns = values["columns"]
     if columns is None:
         columns = [name for name in TYPES if name != "headers" or values["includeHeaders"]]
@@ -51,7 +51,8 @@ def source_schema(values: Values) -> StructType:
 
 
 def checked_columns(given: StructType, values: Values) -> tuple[str, ...]:
-    """The columns that a schema names, of the user or ours, in its order and by our names.
+    """Return the columns of a schema, of the user or Sparrow's, in its order and by Sparrow's
+    names.
 
     Raises:
         InvalidArgument: names every column that does not fit.
@@ -60,7 +61,8 @@ def checked_columns(given: StructType, values: Values) -> tuple[str, ...]:
     names = tuple(_SPELLED.get(field.name.lower(), field.name) for field in given.fields)
     if not faults and values["columns"] is not None and set(names) != set(values["columns"]):
         faults.append(
-            f"it has the columns {', '.join(names)}, and the option columns says {', '.join(values['columns'])}; give one of the two"
+            f"it has the columns {', '.join(names)}, and the option columns says "
+            f"{', '.join(values['columns'])}; give one of the two"
         )
     if faults:
         raise InvalidArgument(f"the schema does not fit: {'; '.join(faults)}")
@@ -74,14 +76,16 @@ def _faults(given: StructType) -> Iterable[str]:
     for field in given.fields:
         name = _SPELLED.get(field.name.lower())
         if name is None:
-            yield f"there is no column {field.name!r}{suggestion(field.name, TYPES)} (there are {', '.join(TYPES)})"
+            advice = suggestion(field.name, TYPES)
+            yield f"there is no column {field.name!r}{advice} (there are {', '.join(TYPES)})"
             continue
         if name in seen:
             yield f"the column {name} is there twice"
         seen.add(name)
         wanted = TYPES[name].simpleString()
         if field.dataType.simpleString() != wanted:
-            yield f"{field.name} is {wanted}, not {field.dataType.simpleString()}{_advice(name, field.dataType)}"
+            found = field.dataType.simpleString()
+            yield f"{field.name} is {wanted}, not {found}{_advice(name, field.dataType)}"
 
 
 def _advice(name: str, kind: DataType) -> str:

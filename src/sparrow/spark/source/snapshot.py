@@ -1,4 +1,4 @@
-"""What is there to read, as the broker said at one moment."""
+"""The readable offsets of topics, as the broker reported them at one moment."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Extent(NamedTuple):
 @dataclass(frozen=True)
 class TopicState:
     id: str
-    """Another one with the same name is another topic."""
+    """Id of the topic; another id with the same name is another topic."""
     partitions: Mapping[int, Extent]
 
 
 Snapshot = Mapping[str, TopicState]
-"""By name; topics that do not exist are not in it."""
+"""Topics by name; topics that do not exist are not in it."""
 
 
 def extents(snapshot: Snapshot) -> dict[TopicPartition, Extent]:

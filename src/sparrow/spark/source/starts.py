@@ -1,8 +1,10 @@
-"""Where reading begins and ends, of the options and of what is there.
+"""Beginning and end of reading, from the options and the existing offsets.
 
-By Kafka's rules: a timestamp for all partitions comes before timestamps by partition, and these before offsets. Who names offsets or timestamps by
-partition names every partition, so that none is forgotten; -2 is its earliest offset and -1 its latest. A place by time is the first record of that
-time or later; there may be none, which `startingOffsetsByTimestampStrategy` decides for the beginning, and which is the end for the end.
+By Kafka's rules: a timestamp for all partitions comes before timestamps by partition, and these
+before offsets. Offsets or timestamps by partition must name every partition, so that none is
+forgotten; -2 is its earliest offset and -1 its latest. A position by time is the first record of
+that time or later; there may be none, which `startingOffsetsByTimestampStrategy` decides for the
+beginning, and which is the end for the end.
 """
 
 from __future__ import annotations
@@ -23,25 +25,25 @@ Lookup = Callable[[str, int], Mapping[int, int]]
 
 
 def starting(values: Values, snapshot: Snapshot, lookup: Lookup, default: str) -> dict[TopicPartition, int]:
-    """Where each partition begins.
+    """Return where each partition begins.
 
     Raises:
-        InvalidArgument: partitions are missing or too many; no record is as late as was said.
+        InvalidArgument: partitions are missing or too many; no record is as late as was asked.
     """
     must_be = values["startingOffsetsByTimestampStrategy"] == "error"
-    return _places(values, snapshot, lookup, ("starting", default, must_be))
+    return _positions(values, snapshot, lookup, ("starting", default, must_be))
 
 
 def ending(values: Values, snapshot: Snapshot, lookup: Lookup) -> dict[TopicPartition, int]:
-    """Where each partition ends.
+    """Return where each partition ends.
 
     Raises:
         InvalidArgument: partitions are missing or too many.
     """
-    return _places(values, snapshot, lookup, ("ending", LATEST, False))
+    return _positions(values, snapshot, lookup, ("ending", LATEST, False))
 
 
-def _places(
+def _positions(
     values: Values, snapshot: Snapshot, lookup: Lookup, wanted: tuple[str, str, bool]
 ) -> dict[TopicPartition, int]:
     which, default, must_be = wanted
@@ -54,11 +56,11 @@ def _places(
         return _by_time(_by_partition(name, values[name], there), there, lookup, name if must_be else "")
     given: Any = default if values[f"{which}Offsets"] is None else values[f"{which}Offsets"]
     if given == EARLIEST:
-        return {place: extent.start for place, extent in there.items()}
+        return {key: extent.start for key, extent in there.items()}
     if given == LATEST:
-        return {place: extent.end for place, extent in there.items()}
+        return {key: extent.end for key, extent in there.items()}
     offsets = _by_partition(f"{which}Offsets", given, there)
-    return {place: _meant(offset, there[place]) for place, offset in offsets.items()}
+    return {key: _meant(offset, there[key]) for key, offset in offsets.items()}
 
 
 def _meant(offset: int, extent: Extent) -> int:
@@ -68,7 +70,7 @@ def _meant(offset: int, extent: Extent) -> int:
 def _by_partition(
     name: str, given: Mapping[str, Mapping[int, int]], there: Mapping[TopicPartition, Any]
 ) -> dict[TopicPartition, int]:
-    """What was given for each partition, if it was for each."""
+    """Return the value of each partition, if there is one for each."""
     found = {TopicPartition(topic, p): value for topic, each in given.items() for p, value in each.items()}
     missing, unknown = sorted(there.keys() - found.keys()), sorted(found.keys() - there.keys())
     if missing or unknown:
@@ -81,10 +83,10 @@ def _by_partition(
     return found
 
 
-def _listed(places: list[TopicPartition]) -> str:
-    shown = [f"{topic}-{partition}" for topic, partition in places[:5]]
-    more = f" and {len(places) - 5} more" if len(places) > 5 else ""
-    return f"{', '.join(shown)}{more} {'are' if len(places) > 1 else 'is'}"
+def _listed(partitions: list[TopicPartition]) -> str:
+    shown = [f"{topic}-{partition}" for topic, partition in partitions[:5]]
+    more = f" and {len(partitions) - 5} more" if len(partitions) > 5 else ""
+    return f"{', '.join(shown)}{more} {'are' if len(partitions) > 1 else 'is'}"
 
 
 def _by_time(
@@ -93,16 +95,18 @@ def _by_time(
     lookup: Lookup,
     must_be: str,
 ) -> dict[TopicPartition, int]:
-    """`must_be`: the option to blame where no record is that late; empty: there it is the end."""
-    answers = {each: lookup(*each) for each in {(place.topic, time_ms) for place, time_ms in times.items()}}
+    """Return positions by time. `must_be`: the option to name where no record is that late; empty:
+    the position is the end.
+    """
+    answers = {each: lookup(*each) for each in {(key.topic, time_ms) for key, time_ms in times.items()}}
     found: dict[TopicPartition, int] = {}
-    for place, time_ms in times.items():
-        offset = answers[place.topic, time_ms].get(place.partition, -1)
+    for key, time_ms in times.items():
+        offset = answers[key.topic, time_ms].get(key.partition, -1)
         if offset < 0 and must_be:
             raise InvalidArgument(
-                f"{must_be}: {place} has no record of {time_ms} ms or later; "
+                f"{must_be}: {key} has no record of {time_ms} ms or later; "
                 "set startingOffsetsByTimestampStrategy=latest to begin at its end"
             )
-        end = there[place].end
-        found[place] = end if offset < 0 else min(offset, end)
+        end = there[key].end
+        found[key] = end if offset < 0 else min(offset, end)
     return found

@@ -1,9 +1,12 @@
-"""A stream: from where it was, as far as there is something or a limit allows, again and again.
+"""A stream: from its position, as far as there are records or a limit allows, again and again.
 
-Spark asks `latestOffset` in a loop. Where there is nothing new, the question waits at the broker, so that a stream at rest costs next to nothing and news come at
-once. Where a new stream begins is found out once, since Spark asks twice. Partitions and topics that appear later are read from their beginning.
+Spark calls `latestOffset` in a loop. Where there is nothing new, the request waits at the broker,
+so that a stream at rest costs next to nothing and new records are seen at once. The start of a new
+stream is determined once, since Spark asks twice. Partitions and topics that appear later are read
+from their beginning.
 
-Topics are told apart by id: one that was deleted and made again is a loss of the old one, and then read from its beginning.
+Topics are distinguished by id: one that was deleted and created again is a loss of the old one, and
+then read from its beginning.
 """
 
 from __future__ import annotations
@@ -22,16 +25,16 @@ from pyspark.sql.streaming.datasource import (
 
 from sparrow.spark.lag import Lag, introduce
 from sparrow.spark.options.source import LATEST, check_stream, read_source_options
-from sparrow.spark.plainly import each_plainly, told_plainly
+from sparrow.spark.plain_errors import each_plainly, told_plainly
 from sparrow.spark.source import loss
 from sparrow.spark.source.batch import reading_of, sizes_of
 from sparrow.spark.source.limits import limited, shares
 from sparrow.spark.source.offsets import StreamOffset
-from sparrow.spark.source.planning import Range, plan
-from sparrow.spark.source.reading import Reading, ReadTask, read
+from sparrow.spark.source.plan import OffsetRange, plan
+from sparrow.spark.source.read_task import ReadSettings, ReadTask, read
 from sparrow.spark.source.snapshot import Extent, Snapshot, TopicPartition, TopicState, extents, ids
 from sparrow.spark.source.starts import starting
-from sparrow.spark.source.topics import Selection, Topics
+from sparrow.spark.source.topics import SourceSelection, SourceTopics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +48,7 @@ Ends = dict[TopicPartition, int]
 
 
 def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-    """What Spark reads a stream by.
+    """Return the reader of a stream.
 
     Raises:
         InvalidArgument: options or schema do not fit.
@@ -56,20 +59,24 @@ def stream_reader(given: Mapping[str, str], schema: StructType) -> DataSourceStr
 
 
 class StreamTask(ReadTask):
-    """Ranges, and whose reader they are of."""
+    """Ranges, and the reader they belong to."""
 
-    def __init__(self, ranges: Sequence[Range], introduction: Introduction | None) -> None:
+    def __init__(self, ranges: Sequence[OffsetRange], introduction: Introduction | None) -> None:
         super().__init__(ranges)
         self.introduction = introduction
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives on the driver as long as its query; tasks get a copy to read with. One call at a time."""
+    """The reader, which lives on the driver as long as its query; tasks get a copy to read with.
+    One call at a time.
+    """
 
-    def __init__(self, values: Values, reading: Reading) -> None:
+    def __init__(self, values: Values, reading: ReadSettings) -> None:
         self._values = values
         self._reading = reading
-        self._topics = Topics(reading.target, Selection.of(values), is_committed=reading.is_committed)
+        self._topics = SourceTopics(
+            reading.target, SourceSelection.of(values), is_committed=reading.is_committed
+        )
         self._lag = Lag(
             reading.target,
             is_wanted=values["lag"],
@@ -78,9 +85,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         self._initial: dict[str, Any] | None = None
         self._last: Snapshot | None = None
-        """What was there when it was asked last."""
+        """The offsets at the last request."""
         self._target: Snapshot | None = None
-        """With a trigger of what is available now: that."""
+        """The end of a trigger of what is available now."""
 
     # ── where ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -109,10 +116,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         snapshot = self._look(begun)
         self._settle(_vanished(begun, snapshot))
         there = extents(snapshot)
-        starts = {place: _base(begun, snapshot, place, extent) for place, extent in there.items()}
-        # What is lost does not count for limits.
-        bases = {place: max(starts[place], extent.start) for place, extent in there.items()}
-        ends = {place: extent.end for place, extent in there.items()}
+        starts = {partition: _base(begun, snapshot, partition, extent) for partition, extent in there.items()}
+        # Lost records do not count for limits.
+        bases = {partition: max(starts[partition], extent.start) for partition, extent in there.items()}
+        ends = {partition: extent.end for partition, extent in there.items()}
         self._lag.reached(_by_topic(bases), is_caught_up=bases == ends)
         is_first = start == self._initial and bool(starts)
         found = StreamOffset(self._limit(bases, ends, limit), ids(snapshot), starts if is_first else None)
@@ -121,7 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         if self._last is None:
             return None
-        ends = {place: extent.end for place, extent in extents(self._last).items()}
+        ends = {partition: extent.end for partition, extent in extents(self._last).items()}
         return StreamOffset(ends, ids(self._last)).to_json()
 
     def _look(self, begun: StreamOffset) -> Snapshot:
@@ -136,21 +143,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limit(self, bases: Mapping[TopicPartition, int], ends: Ends, limit: ReadLimit) -> Ends:
         if isinstance(limit, ReadMaxRows):
             ends = limited(bases, ends, limit.max_rows)
-            # Spark knows one limit; the other is ours to keep.
+            # Spark knows one limit; this class keeps the other.
             max_bytes = self._values["maxBytesPerTrigger"]
         else:
             max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         return ends if max_bytes is None else self._limit_bytes(bases, ends, max_bytes)
 
     def _limit_bytes(self, bases: Mapping[TopicPartition, int], ends: Ends, max_bytes: int) -> Ends:
-        waiting = [place for place, end in ends.items() if end > bases[place]]
-        ranges = [Range(place.topic, "", place.partition, bases[place], ends[place]) for place in waiting]
-        sizes = dict(zip(waiting, map(int, self._topics.weigh(ranges)), strict=True))
+        waiting = [partition for partition, end in ends.items() if end > bases[partition]]
+        ranges = [
+            OffsetRange(partition.topic, "", partition.partition, bases[partition], ends[partition])
+            for partition in waiting
+        ]
+        sizes = dict(zip(waiting, map(int, self._topics.estimate(ranges)), strict=True))
         taken = shares(sizes, max_bytes)
-        points = {place: (bases[place], taken[place]) for place in waiting if taken[place] < sizes[place]}
+        points = {
+            partition: (bases[partition], taken[partition])
+            for partition in waiting
+            if taken[partition] < sizes[partition]
+        }
         reached = self._topics.reach(points) if points else {}
         return ends | {
-            place: min(ends[place], max(offset, bases[place] + 1)) for place, offset in reached.items()
+            partition: min(ends[partition], max(offset, bases[partition] + 1))
+            for partition, offset in reached.items()
         }
 
     # ── what ──────────────────────────────────────────────────────────────────────────────────────
@@ -164,7 +179,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A micro-batch that was planned before a restart.
             self._last = self._topics.snapshot()
         ranges = self._ranges(begun, ended, self._last)
-        tasks = plan(ranges, self._topics.weigh, sizes_of(self._values))
+        tasks = plan(ranges, self._topics.estimate, sizes_of(self._values))
         return [StreamTask(task, self._lag.introduction) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -177,20 +192,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from read(self._reading, task.ranges)
 
     def stop(self) -> None:
-        """The connection is the process's, which ends now."""
+        """Do nothing: the connection is the process's, which ends now."""
 
-    def _ranges(self, begun: StreamOffset, ended: StreamOffset, snapshot: Snapshot) -> list[Range]:
-        """What is there of what is wanted."""
+    def _ranges(self, begun: StreamOffset, ended: StreamOffset, snapshot: Snapshot) -> list[OffsetRange]:
+        """Return the existing offsets among those that are wanted."""
         there = extents(snapshot)
         losses = list(_vanished(ended, snapshot))
         ranges = []
-        for place, high in ended.next.items():
-            extent = there.get(place)
-            if extent is None or not _is_same(ended, snapshot, place.topic):
+        for partition, high in ended.next.items():
+            extent = there.get(partition)
+            if extent is None or not _is_same(ended, snapshot, partition.topic):
                 continue
-            bounds, lost = loss.cut(place, (_base(begun, snapshot, place, extent), high), extent)
+            bounds, lost = loss.cut(partition, (_base(begun, snapshot, partition, extent), high), extent)
             losses += lost
-            ranges.append(Range(place.topic, snapshot[place.topic].id, place.partition, *bounds))
+            ranges.append(
+                OffsetRange(partition.topic, snapshot[partition.topic].id, partition.partition, *bounds)
+            )
         self._settle(losses)
         return ranges
 
@@ -199,7 +216,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _until(target: Snapshot, now: Snapshot, begun: StreamOffset) -> Snapshot:
-    """What is there now, but no more than there was. A new stream may have begun a little behind that."""
+    """Return the offsets now, but no more than at the last request. A new stream may have begun a
+    little behind that.
+    """
 
     def end(topic: str, partition: int, extent: Extent) -> int:
         old = target.get(topic)
@@ -219,23 +238,25 @@ def _until(target: Snapshot, now: Snapshot, begun: StreamOffset) -> Snapshot:
 
 
 def _is_same(known: StreamOffset, snapshot: Snapshot, topic: str) -> bool:
-    """Whether offsets are of the topic as it is there."""
+    """Return True if the offsets are of the topic as it is now."""
     return topic in snapshot and known.ids.get(topic, snapshot[topic].id) == snapshot[topic].id
 
 
-def _base(begun: StreamOffset, snapshot: Snapshot, place: TopicPartition, extent: Extent) -> int:
-    """Where a partition is gone on with; a new one at its beginning."""
-    if not _is_same(begun, snapshot, place.topic):
+def _base(begun: StreamOffset, snapshot: Snapshot, partition: TopicPartition, extent: Extent) -> int:
+    """Return where a partition continues; a new one at its beginning."""
+    if not _is_same(begun, snapshot, partition.topic):
         return extent.start
-    return begun.next.get(place, extent.start)
+    return begun.next.get(partition, extent.start)
 
 
 def _vanished(known: StreamOffset, snapshot: Snapshot) -> list[str]:
-    """Topics, or partitions of them, that are not there any more."""
+    """Yield topics, or partitions of them, that are not there any more."""
     losses = []
-    for topic in dict.fromkeys(place.topic for place in sorted(known.next)):
+    for topic in dict.fromkeys(partition.topic for partition in sorted(known.next)):
         offsets = {
-            place.partition: offset for place, offset in sorted(known.next.items()) if place.topic == topic
+            partition.partition: offset
+            for partition, offset in sorted(known.next.items())
+            if partition.topic == topic
         }
         state = snapshot.get(topic)
         if state is None:

@@ -1,4 +1,4 @@
-"""What the driver asks the broker: what is there, where a time is, how large ranges are."""
+"""Requests of the driver to the broker: offsets, positions by time, sizes of ranges."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from sparrow.spark.wire import PATIENCE_S, borrowed
 
 if TYPE_CHECKING:
     from sparrow.spark.options.declare import Values
-    from sparrow.spark.source.planning import Range
+    from sparrow.spark.source.plan import OffsetRange
     from sparrow.spark.wire import Target
 
 _BY_TIME: Final = "timestamp"
 _MAX_PLACES: Final = 10_000
-"""What the broker looks at in one call."""
+"""Limit of partitions that the broker looks at in one call."""
 _GONE: Final = (UnknownTopic, UnknownPartition, OffsetOutOfRange)
-"""What was there a moment ago. It is told as a loss by who looks or reads next."""
+"""Errors of what existed a moment ago. The next look or read reports it as a loss."""
 
 
 @dataclass(frozen=True)
-class Selection:
+class SourceSelection:
     """The topics or partitions that are read."""
 
     topics: tuple[str, ...] = ()
@@ -35,26 +35,28 @@ class Selection:
     partitions: Mapping[str, tuple[int, ...]] | None = None
 
     @classmethod
-    def of(cls, values: Values) -> Selection:
+    def of(cls, values: Values) -> SourceSelection:
         assigned = values["assign"]
         topics = tuple(sorted(assigned)) if assigned is not None else values["subscribe"] or ()
         return cls(topics, values["subscribePattern"], assigned)
 
 
-class Topics:
+class SourceTopics:
     """The topics of a selection, at the broker. One connection at a time, lent by the process."""
 
-    def __init__(self, target: Target, selection: Selection, *, is_committed: bool) -> None:
+    def __init__(self, target: Target, selection: SourceSelection, *, is_committed: bool) -> None:
         self.selection = selection
         self._target = target
         self._whole: Snapshot = {}
-        """What was seen last, with partitions that are not assigned."""
+        """The last snapshot, with partitions that are not assigned."""
         self._isolation = "read_committed" if is_committed else "read_uncommitted"
         self._patience_s = 0.0
-        """A broker that has answered before is waited for, since an error would end the query."""
+        """Patience with a broker that has answered before, since an error would end the query."""
 
     def snapshot(self, known: StreamOffset | None = None, wait_ms: int = 0) -> Snapshot:
-        """What is there; when it is what is known, after a change or so long a wait."""
+        """Return the offsets; when they are those that are known, after a change or so long a
+        wait.
+        """
         names = self._names()
         if known is not None and not (names and known.next):
             # There is nothing that the broker could wait for.
@@ -69,10 +71,10 @@ class Topics:
         return {name: self._assigned(name, state) for name, state in self._whole.items()}
 
     def existing(self) -> Snapshot:
-        """What is there, of topics that must be there.
+        """Return the offsets of topics that must exist.
 
         Raises:
-            UnknownTopic, UnknownPartition: what is not.
+            UnknownTopic, UnknownPartition: one does not.
         """
         found = self.snapshot()
         missing = [name for name in self.selection.topics if name not in found]
@@ -85,14 +87,14 @@ class Topics:
         return found
 
     def at_time(self, topic: str, timestamp_ms: int) -> dict[int, int]:
-        """By partition the first offset of that time or later, or -1."""
+        """Return by partition the first offset of that time or later, or -1."""
         arguments = {"name": topic, "at": _BY_TIME, "value": timestamp_ms}
         return {
             partition: offset for partition, offset, _ in self._call("topic.offsets", arguments)["offsets"]
         }
 
-    def weigh(self, ranges: Sequence[Range]) -> list[int]:
-        """About how many bytes each has; what is gone has none."""
+    def estimate(self, ranges: Sequence[OffsetRange]) -> list[int]:
+        """Return about how many bytes each range has; what is gone has none."""
         found: list[int] = [0] * len(ranges)
         for topic, numbers in _by_topic([each.topic for each in ranges]):
             asked = [[ranges[n].partition, ranges[n].low, ranges[n].high] for n in numbers]
@@ -103,14 +105,16 @@ class Topics:
         return found
 
     def reach(self, points: Mapping[TopicPartition, tuple[int, int]]) -> dict[TopicPartition, int]:
-        """By partition, with an offset and a number of bytes: the offset that so many bytes reach. What is gone is left out."""
+        """Return, by partition, the offset at which about so many bytes from an offset end. What is
+        gone is left out.
+        """
         found: dict[TopicPartition, int] = {}
-        places = list(points)
-        for topic, numbers in _by_topic([place.topic for place in places]):
-            asked = [[places[n].partition, *points[places[n]]] for n in numbers]
+        keys = list(points)
+        for topic, numbers in _by_topic([key.topic for key in keys]):
+            asked = [[keys[n].partition, *points[keys[n]]] for n in numbers]
             with suppress(*_GONE):
                 offsets = self._call("topic.reach", {"topic": topic, "points": asked})["offsets"]
-                found |= {places[number]: offset for number, offset in zip(numbers, offsets, strict=True)}
+                found |= {keys[number]: offset for number, offset in zip(numbers, offsets, strict=True)}
         return found
 
     def _names(self) -> list[str]:
@@ -136,25 +140,27 @@ class Topics:
         }
 
     def _assigned(self, name: str, state: TopicState) -> TopicState:
-        """Of an assigned topic, the partitions that are assigned."""
+        """Return the assigned partitions of an assigned topic."""
         if self.selection.partitions is None:
             return state
         wanted = self.selection.partitions[name]
         return TopicState(state.id, {p: extent for p, extent in state.partitions.items() if p in wanted})
 
     def _call(self, verb: str, arguments: Mapping[str, Any]) -> Any:
-        with borrowed(self._target, patience_s=self._patience_s) as link:
-            answer = link.call(verb, arguments)
+        with borrowed(self._target, patience_s=self._patience_s) as session:
+            answer = session.call(verb, arguments)
         self._patience_s = PATIENCE_S
         return answer
 
 
 def _by_topic(topics: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
-    """The places in the list at which each topic stands, as many at a time as one call may ask for."""
-    places: dict[str, list[int]] = {}
+    """Yield each topic with its positions in the list, as many at a time as one call may ask
+    for.
+    """
+    positions: dict[str, list[int]] = {}
     for number, topic in enumerate(topics):
-        places.setdefault(topic, []).append(number)
-    for topic, numbers in places.items():
+        positions.setdefault(topic, []).append(number)
+    for topic, numbers in positions.items():
         for first in range(0, len(numbers), _MAX_PLACES):
             yield topic, numbers[first : first + _MAX_PLACES]
 
@@ -169,5 +175,8 @@ def _state(id_: str, partitions: Sequence[tuple[int, int, int]]) -> TopicState:
 
 def _no_topics(missing: Sequence[str]) -> str:
     if len(missing) == 1:
-        return f"there is no topic {missing[0]!r}; create it (`sparrow topic create {missing[0]}`), or correct subscribe or assign"
+        return (
+            f"there is no topic {missing[0]!r}; create it (`sparrow topic create {missing[0]}`), or "
+            "correct subscribe or assign"
+        )
     return f"there are no topics {', '.join(map(repr, missing))}; create them, or correct subscribe or assign"

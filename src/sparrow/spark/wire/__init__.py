@@ -1,8 +1,10 @@
-"""The blocking way to a broker, for drivers and tasks: a `Target` says where, `connect` gives a `Link`, `borrowed` one that is kept."""
+"""The blocking way to a broker, for drivers and tasks: a `Target` says where, `connect` gives a
+`Session`, `borrowed` one that is kept.
+"""
 
-from sparrow.spark.wire.borrowed import borrowed
-from sparrow.spark.wire.link import PATIENCE_S, Channel, Link, connect
-from sparrow.spark.wire.reading import FetchAhead, FetchedChunk, FetchWanted
+from sparrow.spark.wire.fetches import FetchAhead, FetchedChunk, FetchWanted
+from sparrow.spark.wire.pool import borrowed
+from sparrow.spark.wire.session import PATIENCE_S, Channel, Session, connect
 from sparrow.spark.wire.target import Target
 
 __all__ = [
@@ -11,7 +13,7 @@ __all__ = [
     "FetchAhead",
     "FetchWanted",
     "FetchedChunk",
-    "Link",
+    "Session",
     "Target",
     "borrowed",
     "connect",

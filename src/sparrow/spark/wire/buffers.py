@@ -1,7 +1,8 @@
-"""The memory that large frames are received into, used again as soon as nobody looks at it.
+"""The memory that large frames are received into, reused as soon as it is no longer referenced.
 
-A fresh megabyte costs more to touch for the first time than to receive, so buffers are kept. Whoever looks at a frame (by a memoryview,
-an array on it) exports its buffer, and a bytearray with exports refuses to change its size; one that does not is free. Nobody has to give anything back.
+A fresh megabyte costs more to touch for the first time than to receive, so buffers are kept. A
+reference to a frame (a memoryview, an array on it) exports its buffer, and a bytearray with exports
+refuses to change its size; one that does not is free. Nothing has to be returned explicitly.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ STEP_BYTES = 256 << 10
 
 
 class Buffers:
-    """Of one connection. Not thread-safe."""
+    """Buffers of one connection. Not thread-safe."""
 
     __slots__ = ("_kept",)
 
@@ -20,11 +21,11 @@ class Buffers:
 
     @property
     def kept_bytes(self) -> int:
-        """Memory that is held, in use or not."""
+        """Return the size of all buffers, in use or not."""
         return sum(map(len, self._kept))
 
     def take(self, size_bytes: int) -> memoryview:
-        """A view of exactly so many writable bytes, whose content is arbitrary."""
+        """Return a view of exactly so many writable bytes, whose content is arbitrary."""
         smallest: bytearray | None = None
         for buffer in self._kept:
             if (
@@ -39,14 +40,16 @@ class Buffers:
         return memoryview(smallest)[:size_bytes]
 
     def _keep(self, buffer: bytearray) -> None:
-        """The oldest makes place; who still looks at it keeps it alive."""
+        """Keep a buffer; the oldest one makes room, and lives as long as it is referenced."""
         if len(self._kept) >= KEPT_BUFFERS:
             del self._kept[0]
         self._kept.append(buffer)
 
 
 def _is_free(buffer: bytearray) -> bool:
-    """Whether nobody looks at it. It is allocated with room for one byte more at the first question."""
+    """Return True if the buffer is not referenced. The first question allocates room for one byte
+    more.
+    """
     try:
         buffer.append(0)
     except BufferError:

@@ -1,4 +1,6 @@
-"""Which broker, and as whom: all that a driver hands to its tasks so that they connect themselves. Can be pickled; `repr` shows no secret."""
+"""The broker and the login that a driver hands to its tasks so that they connect themselves. Can be
+pickled; `repr` shows no secret.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +21,33 @@ DEFAULT_URL = "sparrow://127.0.0.1:9094"
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Target:
-    """A broker and how it is spoken to. What is given beside the URL wins over what stands in it."""
+    """The address of a broker, the login, and limits. Fields beside the URL win over its parts."""
 
     url: str = DEFAULT_URL
     token: str | None = None
     user: str | None = None
     password: str | None = None
     ca_file: str | None = None
-    """PEM file of the authorities that may vouch for the broker (`sparrows://`); None: those that the system trusts."""
+    """PEM file of the authorities that may sign the broker's certificate (`sparrows://`); None:
+    those of the system.
+    """
     certificate_file: str | None = None
     key_file: str | None = None
     connect_timeout_s: float = 10.0
-    """How long one attempt to connect may take, up to the broker's welcome."""
+    """Time that one attempt to connect may take, up to the broker's welcome."""
     call_timeout_s: float = 60.0
-    """How long the broker may be silent while an answer is owed."""
+    """Time that the broker may be silent while a response is outstanding."""
     retries: int = 3
-    """How often more what failed for now is tried: connecting, and reads whose connection was lost."""
+    """Further attempts after a failure that may pass: of connecting, and of reads whose connection
+    was lost.
+    """
     client_name: str = "sparrow-spark"
 
     def __post_init__(self) -> None:
         if not (self.connect_timeout_s > 0 and self.call_timeout_s > 0 and self.retries >= 0):
             raise InvalidArgument(
-                f"connect_timeout_s is {self.connect_timeout_s}, call_timeout_s {self.call_timeout_s} and retries {self.retries}; the"
+                f"connect_timeout_s is {self.connect_timeout_s}, call_timeout_s "
+                f"{self.call_timeout_s} and retries {self.retries}; the"
                 " first two must be positive, the third not negative"
             )
 
@@ -55,7 +62,7 @@ class Target:
 
     @property
     def address(self) -> Address:
-        """Where it is.
+        """Return host and port.
 
         Raises:
             InvalidArgument: the URL is none.
@@ -64,12 +71,12 @@ class Target:
 
     @property
     def credentials(self) -> dict[str, str]:
-        """What HELLO brings."""
+        """Return the credentials for HELLO."""
         return credentials_of(self.address, self._options)
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        """How the broker is made sure of; None without TLS."""
+        """Return the TLS context that verifies the broker; None without TLS."""
         return _context(self.ca_file, self.certificate_file, self.key_file) if self.address.has_tls else None
 
     @property

@@ -1,6 +1,7 @@
 """Clients of the five seed systems (docs/seeds.md says what each of their protocols can promise).
 
-A publisher that closes its side, and finds its connection closed and not reset, knows that all it sent is on stable storage: that is what counts as an acknowledgement here.
+A publisher that closes its side, and finds its connection closed and not reset, knows that all it
+sent is on stable storage: that is what counts as an acknowledgement here.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sparrow.testing.running import RunningBroker
-from tests.seeds.doors import TIMEOUT_S, Wire
+from sparrow.testing.running_broker import RunningBroker
+from tests.seeds.listeners import TIMEOUT_S, Wire
 
 
 def port_of(broker: RunningBroker, name: str) -> int:
@@ -28,7 +29,9 @@ async def used(wire: Wire) -> AsyncIterator[Wire]:
 
 
 async def is_kept(wire: Wire) -> bool:
-    """Close our side: whether all that was sent is on stable storage. Raises ConnectionError where the broker, or its system, resets the connection."""
+    """Close our side: whether all that was sent is on stable storage. Raises ConnectionError where
+    the broker, or its system, resets the connection.
+    """
     wire.writer.write_eof()
     async with asyncio.timeout(TIMEOUT_S):
         return not await wire.reader.read()

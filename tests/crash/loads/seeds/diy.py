@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import Found, Kind
 from tests.crash.histories.logs import reread
 from tests.crash.loads.seeds import port_of, used
@@ -14,7 +14,9 @@ from tests.seeds.diy_client import CONSUME_EMPTY, GOODBYE, DiyClient
 
 
 class DiyClients(TopicLoad):
-    """What a goodbye confirmed is there once, in order. No consumer gets a message that another one got; what was on its way when a connection broke is gone."""
+    """What a goodbye confirmed is there once, in order. No consumer gets a message that another one
+    got; what was on its way when a connection broke is gone.
+    """
 
     name = "diy"
     readers: ClassVar[int] = 2

@@ -1,19 +1,23 @@
-"""Message Bus (mbus): producers that wait for the end of their connection, and consumers that ask for what is queued."""
+"""Message Bus (mbus): producers that wait for the end of their connection, and consumers that ask
+for what is queued.
+"""
 
 from __future__ import annotations
 
 import asyncio
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import Kind
 from tests.crash.loads.seeds import is_kept, port_of, used
 from tests.crash.loads.topic import PAUSE_S, TopicLoad
-from tests.seeds.doors import TIMEOUT_S, Wire
+from tests.seeds.listeners import TIMEOUT_S, Wire
 from tests.seeds.mbus_client import message
 
 
 class MbusClients(TopicLoad):
-    """What was confirmed is there once, in order; consumers get each, and what a connection lost may come twice."""
+    """What was confirmed is there once, in order; consumers get each, and what a connection lost
+    may come twice.
+    """
 
     name = "mbus"
 

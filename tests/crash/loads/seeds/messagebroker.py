@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import Kind
 from tests.crash.loads.seeds import is_kept, port_of, used
 from tests.crash.loads.topic import PAUSE_S, TopicLoad
@@ -37,5 +37,5 @@ class MessagebrokerClients(TopicLoad):
         async with used(subscriber.wire):
             while True:
                 _, data = await subscriber.delivered()
-                subscriber.answer()
+                subscriber.reply()
                 self.history.note(Kind.READ, int(data), by=by)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import Kind
 from tests.crash.loads.seeds import is_kept, port_of, used
 from tests.crash.loads.topic import PAUSE_S, TopicLoad
@@ -12,7 +12,9 @@ from tests.seeds.msbq_client import MsbqClient
 
 
 class MsbqClients(TopicLoad):
-    """What was confirmed is there once, in order; a stream gets each, and what a connection lost may come twice."""
+    """What was confirmed is there once, in order; a stream gets each, and what a connection lost
+    may come twice.
+    """
 
     name = "msbq"
 

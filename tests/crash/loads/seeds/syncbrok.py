@@ -8,7 +8,7 @@ import random
 
 from aiohttp import web
 
-from sparrow.testing.running import RunningBroker
+from sparrow.testing.running_broker import RunningBroker
 from tests.crash.histories import Found, Kind
 from tests.crash.histories.queues import ACK, children_first
 from tests.crash.loads.endpoint import Endpoint
@@ -18,7 +18,9 @@ from tests.seeds.syncbrok_client import SyncbrokClient
 
 
 class SyncbrokClients(TopicLoad):
-    """Each message that was answered is delivered, always with the UUID of the answer, and after its parent was accepted."""
+    """Each message that was answered is delivered, always with the UUID of the answer, and after
+    its parent was accepted.
+    """
 
     name = "syncbrok"
     readers = 0

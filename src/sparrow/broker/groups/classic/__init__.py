@@ -1,1 +1,1 @@
-"""Groups of the classic protocol: members stop together, the leader assigns."""
+"""Groups of the classic protocol: all members stop for a rebalance, and the leader assigns."""

@@ -1,11 +1,13 @@
-"""The coordinator of classic groups: gives the pure groups (`classic`) a loop, a clock and a store.
+"""The coordinator of classic groups: runs the pure groups (module `group`) with a loop, a clock and
+a store.
 
-A request that has to wait is a future, the ticket of the state machine. A connection that is lost while it waits only cancels that
-future: it is not a leave, the member lives until its session ends. The end of a rebalance is a timer of the loop; sessions
-are looked at by `tick`.
+A waiting request is a future, the ticket of the state machine. A connection that is lost while it
+waits only cancels that future; it does not leave the group: the member lives until its session
+ends. The end of a rebalance is a timer of the loop; `tick` looks at the sessions.
 
-A group is written when a rebalance completes, before its members hear of their assignment; so after a restart the broker knows every
-generation that a member has heard of, and members go on with a heartbeat.
+A group is written when a rebalance completes, before its members receive their assignment. So the
+broker knows after a restart every generation that a member may know, and members continue with a
+heartbeat.
 """
 
 from __future__ import annotations
@@ -23,14 +25,15 @@ from sparrow.base.errors import (
     UnknownGroup,
     UnknownMember,
 )
-from sparrow.broker.groups.classic.facts import KIND, fact_of, group_of
-from sparrow.broker.groups.classic.group import Answer, ClassicGroup, ClassicLimits, Store
-from sparrow.broker.groups.classic.protocol import JoinAnswer, SyncAnswer
+from sparrow.broker.groups.classic.group import ClassicGroup, ClassicLimits, Respond, Store
+from sparrow.broker.groups.classic.persistence import KIND, entry_of, group_of
+from sparrow.broker.groups.classic.protocol import JoinResponse, SyncResponse
 from sparrow.broker.groups.consumer.protocol import (
     PROTOCOL_TYPE,
     assigned_partitions,
     subscribed_topics,
 )
+from sparrow.broker.groups.coordinator import GROUPS_PER_YIELD, ClassicMembers
 from sparrow.broker.groups.description import (
     GroupDescription,
     GroupInfo,
@@ -38,7 +41,6 @@ from sparrow.broker.groups.description import (
     GroupType,
     MemberDescription,
 )
-from sparrow.broker.groups.family import GROUPS_PER_TURN, ClassicMembers
 from sparrow.broker.groups.offsets import encode_key
 from sparrow.meta.checks import MAX_NAME_BYTES
 from sparrow.meta.store import Delete
@@ -49,21 +51,23 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.classic.group import Effect, StoreAssignment
     from sparrow.broker.groups.classic.member import ClassicMember
     from sparrow.broker.groups.classic.protocol import JoinRequest, Leaver, SyncRequest
-    from sparrow.broker.groups.family import Committer
-    from sparrow.broker.groups.groups import Groups
-    from sparrow.broker.groups.native.assignor import Partition
+    from sparrow.broker.groups.coordinator import Committer
+    from sparrow.broker.groups.registry import GroupRegistry
     from sparrow.meta.store import Put, Write
+    from sparrow.records.topic_partition import TopicPartition
 
-Result = TypeVar("Result", JoinAnswer, SyncAnswer)
+Result = TypeVar("Result", JoinResponse, SyncResponse)
 _SHORT_ENOUGH: Final = 255
-"""A name of so many characters can be kept, whatever they are."""
-_LONGEST_PLACE: Final = ("x" * 249, 0x7FFF_FFFF)
-"""A topic and a partition with the longest names that there are."""
+"""A name of up to this many characters can be stored, whatever the characters are."""
+_LONGEST_PARTITION: Final = ("x" * 249, 0x7FFF_FFFF)
+"""A topic and a partition with the longest possible names."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Between which session timeouts members may choose (Kafka: group.min and group.max.session.timeout.ms)."""
+    """The range of session timeouts that members may choose (Kafka: group.min and
+    group.max.session.timeout.ms).
+    """
 
     min_ms: int = 6_000
     max_ms: int = 1_800_000
@@ -71,7 +75,9 @@ class SessionLimits:
 
 @dataclass(frozen=True, slots=True)
 class ClassicMemberDescription:
-    """A member with the bytes that only members understand; both empty unless the group is stable."""
+    """A member with its metadata and assignment, which only members understand; both are empty
+    unless the group is stable.
+    """
 
     member_id: str
     instance_id: str | None
@@ -92,21 +98,24 @@ class ClassicDescription:
     members: tuple[ClassicMemberDescription, ...]
 
 
-class ClassicGroups:
+class ClassicGroupCoordinator:
     """All classic groups of a broker. Loop thread only."""
 
     type = GroupType.CLASSIC
 
     def __init__(
-        self, roof: Groups, limits: ClassicLimits | None = None, sessions: SessionLimits | None = None
+        self,
+        registry: GroupRegistry,
+        limits: ClassicLimits | None = None,
+        sessions: SessionLimits | None = None,
     ) -> None:
-        self._roof = roof
-        self._clock = roof.clock
+        self._registry = registry
+        self._clock = registry.clock
         self._limits = limits or ClassicLimits()
         self._sessions = sessions or SessionLimits()
         self._groups: dict[str, ClassicGroup] = {}
         self._populated: set[str] = set()
-        """Groups of which the roof knows that they have members."""
+        """Groups that the registry knows to have members."""
         self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -115,21 +124,22 @@ class ClassicGroups:
         """Read the groups of earlier runs. Sessions of their members begin now.
 
         Raises:
-            DirectoryUnreadable: a fact is no group.
+            DirectoryUnreadable: an entry is no group.
         """
         now = self._clock.monotonic()
-        for fact in await self._roof.meta.scan(KIND):
-            group = group_of(fact, self._limits, now)
+        for entry in await self._registry.meta.scan(KIND):
+            group = group_of(entry, self._limits, now)
             self._groups[group.name] = group
             self._after(group)
 
     # ── the protocol ──────────────────────────────────────────────────────────────────────────────
 
-    async def join(self, request: JoinRequest) -> JoinAnswer:
-        """Become a member, or join again; returns when the rebalance has all its members.
+    async def join(self, request: JoinRequest) -> JoinResponse:
+        """Add a member, or let one join again. Return when the rebalance has all its members.
 
         Raises:
-            InvalidGroupId, InvalidSessionTimeout, GroupFull, InconsistentGroupProtocol, UnknownMember, FencedInstance
+            InvalidGroupId, InvalidSessionTimeout, GroupFull, InconsistentGroupProtocol,
+            UnknownMember, FencedInstance
             GroupTypeMismatch: a group of another kind has the name, and has members.
             MemberIdRequired: join again with the id in the error.
             RebalanceInProgress: join again.
@@ -137,68 +147,70 @@ class ClassicGroups:
         _check_group_id(request.group)
         if not self._sessions.min_ms <= request.session_timeout_ms <= self._sessions.max_ms:
             raise InvalidSessionTimeout(
-                f"A session timeout of {request.session_timeout_ms} ms is not between {self._sessions.min_ms} and "
+                f"A session timeout of {request.session_timeout_ms} ms is not between "
+                f"{self._sessions.min_ms} and "
                 f"{self._sessions.max_ms} ms, which this broker allows."
             )
-        elsewhere = self._elsewhere(request.group)
-        if elsewhere is not None:
-            return await elsewhere.classic_join(request)
+        foreign = self._foreign_owner(request.group)
+        if foreign is not None:
+            return await foreign.classic_join(request)
         group = self._groups.get(request.group) or self._new_group(request)
-        ticket: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
-        self._carry_out(group, group.join(request, ticket, self._clock.monotonic(), str(uuid.uuid4())))
+        ticket: asyncio.Future[JoinResponse] = asyncio.get_running_loop().create_future()
+        self._apply(group, group.join(request, ticket, self._clock.monotonic(), str(uuid.uuid4())))
         return await ticket
 
-    async def sync(self, request: SyncRequest) -> SyncAnswer:
-        """One's assignment, when the leader has brought it and it is durable.
+    async def sync(self, request: SyncRequest) -> SyncResponse:
+        """Return the member's assignment when the leader has sent it and it is durable.
 
         Raises:
-            InvalidGroupId, UnknownMember, FencedInstance, StaleMember, InconsistentGroupProtocol, RebalanceInProgress
-            DiskFull, StorageFailed: the assignment could not be kept; join again.
+            InvalidGroupId, UnknownMember, FencedInstance, StaleMember, InconsistentGroupProtocol,
+            RebalanceInProgress
+            DiskFull, StorageFailed: the assignment could not be stored; join again.
         """
         _check_group_id(request.group)
-        elsewhere = self._elsewhere(request.group)
-        if elsewhere is not None:
-            return await elsewhere.classic_sync(request)
+        foreign = self._foreign_owner(request.group)
+        if foreign is not None:
+            return await foreign.classic_sync(request)
         group = self._group_of(request.group, request.member_id)
-        ticket: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
-        self._carry_out(group, group.sync(request, ticket, self._clock.monotonic()))
+        ticket: asyncio.Future[SyncResponse] = asyncio.get_running_loop().create_future()
+        self._apply(group, group.sync(request, ticket, self._clock.monotonic()))
         return await ticket
 
     def heartbeat(self, group: str, member_id: str, generation: int, instance_id: str | None = None) -> None:
-        """A sign of life.
+        """Renew a member's session.
 
         Raises:
             InvalidGroupId, UnknownMember, FencedInstance, StaleMember
             RebalanceInProgress: join again.
         """
         _check_group_id(group)
-        elsewhere = self._elsewhere(group)
-        if elsewhere is not None:
-            elsewhere.classic_heartbeat(group, member_id, generation, instance_id)
+        foreign = self._foreign_owner(group)
+        if foreign is not None:
+            foreign.classic_heartbeat(group, member_id, generation, instance_id)
             return
         self._group_of(group, member_id).heartbeat(
             member_id, generation, instance_id, self._clock.monotonic()
         )
 
     def leave(self, group: str, leavers: Sequence[Leaver]) -> list[SparrowError | None]:
-        """Members go for good; an error or None for each.
+        """Remove members. Return an error or None for each.
 
         Raises:
             InvalidGroupId
         """
         _check_group_id(group)
-        elsewhere = self._elsewhere(group)
-        if elsewhere is not None:
-            return elsewhere.classic_leave(group, leavers)
+        foreign = self._foreign_owner(group)
+        if foreign is not None:
+            return foreign.classic_leave(group, leavers)
         state = self._groups.get(group)
         if state is None:
             return [_unknown_member(group, leaver.member_id) for leaver in leavers]
         results, effects = state.leave(leavers, self._clock.monotonic())
-        self._carry_out(state, effects)
+        self._apply(state, effects)
         return results
 
     def describe_classic(self, group: str) -> ClassicDescription:
-        """A group as Kafka describes it; one that only has offsets is empty.
+        """Return a group as Kafka describes it; one that only has offsets is empty.
 
         Raises:
             UnknownGroup: there is none, or it is of another kind.
@@ -206,7 +218,7 @@ class ClassicGroups:
         state = self._groups.get(group)
         if state is not None:
             return _describe_classic(state)
-        kind = self._roof.type_of(group)
+        kind = self._registry.type_of(group)
         if kind is GroupType.CLASSIC:
             return ClassicDescription(group, GroupState.EMPTY, "", "", ())
         raise UnknownGroup(
@@ -216,30 +228,31 @@ class ClassicGroups:
     # ── conversion ────────────────────────────────────────────────────────────────────────────────
 
     def release(self, group: str) -> ClassicGroup | None:
-        """Give a group away to another kind, with its members; None: there is none.
+        """Release a group with its members to another kind. Return None if there is none.
 
-        Its fact stays until the new owner deletes it (`forget`), in one batch with its own.
+        Its entry stays until the new owner deletes it (`forget`), in one batch with its own.
         """
         state = self._groups.get(group)
         if state is not None:
-            self._carry_out(state, state.interrupt())
+            self._apply(state, state.interrupt())
             self._forget(group)
         return state
 
     @staticmethod
     def forget(group: str) -> Delete:
-        """What deletes the fact of a group that was released."""
+        """Return the write that deletes the entry of a released group."""
         return Delete(KIND, group)
 
     def adopt(self, group: ClassicGroup) -> None:
         """Take a group over from another kind; its members join again.
 
-        Its fact is written when they have; until then a restart finds what the former owner has written.
+        Its entry is written when they have joined; until then a restart finds what the former owner
+        has written.
         """
         self._groups[group.name] = group
-        self._carry_out(group, group.begin_rebalance(self._clock.monotonic()))
+        self._apply(group, group.begin_rebalance(self._clock.monotonic()))
 
-    # ── what the roof asks ────────────────────────────────────────────────────────────────────────
+    # ── called by the registry ────────────────────────────────────────────────────────────────────
 
     def names(self) -> Collection[str]:
         return self._groups.keys()
@@ -259,8 +272,9 @@ class ClassicGroups:
         members = tuple(_describe(state, state.members[m]) for m in sorted(state.members))
         return GroupDescription(group, state.state, state.generation, members, self.type)
 
-    def check_commit(self, group: str, committer: Committer, partitions: Iterable[Partition]) -> None:  # noqa: ARG002
-        """Members commit whatever they want: only they know who reads what.
+    def check_commit(self, group: str, committer: Committer, partitions: Iterable[TopicPartition]) -> None:  # noqa: ARG002
+        """Raise an error unless a member may commit. Members may commit any partition: only they
+        know who reads what.
 
         Raises:
             UnknownMember, FencedInstance, StaleMember, RebalanceInProgress
@@ -274,35 +288,40 @@ class ClassicGroups:
         )
 
     def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
-        """Whoever may see the group may see its offsets."""
+        """Do nothing: every principal that may see the group may see its offsets."""
 
     def subscribed(self, group: str) -> Collection[str] | None:
         state = self._groups[group]
         if state.protocol_type != PROTOCOL_TYPE:
             raise GroupNotEmpty(
-                f"Group {group!r} has {len(state.members)} members of type {state.protocol_type!r}, which do not say what "
+                f"Group {group!r} has {len(state.members)} members of type "
+                f"{state.protocol_type!r}, which do not say what "
                 "they read; stop them first."
             )
         return state.subscribed
+
+    async def delete_data(self, group: str) -> None:
+        """Do nothing: the group has entries only."""
 
     def drop(self, group: str) -> Sequence[Write]:
         self._forget(group)
         return [Delete(KIND, group)]
 
     def topics_changed(self, partition_counts: Mapping[str, int]) -> None:
-        """The leader looks for itself."""
+        """Do nothing: the leader watches the topics."""
 
     async def tick(self) -> None:
         """Remove members whose session is over."""
         now = self._clock.monotonic()
         for number, group in enumerate(list(self._groups.values()), 1):
-            if self._groups.get(group.name) is group:  # it may have gone while others had their turn
-                self._carry_out(group, group.expire(now))
-            if number % GROUPS_PER_TURN == 0:
+            # it may have gone while other tasks ran
+            if self._groups.get(group.name) is group:
+                self._apply(group, group.expire(now))
+            if number % GROUPS_PER_YIELD == 0:
                 await asyncio.sleep(0)
 
     def close(self) -> None:
-        """No timer fires any more; requests that wait are given up."""
+        """Cancel all timers and reject waiting requests."""
         self._is_closed = True
         for _, timer in self._timers.values():
             timer.cancel()
@@ -313,20 +332,22 @@ class ClassicGroups:
     def _new_group(self, request: JoinRequest) -> ClassicGroup:
         if request.member_id:
             raise _unknown_member(request.group, request.member_id)
-        self._roof.claim(request.group, self.type)
+        self._registry.claim(request.group, self.type)
         group = ClassicGroup(request.group, self._limits)
         self._groups[request.group] = group
         return group
 
-    def _elsewhere(self, group: str) -> ClassicMembers | None:
-        """The family of another kind that serves members of the classic protocol in this group."""
+    def _foreign_owner(self, group: str) -> ClassicMembers | None:
+        """Return the coordinator of another kind that serves members of the classic protocol in
+        this group, or None.
+        """
         if group in self._groups:
             return None
-        owner = self._roof.owner(group)
+        owner = self._registry.owner(group)
         if owner is None or not owner.member_count(group):
             return None
-        family: object = owner
-        return family if isinstance(family, ClassicMembers) else None
+        coordinator: object = owner
+        return coordinator if isinstance(coordinator, ClassicMembers) else None
 
     def _group_of(self, group: str, member_id: str) -> ClassicGroup:
         state = self._groups.get(group)
@@ -334,18 +355,20 @@ class ClassicGroups:
             raise _unknown_member(group, member_id)
         return state
 
-    def _carry_out(self, group: ClassicGroup, effects: Iterable[Effect]) -> None:
+    def _apply(self, group: ClassicGroup, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Answer):
+            if isinstance(effect, Respond):
                 _settle(effect)
             elif isinstance(effect, Store):
-                self._spawn(self._store(fact_of(group), effect.answers))
+                self._spawn(self._store(entry_of(group), effect.responses))
             else:
-                self._spawn(self._store_assignment(group, effect, fact_of(group, effect.assignments)))
+                self._spawn(self._store_assignment(group, effect, entry_of(group, effect.assignments)))
         self._after(group)
 
     def _after(self, group: ClassicGroup) -> None:
-        """Note for the retention whether there are members, arm the timer, forget a group that never came to be."""
+        """Note for the retention whether there are members, set the timer, and forget a group that
+        was never completed.
+        """
         if self._groups.get(group.name) is not group:
             return
         if group.is_unused:
@@ -358,16 +381,18 @@ class ClassicGroups:
     def _note_population(self, group: ClassicGroup) -> None:
         if group.members:
             self._populated.add(group.name)
-            self._roof.has_members(group.name, self.type)
+            self._registry.has_members(group.name, self.type)
         else:
             self._populated.discard(group.name)
-            self._roof.became_empty(group.name, self.type)
+            self._registry.became_empty(group.name, self.type)
 
     def _arm(self, group: ClassicGroup) -> None:
-        """Have `_deadline_came` called when the group has to look at its rebalance, or a session may be over.
+        """Call `_on_deadline` when the group has to continue its rebalance, or a session may be
+        over.
 
-        A heartbeat does not move the timer: it finds nothing then, and is armed again. So sessions end on time (who deletes a group
-        of static members waits for just that), at one timer for each group.
+        A heartbeat does not move the timer: `_on_deadline` then finds nothing and sets it again.
+        So sessions end on time, which the deletion of a group of static members waits for, with one
+        timer for each group.
         """
         deadlines = (group.next_deadline, group.next_session_end)
         deadline = min((at for at in deadlines if at is not None), default=None)
@@ -377,7 +402,7 @@ class ClassicGroups:
         self._disarm(group.name)
         if deadline is not None and not self._is_closed:
             delay_s = max(0.0, deadline - self._clock.monotonic())
-            timer = asyncio.get_running_loop().call_later(delay_s, self._deadline_came, group)
+            timer = asyncio.get_running_loop().call_later(delay_s, self._on_deadline, group)
             self._timers[group.name] = (deadline, timer)
 
     def _disarm(self, group: str) -> None:
@@ -385,33 +410,33 @@ class ClassicGroups:
         if armed is not None:
             armed[1].cancel()
 
-    def _deadline_came(self, group: ClassicGroup) -> None:
+    def _on_deadline(self, group: ClassicGroup) -> None:
         if self._groups.get(group.name) is group:
             self._disarm(group.name)
-            self._carry_out(group, group.expire(self._clock.monotonic()))
+            self._apply(group, group.expire(self._clock.monotonic()))
 
     def _forget(self, group: str) -> None:
         self._groups.pop(group, None)
         self._populated.discard(group)
         self._disarm(group)
 
-    async def _store(self, fact: Put, answers: Iterable[Answer]) -> None:
-        error = await self._write(fact)
-        for answer in answers:
-            _settle(answer if error is None else Answer(answer.ticket, error))
+    async def _store(self, entry: Put, responses: Iterable[Respond]) -> None:
+        error = await self._write(entry)
+        for response in responses:
+            _settle(response if error is None else Respond(response.ticket, error))
 
-    async def _store_assignment(self, group: ClassicGroup, effect: StoreAssignment, fact: Put) -> None:
-        error = await self._write(fact)
+    async def _store_assignment(self, group: ClassicGroup, effect: StoreAssignment, entry: Put) -> None:
+        error = await self._write(entry)
         now = self._clock.monotonic()
         if error is None:
             effects = group.assignment_stored(effect.generation, effect.assignments, now)
         else:
             effects = group.assignment_failed(effect.generation, error, now)
-        self._carry_out(group, effects)
+        self._apply(group, effects)
 
-    async def _write(self, fact: Put) -> SparrowError | None:
+    async def _write(self, entry: Put) -> SparrowError | None:
         try:
-            await self._roof.meta.write([fact])
+            await self._registry.meta.write([entry])
         except SparrowError as error:
             return error
         return None
@@ -422,22 +447,24 @@ class ClassicGroups:
         task.add_done_callback(self._tasks.discard)
 
 
-def _settle(answer: Answer) -> None:
+def _settle(response: Respond) -> None:
     """Answer a request, unless its connection is gone."""
-    ticket = cast("asyncio.Future[JoinAnswer | SyncAnswer]", answer.ticket)
+    ticket = cast("asyncio.Future[JoinResponse | SyncResponse]", response.ticket)
     if ticket.done():
         return
-    if isinstance(answer.result, SparrowError):
-        ticket.set_exception(answer.result)
+    if isinstance(response.result, SparrowError):
+        ticket.set_exception(response.result)
     else:
-        ticket.set_result(answer.result)
+        ticket.set_result(response.result)
 
 
 def _check_group_id(group: str) -> None:
-    """Raise InvalidGroupId for a name that is empty, or so long that the store could keep nothing of the group."""
+    """Raise InvalidGroupId for a name that is empty, or so long that the store could keep nothing
+    of the group.
+    """
     if not group:
         raise InvalidGroupId("A group must have a name; set group.id.")
-    if len(group) > _SHORT_ENOUGH and len(encode_key(group, _LONGEST_PLACE).encode()) > MAX_NAME_BYTES:
+    if len(group) > _SHORT_ENOUGH and len(encode_key(group, _LONGEST_PARTITION).encode()) > MAX_NAME_BYTES:
         raise InvalidGroupId(f"The name of group {group[:40]!r}... is too long; set a shorter group.id.")
 
 

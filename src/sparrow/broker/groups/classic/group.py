@@ -1,24 +1,32 @@
-"""The state of one classic group (Kafka's first group protocol). Pure: time comes in, effects go out.
+"""The state of one classic group (Kafka's first group protocol). Pure: time is an argument, effects
+are returned.
 
-    EMPTY ──join──▶ PREPARING_REBALANCE ──all have joined, or time is up──▶ COMPLETING_REBALANCE ──leader's sync is stored──▶ STABLE
-                            ▲                                                        │                                      │
-                            └──────── join, leave, session over, sync time is up ────┴──────────────────────────────────────┘
-    PREPARING_REBALANCE ──nobody is left──▶ EMPTY
+    EMPTY ──join──▶ PREPARING_REBALANCE
+    PREPARING_REBALANCE ──all have joined, or time is up──▶ COMPLETING_REBALANCE
+    COMPLETING_REBALANCE ──leader's sync is stored──▶ STABLE
+    COMPLETING_REBALANCE ──join, leave, session over, sync time is up──▶ PREPARING_REBALANCE
+    STABLE ──join, leave, session over──▶ PREPARING_REBALANCE
+    PREPARING_REBALANCE ──no member is left──▶ EMPTY
 
-A rebalance: members join and wait; when all have, they hear of the new generation, and the leader (the first member)
-of all members. It decides who reads what and brings that with its SyncGroup; the others wait for it in theirs.
+A rebalance: members join and wait. When all have joined, they receive the new generation, and the
+leader (the first member) receives the list of members. It decides who reads what and sends that
+with its SyncGroup; the others wait for it in theirs.
 
-* Requests that wait are *tickets*: `join` and `sync` take one, an `Answer` effect names it.
-* `Store` asks for the group to be written; its answers are given when it is durable, as the caller reports with
-  `assignment_stored` or `assignment_failed` where it is the leader's assignment, else by giving the effect's answers.
-* A first rebalance waits a little for more members (`initial_delay_ms`), again as long as some come. Kafka waits 3 s, for
-  deployments that start slowly; here it is short, because a rebalance of few members is cheap and a consumer that waits is not.
-* New dynamic members (JoinGroup 4) are sent away with an id first; until they come back with it they are *pending*, and a rebalance
-  waits for them (KIP-394).
-* Static members (KIP-345) keep their place while they are away, until their session ends. When one comes back without
-  its id it replaces itself under a new id: nobody rebalances while its choice of protocol stays the same.
-* A member that waits for an answer is alive; all others need a heartbeat within their session timeout. Those that do not
-  join in time (the longest rebalance timeout of all members), or join but never sync, are removed.
+* Waiting requests are *tickets*: `join` and `sync` take one, a `Respond` effect names it.
+* `Store` asks the caller to write the group. When it is durable, the caller calls
+  `assignment_stored` or `assignment_failed` for the leader's assignment, and else sends the
+  responses of the effect.
+* A first rebalance waits a little for more members (`initial_delay_ms`), and again as long as some
+  come. Kafka waits 3 s, for deployments that start slowly; here it is short, because a rebalance of
+  few members is cheap and a waiting consumer is not.
+* A new dynamic member (JoinGroup 4) first gets an id and has to join again with it; until then it
+  is *pending*, and a rebalance waits for it (KIP-394).
+* Static members (KIP-345) stay members while they are away, until their session ends. One that
+  comes back without its id replaces itself under a new id, without a rebalance as long as its
+  choice of protocol stays the same.
+* A member with a waiting request is alive; all others need a heartbeat within their session
+  timeout. Members that do not join in time (the longest rebalance timeout of all members), or join
+  but never sync, are removed.
 
 Times are monotonic seconds. Not thread-safe.
 """
@@ -40,7 +48,7 @@ from sparrow.base.errors import (
     UnknownMember,
 )
 from sparrow.broker.groups.classic.member import ClassicMember, elect_protocol
-from sparrow.broker.groups.classic.protocol import JoinAnswer, JoinedMember, SyncAnswer
+from sparrow.broker.groups.classic.protocol import JoinedMember, JoinResponse, SyncResponse
 from sparrow.broker.groups.consumer.protocol import PROTOCOL_TYPE, subscribed_topics
 from sparrow.broker.groups.description import GroupState
 
@@ -57,47 +65,55 @@ _STABLE: Final = GroupState.STABLE
 
 @dataclass(frozen=True, slots=True)
 class ClassicLimits:
-    """What a broker allows classic groups. Kafka's names in brackets."""
+    """A broker's limits of classic groups. Kafka's names in brackets."""
 
     initial_delay_ms: int = 100
-    """How long a first rebalance waits for more members (group.initial.rebalance.delay.ms)."""
+    """Time for which a first rebalance waits for more members
+    (group.initial.rebalance.delay.ms).
+    """
     max_members: int = 10_000
     """(group.max.size)"""
     new_member_timeout_ms: int = 300_000
-    """How long a rebalance may keep a new member waiting before it is forgotten."""
+    """Time after which a new member that still waits for its first rebalance is forgotten."""
 
 
 # ── effects ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The request behind a ticket is answered."""
+class Respond:
+    """Effect: send the response to the request behind a ticket."""
 
     ticket: object
-    result: JoinAnswer | SyncAnswer | SparrowError
+    result: JoinResponse | SyncResponse | SparrowError
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Write the group as it is now; then give the answers (or, to their tickets, the error)."""
+    """Effect: write the group as it is now, then send the responses (or, to their tickets, the
+    error).
+    """
 
-    answers: tuple[Answer, ...] = ()
+    responses: tuple[Respond, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StoreAssignment:
-    """Write the group with these assignments; then report `assignment_stored` or `assignment_failed`."""
+    """Effect: write the group with these assignments, then call `assignment_stored` or
+    `assignment_failed`.
+    """
 
     generation: int
     assignments: Mapping[str, bytes]
 
 
-Effect = Answer | Store | StoreAssignment
+Effect = Respond | Store | StoreAssignment
 
 
 class ClassicGroup:
-    """One classic group. Verbs that change it return effects, in the order in which they happened."""
+    """One classic group. Methods that change it return effects, in the order in which they
+    happened.
+    """
 
     def __init__(self, name: str, limits: ClassicLimits | None = None) -> None:
         self.name = name
@@ -105,7 +121,7 @@ class ClassicGroup:
         self.generation = 0
         self.protocol_type = ""
         self.protocol = ""
-        """Of the current generation; "" before the first and while empty."""
+        """The protocol of the current generation; "" before the first and while empty."""
         self.leader = ""
         self.members: dict[str, ClassicMember] = {}
         self.subscribed: frozenset[str] | None = frozenset()
@@ -113,15 +129,17 @@ class ClassicGroup:
         self._limits = limits or ClassicLimits()
         self._instances: dict[str, str] = {}
         self._support: Counter[str] = Counter()
-        """How many members know each protocol."""
+        """The number of members that know each protocol."""
         self._pending: dict[str, float] = {}
-        """Ids handed out to members that have not come back with them, and until when that may take."""
+        """Ids given to new members that have not come back with them, and the time until which they
+        may.
+        """
         self._unsynced: set[str] = set()
-        """Members of this generation whose SyncGroup has not come."""
+        """Members of this generation whose SyncGroup has not arrived."""
         self._join_by: float | None = None
         self._sync_by: float | None = None
         self._initial_until: float | None = None
-        """While a first rebalance waits for more members: until when it may."""
+        """Time until which a first rebalance waits for more members; None: it does not wait."""
         self._has_new_members = False
         self._out: list[Effect] = []
 
@@ -138,7 +156,9 @@ class ClassicGroup:
         leader: str,
         limits: ClassicLimits | None = None,
     ) -> ClassicGroup:
-        """A group as a store or another kind of group knew it; stable, unless it has no members. Sessions begin now."""
+        """Return a group as the store or another kind of group knew it: stable, or empty without
+        members. Sessions begin now.
+        """
         group = cls(name, limits)
         group.generation = generation
         group.protocol_type, group.protocol, group.leader = protocol_type, protocol, leader
@@ -154,17 +174,19 @@ class ClassicGroup:
 
     @property
     def is_unused(self) -> bool:
-        """Whether nobody has ever completed a rebalance here, and nobody is about to."""
+        """Return True if no rebalance was ever completed here, and none is about to be."""
         return not (self.generation or self.members or self._pending)
 
     @property
     def next_deadline(self) -> float | None:
-        """When `expire` has to look at the rebalance again."""
+        """The time at which `expire` has to look at the rebalance again."""
         return min((at for at in (self._join_by, self._sync_by) if at is not None), default=None)
 
     @property
     def next_session_end(self) -> float | None:
-        """When a session may be over. It is later if the member is heard of until then."""
+        """The time at which the first session may be over, if its member sends nothing until
+        then.
+        """
         return min(
             (at for each in self.members.values() if (at := each.overdue_at) is not None), default=None
         )
@@ -172,10 +194,10 @@ class ClassicGroup:
     # ── joining ───────────────────────────────────────────────────────────────────────────────────
 
     def join(self, request: JoinRequest, ticket: object, now: float, unique: str) -> list[Effect]:
-        """A JoinGroup; its answer is an effect, now or later.
+        """Handle a JoinGroup. Its response is an effect, now or later.
 
         Args:
-            unique: what makes the id of a new member unique.
+            unique: makes the id of a new member unique.
 
         Answered with:
             GroupFull, InconsistentGroupProtocol, UnknownMember, FencedInstance
@@ -190,12 +212,12 @@ class ClassicGroup:
             else:
                 self._join_new(request, ticket, now, unique)
         except GroupFull as error:
-            self._answer(ticket, error)
+            self._respond(ticket, error)
             before = len(self.members), len(self._pending)
             self._pending.pop(request.member_id, None)
-            self._after_loss(before, now)  # it has its answer: a rebalance need not wait for it
+            self._after_loss(before, now)  # it has its response: a rebalance need not wait for it
         except SparrowError as error:
-            self._answer(ticket, error)
+            self._respond(ticket, error)
         return self._drain()
 
     def _join_new(self, request: JoinRequest, ticket: object, now: float, unique: str) -> None:
@@ -224,14 +246,14 @@ class ClassicGroup:
             self._wait(member, request, ticket)
             self._rebalance_or_complete(now)
         else:
-            # Its first answer was lost, or it asks whether anything is new: nothing is.
+            # Its first response was lost, or it asks whether anything is new: nothing is.
             member.renew_session(now)
-            self._answer(ticket, self._joined(member))
+            self._respond(ticket, self._joined(member))
 
     def _needs_rebalance(self, member: ClassicMember, request: JoinRequest) -> bool:
         if self.state is _PREPARING:
             return True
-        # A leader joins again to have partitions assigned anew, for instance because topics changed.
+        # A leader joins again to assign partitions again, for instance because topics changed.
         is_leader_of_stable = self.state is _STABLE and member.member_id == self.leader
         return is_leader_of_stable or member.protocols != request.protocols
 
@@ -258,8 +280,10 @@ class ClassicGroup:
             is_fit = request.protocol_type == self.protocol_type and is_common
         if not is_fit:
             raise InconsistentGroupProtocol(
-                f"Group {self.name!r} cannot take a member with protocol type {request.protocol_type!r} and protocols "
-                f"{sorted(offered)}: its members have {self.protocol_type or 'a'!r} type and must share a protocol."
+                f"Group {self.name!r} cannot take a member with protocol type "
+                f"{request.protocol_type!r} and protocols "
+                f"{sorted(offered)}: its members have {self.protocol_type or 'a'!r} type and must "
+                "share a protocol."
             )
 
     def _add(self, member_id: str, request: JoinRequest, ticket: object, now: float) -> None:
@@ -295,9 +319,11 @@ class ClassicGroup:
                 del self._support[name]
 
     def _wait(self, member: ClassicMember, request: JoinRequest, ticket: object) -> None:
-        """The member waits for the new generation; an older request of its own, on a lost connection perhaps, is over."""
+        """Let the member wait for the new generation. An older request of the same member, perhaps
+        on a lost connection, is rejected.
+        """
         if member.join_ticket is not None:
-            self._answer(member.join_ticket, self._rebalancing())
+            self._respond(member.join_ticket, self._rebalancing())
         self._withdraw_support(member)
         member.take(request)
         self._support.update(member.protocol_names)
@@ -306,7 +332,7 @@ class ClassicGroup:
     def _replace_static(
         self, former_id: str, member_id: str, request: JoinRequest, ticket: object, now: float
     ) -> None:
-        """A static member came back and has forgotten its id (KIP-345)."""
+        """Replace a static member that came back without its id (KIP-345)."""
         was_leader = self.leader
         member = self._rename(former_id, member_id)
         self._wait(member, request, ticket)
@@ -318,19 +344,20 @@ class ClassicGroup:
             self._rebalance_or_complete(now)
             return
         member.join_ticket = None
-        answer = self._joined(member, skip_assignment=True)
+        response = self._joined(member, skip_assignment=True)
         if not request.can_skip_assignment:
-            # An old client must not believe that it leads: it would assign partitions, and nobody would ask for them (KIP-814).
-            answer = JoinAnswer(member_id, self.generation, self.protocol_type, self.protocol, was_leader)
-        self._out.append(Store((Answer(ticket, answer),)))
+            # An old client must not believe that it leads: it would assign partitions that the
+            # other members never ask for (KIP-814).
+            response = JoinResponse(member_id, self.generation, self.protocol_type, self.protocol, was_leader)
+        self._out.append(Store((Respond(ticket, response),)))
 
     def _rename(self, former_id: str, member_id: str) -> ClassicMember:
-        """Give a static member's place to its new id; whoever still speaks with the old one is fenced."""
+        """Give a static member a new id; requests with the old id are fenced."""
         member = self.members[former_id]
         fenced = _fenced(self.name, former_id, member.instance_id)
         for waiting in (member.join_ticket, member.sync_ticket):
             if waiting is not None:
-                self._answer(waiting, fenced)
+                self._respond(waiting, fenced)
         member.join_ticket = member.sync_ticket = None
         member.is_new = False
         self.members = {
@@ -349,12 +376,12 @@ class ClassicGroup:
     # ── the rebalance ─────────────────────────────────────────────────────────────────────────────
 
     def begin_rebalance(self, now: float) -> list[Effect]:
-        """Have all members join again, whatever happens."""
+        """Make all members join again."""
         self._rebalance_or_complete(now)
         return self._drain()
 
     def _rebalance_or_complete(self, now: float) -> None:
-        """Something changed: begin a rebalance, or see whether the one under way is complete."""
+        """Begin a rebalance after a change, or complete the one under way if all have joined."""
         if self.state is not _PREPARING:
             self._prepare(now)
         if self._initial_until is None and self._all_joined():
@@ -386,7 +413,9 @@ class ClassicGroup:
             self._complete_join(now)
 
     def _complete_join(self, now: float) -> None:
-        """Those who have joined are the new generation; others are out, except for static members."""
+        """Begin a new generation with the members that have joined; remove the others, except for
+        static members.
+        """
         for member in list(self.members.values()):
             if member.join_ticket is None and member.instance_id is None:
                 self._remove(member)
@@ -415,14 +444,16 @@ class ClassicGroup:
     def _announce(self, now: float) -> None:
         for member in self.members.values():
             if member.join_ticket is not None:
-                self._answer(member.join_ticket, self._joined(member))
+                self._respond(member.join_ticket, self._joined(member))
                 member.join_ticket = None
                 member.is_new = False
                 member.renew_session(now)
         self._sync_by = now + self._rebalance_timeout_s()
 
     def _elect_joined_leader(self) -> bool:
-        """The leader stays, if it has joined; otherwise the first who has. Whether anybody has."""
+        """Keep the leader if it has joined, otherwise elect the first member that has. Return False
+        if none has.
+        """
         leader = self.members.get(self.leader)
         if leader is not None and leader.join_ticket is not None:
             return True
@@ -432,7 +463,7 @@ class ClassicGroup:
                 return True
         return False
 
-    def _joined(self, member: ClassicMember, *, skip_assignment: bool = False) -> JoinAnswer:
+    def _joined(self, member: ClassicMember, *, skip_assignment: bool = False) -> JoinResponse:
         is_leader = member.member_id == self.leader
         members = (
             tuple(
@@ -442,7 +473,7 @@ class ClassicGroup:
             if is_leader
             else ()
         )
-        return JoinAnswer(
+        return JoinResponse(
             member.member_id,
             self.generation,
             self.protocol_type,
@@ -468,10 +499,12 @@ class ClassicGroup:
     # ── assignments ───────────────────────────────────────────────────────────────────────────────
 
     def sync(self, request: SyncRequest, ticket: object, now: float) -> list[Effect]:
-        """A SyncGroup; its answer is an effect, now or when the leader's has come.
+        """Handle a SyncGroup. Its response is an effect, now or when the leader's assignment has
+        come.
 
         Answered with:
-            UnknownMember, FencedInstance, StaleMember, InconsistentGroupProtocol, RebalanceInProgress
+            UnknownMember, FencedInstance, StaleMember, InconsistentGroupProtocol,
+            RebalanceInProgress
         """
         try:
             member = self.member(request.member_id, request.instance_id)
@@ -484,16 +517,16 @@ class ClassicGroup:
                 self._sync_by = None
             if self.state is _STABLE:
                 member.renew_session(now)
-                self._answer(ticket, self._assigned(member))
+                self._respond(ticket, self._assigned(member))
             else:
                 self._wait_for_assignment(member, request, ticket)
         except SparrowError as error:
-            self._answer(ticket, error)
+            self._respond(ticket, error)
         return self._drain()
 
     def _wait_for_assignment(self, member: ClassicMember, request: SyncRequest, ticket: object) -> None:
         if member.sync_ticket is not None:
-            self._answer(member.sync_ticket, self._rebalancing())
+            self._respond(member.sync_ticket, self._rebalancing())
         member.sync_ticket = ticket
         if member.member_id == self.leader:
             known = {m: request.assignments.get(m, b"") for m in self.members}
@@ -502,19 +535,23 @@ class ClassicGroup:
     def assignment_stored(
         self, generation: int, assignments: Mapping[str, bytes], now: float
     ) -> list[Effect]:
-        """The leader's assignment is durable: who waits gets it. A rebalance that has begun meanwhile makes it void."""
+        """Send the leader's assignment, which is durable now, to the waiting members. A rebalance
+        that has begun meanwhile makes it void.
+        """
         if self.state is _COMPLETING and generation == self.generation:
             self.state = _STABLE
             for member in self.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
                 if member.sync_ticket is not None:
-                    self._answer(member.sync_ticket, self._assigned(member))
+                    self._respond(member.sync_ticket, self._assigned(member))
                     member.sync_ticket = None
                     member.renew_session(now)
         return self._drain()
 
     def assignment_failed(self, generation: int, error: SparrowError, now: float) -> list[Effect]:
-        """The leader's assignment could not be kept: who waits hears why, and all join again."""
+        """Report to the waiting members that the leader's assignment could not be stored, and make
+        all join again.
+        """
         if self.state is _COMPLETING and generation == self.generation:
             self._give_up_syncs(error)
             self._rebalance_or_complete(now)
@@ -524,25 +561,26 @@ class ClassicGroup:
         for member in self.members.values():
             member.assignment = b""
             if member.sync_ticket is not None:
-                self._answer(member.sync_ticket, error)
+                self._respond(member.sync_ticket, error)
                 member.sync_ticket = None
 
-    def _assigned(self, member: ClassicMember) -> SyncAnswer:
-        return SyncAnswer(self.protocol_type, self.protocol, member.assignment)
+    def _assigned(self, member: ClassicMember) -> SyncResponse:
+        return SyncResponse(self.protocol_type, self.protocol, member.assignment)
 
     def _check_chosen(self, request: SyncRequest) -> None:
         is_wrong_type = request.protocol_type is not None and request.protocol_type != self.protocol_type
         is_wrong_name = request.protocol is not None and request.protocol != self.protocol
         if is_wrong_type or is_wrong_name:
             raise InconsistentGroupProtocol(
-                f"Generation {self.generation} of group {self.name!r} has chosen {self.protocol_type!r}/{self.protocol!r}, "
+                f"Generation {self.generation} of group {self.name!r} has chosen "
+                f"{self.protocol_type!r}/{self.protocol!r}, "
                 f"not {request.protocol_type!r}/{request.protocol!r}; join again."
             )
 
     # ── staying and leaving ───────────────────────────────────────────────────────────────────────
 
     def heartbeat(self, member_id: str, generation: int, instance_id: str | None, now: float) -> None:
-        """A sign of life.
+        """Renew a member's session.
 
         Raises:
             UnknownMember, FencedInstance, StaleMember
@@ -555,7 +593,9 @@ class ClassicGroup:
             raise self._rebalancing()
 
     def leave(self, leavers: Sequence[Leaver], now: float) -> tuple[list[SparrowError | None], list[Effect]]:
-        """Members go for good, or an administrator removes static ones; (an error or None for each, effects)."""
+        """Remove members that leave, or static ones that an administrator removes. Return (an error
+        or None for each, effects).
+        """
         before = len(self.members), len(self._pending)
         results = [self._leave(leaver) for leaver in leavers]
         self._after_loss(before, now)
@@ -575,7 +615,9 @@ class ClassicGroup:
         return None
 
     def expire(self, now: float) -> list[Effect]:
-        """Remove whose time is over; go on with a rebalance that has waited long enough."""
+        """Remove members whose time is over, and continue a rebalance that has waited long
+        enough.
+        """
         before = len(self.members), len(self._pending)
         for member_id in [m for m, until in self._pending.items() if until <= now]:
             del self._pending[member_id]
@@ -595,10 +637,11 @@ class ClassicGroup:
         self._rebalance_or_complete(now)
 
     def _after_loss(self, before: tuple[int, int], now: float) -> None:
-        """If members are gone, the rest shares what they had. Pending ones had nothing: only a rebalance may wait for them.
+        """Begin a rebalance if members are gone. Pending ones had no partitions: only a rebalance
+        under way may wait for them.
 
         Args:
-            before: how many members and pending members there were.
+            before: the number of members and of pending members before.
         """
         members, pending = len(self.members) < before[0], len(self._pending) < before[1]
         if (members and self.state is not _EMPTY) or (pending and self.state is _PREPARING):
@@ -607,7 +650,7 @@ class ClassicGroup:
     def _remove(self, member: ClassicMember) -> None:
         for ticket in (member.join_ticket, member.sync_ticket):
             if ticket is not None:
-                self._answer(ticket, _unknown(self.name, member.member_id))
+                self._respond(ticket, _unknown(self.name, member.member_id))
         del self.members[member.member_id]
         self._withdraw_support(member)
         self._unsynced.discard(member.member_id)
@@ -617,15 +660,17 @@ class ClassicGroup:
             self.leader = next(iter(self.members), "")
 
     def interrupt(self) -> list[Effect]:
-        """Another kind of group takes over: whoever waits has to ask again."""
+        """Reject all waiting requests, because another kind of group takes over; their clients ask
+        again.
+        """
         for member in self.members.values():
             for ticket in (member.join_ticket, member.sync_ticket):
                 if ticket is not None:
-                    self._answer(ticket, self._rebalancing())
+                    self._respond(ticket, self._rebalancing())
             member.join_ticket = member.sync_ticket = None
         return self._drain()
 
-    # ── who may ───────────────────────────────────────────────────────────────────────────────────
+    # ── rights ────────────────────────────────────────────────────────────────────────────────────
 
     def check_commit(
         self,
@@ -636,11 +681,11 @@ class ClassicGroup:
         *,
         is_transactional: bool = False,
     ) -> None:
-        """Whether offsets may be committed. For a member that is a sign of life, too.
+        """Raise an error if offsets may not be committed. A commit of a member renews its session.
 
         Raises:
-            UnknownMember: no member of the group; or nobody in particular, while there are members.
-            FencedInstance, StaleMember
+            UnknownMember: no member of the group; or no member is named while there are members.
+                FencedInstance, StaleMember
             RebalanceInProgress: the member has joined, but does not know its partitions yet.
         """
         if generation < 0 and self.state is _EMPTY:
@@ -658,7 +703,7 @@ class ClassicGroup:
             raise self._rebalancing()
 
     def member(self, member_id: str, instance_id: str | None = None) -> ClassicMember:
-        """The member that speaks.
+        """Return the member that sent a request.
 
         Raises:
             UnknownMember: the group has no such member (any more).
@@ -678,7 +723,8 @@ class ClassicGroup:
     def _check_generation(self, member: ClassicMember, generation: int) -> None:
         if generation != self.generation:
             raise StaleMember(
-                f"Member {member.member_id} of group {self.name!r} spoke of generation {generation}; the group is at "
+                f"Member {member.member_id} of group {self.name!r} spoke of generation "
+                f"{generation}; the group is at "
                 f"{self.generation}. Join again."
             )
 
@@ -692,8 +738,8 @@ class ClassicGroup:
     def _rebalancing(self) -> RebalanceInProgress:
         return RebalanceInProgress(f"The members of group {self.name!r} are joining again; join, too.")
 
-    def _answer(self, ticket: object, result: JoinAnswer | SyncAnswer | SparrowError) -> None:
-        self._out.append(Answer(ticket, result))
+    def _respond(self, ticket: object, result: JoinResponse | SyncResponse | SparrowError) -> None:
+        self._out.append(Respond(ticket, result))
 
     def _drain(self) -> list[Effect]:
         out, self._out = self._out, []
@@ -706,6 +752,7 @@ def _unknown(group: str, member_id: str) -> UnknownMember:
 
 def _fenced(group: str, member_id: str, instance_id: str | None) -> FencedInstance:
     return FencedInstance(
-        f"Instance {instance_id!r} of group {group!r} has joined again under another id; member {member_id!r} is out. "
+        f"Instance {instance_id!r} of group {group!r} has joined again under another id; member "
+        f"{member_id!r} is out. "
         "No two consumers may have the same instance id."
     )

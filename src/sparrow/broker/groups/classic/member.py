@@ -1,4 +1,4 @@
-"""A member of a classic group, and how members choose a protocol. Pure: no I/O, no time of its own."""
+"""A member of a classic group, and the choice of a protocol. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.classic.protocol import JoinRequest
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(name, metadata), the favourite first."""
+"""(name, metadata) in the order of preference."""
 
 
 @dataclass(slots=True)
 class ClassicMember:
-    """A member. Tickets name requests that wait for an answer; times are monotonic seconds.
+    """One member. Tickets name waiting requests; times are monotonic seconds.
 
-    `is_new`: its first JoinGroup is not answered yet; it is forgotten when that takes too long, lest retries of an impatient
-    client pile up members (KAFKA-7610).
+    `is_new`: its first JoinGroup is not answered yet. It is forgotten when that takes too long, so
+    that retries of an impatient client do not pile up members (KAFKA-7610).
     """
 
     member_id: str
@@ -37,16 +37,16 @@ class ClassicMember:
     session_ends_at: float = 0.0
 
     def metadata(self, protocol: str) -> bytes:
-        """What it says under a protocol; nothing if it does not know it."""
+        """Return its metadata for a protocol, empty if it does not know the protocol."""
         return next((data for name, data in self.protocols if name == protocol), b"")
 
     @property
     def protocol_names(self) -> set[str]:
-        """The protocols it knows."""
+        """Return the protocols that it knows."""
         return {name for name, _ in self.protocols}
 
     def take(self, request: JoinRequest) -> None:
-        """Be as the member's newest request says."""
+        """Take over the values of the member's newest request."""
         self.protocols = request.protocols
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = request.rebalance_timeout_ms
@@ -54,29 +54,32 @@ class ClassicMember:
         self.client_host = request.client_host
 
     def renew_session(self, now: float) -> None:
-        """Something was heard of it, or it was told something."""
+        """Begin the session again, after a request or a response."""
         self.session_ends_at = now + self.session_timeout_ms / 1000
 
     @property
     def overdue_at(self) -> float | None:
-        """When its session is over, unless it is heard of before. Whoever waits for an answer need not heartbeat: None."""
+        """Return the time at which its session ends unless it sends something before; None while it
+        has a waiting request.
+        """
         is_waiting = self.join_ticket is not None or self.sync_ticket is not None
         return None if is_waiting and not self.is_new else self.session_ends_at
 
     def is_overdue(self, now: float) -> bool:
-        """Whether its session is over."""
+        """Return True if its session is over."""
         at = self.overdue_at
         return at is not None and at <= now
 
 
 def common_protocols(members: Collection[ClassicMember]) -> set[str]:
-    """Names of protocols that all members know."""
+    """Return the names of protocols that all members know."""
     known = [member.protocol_names for member in members]
     return set.intersection(*known) if known else set()
 
 
 def elect_protocol(members: Collection[ClassicMember], leader: ClassicMember) -> str:
-    """The protocol with most votes: each member votes for its favourite among those that all know. The leader decides a tie.
+    """Return the protocol with most votes: each member votes for its favourite among those that all
+    know. The leader decides a tie.
 
     At least one protocol must be common to all.
     """

@@ -1,7 +1,8 @@
-"""What members of classic groups ask and hear (Kafka: JoinGroup, SyncGroup, LeaveGroup), without any version of the wire.
+"""Requests and responses of classic groups (Kafka: JoinGroup, SyncGroup, LeaveGroup), independent
+of the versions on the wire.
 
-Times in milliseconds. Metadata and assignments are bytes that only members understand (and `consumer_protocol`, for
-those who read topics).
+Times are in milliseconds. Metadata and assignments are bytes that only members understand (and
+`consumer.protocol`, for members that read topics).
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """Become a member, or join again. `member_id` "": a new one."""
+    """A request to become a member, or to join again. `member_id` "": a new member."""
 
     group: str
     member_id: str
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
-    """(name, metadata), the member's favourite first."""
+    """(name, metadata) in the member's order of preference."""
     session_timeout_ms: int
     rebalance_timeout_ms: int
     instance_id: str | None = None
@@ -29,14 +30,18 @@ class JoinRequest:
     client_id: str = ""
     client_host: str = ""
     requires_member_id: bool = False
-    """A new dynamic member is sent away with an id first (JoinGroup 4, KIP-394)."""
+    """True if a new dynamic member has to join again with an id from the broker (JoinGroup 4,
+    KIP-394).
+    """
     can_skip_assignment: bool = False
-    """A leader that comes back may be told to keep the assignment (JoinGroup 9, KIP-814)."""
+    """True if a leader that comes back can be asked to keep the assignment (JoinGroup 9,
+    KIP-814).
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """What the leader learns of each member."""
+    """A member as the leader sees it."""
 
     member_id: str
     instance_id: str | None
@@ -44,8 +49,8 @@ class JoinedMember:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinAnswer:
-    """The generation is complete. `members` is empty for all but the leader."""
+class JoinResponse:
+    """The complete generation. `members` is empty for all but the leader."""
 
     member_id: str
     generation: int
@@ -58,7 +63,9 @@ class JoinAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """Ask for one's assignment; the leader brings everybody's. Protocol type and name None: not said (before SyncGroup 5)."""
+    """A request for the member's assignment; the leader's has the assignments of all members.
+    Protocol type and name are None before SyncGroup 5.
+    """
 
     group: str
     member_id: str
@@ -70,7 +77,7 @@ class SyncRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncAnswer:
+class SyncResponse:
     """A member's assignment."""
 
     protocol_type: str
@@ -80,7 +87,7 @@ class SyncAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Leaver:
-    """Who leaves; `member_id` "" with an instance id is an administrator's removal."""
+    """A member that leaves. `member_id` "" with an instance id: an administrator removes it."""
 
     member_id: str
     instance_id: str | None = None

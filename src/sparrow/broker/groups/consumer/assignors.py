@@ -1,9 +1,11 @@
-"""Server-side assignors (KIP-848): pure functions from what members want to who gets what.
+"""Server-side assignors (KIP-848): pure functions from what members want to what each gets.
 
-uniform    every member about as much, as few moves as possible; the default. The engine is that of the native groups
-           (`assignor`): balanced also where members want different topics, sticky.
-range      of each topic a contiguous range for each member, in the order of instance and member ids; topics with the same number
-           of partitions and the same readers are split alike, so that equal keys of both meet in one member. Not sticky: the order
+uniform    every member about as much, as few moves as possible; the default. The engine is
+           that of the native groups (`sticky_assignor`): balanced also where members want
+           different topics, sticky.
+range      of each topic a contiguous range for each member, in the order of instance and
+           member ids; topics with the same number of partitions and the same readers are
+           split alike, so that equal keys of both meet in one member. Not sticky: the order
            alone decides.
 """
 
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sparrow.broker.groups.consumer.member import NOTHING, Assignment
-from sparrow.broker.groups.native.assignor import assign
+from sparrow.broker.groups.native.sticky_assignor import assign
 
 if TYPE_CHECKING:
     from sparrow.broker.groups.consumer.topics import TopicView
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What an assignor knows of a member. `topics` that exist; `previous`: its part of the last target."""
+    """A member as an assignor sees it. `topics` that exist; `previous`: its part of the last
+    target.
+    """
 
     topics: Collection[TopicView]
     instance_id: str | None = None
@@ -34,8 +38,9 @@ Assignor = Callable[[Mapping[str, Wish]], dict[str, Assignment]]
 
 
 def uniform(wishes: Mapping[str, Wish]) -> dict[str, Assignment]:
-    """Balanced and sticky."""
-    shared = {id(wish.topics): wish.topics for wish in wishes.values()}  # members may share one collection
+    """Return a balanced and sticky assignment."""
+    # members may share one collection
+    shared = {id(wish.topics): wish.topics for wish in wishes.values()}
     subscriptions = {key: frozenset(topic.name for topic in topics) for key, topics in shared.items()}
     known = {topic.name: topic for topics in shared.values() for topic in topics}
     ids = {name: topic.topic_id for name, topic in known.items()}
@@ -55,7 +60,7 @@ def uniform(wishes: Mapping[str, Wish]) -> dict[str, Assignment]:
 
 
 def ranges(wishes: Mapping[str, Wish]) -> dict[str, Assignment]:
-    """Contiguous and co-partitioned."""
+    """Return a contiguous and co-partitioned assignment."""
     readers: dict[TopicView, list[str]] = {}
     for member in sorted(wishes, key=lambda each: _rank(each, wishes[each])):
         for topic in wishes[member].topics:
@@ -72,7 +77,9 @@ def ranges(wishes: Mapping[str, Wish]) -> dict[str, Assignment]:
 
 
 def _rank(member_id: str, wish: Wish) -> tuple[bool, str, str]:
-    """Static members first, by instance id: so that a restarted one gets its old range."""
+    """Return the sort key of a member. Static members come first, by instance id, so that a
+    restarted one gets its old range.
+    """
     return (wish.instance_id is None, wish.instance_id or "", member_id)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a heartbeat, before any group is looked at and when it is compared with what the group knows."""
+"""Checks of a heartbeat: by itself, and against what the group knows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_heartbeat(heartbeat: Heartbeat) -> None:
-    """Whether a heartbeat makes sense in itself.
+    """Raise an error if a heartbeat is wrong by itself.
 
     Raises:
         InvalidArgument, UnsupportedAssignor
@@ -48,8 +48,9 @@ def check_heartbeat(heartbeat: Heartbeat) -> None:
 def _check_join(heartbeat: Heartbeat) -> None:
     says_subscription_alone = heartbeat.rebalance_timeout_ms == -1 and heartbeat.owned is None
     if says_subscription_alone and (heartbeat.topics is not None or heartbeat.regex is not None):
-        # So librdkafka (2.16) joins when it subscribes in the moment in which it leaves. Kafka refuses, which the client takes as
-        # fatal. It is harmless: only who is no member gets in this way (`check_epoch`), and nothing is held for it.
+        # librdkafka (2.16) joins this way when it subscribes in the moment in which it leaves.
+        # Kafka refuses, which the client takes as fatal. It is harmless: only a client that is no
+        # member gets in this way (`check_epoch`), and nothing is kept for it.
         return
     if heartbeat.rebalance_timeout_ms == -1:
         raise InvalidArgument("A heartbeat that joins must have a rebalance timeout.")
@@ -60,29 +61,31 @@ def _check_join(heartbeat: Heartbeat) -> None:
 
 
 def check_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
-    """Whether a member is at the epoch that it says, or just missed the answer that moved it on.
+    """Raise an error unless a member is at the epoch that it sends, or missed the response that
+    moved it on.
 
     Raises:
         FencedMemberEpoch
     """
     if epoch == member.epoch:
         return
-    has_missed_answer = (
+    has_missed_response = (
         JOIN_EPOCH <= epoch < member.epoch
         and epoch == member.previous_epoch
         and owned is not None
         and owned <= member.assigned
     )
-    if not has_missed_answer:
+    if not has_missed_response:
         raise FencedMemberEpoch(
-            f"Member {member.member_id} is at epoch {member.epoch}, not {epoch}; it must give up its partitions and join again."
+            f"Member {member.member_id} is at epoch {member.epoch}, not {epoch}; it must give up "
+            "its partitions and join again."
         )
 
 
 def check_instance(
     member: ConsumerMember | None, member_id: str, instance_id: str, group: str
 ) -> ConsumerMember:
-    """The member with an instance id, if that is the one who speaks.
+    """Return the member with an instance id, if it is the one that sends the heartbeat.
 
     Raises:
         UnknownMember, FencedInstance
@@ -91,25 +94,27 @@ def check_instance(
         raise UnknownMember(f"Nobody in group {group!r} has the instance id {instance_id!r}; join again.")
     if member.member_id != member_id:
         raise FencedInstance(
-            f"Member {member_id} of group {group!r} was replaced by {member.member_id}, which has the same instance id"
+            f"Member {member_id} of group {group!r} was replaced by {member.member_id}, which has "
+            "the same instance id"
             f" {instance_id!r}; stop one of them."
         )
     return member
 
 
 def check_released(member: ConsumerMember, member_id: str, group: str) -> None:
-    """Whether a static member went away, so that another may come in its place.
+    """Raise an error unless a static member went away, so that another may replace it.
 
     Raises:
         UnreleasedInstanceId
     """
     if not member.is_away:
         raise UnreleasedInstanceId(
-            f"Member {member_id} cannot join group {group!r} with the instance id {member.instance_id!r}: member"
+            f"Member {member_id} cannot join group {group!r} with the instance id "
+            f"{member.instance_id!r}: member"
             f" {member.member_id} has it and has not left."
         )
 
 
 def is_leave(epoch: int) -> bool:
-    """Whether a member epoch in a heartbeat says goodbye."""
+    """Return True if the member epoch of a heartbeat means that the member leaves."""
     return epoch in {LEAVE_EPOCH, LEAVE_STATIC_EPOCH}

@@ -1,10 +1,11 @@
-"""Members of a consumer group that speak the classic protocol: pure, time is passed in.
+"""Members of a consumer group that speak the classic protocol. Pure: time is an argument.
 
-While a group is on its way from one protocol to the other, members of both are in it. The broker assigns for all of
-them. One of the classic protocol learns of a new target by RebalanceInProgress, joins again (saying what it still owns), is
-told the epoch it reached as its generation, and asks for its assignment by SyncGroup. It is nobody's leader.
+While a group changes from one protocol to the other, it has members of both. The broker assigns for
+all of them. A member of the classic protocol learns of a new target by RebalanceInProgress, joins
+again (and reports what it still owns), receives the epoch it reached as its generation, and asks
+for its assignment by SyncGroup. It never leads.
 
-Each of these steps has its time limit, the member's rebalance timeout, as in classic groups.
+Each of these steps has a time limit, the member's rebalance timeout, as in classic groups.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sparrow.base.errors import (
     StaleMember,
     UnknownMember,
 )
-from sparrow.broker.groups.classic.protocol import JoinAnswer, SyncAnswer
+from sparrow.broker.groups.classic.protocol import JoinResponse, SyncResponse
 from sparrow.broker.groups.consumer.checks import check_instance
 from sparrow.broker.groups.consumer.group import ConsumerGroup, Fenced
 from sparrow.broker.groups.consumer.member import (
@@ -33,7 +34,7 @@ from sparrow.broker.groups.consumer.member import (
 )
 from sparrow.broker.groups.consumer.protocol import (
     PROTOCOL_TYPE,
-    Subscription,
+    ConsumerSubscription,
     read_subscription,
     write_assignment,
 )
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from sparrow.broker.groups.classic.protocol import JoinRequest, Leaver, SyncRequest
     from sparrow.broker.groups.consumer.topics import TopicCatalog
-    from sparrow.broker.groups.native.assignor import Partition as NamedPartition
+    from sparrow.records.topic_partition import TopicPartition
 
 
 def join(
@@ -52,8 +53,8 @@ def join(
     request: JoinRequest,
     now: float,
     member_id: str,
-) -> JoinAnswer:
-    """A JoinGroup; answered at once, because nobody waits for anybody.
+) -> JoinResponse:
+    """Handle a JoinGroup. It is answered at once, because members do not wait for each other.
 
     Args:
         member_id: the request's, or one for a new member.
@@ -75,11 +76,11 @@ def join(
     deadlines[Fenced.NOT_JOINED].pop(after.member_id, None)
     deadlines[Fenced.SESSION_OVER][after.member_id] = now + request.session_timeout_ms / 1000
     deadlines[Fenced.NOT_SYNCED][after.member_id] = now + request.rebalance_timeout_ms / 1000
-    return JoinAnswer(after.member_id, after.epoch, PROTOCOL_TYPE, request.protocols[0][0], leader="")
+    return JoinResponse(after.member_id, after.epoch, PROTOCOL_TYPE, request.protocols[0][0], leader="")
 
 
-def sync(group: ConsumerGroup, topics: TopicCatalog, request: SyncRequest, now: float) -> SyncAnswer:
-    """A SyncGroup: the member's assignment as the group has it now.
+def sync(group: ConsumerGroup, topics: TopicCatalog, request: SyncRequest, now: float) -> SyncResponse:
+    """Handle a SyncGroup. Return the member's assignment as the group has it now.
 
     Raises:
         UnknownMember, FencedInstance, StaleMember, InconsistentGroupProtocol, RebalanceInProgress
@@ -89,24 +90,25 @@ def sync(group: ConsumerGroup, topics: TopicCatalog, request: SyncRequest, now: 
     protocol, metadata = classic.protocols[0]
     if request.protocol_type not in {None, PROTOCOL_TYPE} or request.protocol not in {None, protocol}:
         raise InconsistentGroupProtocol(
-            f"Member {member.member_id} of group {group.name!r} was told {PROTOCOL_TYPE!r}/{protocol!r}, not "
+            f"Member {member.member_id} of group {group.name!r} has {PROTOCOL_TYPE!r}/{protocol!r}, not "
             f"{request.protocol_type!r}/{request.protocol!r}; join again."
         )
     if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         raise _rebalancing(group, member, now)
     group.deadlines[Fenced.NOT_SYNCED].pop(member.member_id, None)
     _renew(group, member, classic, now)
-    return SyncAnswer(PROTOCOL_TYPE, protocol, assignment_bytes(member.assigned, topics, metadata))
+    return SyncResponse(PROTOCOL_TYPE, protocol, assignment_bytes(member.assigned, topics, metadata))
 
 
 def heartbeat(
     group: ConsumerGroup, member_id: str, generation: int, instance_id: str | None, now: float
 ) -> None:
-    """A sign of life.
+    """Renew a member's session.
 
     Raises:
         UnknownMember, FencedInstance, StaleMember
-        RebalanceInProgress: join again: there is a new target, something to give up, or something to take.
+        RebalanceInProgress: join again: there is a new target, something to give up, or something
+            to take.
     """
     member, classic = _speaker(group, member_id, instance_id)
     _check_generation(group, member, generation)
@@ -117,7 +119,7 @@ def heartbeat(
 
 
 def leave(group: ConsumerGroup, leavers: Sequence[Leaver]) -> list[SparrowError | None]:
-    """Members go for good; an error or None for each."""
+    """Remove members. Return an error or None for each."""
     results: list[SparrowError | None] = []
     leaving: list[str] = []
     for leaver in leavers:
@@ -135,18 +137,18 @@ def leave(group: ConsumerGroup, leavers: Sequence[Leaver]) -> list[SparrowError 
 
 
 def is_all_classic(group: ConsumerGroup) -> bool:
-    """Whether members are left, and all of them speak the classic protocol."""
+    """Return True if there are members and all of them speak the classic protocol."""
     return bool(group.members) and all(member.classic is not None for member in group.members.values())
 
 
-def owned_ids(partitions: Iterable[NamedPartition], topics: TopicCatalog) -> Assignment:
-    """Partitions by topic id, without those of topics that do not exist."""
+def owned_ids(partitions: Iterable[TopicPartition], topics: TopicCatalog) -> Assignment:
+    """Return partitions by topic id, without those of missing topics."""
     found = ((topics.find(name), number) for name, number in partitions)
     return frozenset((topic.topic_id, number) for topic, number in found if topic is not None)
 
 
 def assignment_bytes(partitions: Assignment, topics: TopicCatalog, metadata: bytes) -> bytes:
-    """An assignment in the version in which the member wrote its subscription."""
+    """Encode an assignment in the version in which the member wrote its subscription."""
     subscription = read_subscription(metadata)
     named = ((topics.find_id(topic_id), numbers) for topic_id, numbers in by_topic(partitions).items())
     return write_assignment(
@@ -158,15 +160,18 @@ def assignment_bytes(partitions: Assignment, topics: TopicCatalog, metadata: byt
 # ── inside ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _check_protocols(group: ConsumerGroup, request: JoinRequest) -> Subscription:
-    """All assignors carry the same subscription: the first tells it."""
+def _check_protocols(group: ConsumerGroup, request: JoinRequest) -> ConsumerSubscription:
+    """Check the protocols of a join. All assignors carry the same subscription: the first one
+    counts.
+    """
     subscription = read_subscription(request.protocols[0][1]) if request.protocols else None
     others = [m.classic for m in group.members.values() if m.classic and m.member_id != request.member_id]
     known = Counter(name for classic in others for name in {name for name, _ in classic.protocols})
     is_common = not others or any(known[name] == len(others) for name, _ in request.protocols)
     if request.protocol_type != PROTOCOL_TYPE or subscription is None or not is_common:
         raise InconsistentGroupProtocol(
-            f"Group {group.name!r} is a consumer group; a member with protocol type {request.protocol_type!r} and protocols"
+            f"Group {group.name!r} is a consumer group; a member with protocol type "
+            f"{request.protocol_type!r} and protocols"
             f" {[name for name, _ in request.protocols]} cannot join it."
         )
     return subscription
@@ -183,7 +188,9 @@ def _joining(group: ConsumerGroup, request: JoinRequest, member_id: str) -> Cons
     return replace(holder, member_id=member_id, epoch=0, previous_epoch=0)
 
 
-def _updated(member: ConsumerMember, request: JoinRequest, subscription: Subscription) -> ConsumerMember:
+def _updated(
+    member: ConsumerMember, request: JoinRequest, subscription: ConsumerSubscription
+) -> ConsumerMember:
     return replace(
         member,
         instance_id=request.instance_id or member.instance_id,
@@ -232,7 +239,8 @@ def _classic(group: ConsumerGroup, member: ConsumerMember) -> ClassicMetadata:
 def _check_generation(group: ConsumerGroup, member: ConsumerMember, generation: int) -> None:
     if generation != member.epoch:
         raise StaleMember(
-            f"Member {member.member_id} of group {group.name!r} is at generation {member.epoch}, not {generation}; join again."
+            f"Member {member.member_id} of group {group.name!r} is at generation {member.epoch}, "
+            f"not {generation}; join again."
         )
 
 
@@ -243,4 +251,4 @@ def _renew(group: ConsumerGroup, member: ConsumerMember, classic: ClassicMetadat
 def _rebalancing(group: ConsumerGroup, member: ConsumerMember, now: float) -> RebalanceInProgress:
     by = now + member.rebalance_timeout_ms / 1000
     group.deadlines[Fenced.NOT_JOINED].setdefault(member.member_id, by)
-    return RebalanceInProgress(f"Partitions of group {group.name!r} are assigned anew; join again.")
+    return RebalanceInProgress(f"Partitions of group {group.name!r} are assigned again; join again.")

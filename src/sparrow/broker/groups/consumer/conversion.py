@@ -1,4 +1,6 @@
-"""A classic group becomes a consumer group, and the other way round, with its members (KIP-848, "Online Migration"). Pure."""
+"""Conversion of a classic group with its members to a consumer group, and back (KIP-848, "Online
+Migration"). Pure.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def upgrade(classic: ClassicGroup, group: ConsumerGroup, topics: TopicCatalog) -
     """Fill an empty consumer group with the members of a classic one; each keeps what it had.
 
     Raises:
-        UnknownGroup: its members do not say what they read in a way that the broker understands.
+        UnknownGroup: the broker does not understand the subscriptions of its members.
     """
     members = [_upgraded(classic, member, topics) for member in classic.members.values()]
     held = [partition for member in members for partition in member.assigned]
@@ -32,10 +34,11 @@ def upgrade(classic: ClassicGroup, group: ConsumerGroup, topics: TopicCatalog) -
 
 
 def downgrade(group: ConsumerGroup, topics: TopicCatalog, limits: ClassicLimits, now: float) -> ClassicGroup:
-    """The classic group of a consumer group whose members all speak the classic protocol.
+    """Return the classic group of a consumer group whose members all speak the classic protocol.
 
-    Its generation is the epoch that its members have reached, so that they hear of a rebalance rather than that theirs is over,
-    and commit what they have read. (Kafka takes the group epoch; then members lose their partitions first.)
+    Its generation is the epoch that its members have reached, so that they learn of a rebalance
+    instead of losing their generation, and commit what they have read. (Kafka takes the group
+    epoch; then members lose their partitions first.)
     """
     members = [_downgraded(member, topics) for member in group.members.values()]
     return ClassicGroup.restored(
@@ -73,7 +76,7 @@ def _assigned(classic: ClassicGroup, member: ClassicMember, topics: TopicCatalog
     partitions = read_assignment(member.assignment)
     if partitions is None:
         raise _not_convertible(
-            classic, f"the assignment of member {member.member_id} has data of an assignor of its own"
+            classic, f"the assignment of member {member.member_id} has the user data of a custom assignor"
         )
     return owned_ids(partitions, topics)
 

@@ -1,20 +1,24 @@
-"""The coordinator of consumer groups (KIP-848): gives the pure groups (`consumer`) a clock, the topics and a store.
+"""The coordinator of consumer groups (KIP-848): runs the pure groups (module `group`) with a clock,
+the topics and a store.
 
-Nothing waits here: a heartbeat is answered when what it changed is durable. Answers to other heartbeats of the group that
-come meanwhile wait for that write, too, since they may tell of it. So after a restart the broker knows all that any member was told,
-and members go on with a heartbeat. An empty group is kept until its offsets are forgotten.
+A heartbeat is answered when its changes are durable. Responses to other heartbeats of the group
+wait for that write, too, since they may depend on it. So the broker knows after a restart
+everything that a member may know, and members continue with a heartbeat. An empty group is kept
+until its offsets expire.
 
-A classic group whose members read topics becomes a consumer group when the first member of the new protocol joins it, and a classic
-one again when the last leaves (`consumer_conversion`, `consumer_classic`).
+A classic group whose members read topics becomes a consumer group when the first member of the new
+protocol joins it, and a classic one again when the last leaves (`conversion`, `classic_members`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import (
@@ -26,16 +30,16 @@ from sparrow.base.errors import (
     UnknownGroup,
     UnsupportedVersion,
 )
-from sparrow.broker.groups.classic.facts import fact_of
 from sparrow.broker.groups.classic.group import ClassicLimits
+from sparrow.broker.groups.classic.persistence import entry_of
 from sparrow.broker.groups.consumer import classic_members as consumer_classic
-from sparrow.broker.groups.consumer import facts
+from sparrow.broker.groups.consumer import persistence
 from sparrow.broker.groups.consumer.checks import check_heartbeat, is_leave
 from sparrow.broker.groups.consumer.classic_members import is_all_classic
 from sparrow.broker.groups.consumer.conversion import downgrade, upgrade
 from sparrow.broker.groups.consumer.description import ConsumerDescription, describe, describe_consumer
 from sparrow.broker.groups.consumer.group import ConsumerGroup
-from sparrow.broker.groups.consumer.member import JOIN_EPOCH, HeartbeatAnswer
+from sparrow.broker.groups.consumer.member import JOIN_EPOCH, HeartbeatResponse
 from sparrow.broker.groups.consumer.protocol import PROTOCOL_TYPE
 from sparrow.broker.groups.consumer.topics import TopicCatalog, TopicView
 from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType
@@ -43,29 +47,30 @@ from sparrow.broker.groups.topic_regexes import TopicRegexes
 from sparrow.broker.groups.writes import GroupWrites
 
 if TYPE_CHECKING:
+    from sparrow.broker.groups.classic.coordinator import ClassicGroupCoordinator
     from sparrow.broker.groups.classic.group import ClassicGroup
     from sparrow.broker.groups.classic.protocol import (
-        JoinAnswer,
         JoinRequest,
+        JoinResponse,
         Leaver,
-        SyncAnswer,
         SyncRequest,
+        SyncResponse,
     )
     from sparrow.broker.groups.consumer.member import Heartbeat
-    from sparrow.broker.groups.family import Committer
-    from sparrow.broker.groups.groups import Groups
-    from sparrow.broker.groups.native.assignor import Partition as NamedPartition
+    from sparrow.broker.groups.coordinator import Committer
+    from sparrow.broker.groups.registry import GroupRegistry
     from sparrow.meta.store import Write
+    from sparrow.records.topic_partition import TopicPartition
 
 FindTopic = Callable[[str], TopicView | None]
 _MAX_PREFIX_CHARACTERS: Final = 200
-"""Of a client's name in the id of a member that the broker makes."""
+"""Length of the client's name in a member id that the broker creates."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerLimits:
-    """How consumer groups behave. Kafka's names in brackets."""
+    """Settings of consumer groups. Kafka's names in brackets."""
 
     session_timeout_ms: int = 45_000
     """(group.consumer.session.timeout.ms)"""
@@ -74,19 +79,22 @@ class ConsumerLimits:
     max_members: int = 10_000
     """(group.consumer.max.size)"""
     can_upgrade: bool = True
-    """Whether classic groups with members become consumer groups (group.consumer.migration.policy)."""
+    """True if classic groups with members may become consumer groups
+    (group.consumer.migration.policy).
+    """
     can_downgrade: bool = True
 
 
 LimitsOf = Callable[[str], ConsumerLimits]
-"""The limits of a group: those of the broker, but for what the group sets itself."""
+"""Return the limits of a group: its own settings, else those of the broker."""
 
 
-class ConsumerGroups:
+class ConsumerGroupCoordinator:
     """All consumer groups of a broker. Loop thread only.
 
     Args:
-        find_topic: the topics of the broker, live.
+        classic: the coordinator that classic groups come from and go back to.
+        find_topic: returns a topic of the broker by its name.
         classic_limits: for groups that become classic ones.
     """
 
@@ -94,31 +102,33 @@ class ConsumerGroups:
 
     def __init__(
         self,
-        roof: Groups,
+        registry: GroupRegistry,
+        classic: ClassicGroupCoordinator,
         find_topic: FindTopic,
         limits_of: LimitsOf = lambda _group: ConsumerLimits(),
         classic_limits: ClassicLimits | None = None,
     ) -> None:
         self.topics = TopicCatalog()
-        self._roof = roof
-        self._clock = roof.clock
+        self._registry = registry
+        self._classic = classic
+        self._clock = registry.clock
         self._find_topic = find_topic
         self._limits_of = limits_of
         self._classic_limits = classic_limits or ClassicLimits()
         self._regexes = TopicRegexes(self.topics)
         self._groups: dict[str, ConsumerGroup] = {}
         self._populated: set[str] = set()
-        """Groups of which the roof knows that they have members."""
-        self._writes = GroupWrites[ConsumerGroup](roof.meta, facts.writes)
+        """Groups that the registry knows to have members."""
+        self._writes = GroupWrites[ConsumerGroup](registry.meta, persistence.writes)
 
     async def load(self) -> None:
         """Read the groups of earlier runs. Sessions of their members begin now.
 
         Raises:
-            DirectoryUnreadable, NewerFormat: a fact is no group, or one of a later Sparrow.
+            DirectoryUnreadable, NewerFormat: an entry is no group, or one of a later Sparrow.
         """
         now = self._clock.monotonic()
-        for group in await facts.load(self._roof.meta, self._empty_group):
+        for group in await persistence.load(self._registry.meta, self._empty_group):
             group.start_clocks(now, self._limits_of(group.name).session_timeout_ms / 1000)
             self._groups[group.name] = group
             self._note_population(group)
@@ -127,17 +137,20 @@ class ConsumerGroups:
 
     async def heartbeat(
         self, name: str, beat: Heartbeat, may_see: Callable[[str], bool] = lambda _topic: True
-    ) -> HeartbeatAnswer:
-        """Join, go on or leave. What it tells is durable.
+    ) -> HeartbeatResponse:
+        """Handle a heartbeat of a member that joins, continues or leaves. The response is durable.
 
         Args:
-            may_see: whether whoever speaks may see a topic; regular expressions match no others.
+            may_see: returns True if the caller may see a topic; regular expressions match no
+                others.
 
         Raises:
-            InvalidArgument, UnsupportedAssignor, InvalidRegularExpression: the heartbeat is wrong in itself.
-            UnknownGroup: there is none, or it is of another kind and has members that keep it so.
-            GroupFull, UnknownMember, FencedMemberEpoch, FencedInstance, UnreleasedInstanceId
-            DiskFull, StorageFailed: could not be kept; the same heartbeat may be sent again.
+            InvalidArgument, UnsupportedAssignor, InvalidRegularExpression: the heartbeat is wrong
+            by itself.
+            UnknownGroup: there is none, or a group of another kind has the name and members.
+                GroupFull, UnknownMember, FencedMemberEpoch, FencedInstance, UnreleasedInstanceId
+            DiskFull, StorageFailed: the change could not be stored; the same heartbeat may be sent
+                again.
         """
         if not name:
             raise InvalidArgument("A group needs a name.")
@@ -145,38 +158,39 @@ class ConsumerGroups:
         if is_leave(beat.member_epoch):
             group = self.get(name)
             group.leave(beat)
-            answer = HeartbeatAnswer(beat.member_id, beat.member_epoch)
+            response = HeartbeatResponse(beat.member_id, beat.member_epoch)
         else:
-            group, answer = self._beat(name, beat, may_see)
+            await self._learn_regexes(name, beat)
+            group, response = self._beat(name, beat, may_see)
         self._after(group)
         await self._writes.flush(group)
-        return answer
+        return response
 
     def heartbeat_interval_ms(self, name: str) -> int:
-        """How long members of a group wait between heartbeats."""
+        """Return the time between heartbeats of a group's members, in ms."""
         return self._limits_of(name).heartbeat_interval_ms
 
     def describe_consumer(self, name: str) -> ConsumerDescription:
-        """A group as Kafka describes it.
+        """Return a group as Kafka describes it.
 
         Raises:
             UnknownGroup: there is none, or it is of another kind.
         """
         return describe_consumer(self.get(name), self.topics)
 
-    # ── members that speak the classic protocol; see `ClassicGroups` for errors ───────────────────
+    # ── members of the classic protocol: errors as in `ClassicGroupCoordinator` ───────────────────
 
-    async def classic_join(self, request: JoinRequest) -> JoinAnswer:
+    async def classic_join(self, request: JoinRequest) -> JoinResponse:
         group = self.get(request.group)
         prefix = (request.instance_id or request.client_id)[:_MAX_PREFIX_CHARACTERS]
         member_id = request.member_id or f"{prefix}-{uuid.uuid4()}"
-        facts.check_storable(request.group, member_id, *(metadata for _, metadata in request.protocols))
-        answer = consumer_classic.join(group, self.topics, request, self._clock.monotonic(), member_id)
+        persistence.check_storable(request.group, member_id, *(metadata for _, metadata in request.protocols))
+        response = consumer_classic.join(group, self.topics, request, self._clock.monotonic(), member_id)
         self._after(group)
         await self._writes.flush(group)
-        return answer
+        return response
 
-    async def classic_sync(self, request: SyncRequest) -> SyncAnswer:
+    async def classic_sync(self, request: SyncRequest) -> SyncResponse:
         group = self.get(request.group)
         return consumer_classic.sync(group, self.topics, request, self._clock.monotonic())
 
@@ -192,7 +206,7 @@ class ConsumerGroups:
         self._writes.begin(state)
         return results
 
-    # ── what the roof asks ────────────────────────────────────────────────────────────────────────
+    # ── called by the registry ────────────────────────────────────────────────────────────────────
 
     def names(self) -> Collection[str]:
         return self._groups.keys()
@@ -210,18 +224,20 @@ class ConsumerGroups:
     def describe(self, group: str) -> GroupDescription:
         return describe(self._groups[group], self.topics)
 
-    def check_commit(self, group: str, committer: Committer, partitions: Iterable[NamedPartition]) -> None:  # noqa: ARG002
-        """Members at their epoch commit whatever they want; others while the group is empty.
+    def check_commit(self, group: str, committer: Committer, partitions: Iterable[TopicPartition]) -> None:  # noqa: ARG002
+        """Raise an error unless a member at its epoch commits, or the group is empty. Members may
+        commit any partition.
 
         Raises:
             UnknownMember, StaleMemberEpoch
-            StaleMember: the same in a transaction, or of a member that speaks the classic protocol.
+            StaleMember: the same in a transaction, or for a member that speaks the classic
+                protocol.
             UnsupportedVersion: the client does not know member epochs.
         """
         state = self._groups[group]
         if committer.epoch < 0 and not state.members:
             return
-        if committer.is_transactional and committer.is_nobody:
+        if committer.is_transactional and committer.is_no_member:
             return
         member = state.get(committer.member_id)
         if member.classic is None and not committer.is_transactional and not committer.knows_member_epochs:
@@ -231,16 +247,21 @@ class ConsumerGroups:
         _check_epoch(state, committer.member_id, committer.epoch, has_generations=committer.is_transactional)
 
     def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
-        """Raises UnknownMember, StaleMemberEpoch, StaleMember."""
+        """Raise UnknownMember, StaleMemberEpoch or StaleMember if the member is not what it
+        says.
+        """
         if not (member_id is None and epoch < 0):
             _check_epoch(self._groups[group], member_id or "", epoch)
 
     def subscribed(self, group: str) -> Collection[str]:
         return self._groups[group].subscribed_topics()
 
+    async def delete_data(self, group: str) -> None:
+        """Do nothing: the group has entries only."""
+
     def drop(self, group: str) -> Sequence[Write]:
         state = self._forget(group)
-        return facts.deletes(group, [*state.members, *state.changes.members])
+        return persistence.deletes(group, [*state.members, *state.changes.members])
 
     def topics_changed(self, partition_counts: Mapping[str, int]) -> None:
         for name in partition_counts:
@@ -249,7 +270,7 @@ class ConsumerGroups:
             group.topics_changed(partition_counts)
 
     async def tick(self) -> None:
-        """Put out members whose time is over.
+        """Remove members whose time is over.
 
         Raises:
             DiskFull, StorageFailed: something could not be written; it is tried again.
@@ -258,12 +279,12 @@ class ConsumerGroups:
         await self._writes.sweep(self._groups, lambda group: self._expire(group, now))
 
     def close(self) -> None:
-        """Nothing happens here by itself."""
+        """Do nothing: there are no timers."""
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, name: str) -> ConsumerGroup:
-        """A group.
+        """Return a group.
 
         Raises:
             UnknownGroup
@@ -273,29 +294,42 @@ class ConsumerGroups:
             raise UnknownGroup(f"There is no consumer group {name!r}.")
         return group
 
+    async def _learn_regexes(self, name: str, beat: Heartbeat) -> None:
+        """Match, in slices, the regular expressions that this heartbeat may need: its own and those
+        of the group.
+        """
+        persistence.check_storable(name, beat.regex or "")
+        group = self._groups.get(name)
+        members = () if group is None else tuple(group.members.values())
+        for regex in {beat.regex, *(member.regex for member in members)}:
+            if regex:
+                await self._regexes.learn(regex, partial(asyncio.sleep, 0))
+
     def _beat(
         self, name: str, beat: Heartbeat, may_see: Callable[[str], bool]
-    ) -> tuple[ConsumerGroup, HeartbeatAnswer]:
+    ) -> tuple[ConsumerGroup, HeartbeatResponse]:
         if beat.member_epoch > JOIN_EPOCH:
             self.get(name)
         if not beat.member_id:
             beat = replace(beat, member_id=str(uuid.uuid4()))
         said = (beat.instance_id or "", beat.rack_id or "", beat.regex or "", *(beat.topics or ()))
-        facts.check_storable(name, beat.member_id, *said)
+        persistence.check_storable(name, beat.member_id, *said)
 
         def resolve(regex: str) -> frozenset[str]:
             return frozenset(topic for topic in self._regexes.matching(regex) if may_see(topic))
 
         with self._group_for(name) as group:
             session_timeout_s = self._limits_of(name).session_timeout_ms / 1000
-            answer = group.heartbeat(beat, self._clock.monotonic(), session_timeout_s, resolve)
-        return group, answer
+            response = group.heartbeat(beat, self._clock.monotonic(), session_timeout_s, resolve)
+        return group, response
 
-    # ── groups come, change their kind, and go ────────────────────────────────────────────────────
+    # ── creation, conversion, removal ─────────────────────────────────────────────────────────────
 
     @contextmanager
     def _group_for(self, name: str) -> Iterator[ConsumerGroup]:
-        """The group; one that is new, or was a classic group, is kept if the body succeeds."""
+        """Yield the group. One that is new, or was a classic group, is kept if the body
+        succeeds.
+        """
         known = self._groups.get(name)
         if known is not None:
             yield known
@@ -305,38 +339,40 @@ class ConsumerGroups:
         try:
             if classic is not None:
                 for member in classic.members.values():
-                    facts.check_storable(name, member.member_id)
+                    persistence.check_storable(name, member.member_id)
                 upgrade(classic, group, self.topics)
                 group.start_clocks(self._clock.monotonic(), 0)
             yield group
             self._claim(name)
         except BaseException:
             if classic is not None:
-                self._roof.classic.adopt(classic)
+                self._classic.adopt(classic)
             raise
         if classic is not None:
-            self._writes.also(name, [self._roof.classic.forget(name)])
+            self._writes.add_to_next(name, [self._classic.forget(name)])
             log.info("classic group %s with %d members is a consumer group now", name, len(classic.members))
         self._groups[name] = group
 
     def _release_classic(self, name: str) -> ClassicGroup | None:
-        owner = self._roof.owner(name)
+        owner = self._registry.owner(name)
         if owner is None or owner.type is not GroupType.CLASSIC or not owner.member_count(name):
             return None
         is_convertible = owner.info(name).protocol_type == PROTOCOL_TYPE
         limits = self._limits_of(name)
         if not (limits.can_upgrade and is_convertible and owner.member_count(name) <= limits.max_members):
             return None
-        return self._roof.classic.release(name)
+        return self._classic.release(name)
 
     def _claim(self, name: str) -> None:
         try:
-            self._roof.claim(name, self.type)
+            self._registry.claim(name, self.type)
         except GroupTypeMismatch as error:
             raise UnknownGroup(f"Group {name!r} is no consumer group: {error.text}") from error
 
     def _after(self, group: ConsumerGroup) -> None:
-        """Members may have come or gone: tell the roof, give a group of classic members back."""
+        """Note for the registry whether there are members; convert a group of classic members
+        back.
+        """
         if self._groups.get(group.name) is not group:
             return
         if is_all_classic(group) and self._limits_of(group.name).can_downgrade:
@@ -352,10 +388,10 @@ class ConsumerGroups:
     def _downgrade(self, group: ConsumerGroup) -> None:
         classic = downgrade(group, self.topics, self._classic_limits, self._clock.monotonic())
         gone = [*group.members, *group.take_changes().members]
-        self._writes.also(group.name, [*facts.deletes(group.name, set(gone)), fact_of(classic)])
+        self._writes.add_to_next(group.name, [*persistence.deletes(group.name, set(gone)), entry_of(classic)])
         self._writes.begin(group)
         self._forget(group.name)
-        self._roof.classic.adopt(classic)
+        self._classic.adopt(classic)
         log.info("consumer group %s with %d members is a classic group now", group.name, len(classic.members))
 
     def _forget(self, name: str) -> ConsumerGroup:
@@ -369,25 +405,25 @@ class ConsumerGroups:
         before, after = self.topics.find(name), self._find_topic(name)
         if before is not None and (after is None or after.topic_id != before.topic_id):
             self.topics.remove(name)
-            self._regexes.topic_went(name)
+            self._regexes.topic_deleted(name)
         if after is not None:
             self.topics.put(after)
             if before is None or before.topic_id != after.topic_id:
-                self._regexes.topic_came(name)
+                self._regexes.topic_created(name)
 
     def _note_population(self, group: ConsumerGroup) -> None:
         if bool(group.members) == (group.name in self._populated):
             return
         if group.members:
             self._populated.add(group.name)
-            self._roof.has_members(group.name, self.type)
+            self._registry.has_members(group.name, self.type)
         else:
             self._populated.discard(group.name)
-            self._roof.became_empty(group.name, self.type)
+            self._registry.became_empty(group.name, self.type)
 
 
 def _check_epoch(group: ConsumerGroup, member_id: str, epoch: int, *, has_generations: bool = False) -> None:
-    """As `ConsumerGroup.check_member_epoch`, in the words that the caller understands."""
+    """Check a member's epoch and raise the errors that the caller's protocol version knows."""
     try:
         group.check_member_epoch(member_id, epoch)
     except StaleMemberEpoch as error:

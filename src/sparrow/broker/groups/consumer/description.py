@@ -1,4 +1,6 @@
-"""What is told of a consumer group from outside (ConsumerGroupDescribe), and in the common form of all kinds of groups."""
+"""Descriptions of consumer groups: for ConsumerGroupDescribe, and in the form common to all kinds
+of groups.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from sparrow.broker.groups.description import (
 if TYPE_CHECKING:
     from sparrow.broker.groups.consumer.group import ConsumerGroup
     from sparrow.broker.groups.consumer.topics import TopicCatalog
-    from sparrow.broker.groups.native.assignor import Partition as NamedPartition
+    from sparrow.records.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,9 @@ class ConsumerMemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerDescription:
-    """A consumer group as Kafka describes it. `topics`: names that its members subscribed to or have partitions of."""
+    """A consumer group as Kafka describes it. `topics`: names that its members subscribed to or
+    have partitions of.
+    """
 
     group: str
     state: GroupState
@@ -52,7 +56,7 @@ class ConsumerDescription:
 
 
 def describe_consumer(group: ConsumerGroup, topics: TopicCatalog) -> ConsumerDescription:
-    """Everything that is known."""
+    """Return the description for ConsumerGroupDescribe."""
     members = tuple(
         ConsumerMemberDescription(
             member,
@@ -75,7 +79,7 @@ def describe_consumer(group: ConsumerGroup, topics: TopicCatalog) -> ConsumerDes
 
 
 def describe(group: ConsumerGroup, topics: TopicCatalog) -> GroupDescription:
-    """In the common form."""
+    """Return the description in the common form."""
     members = tuple(_describe_member(group, member, topics) for _, member in sorted(group.members.items()))
     return GroupDescription(group.name, group.state, group.epoch, members, GroupType.CONSUMER)
 
@@ -95,7 +99,7 @@ def _describe_member(group: ConsumerGroup, member: ConsumerMember, topics: Topic
 
 
 def named(partitions: Assignment, topics: TopicCatalog) -> tuple[TopicPartitions, ...]:
-    """Partitions by topic, with names; those of topics that are gone are left out."""
+    """Return partitions by topic, with names, without those of deleted topics."""
     found = ((topics.find_id(topic_id), numbers) for topic_id, numbers in by_topic(partitions).items())
     return tuple(
         TopicPartitions(topic.topic_id, topic.name, tuple(numbers))
@@ -104,6 +108,6 @@ def named(partitions: Assignment, topics: TopicCatalog) -> tuple[TopicPartitions
     )
 
 
-def flat(partitions: Assignment, topics: TopicCatalog) -> tuple[NamedPartition, ...]:
-    """Partitions by name, likewise."""
+def flat(partitions: Assignment, topics: TopicCatalog) -> tuple[TopicPartition, ...]:
+    """Return partitions by name, without those of deleted topics."""
     return tuple((part.name, number) for part in named(partitions, topics) for number in part.partitions)

@@ -1,15 +1,16 @@
-"""The consumer group of KIP-848: a pure state machine; time is passed in.
+"""The consumer group of KIP-848: a pure state machine; time is an argument.
 
-Three epochs tell who knows what. The *group epoch* rises with each change of members, subscriptions or topics. The *assignment
-epoch* is the group epoch that the target assignment was made for; it is made anew by the first heartbeat that finds it behind.
-The *member epoch* is that of the target a member has reached (`consumer_reconcile`). Nobody is called: members learn of it
-all by the answers to their heartbeats.
+Three epochs show who knows what. The *group epoch* rises with each change of members, subscriptions
+or topics. The *assignment epoch* is the group epoch for which the target assignment was computed;
+the first heartbeat that finds it behind computes a new one. The *member epoch* is that of the
+target that a member has reached (`reconciliation`). The group never calls members: they learn
+everything from the responses to their heartbeats.
 
-Invariant: a partition is in the hands of at most one member (`_holders`), and only a member that holds a partition has been
-told that it is assigned.
+Invariant: at most one member has a partition (`_holders`), and only a member that has a partition
+was informed that it is assigned.
 
-Every verb checks before it changes: one that raises has changed nothing. What changed is collected for the store in `changes`, and
-nothing may be answered before it is written.
+Every method checks before it changes: one that raises has changed nothing. Changes are collected
+for the store in `changes`, and a member may only be answered when they are written.
 """
 
 from __future__ import annotations
@@ -30,23 +31,25 @@ from sparrow.broker.groups.consumer.member import (
     Assignment,
     ConsumerMember,
     Heartbeat,
-    HeartbeatAnswer,
+    HeartbeatResponse,
     MemberState,
-    Partition,
+    TopicIdPartition,
 )
-from sparrow.broker.groups.consumer.reconcile import reconcile
+from sparrow.broker.groups.consumer.reconciliation import reconcile
 from sparrow.broker.groups.description import GroupState
-from sparrow.broker.groups.members import MemberGroup
+from sparrow.broker.groups.member_group import MemberGroup
 
 if TYPE_CHECKING:
     from sparrow.broker.groups.consumer.topics import TopicCatalog, TopicView
 
 Resolve = Callable[[str], frozenset[str]]
-"""The topics that match a regular expression and that whoever speaks may see; raises InvalidRegularExpression."""
+"""Return the topics that match a regular expression and that the caller may see. Raises
+InvalidRegularExpression.
+"""
 
 
 class Fenced(Enum):
-    """Why a member was put out."""
+    """The reason why a member was removed."""
 
     SESSION_OVER = "it sent no heartbeat within its session timeout"
     NOT_REVOKED = "it did not give up its partitions within its rebalance timeout"
@@ -55,23 +58,23 @@ class Fenced(Enum):
 
 
 class ConsumerGroup(MemberGroup[ConsumerMember]):
-    """One group. Times are monotonic seconds."""
+    """One consumer group. Times are monotonic seconds."""
 
     def __init__(self, name: str, topics: TopicCatalog, max_members: int) -> None:
         super().__init__(name, topics)
         self.regexes: dict[str, frozenset[str]] = {}
         """The topics of each regular expression that a member subscribed to."""
         self.deadlines: dict[Fenced, dict[str, float]] = {reason: {} for reason in Fenced}
-        """When a member is put out, by reason and member id."""
+        """The time at which a member is removed, by reason and member id."""
         self._max_members = max_members
         self._instances: dict[str, str] = {}
-        self._holders: dict[Partition, str] = {}
+        self._holders: dict[TopicIdPartition, str] = {}
 
-    # ── what doors see ────────────────────────────────────────────────────────────────────────────
+    # ── public state ──────────────────────────────────────────────────────────────────────────────
 
     @property
     def state(self) -> GroupState:
-        """Empty, Assigning, Reconciling or Stable."""
+        """The state: Empty, Assigning, Reconciling or Stable."""
         if not self.members:
             return GroupState.EMPTY
         if self.epoch > self.assignment_epoch:
@@ -87,28 +90,30 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
         return min(votes, key=lambda name: (-votes[name], name)) if votes else DEFAULT_ASSIGNOR
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Names that members subscribed to, or that match their regular expressions; also of topics that do not exist."""
+        """Return the names that members subscribed to or that match their regular expressions,
+        including those of missing topics.
+        """
         names: set[str] = set()
         for topics, regex in {(member.topics, member.regex) for member in self.members.values()}:
             names.update(topics, self.regexes.get(regex, ()) if regex else ())
         return frozenset(names)
 
     def topics_of(self, member: ConsumerMember) -> set[str]:
-        """Names that a member subscribed to, or that match its regular expression."""
+        """Return the names that a member subscribed to or that match its regular expression."""
         return {*member.topics, *(self.regexes.get(member.regex, ()) if member.regex else ())}
 
     def with_instance(self, instance_id: str | None) -> ConsumerMember | None:
-        """The static member with an instance id, or None."""
+        """Return the static member with an instance id, or None."""
         member_id = None if instance_id is None else self._instances.get(instance_id)
         return None if member_id is None else self.members[member_id]
 
     def is_waiting_for_others(self, member: ConsumerMember) -> bool:
-        """Whether a partition of the member's target is still in somebody else's hands."""
+        """Return True if another member still has a partition of the member's target."""
         missing = self.targets.get(member.member_id, NOTHING) - member.assigned
         return any(partition in self._holders for partition in missing)
 
     def check_member_epoch(self, member_id: str, epoch: int) -> ConsumerMember:
-        """Whether a member is at an epoch, for its offsets.
+        """Raise an error if a member is not at an epoch, for its offsets.
 
         Raises:
             UnknownMember, StaleMemberEpoch
@@ -116,7 +121,8 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
         member = self.get(member_id)
         if member.epoch != epoch:
             raise StaleMemberEpoch(
-                f"Member {member_id} of group {self.name!r} is at epoch {member.epoch}, not {epoch}; send a heartbeat, then try"
+                f"Member {member_id} of group {self.name!r} is at epoch {member.epoch}, not "
+                f"{epoch}; send a heartbeat, then try"
                 " again."
             )
         return member
@@ -125,11 +131,13 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
 
     def heartbeat(
         self, beat: Heartbeat, now: float, session_timeout_s: float, resolve: Resolve
-    ) -> HeartbeatAnswer:
-        """Join (epoch 0) or go on (over 0). The heartbeat has passed `check_heartbeat`.
+    ) -> HeartbeatResponse:
+        """Handle a heartbeat of a member that joins (epoch 0) or continues (over 0). The heartbeat
+        has passed `check_heartbeat`.
 
         Raises:
-            GroupFull, UnknownMember, FencedMemberEpoch, FencedInstance, UnreleasedInstanceId, InvalidRegularExpression
+            GroupFull, UnknownMember, FencedMemberEpoch, FencedInstance, UnreleasedInstanceId,
+            InvalidRegularExpression
         """
         self.check_room(beat.member_id)
         known = self._speaker(beat)
@@ -137,11 +145,14 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
         member = self.admit(known, beat.applied_to(known), resolve)
         after = self.advance(member, beat.owned, now)
         self.deadlines[Fenced.SESSION_OVER][after.member_id] = now + session_timeout_s
-        is_told = beat.member_epoch == JOIN_EPOCH or beat.is_full or after.assigned != before.assigned
-        return HeartbeatAnswer(after.member_id, after.epoch, after.assigned if is_told else None)
+        is_known_to_client = (
+            beat.member_epoch == JOIN_EPOCH or beat.is_full or after.assigned != before.assigned
+        )
+        return HeartbeatResponse(after.member_id, after.epoch, after.assigned if is_known_to_client else None)
 
     def leave(self, beat: Heartbeat) -> None:
-        """Go for good (epoch -1), or for a while (-2). What the member has is free at once, or kept for its instance.
+        """Remove a member (epoch -1), or let a static one leave for a while (-2). What it has is
+        free at once, or kept for its instance.
 
         Raises:
             UnknownMember, FencedInstance
@@ -159,7 +170,7 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
             self.remove([member.member_id])
 
     def expire(self, now: float) -> list[tuple[str, Fenced]]:
-        """Put out the members whose time is over."""
+        """Remove the members whose time is over."""
         over = {
             member_id: reason
             for reason, deadlines in self.deadlines.items()
@@ -171,14 +182,14 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
         return list(over.items())
 
     def topics_changed(self, names: Iterable[str]) -> None:
-        """Topics came, grew or went; the next heartbeat looks at it."""
+        """Note that topics were created, grew or were deleted; the next heartbeat compares them."""
         if not self.needs_refresh:
             self.needs_refresh = bool(self.regexes) or not self.subscribed_topics().isdisjoint(names)
 
-    # ── steps, also of members that speak the classic protocol ────────────────────────────────────
+    # ── steps, also for members of the classic protocol ───────────────────────────────────────────
 
     def check_room(self, member_id: str) -> None:
-        """Whether one more member may join.
+        """Raise an error if no further member may join.
 
         Raises:
             GroupFull
@@ -189,11 +200,13 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
             )
 
     def admit(self, known: ConsumerMember, member: ConsumerMember, resolve: Resolve | None) -> ConsumerMember:
-        """Take over what a member says of itself, and raise the group epoch if that, or a topic, makes a difference.
+        """Take over a member's heartbeat, and raise the group epoch if that, or a topic, makes a
+        difference.
 
         Args:
-            known: as the member was, or a new one; one that takes over an instance has another id than who had it.
-            resolve: None leaves regular expressions to the next who speaks.
+            known: the member as it was, or a new one. A member that takes over an instance has
+                another id than its predecessor.
+            resolve: None leaves regular expressions to the next heartbeat.
         """
         left_out = self._regex_for_later(known, member, resolve)
         is_due = self.needs_refresh or (bool(member.regex) and member.regex not in {*self.regexes, left_out})
@@ -215,7 +228,7 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
         return member
 
     def advance(self, member: ConsumerMember, owned: Assignment | None, now: float) -> ConsumerMember:
-        """Make a new target if there is need, and take the member one step towards its own."""
+        """Compute a new target if needed, and take the member one step towards its own."""
         if self.epoch > self.assignment_epoch:
             self._make_target()
         target = self.targets.get(member.member_id, NOTHING)
@@ -230,7 +243,7 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
         return after
 
     def put(self, member: ConsumerMember) -> None:
-        """Add a member, or what it became."""
+        """Add or replace a member."""
         before = self.members.get(member.member_id)
         if member == before:
             return
@@ -241,20 +254,20 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
         self.changes.members.add(member.member_id)
 
     def remove(self, member_ids: Iterable[str]) -> None:
-        """Take members out; what they held is free."""
+        """Remove members; their partitions are free."""
         for member_id in list(member_ids):
             self._forget(self.members[member_id])
         self._drop_unused_regexes()
         self._bump(is_forced=True)
 
     def restore(self, members: Iterable[tuple[ConsumerMember, Assignment]]) -> None:
-        """Put in members with their targets, as a store or a classic group knew them."""
+        """Add members with their targets, as the store or a classic group knew them."""
         for member, target in members:
             self.put(member)
             self.targets[member.member_id] = target
 
     def start_clocks(self, now: float, session_timeout_s: float) -> None:
-        """Begin all time limits anew, after a restart."""
+        """Start all time limits again after a restart."""
         for member in self.members.values():
             own_s = None if member.classic is None else member.classic.session_timeout_ms / 1000
             self.deadlines[Fenced.SESSION_OVER][member.member_id] = now + (own_s or session_timeout_s)
@@ -265,7 +278,9 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
 
     def _speaker(self, beat: Heartbeat) -> ConsumerMember:
-        """The member that speaks: known, new, or new in the place of a static one that left."""
+        """Return the member of a heartbeat: known, new, or new in the place of a static one that
+        left.
+        """
         is_join = beat.member_epoch == JOIN_EPOCH
         if beat.instance_id is None:
             member = self.members.get(beat.member_id)
@@ -286,7 +301,7 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
         return replace(member, member_id=beat.member_id, epoch=0, previous_epoch=0)
 
     def _succeed(self, predecessor: ConsumerMember, successor: ConsumerMember) -> None:
-        """A static member comes back with a new id and finds all that it had."""
+        """Let a static member that comes back with a new id take over all that it had."""
         target = self.targets.get(predecessor.member_id, NOTHING)
         self._forget(predecessor)
         self.put(successor)
@@ -316,21 +331,22 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
     def _regex_for_later(
         self, known: ConsumerMember, member: ConsumerMember, resolve: Resolve | None
     ) -> str | None:
-        """A new regular expression beside names of topics: the names count at once, what matches with the next heartbeat.
+        """Return True if a new regular expression beside names of topics is left to the next
+        heartbeat; the names count at once.
 
-        So it is in Kafka, which resolves all expressions later, and clients' tests expect the two steps. An expression
-        alone is resolved at once: nobody gains by waiting.
+        Kafka resolves all expressions later, and clients' tests expect the two steps. An expression
+        alone is resolved at once: waiting has no advantage.
         """
         regex = member.regex
         if resolve is None or not regex or regex == known.regex or regex in self.regexes or not member.topics:
             return None
-        resolve(regex)  # raises if it is none
+        resolve(regex)  # raises if it is invalid
         return regex
 
     def _resolve_all(
         self, speaker: ConsumerMember, resolve: Resolve, left_out: str | None
     ) -> dict[str, frozenset[str]]:
-        """All regular expressions at once, so that topics that came cause one rebalance."""
+        """Resolve all regular expressions at once, so that new topics cause one rebalance."""
         wanted = {m.regex for m in (*self.members.values(), speaker) if m.regex and m.regex != left_out}
         return {regex: resolve(regex) for regex in wanted}
 
@@ -341,7 +357,7 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
             self.regexes = {regex: names for regex, names in self.regexes.items() if regex in used}
 
     def _bump(self, *, is_forced: bool) -> None:
-        """Raise the group epoch if it must be, or if a subscribed topic changed."""
+        """Raise the group epoch if it must rise, or if a subscribed topic changed."""
         digest = self._topics.digest(self.subscribed_topics())
         if is_forced or digest != self.digest:
             self.epoch += 1
@@ -349,7 +365,7 @@ class ConsumerGroup(MemberGroup[ConsumerMember]):
         self.digest = digest
 
     def _make_target(self) -> None:
-        # Most members of a group say the same: what that means is looked up once, and shared.
+        # Most members of a group have the same subscription: it is resolved once, and shared.
         existing: dict[tuple[tuple[str, ...], str | None], list[TopicView]] = {}
         for member in self.members.values():
             if (member.topics, member.regex) not in existing:

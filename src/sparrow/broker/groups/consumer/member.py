@@ -1,7 +1,8 @@
-"""What a consumer group (KIP-848) knows of a member, and what members and group say to each other.
+"""Members of a consumer group (KIP-848), their heartbeats and the responses.
 
-Partitions are named by topic id and number, so that a topic that was deleted and made again is another topic. All classes are
-frozen: a change of a member is a new member, which makes "has anything changed" a comparison.
+Partitions are named by topic id and number, so that a topic that was deleted and created again is
+another topic. All classes are frozen: a change of a member is a new member, so that changes are
+found by comparison.
 """
 
 from __future__ import annotations
@@ -12,36 +13,40 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-Partition = tuple[uuid.UUID, int]
-"""Topic id and partition number."""
-Assignment = frozenset[Partition]
+TopicIdPartition = tuple[uuid.UUID, int]
+"""(topic id, partition number)."""
+Assignment = frozenset[TopicIdPartition]
 NOTHING: Final[Assignment] = frozenset()
 
 DEFAULT_REBALANCE_MS: Final = 300_000
-"""The clients' own default (max.poll.interval.ms), for one that did not say."""
+"""The clients' own default (max.poll.interval.ms), for a member that does not send one."""
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 LEAVE_STATIC_EPOCH: Final = -2
-"""A static member goes for a while: what it has is kept for whoever comes next with its instance id."""
+"""A static member leaves for a while: what it has is kept for the next member with its instance
+id.
+"""
 
 
 class MemberState(Enum):
-    """How far a member is on its way to its target assignment. Values are stored: do not change them."""
+    """A member's progress towards its target assignment. Values are stored: do not change them."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It was told to give up partitions and has not confirmed."""
+    """It was asked to give up partitions and has not confirmed."""
     UNRELEASED_PARTITIONS = 2
     """It waits for partitions that others have not given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicMetadata:
-    """Of a member that speaks the classic protocol to a consumer group: its last JoinGroup."""
+    """The last JoinGroup of a member that speaks the classic protocol to a consumer group."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
-    """Assignors in the order of the member's preference, each with its subscription in the consumer protocol's bytes."""
+    """Assignors in the order of preference, each with its subscription in the consumer protocol's
+    bytes.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +61,9 @@ class ConsumerMember:
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     topics: tuple[str, ...] = ()
-    """Subscribed by name; sorted, each once."""
+    """Topics subscribed by name; sorted, each once."""
     regex: str | None = None
-    """Subscribed by a regular expression; None or "": by none."""
+    """Regular expression of the subscription; None or "": none."""
     classic: ClassicMetadata | None = None
     epoch: int = 0
     previous_epoch: int = 0
@@ -68,26 +73,28 @@ class ConsumerMember:
 
     @property
     def held(self) -> Assignment:
-        """Partitions that nobody else may have now."""
+        """Return the partitions that no other member may have now."""
         return self.assigned | self.pending_revocation if self.pending_revocation else self.assigned
 
     @property
     def is_away(self) -> bool:
-        """Whether this is a static member that left for a while."""
+        """Return True if this is a static member that left for a while."""
         return self.epoch == LEAVE_STATIC_EPOCH
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Whether it has what the target assignment of this epoch gives it."""
+        """Return True if it has what the target assignment of this epoch gives it."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def at_epoch(self, epoch: int) -> ConsumerMember:
-        """The member moved to an epoch; where it was is remembered for an answer that got lost."""
+        """Return the member at another epoch. The former epoch is kept, in case a response got
+        lost.
+        """
         return replace(self, epoch=epoch, previous_epoch=self.epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A ConsumerGroupHeartbeat. None (and -1 for the timeout) means: as said before."""
+    """A ConsumerGroupHeartbeat. None (and -1 for the timeout) means: unchanged."""
 
     member_id: str
     member_epoch: int
@@ -98,22 +105,25 @@ class Heartbeat:
     regex: str | None = None
     server_assignor: str | None = None
     owned: Assignment | None = None
-    """What the member says that it has."""
+    """The partitions that the member reports to have."""
     client_id: str = ""
     client_host: str = ""
     must_have_id: bool = True
-    """Whether members make their ids themselves (from version 1 of the protocol on, KIP-1082)."""
+    """True if members create their ids themselves (from version 1 of the protocol on, KIP-1082)."""
 
     @property
     def is_full(self) -> bool:
-        """Whether the member says everything: when it joins, and after an error."""
+        """Return True if the heartbeat has all fields: when the member joins, and after an
+        error.
+        """
         has_subscription = self.topics is not None or self.regex is not None
         return self.rebalance_timeout_ms != -1 and has_subscription and self.owned is not None
 
     def applied_to(self, member: ConsumerMember) -> ConsumerMember:
-        """The member after what this heartbeat says of it.
+        """Return the member with the values of this heartbeat.
 
-        One that joins says all: it does not inherit the subscription of who had its instance id before.
+        A member that joins sends all values: it does not inherit the subscription of its
+        predecessor with the same instance id.
         """
         is_join = self.member_epoch == JOIN_EPOCH
         topics = () if self.topics is None and is_join else self.topics
@@ -139,16 +149,16 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatAnswer:
-    """What the group says. `assignment` is None when it is as the member knows it."""
+class HeartbeatResponse:
+    """The response to a heartbeat. `assignment` is None if the member knows it already."""
 
     member_id: str
     member_epoch: int
     assignment: Assignment | None = None
 
 
-def by_topic(partitions: Iterable[Partition]) -> dict[uuid.UUID, list[int]]:
-    """Partition numbers of each topic, in order."""
+def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[uuid.UUID, list[int]]:
+    """Return the partition numbers of each topic, in order."""
     result: dict[uuid.UUID, list[int]] = {}
     for topic_id, number in sorted(partitions):
         result.setdefault(topic_id, []).append(number)
@@ -156,5 +166,5 @@ def by_topic(partitions: Iterable[Partition]) -> dict[uuid.UUID, list[int]]:
 
 
 def flatten(partitions: Mapping[uuid.UUID, Iterable[int]]) -> Assignment:
-    """The opposite of `by_topic`."""
+    """Return the partitions of a mapping as `by_topic` makes it."""
     return frozenset((topic_id, number) for topic_id, numbers in partitions.items() for number in numbers)

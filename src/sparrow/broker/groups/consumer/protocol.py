@@ -1,11 +1,13 @@
-"""What consumers say in a classic group's metadata and assignments (protocol type "consumer").
+"""Metadata and assignments of consumers in a classic group (protocol type "consumer").
 
-    subscription  version int16, topics [string], user data bytes, from version 1: owned partitions as in an assignment, from
-                  version 2: generation int32, from version 3: rack string
+    subscription  version int16, topics [string], user data bytes,
+                  from version 1: owned partitions as in an assignment,
+                  from version 2: generation int32, from version 3: rack string
     assignment    version int16, [topic string, partitions [int32]], user data bytes
 
-Both begin the same in all versions, so the version does not matter here. Strings have an int16 length, arrays and bytes an
-int32 one. Bytes that do not follow this are no error: members may speak a protocol of their own.
+Both begin the same in all versions, so the version does not matter here. Strings have an int16
+length, arrays and bytes an int32 one. Bytes in another format are no error: members may use their
+own protocol.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from sparrow.broker.groups.native.assignor import Partition
+    from sparrow.records.topic_partition import TopicPartition
 
 PROTOCOL_TYPE: Final = "consumer"
 _INT16: Final = struct.Struct(">h")
@@ -30,7 +32,7 @@ class _Malformed(ValueError):
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of a subscription; None: it is none."""
+    """Return the topics of a subscription, or None if it is none."""
     try:
         reader = _Reader(metadata)
         return frozenset(reader.string() for _ in range(reader.count(2)))
@@ -38,8 +40,8 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
         return None
 
 
-def assigned_partitions(assignment: bytes) -> tuple[Partition, ...]:
-    """The partitions of an assignment, sorted; none if it is no such assignment."""
+def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
+    """Return the partitions of an assignment, sorted; none if it is no such assignment."""
     try:
         reader = _Reader(assignment)
         return tuple(sorted((topic, p) for topic, ps in reader.topics() for p in ps))
@@ -48,17 +50,19 @@ def assigned_partitions(assignment: bytes) -> tuple[Partition, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
-    """What a consumer wants and, if it releases partitions one by one (KIP-429), what it has."""
+class ConsumerSubscription:
+    """The topics that a consumer wants and, if it releases partitions one by one (KIP-429), the
+    partitions that it has.
+    """
 
     version: int
     topics: tuple[str, ...]
-    owned: tuple[Partition, ...] = ()
+    owned: tuple[TopicPartition, ...] = ()
     rack_id: str | None = None
 
 
-def read_subscription(metadata: bytes) -> Subscription | None:
-    """All of a subscription; None: it is none."""
+def read_subscription(metadata: bytes) -> ConsumerSubscription | None:
+    """Return all fields of a subscription, or None if it is none."""
     try:
         reader = _Reader(metadata)
         topics = tuple(reader.string() for _ in range(reader.count(2)))
@@ -67,11 +71,11 @@ def read_subscription(metadata: bytes) -> Subscription | None:
         rack_id = reader.rack() if reader.version >= 3 else None
     except (_Malformed, struct.error, UnicodeDecodeError):
         return None
-    return Subscription(reader.version, topics, tuple((t, n) for t, ns in owned for n in ns), rack_id)
+    return ConsumerSubscription(reader.version, topics, tuple((t, n) for t, ns in owned for n in ns), rack_id)
 
 
-def read_assignment(assignment: bytes) -> tuple[Partition, ...] | None:
-    """The partitions of an assignment; None: it is none, or holds more than partitions."""
+def read_assignment(assignment: bytes) -> tuple[TopicPartition, ...] | None:
+    """Return the partitions of an assignment; None if it is none, or holds more than partitions."""
     if not assignment:
         return ()
     try:
@@ -83,7 +87,7 @@ def read_assignment(assignment: bytes) -> tuple[Partition, ...] | None:
 
 
 def write_assignment(version: int, topics: Iterable[tuple[str, Sequence[int]]]) -> bytes:
-    """Partition numbers by topic as an assignment without user data."""
+    """Encode partition numbers by topic as an assignment without user data."""
     listed = list(topics)
     parts = [_INT16.pack(version), _INT32.pack(len(listed))]
     for topic, numbers in listed:
@@ -101,7 +105,7 @@ class _Reader:
             raise _Malformed
 
     def data(self) -> bytes:
-        """User data; none where it is null."""
+        """Read user data; empty where it is null."""
         size = self._int32()
         if size == _NULL:
             return b""
@@ -111,7 +115,7 @@ class _Reader:
         return self._data[start : self._at]
 
     def rack(self) -> str | None:
-        """The rack, which follows the generation."""
+        """Read the rack, which follows the generation."""
         self._int32()
         (size,) = _INT16.unpack_from(self._data, self._at)
         return None if size == _NULL else self.string()
@@ -125,7 +129,7 @@ class _Reader:
         return self._data[start : self._at].decode()
 
     def count(self, smallest: int) -> int:
-        """How many elements follow, each of `smallest` bytes at least."""
+        """Read the number of elements that follow, each of `smallest` bytes at least."""
         count = self._int32()
         if not 0 <= count * smallest <= len(self._data) - self._at:
             raise _Malformed

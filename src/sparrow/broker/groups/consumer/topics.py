@@ -1,4 +1,6 @@
-"""The topics as consumer groups see them: names, ids, numbers of partitions; and a digest that tells whether they changed."""
+"""The topics as consumer groups see them: names, ids, numbers of partitions, and a digest to detect
+changes.
+"""
 
 from __future__ import annotations
 
@@ -28,27 +30,29 @@ class TopicCatalog:
         return iter(self._by_name.values())
 
     def put(self, topic: TopicView) -> None:
-        """A topic was made or grew."""
+        """Add a topic, or its new number of partitions."""
         self.remove(topic.name)
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
 
     def remove(self, name: str) -> None:
-        """A topic was deleted."""
+        """Remove a deleted topic."""
         before = self._by_name.pop(name, None)
         if before is not None:
             del self._by_id[before.topic_id]
 
     def find(self, name: str) -> TopicView | None:
-        """The topic of this name, or None."""
+        """Return the topic of this name, or None."""
         return self._by_name.get(name)
 
     def find_id(self, topic_id: uuid.UUID) -> TopicView | None:
-        """The topic of this id, or None."""
+        """Return the topic of this id, or None."""
         return self._by_id.get(topic_id)
 
     def digest(self, names: Iterable[str]) -> bytes:
-        """Eight bytes that differ when one of these topics came, went, was made anew or grew."""
+        """Return eight bytes that differ when one of these topics was created, deleted, created
+        again or grew.
+        """
         hashed = hashlib.blake2b(digest_size=8)
         for name in sorted(names):
             topic = self._by_name.get(name)

@@ -1,1 +1,1 @@
-"""Groups of the native protocol: partitions change hands one by one, and members are told."""
+"""Groups of the native protocol: partitions change hands one by one, and members are notified."""

@@ -1,4 +1,4 @@
-"""What is wrong with a share group's heartbeat: in itself, and beside what the group knows."""
+"""Checks of a share group's heartbeat: by itself, and against what the group knows."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.share.member import ShareHeartbeat, ShareMember
 
 MAX_MEMBER_ID_CHARACTERS: Final = 36
-"""Members make their ids themselves: a UUID as text (KIP-932)."""
+"""Members create their ids themselves: a UUID as text (KIP-932)."""
 
 
 def check_member_id(member_id: str | None) -> str:
-    """The member id, if it can be one.
+    """Return the member id, if it is a valid one.
 
     Raises:
         InvalidArgument
     """
     if not member_id or not member_id.strip() or len(member_id) > MAX_MEMBER_ID_CHARACTERS:
         raise InvalidArgument(
-            f"A member id of a share group has 1 to {MAX_MEMBER_ID_CHARACTERS} characters, as a UUID has; it was"
+            f"A member id of a share group has 1 to {MAX_MEMBER_ID_CHARACTERS} characters, as a "
+            "UUID has; it was"
             f" {(member_id or '')[:50]!r}."
         )
     return member_id
 
 
 def check_heartbeat(heartbeat: ShareHeartbeat) -> None:
-    """Whether a heartbeat makes sense in itself.
+    """Raise an error if a heartbeat is wrong by itself.
 
     Raises:
         InvalidArgument
@@ -46,12 +47,14 @@ def check_heartbeat(heartbeat: ShareHeartbeat) -> None:
 
 
 def check_epoch(member: ShareMember, epoch: int) -> None:
-    """Whether a member joins, is at the epoch that it says, or just missed the answer that moved it on.
+    """Raise an error unless a member joins, is at the epoch that it sends, or missed the response
+    that moved it on.
 
     Raises:
         FencedMemberEpoch
     """
     if epoch not in {JOIN_EPOCH, member.epoch, member.previous_epoch}:
         raise FencedMemberEpoch(
-            f"Member {member.member_id} is at epoch {member.epoch}, not {epoch}; it must give up its partitions and join again."
+            f"Member {member.member_id} is at epoch {member.epoch}, not {epoch}; it must give up "
+            "its partitions and join again."
         )

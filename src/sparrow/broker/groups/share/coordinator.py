@@ -1,10 +1,12 @@
-"""The coordinator of share groups (KIP-932): gives the pure groups (`group`) a clock, the topics, a store and their queues.
+"""The coordinator of share groups (KIP-932): runs the pure groups (module `group`) with a clock,
+the topics, a store and their queues.
 
-A heartbeat is answered when what it changed is durable and every partition that it tells of is a source of the group's queue (`queues`), so that
-whoever is told of a partition can read it, from where `share.auto.offset.reset` said at that time.
+A heartbeat is answered when its changes are durable and every partition in the response is a source
+of the group's queue (`queues`). So a member can read each partition that it is assigned, from the
+start that `share.auto.offset.reset` gave at that time.
 
-As in Kafka a share group stays until it is deleted, and with it how far it is. Its name belongs to it even when it is empty; and it does not take
-a name over that another kind of group has, or has offsets by.
+As in Kafka a share group stays until it is deleted, with its progress. It keeps its name when it is
+empty, and does not take over a name of another kind of group, or one that has committed offsets.
 """
 
 from __future__ import annotations
@@ -14,81 +16,84 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from sparrow.base.errors import GroupFull, InvalidArgument, SparrowError, UnknownGroup
-from sparrow.broker.groups.consumer.member import LEAVE_EPOCH, HeartbeatAnswer
+from sparrow.broker.groups.consumer.member import LEAVE_EPOCH, HeartbeatResponse
 from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType
-from sparrow.broker.groups.groups import check_group_name
-from sparrow.broker.groups.share import facts
+from sparrow.broker.groups.persistence import check_storable
+from sparrow.broker.groups.share import persistence
 from sparrow.broker.groups.share.checks import check_heartbeat
 from sparrow.broker.groups.share.description import ShareDescription, describe, describe_share
 from sparrow.broker.groups.share.group import ShareGroup
 from sparrow.broker.groups.share.settings import ShareSettings
-from sparrow.broker.groups.stored import check_storable
 from sparrow.broker.groups.writes import GroupWrites
+from sparrow.broker.names import check_group_name
 
 if TYPE_CHECKING:
     from sparrow.broker.groups.consumer.member import Assignment
     from sparrow.broker.groups.consumer.topics import TopicCatalog
-    from sparrow.broker.groups.family import Committer
-    from sparrow.broker.groups.groups import Groups
-    from sparrow.broker.groups.native.assignor import Partition as NamedPartition
+    from sparrow.broker.groups.coordinator import Committer
+    from sparrow.broker.groups.registry import GroupRegistry
     from sparrow.broker.groups.share.member import ShareHeartbeat
-    from sparrow.broker.groups.share.queues import GroupQueues, Progress
+    from sparrow.broker.groups.share.queues import GroupProgress, GroupQueues
     from sparrow.meta.store import Write
+    from sparrow.records.topic_partition import TopicPartition
 
 SettingsOf = Callable[[str], ShareSettings]
-"""What holds for a group: the broker's settings, but for what the group sets itself."""
+"""Return the settings of a group: its own, else those of the broker."""
 log = logging.getLogger(__name__)
 
 
-class ShareGroups:
+class ShareGroupCoordinator:
     """All share groups of a broker. Loop thread only.
 
     Args:
-        topics: kept up to date by the family that is registered before this one.
-        max_groups: groups stay when they are empty, so a flood of names must end somewhere.
+        topics: the catalog of the consumer coordinator, which is registered before this one and
+            keeps it up to date.
+        max_groups: limits a flood of names, since empty groups stay.
     """
 
     type = GroupType.SHARE
     queues: GroupQueues
-    """Set by whoever composes the broker, before the first verb."""
+    """Set by the composition of the broker before the first request."""
 
     def __init__(
         self,
-        roof: Groups,
+        registry: GroupRegistry,
         topics: TopicCatalog,
         settings_of: SettingsOf = lambda _group: ShareSettings(),
         max_groups: int = 2_000,
     ) -> None:
         self.topics = topics
-        self._roof = roof
-        self._clock = roof.clock
+        self._registry = registry
+        self._clock = registry.clock
         self._settings_of = settings_of
         self._max_groups = max_groups
         self._groups: dict[str, ShareGroup] = {}
-        self._writes = GroupWrites[ShareGroup](roof.meta, facts.writes)
+        self._writes = GroupWrites[ShareGroup](registry.meta, persistence.writes)
 
     async def load(self) -> None:
         """Read the groups of earlier runs. Sessions of their members begin now.
 
         Raises:
-            DirectoryUnreadable, NewerFormat: a fact is no group, or one of a later Sparrow.
+            DirectoryUnreadable, NewerFormat: an entry is no group, or one of a later Sparrow.
         """
         now = self._clock.monotonic()
-        for group in await facts.load(self._roof.meta, self._empty_group):
+        for group in await persistence.load(self._registry.meta, self._empty_group):
             group.start_clocks(now, self._settings_of(group.name).session_timeout_ms / 1000)
             self._groups[group.name] = group
 
     # ── the protocol ──────────────────────────────────────────────────────────────────────────────
 
-    async def heartbeat(self, name: str, beat: ShareHeartbeat) -> HeartbeatAnswer:
-        """Join, go on or leave. What it tells is durable, and can be read.
+    async def heartbeat(self, name: str, beat: ShareHeartbeat) -> HeartbeatResponse:
+        """Handle a heartbeat of a member that joins, continues or leaves. The response is durable,
+        and its partitions can be read.
 
         Raises:
-            InvalidArgument: the heartbeat is wrong in itself.
+            InvalidArgument: the heartbeat is wrong by itself.
             UnknownGroup: there is none, or the name is taken by another kind of group.
-            GroupFull: of members, or there are too many groups.
-            UnknownMember, FencedMemberEpoch
-            DiskFull, StorageFailed: could not be kept; the same heartbeat may be sent again.
+            GroupFull: the group has too many members, or there are too many groups. UnknownMember,
+                FencedMemberEpoch
+            DiskFull, StorageFailed: the change could not be stored; the same heartbeat may be sent
+                again.
         """
         if not name:
             raise InvalidArgument("A group needs a name.")
@@ -97,25 +102,25 @@ class ShareGroups:
             group = self.get(name)
             group.leave(beat.member_id)
             await self._writes.flush(group)
-            return HeartbeatAnswer(beat.member_id, LEAVE_EPOCH)
-        group, answer = self._beat(name, beat)
+            return HeartbeatResponse(beat.member_id, LEAVE_EPOCH)
+        group, response = self._beat(name, beat)
         await self._writes.flush(group)
         if self._groups.get(name) is group:  # else it was deleted meanwhile
             topics = {topic.name for topic in group.readable_topics()}
             await self.queues.ensure(name, topics, self._settings_of(name))
-        return answer
+        return response
 
     def settings(self, name: str) -> ShareSettings:
-        """What holds for a group, whether it exists or not."""
+        """Return the settings of a group, whether it exists or not."""
         return self._settings_of(name)
 
     def is_member(self, name: str, member_id: str) -> bool:
-        """Whether a group has a member of this id now."""
+        """Return True if a group has a member of this id now."""
         group = self._groups.get(name)
         return group is not None and member_id in group.members
 
     def assignment(self, name: str, member_id: str) -> Assignment:
-        """The partitions that a member was told last, by topic id.
+        """Return the partitions that a member was last assigned, by topic id.
 
         Raises:
             UnknownGroup, UnknownMember
@@ -123,7 +128,7 @@ class ShareGroups:
         return self.get(name).get(member_id).assigned
 
     def describe_share(self, name: str) -> ShareDescription:
-        """A group as Kafka describes it.
+        """Return a group as Kafka describes it.
 
         Raises:
             UnknownGroup: there is none, or it is of another kind.
@@ -131,58 +136,59 @@ class ShareGroups:
         return describe_share(self.get(name), self.topics)
 
     async def settings_changed(self, name: str) -> None:
-        """Something is configured of a group: its queue follows, now or with the next heartbeat."""
+        """Apply changed settings of a group to its queue, now or with the next heartbeat."""
         if name in self._groups:
             try:
                 await self.queues.follow(name, self._settings_of(name))
             except SparrowError as error:
                 log.warning("settings of share group %s do not hold yet: %s", name, error.text)
 
-    # ── how far groups are ────────────────────────────────────────────────────────────────────────
+    # ── progress ──────────────────────────────────────────────────────────────────────────────────
 
-    async def progress(self, name: str) -> dict[NamedPartition, Progress]:
-        """How far a group is, by topic and partition; empty for one that does not exist."""
+    async def progress(self, name: str) -> dict[TopicPartition, GroupProgress]:
+        """Return the progress of a group by topic and partition; empty for a missing group."""
         return await self.queues.progress(name) if name in self._groups else {}
 
     async def move(
-        self, name: str, offsets: Mapping[NamedPartition, int]
-    ) -> dict[NamedPartition, SparrowError | None]:
-        """Let a group without members begin anew at other offsets; a group that does not exist is made.
+        self, name: str, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, SparrowError | None]:
+        """Let a group without members continue at other offsets. A missing group is created.
 
         Raises:
-            InvalidArgument: no such name.
-            UnknownGroup: the name is taken by another kind of group.
-            GroupFull, GroupNotEmpty, DiskFull, StorageFailed
+            InvalidArgument: no such name is possible.
+            UnknownGroup: the name is taken by another kind of group. GroupFull, GroupNotEmpty,
+                DiskFull, StorageFailed
         """
         check_storable(name, "")
         group = self._groups.get(name) or self._new_group(name)
         if not offsets:
             return {}
-        self._roof.require_empty(name, "move it")
+        self._registry.require_empty(name, "move it")
         group.changes.group = True
         self._groups[name] = group
         await self._writes.flush(group)
         return await self.queues.move(name, offsets, self._settings_of(name))
 
     async def drop_topic(self, name: str, topic: str) -> None:
-        """Forget how far a group without members is in a topic; it begins there anew when members subscribe to it.
+        """Delete the progress of a group without members in a topic; the group begins there again
+        when members subscribe to it.
 
         Raises:
             UnknownGroup, UnknownTopic, PolicyViolation, GroupNotEmpty, DiskFull, StorageFailed
         """
         self.get(name)
-        self._roof.require_empty(name, "forget its offsets")
+        self._registry.require_empty(name, "forget its offsets")
         await self.queues.drop_topic(name, topic)
 
-    async def delete_queue(self, name: str) -> None:
-        """Forget the queue of a group that is about to be dropped.
+    async def delete_data(self, name: str) -> None:
+        """Delete the queue of a group that is about to be dropped.
 
         Raises:
             GroupNotEmpty, DiskFull, StorageFailed
         """
         await self.queues.delete(name)
 
-    # ── what the roof asks ────────────────────────────────────────────────────────────────────────
+    # ── called by the registry ────────────────────────────────────────────────────────────────────
 
     def names(self) -> Collection[str]:
         return self._groups.keys()
@@ -200,32 +206,28 @@ class ShareGroups:
     def describe(self, group: str) -> GroupDescription:
         return describe(self._groups[group], self.topics)
 
-    def check_commit(self, group: str, committer: Committer, partitions: Iterable[NamedPartition]) -> None:  # noqa: ARG002
-        """Share groups commit nothing (KIP-932).
-
-        Raises:
-            UnknownGroup
-        """
+    def check_commit(self, group: str, committer: Committer, partitions: Iterable[TopicPartition]) -> None:  # noqa: ARG002
+        """Raise UnknownGroup: share groups commit nothing (KIP-932)."""
         _no_offsets(group)
 
     def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:  # noqa: ARG002
-        """Raises UnknownGroup."""
+        """Raise UnknownGroup."""
         _no_offsets(group)
 
     def subscribed(self, group: str) -> Collection[str]:
-        """Raises UnknownGroup: there are no offsets to delete."""
+        """Raise UnknownGroup: there are no offsets to delete."""
         _no_offsets(group)
 
     def drop(self, group: str) -> Sequence[Write]:
         state = self._groups.pop(group)
-        return facts.deletes(group, [*state.members, *state.changes.members])
+        return persistence.deletes(group, [*state.members, *state.changes.members])
 
     def topics_changed(self, partition_counts: Mapping[str, int]) -> None:
         for group in self._groups.values():
             group.topics_changed(partition_counts)
 
     async def tick(self) -> None:
-        """Put out members whose time is over.
+        """Remove members whose time is over.
 
         Raises:
             DiskFull, StorageFailed: something could not be written; it is tried again.
@@ -234,12 +236,12 @@ class ShareGroups:
         await self._writes.sweep(self._groups, lambda group: _expire(group, now))
 
     def close(self) -> None:
-        """Nothing happens here by itself."""
+        """Do nothing: there are no timers."""
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, name: str) -> ShareGroup:
-        """A group.
+        """Return a group.
 
         Raises:
             UnknownGroup
@@ -249,18 +251,18 @@ class ShareGroups:
             raise UnknownGroup(f"There is no share group {name!r}.")
         return group
 
-    def _beat(self, name: str, beat: ShareHeartbeat) -> tuple[ShareGroup, HeartbeatAnswer]:
+    def _beat(self, name: str, beat: ShareHeartbeat) -> tuple[ShareGroup, HeartbeatResponse]:
         check_storable(name, beat.member_id, beat.rack_id or "", *(beat.topics or ()))
         group = self.get(name) if beat.member_epoch > 0 else self._groups.get(name) or self._new_group(name)
         settings = self._settings_of(name)
         group.max_members = settings.max_members
         group.limit_topics(self.queues.own_topics(name))
-        answer = group.heartbeat(beat, self._clock.monotonic(), settings.session_timeout_ms / 1000)
+        response = group.heartbeat(beat, self._clock.monotonic(), settings.session_timeout_ms / 1000)
         self._groups[name] = group
-        return group, answer
+        return group, response
 
     def _new_group(self, name: str) -> ShareGroup:
-        """A group that does not exist yet.
+        """Return a new group.
 
         Raises:
             InvalidArgument: no such name is possible.
@@ -268,12 +270,13 @@ class ShareGroups:
             GroupFull: there are as many share groups as possible.
         """
         check_group_name(name)
-        kind = self._roof.type_of(name)
+        kind = self._registry.type_of(name)
         if kind is not None:
             raise UnknownGroup(f"Group {name!r} is no share group but a {kind} group; use another name.")
         if len(self._groups) >= self._max_groups:
             raise GroupFull(
-                f"There are {len(self._groups)} share groups already; delete some, or raise groups.share_max_groups."
+                f"There are {len(self._groups)} share groups already; delete some, or raise "
+                "groups.share_max_groups."
             )
         return self._empty_group(name)
 

@@ -1,4 +1,6 @@
-"""What is told of a share group from outside (ShareGroupDescribe), and in the common form of all kinds of groups."""
+"""Descriptions of share groups: for ShareGroupDescribe, and in the form common to all kinds of
+groups.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from sparrow.broker.groups.description import (
     GroupType,
     MemberDescription,
 )
-from sparrow.broker.groups.share import assignor
+from sparrow.broker.groups.share import balanced_assignor
 
 if TYPE_CHECKING:
     from sparrow.broker.groups.consumer.topics import TopicCatalog
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShareMemberDescription:
-    """A member with what it has."""
+    """A member with its partitions."""
 
     member: ShareMember
     assigned: tuple[TopicPartitions, ...]
@@ -42,7 +44,7 @@ class ShareDescription:
 
 
 def describe_share(group: ShareGroup, topics: TopicCatalog) -> ShareDescription:
-    """Everything that is known."""
+    """Return the description for ShareGroupDescribe."""
     members = tuple(
         ShareMemberDescription(member, named(member.assigned, topics))
         for _, member in sorted(group.members.items())
@@ -52,14 +54,14 @@ def describe_share(group: ShareGroup, topics: TopicCatalog) -> ShareDescription:
         group.state,
         group.epoch,
         group.assignment_epoch,
-        assignor.NAME,
+        balanced_assignor.NAME,
         members,
         frozenset(part.name for each in members for part in each.assigned),
     )
 
 
 def describe(group: ShareGroup, topics: TopicCatalog) -> GroupDescription:
-    """In the common form."""
+    """Return the description in the common form."""
     members = tuple(
         MemberDescription(
             member.member_id,

@@ -1,11 +1,12 @@
-"""The share group of KIP-932: a pure state machine; time is passed in.
+"""The share group of KIP-932: a pure state machine; time is an argument.
 
-Members share partitions, so nobody has to give anything up before another may have it: a member is at the epoch of the target
-assignment that it was told last, and the next heartbeat tells it a newer one. The *group epoch* rises with each change of members,
-subscriptions or topics; the first heartbeat that finds the target behind makes a new one (`assignor`).
+Members share partitions, so none has to give a partition up before another may have it. A member is
+at the epoch of the target assignment that it last received, and the next heartbeat returns a newer
+one. The *group epoch* rises with each change of members, subscriptions or topics; the first
+heartbeat that finds the target behind computes a new one (`balanced_assignor`).
 
-Every verb checks before it changes: one that raises has changed nothing. What changed is collected for the store in `changes`, and
-nothing may be answered before it is written.
+Every method checks before it changes: one that raises has changed nothing. Changes are collected
+for the store in `changes`, and a member may only be answered when they are written.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from sparrow.base.errors import GroupFull
 from sparrow.broker.groups.consumer.assignors import Wish
-from sparrow.broker.groups.consumer.member import JOIN_EPOCH, NOTHING, Assignment, HeartbeatAnswer
+from sparrow.broker.groups.consumer.member import JOIN_EPOCH, NOTHING, Assignment, HeartbeatResponse
 from sparrow.broker.groups.description import GroupState
-from sparrow.broker.groups.members import MemberGroup
-from sparrow.broker.groups.share import assignor
+from sparrow.broker.groups.member_group import MemberGroup
+from sparrow.broker.groups.share import balanced_assignor
 from sparrow.broker.groups.share.checks import check_epoch
 from sparrow.broker.groups.share.member import ShareMember
 
@@ -29,34 +30,35 @@ if TYPE_CHECKING:
 
 
 class ShareGroup(MemberGroup[ShareMember]):
-    """One group. Times are monotonic seconds."""
+    """One share group. Times are monotonic seconds."""
 
     def __init__(self, name: str, topics: TopicCatalog, max_members: int) -> None:
         super().__init__(name, topics)
         self.max_members = max_members
         self._sessions: dict[str, float] = {}
-        """When a member is put out."""
+        """The time at which each member is removed."""
         self._limit: Container[str] | None = None
 
-    # ── what doors see ────────────────────────────────────────────────────────────────────────────
+    # ── public state ──────────────────────────────────────────────────────────────────────────────
 
     @property
     def state(self) -> GroupState:
-        """Empty or Stable: members need not wait for each other."""
+        """The state: Empty or Stable, since members need not wait for each other."""
         return GroupState.STABLE if self.members else GroupState.EMPTY
 
     def subscribed_topics(self) -> frozenset[str]:
-        """Names that members subscribed to, also of topics that do not exist."""
+        """Return the names that members subscribed to, including those of missing topics."""
         return frozenset(name for topics in {m.topics for m in self.members.values()} for name in topics)
 
     def readable_topics(self) -> list[TopicView]:
-        """The topics whose partitions are assigned."""
+        """Return the topics whose partitions are assigned."""
         return self._existing(self.subscribed_topics())
 
     # ── members speak ─────────────────────────────────────────────────────────────────────────────
 
-    def heartbeat(self, beat: ShareHeartbeat, now: float, session_timeout_s: float) -> HeartbeatAnswer:
-        """Join (epoch 0) or go on (over 0). The heartbeat has passed `check_heartbeat`.
+    def heartbeat(self, beat: ShareHeartbeat, now: float, session_timeout_s: float) -> HeartbeatResponse:
+        """Handle a heartbeat of a member that joins (epoch 0) or continues (over 0). The heartbeat
+        has passed `check_heartbeat`.
 
         Raises:
             GroupFull, UnknownMember, FencedMemberEpoch
@@ -76,12 +78,14 @@ class ShareGroup(MemberGroup[ShareMember]):
         after = member.moved_to(self.assignment_epoch, self.targets.get(member.member_id, NOTHING))
         self._put(after)
         self._sessions[after.member_id] = now + session_timeout_s
-        has_missed_answer = beat.member_epoch != known.epoch
-        is_told = has_missed_answer or beat.topics is not None or after.assigned != known.assigned
-        return HeartbeatAnswer(after.member_id, after.epoch, after.assigned if is_told else None)
+        has_missed_response = beat.member_epoch != known.epoch
+        is_known_to_client = (
+            has_missed_response or beat.topics is not None or after.assigned != known.assigned
+        )
+        return HeartbeatResponse(after.member_id, after.epoch, after.assigned if is_known_to_client else None)
 
     def leave(self, member_id: str) -> None:
-        """Go.
+        """Remove a member that leaves.
 
         Raises:
             UnknownMember
@@ -89,14 +93,14 @@ class ShareGroup(MemberGroup[ShareMember]):
         self.remove([self.get(member_id).member_id])
 
     def expire(self, now: float) -> list[str]:
-        """Put out the members whose session is over; returns who they were."""
+        """Remove the members whose session is over. Return their ids."""
         over = [member_id for member_id, deadline in self._sessions.items() if deadline <= now]
         if over:
             self.remove(over)
         return over
 
     def remove(self, member_ids: Iterable[str]) -> None:
-        """Take members out; the others hear of what is theirs now with their next heartbeats."""
+        """Remove members; the others receive their new assignment with their next heartbeats."""
         for member_id in member_ids:
             del self.members[member_id]
             self.targets.pop(member_id, None)
@@ -107,23 +111,23 @@ class ShareGroup(MemberGroup[ShareMember]):
     # ── topics, restarts ──────────────────────────────────────────────────────────────────────────
 
     def topics_changed(self, names: Iterable[str]) -> None:
-        """Topics came, grew or went; the next heartbeat looks at it."""
+        """Note that topics were created, grew or were deleted; the next heartbeat compares them."""
         if not self.needs_refresh:
             self.needs_refresh = not self.subscribed_topics().isdisjoint(names)
 
     def limit_topics(self, topics: Container[str] | None) -> None:
-        """Only partitions of these topics are assigned; None: of all that members subscribe to."""
+        """Assign only partitions of these topics, or (None) of all that members subscribe to."""
         if topics != self._limit:
             self._limit = topics
             self.needs_refresh = True
 
     def restore(self, member: ShareMember, target: Assignment) -> None:
-        """Put in a member with its target, as the store knew it."""
+        """Add a member with its target, as the store knew it."""
         self.members[member.member_id] = member
         self.targets[member.member_id] = target
 
     def start_clocks(self, now: float, session_timeout_s: float) -> None:
-        """Begin all sessions anew, after a restart."""
+        """Start all sessions again after a restart."""
         self._sessions = dict.fromkeys(self.members, now + session_timeout_s)
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
@@ -141,7 +145,7 @@ class ShareGroup(MemberGroup[ShareMember]):
             self.changes.members.add(member.member_id)
 
     def _bump(self, *, is_forced: bool) -> None:
-        """Raise the group epoch if it must be, or if a subscribed topic changed."""
+        """Raise the group epoch if it must rise, or if a subscribed topic changed."""
         if not (is_forced or self.needs_refresh):
             return
         digest = self._topics.digest(topic.name for topic in self.readable_topics())
@@ -152,9 +156,9 @@ class ShareGroup(MemberGroup[ShareMember]):
         self.needs_refresh = False
 
     def _make_target(self) -> None:
-        # Most members of a group say the same: what that means is looked up once, and shared.
+        # Most members of a group have the same subscription: it is resolved once, and shared.
         existing = {topics: self._existing(topics) for topics in {m.topics for m in self.members.values()}}
-        targets = assignor.assign(
+        targets = balanced_assignor.assign(
             {
                 member.member_id: Wish(
                     existing[member.topics], previous=self.targets.get(member.member_id, NOTHING)

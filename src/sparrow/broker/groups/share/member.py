@@ -1,4 +1,4 @@
-"""What a share group (KIP-932) knows of a member, and what members say to it.
+"""Members of a share group (KIP-932) and their heartbeats.
 
 Frozen, as in consumer groups: a change of a member is a new member.
 """
@@ -22,12 +22,14 @@ class ShareMember:
     topics: tuple[str, ...] = ()
     """Subscribed names; sorted, each once."""
     epoch: int = 0
-    """Of the target assignment that it was told."""
+    """The epoch of the target assignment that it received."""
     previous_epoch: int = 0
     assigned: Assignment = NOTHING
 
     def moved_to(self, epoch: int, assigned: Assignment) -> ShareMember:
-        """The member told another assignment; where it was is remembered for an answer that got lost."""
+        """Return the member with another assignment. The former epoch is kept, in case a response
+        got lost.
+        """
         if epoch == self.epoch:
             return self
         return replace(self, epoch=epoch, previous_epoch=self.epoch, assigned=assigned)
@@ -35,7 +37,7 @@ class ShareMember:
 
 @dataclass(frozen=True, slots=True)
 class ShareHeartbeat:
-    """A ShareGroupHeartbeat. None means: as said before."""
+    """A ShareGroupHeartbeat. None means: unchanged."""
 
     member_id: str
     member_epoch: int
@@ -46,7 +48,7 @@ class ShareHeartbeat:
     client_host: str = ""
 
     def applied_to(self, member: ShareMember) -> ShareMember:
-        """The member after what this heartbeat says of it."""
+        """Return the member with the values of this heartbeat."""
         return replace(
             member,
             rack_id=member.rack_id if self.rack_id is None else self.rack_id,

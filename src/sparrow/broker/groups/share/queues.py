@@ -1,7 +1,9 @@
-"""The queues behind share groups: a share group is a queue of the engine (`broker.queues`), by the same name.
+"""The queues behind share groups: a share group is a queue of the engine (`broker.queues`) with the
+same name.
 
-What members subscribe to becomes a source of it. Where somebody made a queue of that name by other means, members join that queue: its
-topics and its policy hold, and only partitions of its topics are read.
+Topics that members subscribe to become sources of the queue. If a queue of that name was created by
+other means, members join that queue: its topics and its policy hold, and only partitions of its
+topics are read.
 
 The *start offset* of a partition (KIP-932: SPSO) is the offset before which everything is finished.
 """
@@ -23,29 +25,29 @@ from sparrow.base.errors import (
     UnknownTopic,
 )
 from sparrow.broker.positions import locate
-from sparrow.broker.queues.definition import SHARE
-from sparrow.broker.queues.values import DONE, LEASED, MOVING, STATE_MASK
+from sparrow.broker.queues.persistence.definition import SHARE
+from sparrow.broker.queues.rules.record_state import DONE, LEASED, MOVING, STATE_MASK
 
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock
-    from sparrow.broker.groups.native.assignor import Partition as NamedPartition
     from sparrow.broker.groups.share.settings import ShareSettings
-    from sparrow.broker.queues.lane import Lane
     from sparrow.broker.queues.queue import Queue
-    from sparrow.broker.queues.queues import Queues
-    from sparrow.broker.queues.source import Source
+    from sparrow.broker.queues.registry import QueueRegistry
+    from sparrow.broker.queues.rules.subscriber import SubscriberState
+    from sparrow.broker.queues.source import QueueSource
     from sparrow.broker.topics import Topics
+    from sparrow.records.topic_partition import TopicPartition
 
 _MAX_LEASED: Final = 10_000_000
-"""What a queue's policy takes at most."""
+"""The maximum in a queue's policy."""
 _AT_ONCE: Final = 200
-"""Partitions that are looked at before the loop may do something else."""
+"""Partitions that are visited before the loop may do something else."""
 BY_RESET: Final = -1
-"""As a start offset: where `share.auto.offset.reset` says."""
+"""A start offset that means `share.auto.offset.reset`."""
 
 
-class Progress(NamedTuple):
-    """How far a group is in a partition."""
+class GroupProgress(NamedTuple):
+    """The progress of a group in one partition."""
 
     start_offset: int
     end_offset: int
@@ -54,14 +56,16 @@ class Progress(NamedTuple):
 
 
 class GroupQueues(Protocol):
-    """What share groups need of queues."""
+    """The operations on queues that share groups need."""
 
     def own_topics(self, group: str) -> Collection[str] | None:
-        """The topics of a queue that somebody made by this name; None: the group reads what its members subscribe to."""
+        """Return the topics of a queue of this name that was created by other means; None: the
+        group reads what its members subscribe to.
+        """
         ...
 
     async def ensure(self, group: str, topics: Collection[str], settings: ShareSettings) -> None:
-        """Let the group's queue exist, with these settings, and read these topics.
+        """Create the group's queue if needed, with these settings, and add these topics.
 
         Raises:
             DiskFull, StorageFailed, InvalidArgument
@@ -69,40 +73,38 @@ class GroupQueues(Protocol):
         ...
 
     async def follow(self, group: str, settings: ShareSettings) -> None:
-        """Other settings hold from now on.
+        """Apply changed settings to the queue.
 
         Raises:
             DiskFull, StorageFailed
         """
         ...
 
-    async def progress(self, group: str) -> dict[NamedPartition, Progress]:
-        """How far the group is, in all partitions that it reads or has read."""
+    async def progress(self, group: str) -> dict[TopicPartition, GroupProgress]:
+        """Return the group's progress in all partitions that it reads or has read."""
         ...
 
     async def move(
-        self, group: str, offsets: Mapping[NamedPartition, int], settings: ShareSettings
-    ) -> dict[NamedPartition, SparrowError | None]:
-        """Begin anew at other offsets; an error or None for each partition.
+        self, group: str, offsets: Mapping[TopicPartition, int], settings: ShareSettings
+    ) -> dict[TopicPartition, SparrowError | None]:
+        """Continue at other offsets. Return an error or None for each partition.
 
         Raises:
-            GroupNotEmpty: consumers have the queue open, or records leased.
-            DiskFull, StorageFailed
+            GroupNotEmpty: consumers have the queue open, or records leased. DiskFull, StorageFailed
         """
         ...
 
     async def drop_topic(self, group: str, topic: str) -> None:
-        """Forget how far the group is in a topic.
+        """Delete the group's progress in a topic.
 
         Raises:
             UnknownTopic: it never read the topic.
-            PolicyViolation: the topic is the queue's own.
-            GroupNotEmpty, DiskFull, StorageFailed
+            PolicyViolation: the topic is the queue's own. GroupNotEmpty, DiskFull, StorageFailed
         """
         ...
 
     async def delete(self, group: str) -> None:
-        """Forget the queue of a group, unless somebody made it by other means.
+        """Delete the queue of a group, unless it was created by other means.
 
         Raises:
             GroupNotEmpty, DiskFull, StorageFailed
@@ -113,7 +115,7 @@ class GroupQueues(Protocol):
 class ShareQueues:
     """`GroupQueues` over the broker's queues. Loop thread only."""
 
-    def __init__(self, registry: Queues, topics: Topics, clock: Clock) -> None:
+    def __init__(self, registry: QueueRegistry, topics: Topics, clock: Clock) -> None:
         self._registry = registry
         self._topics = topics
         self._clock = clock
@@ -141,9 +143,9 @@ class ShareQueues:
         if wanted != queue.definition.policy:
             await self._registry.configure(group, _policy(settings, _partition_count(queue)))
 
-    async def progress(self, group: str) -> dict[NamedPartition, Progress]:
+    async def progress(self, group: str) -> dict[TopicPartition, GroupProgress]:
         queue = self._registry.find(group)
-        result: dict[NamedPartition, Progress] = {}
+        result: dict[TopicPartition, GroupProgress] = {}
         for source in list(queue.sources) if queue is not None else ():
             assert queue is not None
             if not source.is_gone and source.partition.is_open:
@@ -152,15 +154,15 @@ class ShareQueues:
         return dict(sorted(result.items()))
 
     async def move(
-        self, group: str, offsets: Mapping[NamedPartition, int], settings: ShareSettings
-    ) -> dict[NamedPartition, SparrowError | None]:
+        self, group: str, offsets: Mapping[TopicPartition, int], settings: ShareSettings
+    ) -> dict[TopicPartition, SparrowError | None]:
         queue = await self._queue(group, settings)
         _check_unused(queue)
-        results: dict[NamedPartition, SparrowError | None] = {}
-        wanted: dict[NamedPartition, int] = {}
+        results: dict[TopicPartition, SparrowError | None] = {}
+        wanted: dict[TopicPartition, int] = {}
         for key, offset in offsets.items():
             try:
-                wanted[key] = await self._place(queue, key, offset, settings)
+                wanted[key] = await self._start_of(queue, key, offset, settings)
                 results[key] = None
             except SparrowError as error:
                 results[key] = error
@@ -180,7 +182,8 @@ class ShareQueues:
             raise UnknownTopic(f"Group {group!r} has read nothing of topic {topic!r}.")
         if not queue.is_share_group:
             raise PolicyViolation(
-                f"Topic {topic!r} belongs to the queue {group!r}, which was not made by a share group; purge the queue instead."
+                f"Topic {topic!r} belongs to the queue {group!r}, which was not made by a share "
+                "group; purge the queue instead."
             )
         _check_unused(queue)
         await self._registry.drop_topic(group, topic)
@@ -199,7 +202,7 @@ class ShareQueues:
         if queue is None:
             try:
                 queue = await self._registry.create(group, (), _policy(settings, 1), kind=SHARE)
-            except QueueExists:  # made by another at the same time
+            except QueueExists:  # created by another request at the same time
                 queue = self._registry.get(group)
         return queue
 
@@ -207,26 +210,26 @@ class ShareQueues:
         self,
         group: str,
         topics: Collection[str],
-        wanted: Mapping[NamedPartition, int],
+        wanted: Mapping[TopicPartition, int],
         settings: ShareSettings,
     ) -> None:
-        """Topics become sources, at the offsets that are wanted or where the settings say."""
+        """Add topics as sources, at the wanted offsets or where the settings say."""
         start = settings.start(self._clock.wall_ms())
-        places: dict[NamedPartition, int] = {}
+        starts: dict[TopicPartition, int] = {}
         for topic in topics:
             for partition in self._topics.get(topic).partitions:
                 key = (topic, partition.id.partition)
-                places[key] = wanted[key] if key in wanted else (await locate(partition, start))[0]
-                if len(places) % _AT_ONCE == 0:
+                starts[key] = wanted[key] if key in wanted else (await locate(partition, start))[0]
+                if len(starts) % _AT_ONCE == 0:
                     await asyncio.sleep(0)
         await self._registry.add_topics(
             group,
             list(topics),
-            lambda each: places.get((each.id.topic, each.id.partition), each.start_offset),
+            lambda each: starts.get((each.id.topic, each.id.partition), each.start_offset),
         )
 
-    async def _place(self, queue: Queue, key: NamedPartition, offset: int, settings: ShareSettings) -> int:
-        """The offset to begin at: within the log.
+    async def _start_of(self, queue: Queue, key: TopicPartition, offset: int, settings: ShareSettings) -> int:
+        """Return the offset to begin at, which is within the log.
 
         Raises:
             UnknownTopic, UnknownPartition, InvalidArgument
@@ -248,7 +251,9 @@ class ShareQueues:
 
 
 def _policy(settings: ShareSettings, partitions: int) -> dict[str, object]:
-    """A group's settings as those of a queue. The engine limits the records that are acquired of all partitions together."""
+    """Return a group's settings as the policy of a queue. The engine limits the records that are
+    acquired of all partitions together.
+    """
     return {
         "lease_ms": settings.record_lock_duration_ms,
         "delivery_limit": settings.delivery_count_limit,
@@ -263,34 +268,40 @@ def _partition_count(queue: Queue) -> int:
 
 
 def _check_unused(queue: Queue) -> None:
-    """Raise GroupNotEmpty if somebody reads the queue, or holds records of it."""
+    """Raise GroupNotEmpty if a consumer reads the queue or has records leased."""
     if queue.consumers or any(
-        lane.counts[LEASED] or lane.counts[MOVING] for lane in queue.state.lanes.values()
+        subscriber.counts[LEASED] or subscriber.counts[MOVING]
+        for subscriber in queue.state.subscribers.values()
     ):
         raise _in_use(queue)
 
 
 def _in_use(queue: Queue) -> GroupNotEmpty:
     return GroupNotEmpty(
-        f"The queue {queue.name!r} has {len(queue.consumers)} consumers, or records that are leased; stop them, and wait until"
+        f"The queue {queue.name!r} has {len(queue.consumers)} consumers, or records that are "
+        "leased; stop them, and wait until"
         " the leases end."
     )
 
 
-def _progress(queue: Queue, source: Source) -> Progress:
-    """Of several subscribers the one that is furthest behind counts."""
+def _progress(queue: Queue, source: QueueSource) -> GroupProgress:
+    """Return the progress in a partition. Of several subscribers the one that is furthest behind
+    counts.
+    """
     number, end = source.number, source.partition.visible_end
-    lane = min(queue.state.lanes.values(), key=lambda each: each.starts[number])
-    start = min(max(lane.starts[number], source.partition.start_offset), end)
-    return Progress(start, end, end - start - _finished(lane, number, start, end))
+    subscriber = min(queue.state.subscribers.values(), key=lambda each: each.starts[number])
+    start = min(max(subscriber.starts[number], source.partition.start_offset), end)
+    return GroupProgress(start, end, end - start - _finished(subscriber, number, start, end))
 
 
-def _finished(lane: Lane, number: int, start: int, end: int) -> int:
-    """How many of the records behind the start are finished already (gaps, which hold no record, among them)."""
-    pages = lane.maps[number].pages()
-    stop = min(end, (pages[-1] + 1) * lane.maps[number].PAGE) if pages else start
+def _finished(subscriber: SubscriberState, number: int, start: int, end: int) -> int:
+    """Return the number of records behind the start that are finished already, gaps (offsets
+    without a record) included.
+    """
+    pages = subscriber.maps[number].pages()
+    stop = min(end, (pages[-1] + 1) * subscriber.maps[number].PAGE) if pages else start
     return sum(
         last - first
-        for first, last, value in lane.maps[number].runs(start, max(start, stop))
+        for first, last, value in subscriber.maps[number].runs(start, max(start, stop))
         if value & STATE_MASK >= DONE
     )

@@ -1,4 +1,6 @@
-"""What holds for one share group: its own configuration over the broker's, as one frozen object (Kafka's names in brackets)."""
+"""Settings of one share group: its own configuration over the broker's, as one frozen object
+(Kafka's names in brackets).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparrow.broker.configs import group as names
 from sparrow.broker.configs.group import GROUP_CONFIGS
-from sparrow.broker.positions import BEGINNING, END, TIMESTAMP, Start
+from sparrow.broker.positions import BEGINNING, END, TIMESTAMP, StartPosition
 
 if TYPE_CHECKING:
     from sparrow.broker.config import BrokerConfig
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShareSettings:
-    """Times in milliseconds."""
+    """Settings of one share group. Times in milliseconds."""
 
     session_timeout_ms: int = 45_000
     """(share.session.timeout.ms)"""
@@ -29,7 +31,7 @@ class ShareSettings:
     delivery_count_limit: int = 5
     """(share.delivery.count.limit)"""
     max_record_locks: int = 2_000
-    """Of one partition (share.partition.max.record.locks)."""
+    """Limit of one partition (share.partition.max.record.locks)."""
     auto_offset_reset: str = "latest"
     """ "latest", "earliest" or "by_duration:PnDTnHnMn.nS" (share.auto.offset.reset)"""
     reads_committed_only: bool = False
@@ -37,20 +39,24 @@ class ShareSettings:
     may_renew: bool = True
     """(share.renew.acknowledge.enable)"""
     dead_letter_topic: str = ""
-    """ "": there is none (errors.deadletterqueue.topic.name)"""
+    """"": there is none (errors.deadletterqueue.topic.name)"""
     copies_dead_letters: bool = False
-    """Whether a dead letter has the key and value of its record (errors.deadletterqueue.copy.record.enable)."""
+    """True if a dead letter has the key and value of its record
+    (errors.deadletterqueue.copy.record.enable).
+    """
 
-    def start(self, now_ms: int) -> Start:
-        """Where a partition begins that the group reads from now (wall clock) on."""
+    def start(self, now_ms: int) -> StartPosition:
+        """Return the start position of a partition that the group reads from now (wall clock)
+        on.
+        """
         if self.auto_offset_reset == "earliest":
-            return Start(BEGINNING)
+            return StartPosition(BEGINNING)
         ago_ms = names.duration_ms(self.auto_offset_reset.removeprefix(names.BY_DURATION))
-        return Start(END) if ago_ms is None else Start(TIMESTAMP, max(0, now_ms - ago_ms))
+        return StartPosition(END) if ago_ms is None else StartPosition(TIMESTAMP, max(0, now_ms - ago_ms))
 
 
 def share_settings(config: BrokerConfig, setting: Callable[[str], str | None]) -> ShareSettings:
-    """The settings of a group that sets something itself, or nothing."""
+    """Return the settings of a group: its own, else those of the broker."""
 
     def value(name: str) -> str:
         own = setting(name)
@@ -74,12 +80,14 @@ def share_settings(config: BrokerConfig, setting: Callable[[str], str | None]) -
 def why_no_dead_letters(
     topic: str, *, prefix: str, is_enabled: bool | None, makes_missing: bool
 ) -> str | None:
-    """Why a share group may not write dead letters to a topic (KIP-1191); None: it may.
+    """Return why a share group may not write dead letters to a topic (KIP-1191), or None if it may.
 
     Args:
-        prefix: how the topic's name must begin (errors.deadletterqueue.topic.name.prefix).
-        is_enabled: what the topic itself says (errors.deadletterqueue.group.enable); None: there is no such topic.
-        makes_missing: whether it would be made (errors.deadletterqueue.auto.create.topics.enable).
+        prefix: required beginning of the topic's name (errors.deadletterqueue.topic.name.prefix).
+        is_enabled: the topic's own setting (errors.deadletterqueue.group.enable); None: there is no
+            such topic.
+        makes_missing: True if the topic would be created
+            (errors.deadletterqueue.auto.create.topics.enable).
     """
     if not topic.startswith(prefix):
         return (

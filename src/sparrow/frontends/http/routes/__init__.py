@@ -1,1 +1,1 @@
-"""The routes, one module for each family; each has a function `router(door)`."""
+"""Routes, one module for each group; each has a function `router(frontend)`."""

@@ -1,4 +1,4 @@
-"""Access rules, in Kafka's words: listed, made, deleted."""
+"""Routes of access rules, in Kafka's terms: list, create, delete."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -9,14 +9,14 @@ from pydantic import ConfigDict, Field
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.access.acls import ANY_HOST, AclBinding, AclFilter, PatternType, Permission, check_rule
 from sparrow.broker.access.authz import Operation, ResourceType
-from sparrow.frontends.http.answers import json_answer
 from sparrow.frontends.http.fields import MAX_ENTRIES, MAX_NAME_CHARACTERS, Body, Name, Shown
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.jsonroute import JsonRoute
 from sparrow.frontends.http.openapi import problems
+from sparrow.frontends.http.responses import json_response
 
 if TYPE_CHECKING:
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.context import HttpContext
 
 ResourceName = Literal["Topic", "Group", "Cluster", "TransactionalId", "DelegationToken", "User"]
 OperationName = Literal[
@@ -43,14 +43,14 @@ _Name = Query(max_length=MAX_NAME_CHARACTERS)
 class Rule(Body):
     resource_type: ResourceName
     name: Name
-    principal: Annotated[Name, Field(description="Such as User:alice; User:* is everybody.")]
+    principal: Annotated[Name, Field(description="Such as User:alice; User:* is any user.")]
     operation: OperationName
     permission: PermissionName = "Allow"
     pattern_type: PatternName = "Literal"
-    host: Annotated[Name, Field(description="An address; * is everywhere.")] = ANY_HOST
+    host: Annotated[Name, Field(description="An address; * is any address.")] = ANY_HOST
 
     def binding(self) -> AclBinding:
-        """The rule as the broker has it."""
+        """Return the rule in the broker's form."""
         return AclBinding(
             ResourceType(self.resource_type),
             self.name,
@@ -81,7 +81,7 @@ class RuleList(Shown):
 
 
 class Selection(Body):
-    """Which rules; what is left out selects all."""
+    """A selection of rules; members that are left out match everything."""
 
     model_config = ConfigDict(extra="forbid", strict=False)
 
@@ -97,7 +97,7 @@ class Selection(Body):
         return all(getattr(self, name) is None for name in _SELECTORS)
 
     def filter(self) -> AclFilter:
-        """The selection as the broker has it."""
+        """Return the selection in the broker's form."""
         return AclFilter(
             ResourceType(self.resource_type or "Any"),
             self.name,
@@ -113,39 +113,41 @@ _SELECTORS = tuple(Selection.model_fields)
 
 
 class Deletion(Selection):
-    all: Annotated[bool, Field(description="Has to be said where nothing else is.")] = False
+    all: Annotated[bool, Field(description="Required to delete all rules, if nothing else is given.")] = False
 
 
 class _Acls:
-    def __init__(self, door: "HttpFrontend") -> None:
-        self._acls = door.broker.acls
+    def __init__(self, frontend: "HttpContext") -> None:
+        self._acls = frontend.broker.acls
 
     async def list_rules(self, request: Request, by: Annotated[Selection, Query()]) -> Response:
-        """The rules that match. With `pattern_type=Match` a `name` selects all rules that hold for the resource of this name."""
+        """List the rules that match. With `pattern_type=Match`, `name` selects all rules that apply
+        to the resource with this name.
+        """
         found = self._acls.describe(by.filter(), principal=caller(request))
-        return json_answer({"rules": msgspec.to_builtins(list(found))})
+        return json_response({"rules": msgspec.to_builtins(list(found))})
 
     async def create(self, request: Request, body: Rules) -> Response:
-        """Make rules, all or none. One that is there already stays."""
+        """Create rules, all or none. Existing rules stay as they are."""
         rules = [each.binding() for each in body.rules]
         for rule in rules:
             check_rule(rule)
         for outcome in await self._acls.create(rules, principal=caller(request)):
             if outcome is not None:
                 raise outcome
-        return json_answer({"rules": msgspec.to_builtins(rules)}, 201)
+        return json_response({"rules": msgspec.to_builtins(rules)}, 201)
 
     async def delete(self, request: Request, by: Annotated[Deletion, Query()]) -> Response:
-        """Delete the rules that match; the answer has them."""
+        """Delete the rules that match, and return them."""
         if by.selects_all() and not by.all:
             raise InvalidArgument("this would delete every rule; say which, or all=true if you mean it")
         (deleted,) = await self._acls.delete([by.filter()], principal=caller(request))
-        return json_answer({"rules": msgspec.to_builtins(deleted)})
+        return json_response({"rules": msgspec.to_builtins(deleted)})
 
 
-def router(door: "HttpFrontend") -> APIRouter:
-    """The routes of access rules."""
-    routes = _Acls(door)
+def router(frontend: "HttpContext") -> APIRouter:
+    """Return the routes of access rules."""
+    routes = _Acls(frontend)
     api = APIRouter(tags=["access rules"], route_class=JsonRoute)
     api.add_api_route(
         "/v1/acls", routes.list_rules, methods=["GET"], response_model=RuleList, responses=problems(400, 403)

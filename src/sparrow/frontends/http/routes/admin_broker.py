@@ -1,4 +1,4 @@
-"""The broker itself: what it is and counts, and the quotas of its clients."""
+"""Routes of the broker itself: version, statistics, reload, and quotas of its clients."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,26 +7,31 @@ from pydantic import Field
 
 from sparrow.base.version import version
 from sparrow.broker.quotas.rules import QuotaChange
-from sparrow.frontends.http.answers import json_answer, no_content
 from sparrow.frontends.http.fields import Body, Name, Shown
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.jsonroute import JsonRoute
 from sparrow.frontends.http.openapi import problems
+from sparrow.frontends.http.responses import json_response, no_content
 
 if TYPE_CHECKING:
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.context import HttpContext
 
 
 class BrokerShown(Shown):
     version: str
     cluster_id: str
     uptime_ms: int
-    connections: Annotated[int, Field(description="Of the HTTP door.")]
+    connections: Annotated[int, Field(description="Connections of the HTTP listener.")]
     topics: int
     partitions: int
     bytes: int
     groups: int
     free_bytes: int
+
+
+class ReloadedShown(Shown):
+    loaded: Annotated[list[str], Field(description="Options whose new values or files are in use.")]
+    needs_restart: Annotated[list[str], Field(description="Changed options that need a restart.")]
 
 
 class Quota(Body):
@@ -50,32 +55,39 @@ class QuotaList(Shown):
 
 
 class _Broker:
-    def __init__(self, door: "HttpFrontend") -> None:
-        self._door = door
-        self._broker = door.broker
+    def __init__(self, frontend: "HttpContext") -> None:
+        self._frontend = frontend
+        self._broker = frontend.broker
 
     async def describe(self, request: Request) -> Response:
-        """Version, identity and counts of the broker."""
+        """Return the version, identity and statistics of the broker."""
         broker = self._broker
-        return json_answer(
+        return json_response(
             {
                 **broker.statistics(principal=caller(request)),
                 "version": version(),
                 "cluster_id": broker.cluster_id,
                 "uptime_ms": broker.clock.wall_ms() - broker.started_at_ms,
-                "connections": self._door.connections,
+                "connections": self._frontend.connections,
             }
         )
 
+    async def reload(self, request: Request) -> Response:
+        """Load certificates, tokens and log level again. If one of them is invalid, nothing
+        changes.
+        """
+        done = await self._broker.reload(principal=caller(request))
+        return json_response({"loaded": done.loaded, "needs_restart": done.needs_restart})
+
     async def list_quotas(self, request: Request) -> Response:
-        """All quotas."""
+        """List all quotas."""
         found = self._broker.quotas.describe([], principal=caller(request))
-        return json_answer(
+        return json_response(
             {"quotas": [{"entity": dict(entity), "values": values} for entity, values in found]}
         )
 
     async def alter_quota(self, request: Request, body: Quota) -> Response:
-        """Set or remove limits of one entity; they hold from now on."""
+        """Set or remove limits of one entity. They apply immediately."""
         change = QuotaChange(tuple(body.entity.items()), tuple(body.values.items()))
         (refused,) = await self._broker.quotas.alter([change], principal=caller(request))
         if refused is not None:
@@ -83,12 +95,19 @@ class _Broker:
         return no_content()
 
 
-def router(door: "HttpFrontend") -> APIRouter:
-    """The routes of the broker and its quotas."""
-    routes = _Broker(door)
+def router(frontend: "HttpContext") -> APIRouter:
+    """Return the routes of the broker and its quotas."""
+    routes = _Broker(frontend)
     api = APIRouter(tags=["broker"], route_class=JsonRoute)
     api.add_api_route(
         "/v1/broker", routes.describe, methods=["GET"], response_model=BrokerShown, responses=problems(403)
+    )
+    api.add_api_route(
+        "/v1/broker/reload",
+        routes.reload,
+        methods=["POST"],
+        response_model=ReloadedShown,
+        responses=problems(400, 403),
     )
     api.add_api_route(
         "/v1/quotas", routes.list_quotas, methods=["GET"], response_model=QuotaList, responses=problems(403)

@@ -1,4 +1,4 @@
-"""Groups of all kinds: who is in them, what they have read, how far they are behind; reset and deleted."""
+"""Routes of groups of all kinds: members, offsets and lag; reset and delete."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,7 +7,6 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field, StringConstraints
 
 from sparrow.base.errors import DuplicateResource
-from sparrow.frontends.http.answers import json_answer, no_content
 from sparrow.frontends.http.fields import (
     MAX_NAME_CHARACTERS,
     Body,
@@ -20,13 +19,16 @@ from sparrow.frontends.http.fields import (
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.jsonroute import JsonRoute
 from sparrow.frontends.http.openapi import problems
-from sparrow.frontends.http.places import PLACE_TEXT, parse_place
+from sparrow.frontends.http.responses import json_response, no_content
+from sparrow.frontends.http.start_position import START_POSITION_TEXT, parse_start_position
 
 if TYPE_CHECKING:
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.context import HttpContext
 
 _MAX_OFFSETS = 10_000
-_Place = Annotated[list[str | int], Field(min_length=2, max_length=2, description="Topic and partition.")]
+_TopicPartition = Annotated[
+    list[str | int], Field(min_length=2, max_length=2, description="Topic and partition.")
+]
 
 
 class GroupListed(Shown):
@@ -47,8 +49,8 @@ class MemberShown(Shown):
     topics: list[str]
     epoch: int
     is_attached: bool
-    partitions: list[_Place]
-    releasing: list[_Place]
+    partitions: list[_TopicPartition]
+    releasing: list[_TopicPartition]
     instance_id: str | None
     client_host: str
 
@@ -105,45 +107,47 @@ class Commits(Body):
 
 class Reset(Body):
     topic: TopicName
-    to: Annotated[str | int, Field(description=f"Where it goes on: {PLACE_TEXT}")]
+    to: Annotated[str | int, Field(description=f"New position: {START_POSITION_TEXT}")]
     partitions: Annotated[
-        list[Partition], Field(max_length=_MAX_OFFSETS, description="Those alone; none named: all.")
+        list[Partition], Field(max_length=_MAX_OFFSETS, description="Only these; empty: all.")
     ] = Field(default_factory=list)
 
 
 class _Groups:
-    def __init__(self, door: "HttpFrontend") -> None:
-        self._broker = door.broker
+    def __init__(self, frontend: "HttpContext") -> None:
+        self._broker = frontend.broker
 
     async def list_groups(self, request: Request) -> Response:
-        """The groups that you may describe. Share groups are queues, too."""
-        found = self._broker.list_groups(principal=caller(request))
-        return json_answer({"groups": [msgspec.to_builtins(each) for each in found]})
+        """List the groups that you may describe. Share groups are listed as queues, too."""
+        found = self._broker.group_service.list_groups(principal=caller(request))
+        return json_response({"groups": [msgspec.to_builtins(each) for each in found]})
 
     async def describe(self, request: Request, group: GroupPath) -> Response:
-        """A group with its members, its offsets and how far it is behind."""
-        return json_answer(
-            msgspec.to_builtins(await self._broker.report_group(group, principal=caller(request)))
+        """Describe a group: its members, offsets and lag."""
+        return json_response(
+            msgspec.to_builtins(await self._broker.group_admin.report(group, principal=caller(request)))
         )
 
     async def delete(self, request: Request, group: GroupPath) -> Response:
-        """Forget a group without members, and its offsets."""
-        await self._broker.delete_group(group, principal=caller(request))
+        """Delete a group without members, and its offsets."""
+        await self._broker.group_admin.delete(group, principal=caller(request))
         return no_content()
 
     async def offsets(
         self,
         request: Request,
         group: GroupPath,
-        topic: Annotated[str, Query(description="Of this topic alone.", max_length=MAX_NAME_CHARACTERS)] = "",
+        topic: Annotated[str, Query(description="Only this topic.", max_length=MAX_NAME_CHARACTERS)] = "",
     ) -> Response:
-        """What a group has committed."""
+        """Return the committed offsets of a group."""
         topics = [topic] if topic else []
-        found = self._broker.fetch_offsets(group, topics, principal=caller(request))
-        return json_answer({"offsets": [msgspec.to_builtins(each) for each in found]})
+        found = self._broker.group_admin.fetch_offsets(group, topics, principal=caller(request))
+        return json_response({"offsets": [msgspec.to_builtins(each) for each in found]})
 
     async def commit(self, request: Request, group: GroupPath, body: Commits) -> Response:
-        """Commit offsets for a group without members; they are on stable storage when the answer comes."""
+        """Commit offsets for a group without members. They are on stable storage when the response
+        arrives.
+        """
         offsets = {(each.topic, each.partition): (each.offset, each.metadata) for each in body.offsets}
         if len(offsets) < len(body.offsets):
             raise DuplicateResource("a partition is named twice; name each once")
@@ -151,17 +155,17 @@ class _Groups:
         return no_content()
 
     async def reset(self, request: Request, group: GroupPath, body: Reset) -> Response:
-        """Let a group without members go on elsewhere in a topic; the answer tells the offsets."""
-        place = parse_place(str(body.to))
-        moved = await self._broker.reset_group(
-            group, body.topic, place.at, place.value, body.partitions, principal=caller(request)
+        """Set the offsets of a group without members in a topic, and return them."""
+        start = parse_start_position(str(body.to))
+        moved = await self._broker.group_admin.reset(
+            group, body.topic, start.at, start.value, body.partitions, principal=caller(request)
         )
-        return json_answer({"offsets": [{"topic": t, "partition": p, "offset": o} for t, p, o in moved]})
+        return json_response({"offsets": [{"topic": t, "partition": p, "offset": o} for t, p, o in moved]})
 
 
-def router(door: "HttpFrontend") -> APIRouter:
-    """The routes of groups."""
-    routes = _Groups(door)
+def router(frontend: "HttpContext") -> APIRouter:
+    """Return the routes of groups."""
+    routes = _Groups(frontend)
     api = APIRouter(tags=["groups"], route_class=JsonRoute)
     one = "/v1/groups/{group}"
     api.add_api_route(

@@ -1,4 +1,6 @@
-"""Queues as such: made, looked at, configured, paused, purged, deleted. Their messages are in `queues.py`, their subscribers in `admin_subscribers.py`."""
+"""Routes of queues: create, describe, configure, pause, purge, delete. Their messages are in
+`queues.py`, their subscribers in `admin_subscribers.py`.
+"""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -6,21 +8,24 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
-from sparrow.frontends.http.answers import json_answer, no_content
 from sparrow.frontends.http.fields import Body, Name, Names, Pattern, Policy, QueuePath, Shown, TopicNames
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.jsonroute import JsonRoute
 from sparrow.frontends.http.openapi import problems
+from sparrow.frontends.http.responses import json_response, no_content
 
 if TYPE_CHECKING:
     from sparrow.broker.queues.description import QueueInfo
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.context import HttpContext
 
 _PARTITIONS = Annotated[
-    int, Field(ge=-1, le=1_000_000, description="Of topics that are missing; -1: the broker's default.")
+    int,
+    Field(
+        ge=-1, le=1_000_000, description="Partitions of topics that are created; -1: the broker's default."
+    ),
 ]
 _TOPICS = Annotated[
-    TopicNames, Field(description="Topics whose messages are the queue's; those that are missing are made.")
+    TopicNames, Field(description="Topics whose messages the queue delivers; missing ones are created.")
 ]
 _POLICY = Annotated[
     Policy, Field(description="Settings by name; those that are left out have their defaults.")
@@ -28,7 +33,7 @@ _POLICY = Annotated[
 
 
 class QueueMade(Body):
-    topics: Annotated[_TOPICS, Field(description="None named: the one of the queue's name.")] = Field(
+    topics: Annotated[_TOPICS, Field(description="Empty: the topic with the queue's name.")] = Field(
         default_factory=list
     )
     policy: _POLICY = Field(default_factory=dict)
@@ -41,7 +46,7 @@ class NewQueue(QueueMade):
 
 class QueueSettings(Body):
     set: Policy = Field(default_factory=dict)
-    unset: Annotated[Names, Field(description="Settings that get their defaults again.")] = Field(
+    unset: Annotated[Names, Field(description="Settings to reset to their defaults.")] = Field(
         default_factory=list
     )
 
@@ -100,21 +105,23 @@ class Purged(Shown):
 
 
 class _Queues:
-    def __init__(self, door: "HttpFrontend") -> None:
-        self._queues = door.broker.queues
+    def __init__(self, frontend: "HttpContext") -> None:
+        self._queues = frontend.broker.queues
 
     async def list_queues(self, request: Request, pattern: Pattern = "*") -> Response:
-        """The queues whose names match and that you may describe, with their statistics."""
-        found = await self._queues.listing_in_turns(pattern, principal=caller(request))
-        return json_answer({"queues": [shown(each) for each in found]})
+        """List the queues whose names match and that you may describe, with their statistics."""
+        found = await self._queues.listing_in_steps(pattern, principal=caller(request))
+        return json_response({"queues": [shown(each) for each in found]})
 
     async def create(self, request: Request, body: NewQueue) -> Response:
-        """Make a queue. One that exists with the same topics and policy is left as it is."""
-        return json_answer(await self._made(request, body.name, body), 201)
+        """Create a queue. A queue that exists with the same topics and policy stays as it is."""
+        return json_response(await self._made(request, body.name, body), 201)
 
     async def put(self, request: Request, queue: QueuePath, body: QueueMade) -> Response:
-        """Have a queue: it is made if it is missing; one that exists with other topics or another policy is a conflict."""
-        return json_answer(await self._made(request, queue, body))
+        """Create a queue if it does not exist. One that exists with other topics or another policy
+        is a conflict.
+        """
+        return json_response(await self._made(request, queue, body))
 
     async def _made(self, request: Request, name: str, body: QueueMade) -> dict[str, Any]:
         made = await self._queues.create(
@@ -123,36 +130,36 @@ class _Queues:
         return shown(made)
 
     async def describe(self, request: Request, queue: QueuePath) -> Response:
-        """A queue with its policy and statistics."""
-        return json_answer(shown(self._queues.describe(queue, principal=caller(request))))
+        """Describe a queue: its policy and statistics."""
+        return json_response(shown(self._queues.describe(queue, principal=caller(request))))
 
     async def configure(self, request: Request, queue: QueuePath, body: QueueSettings) -> Response:
-        """Change settings of the policy; they hold for what happens from now on."""
+        """Change settings of the policy. They apply to everything from now on."""
         changed = await self._queues.configure(queue, body.set, body.unset, principal=caller(request))
-        return json_answer(shown(changed))
+        return json_response(shown(changed))
 
     async def delete(self, request: Request, queue: QueuePath) -> Response:
-        """Forget a queue and the state of its messages; they stay in their topics."""
+        """Delete a queue and the state of its messages. The messages stay in their topics."""
         await self._queues.delete(queue, principal=caller(request))
         return no_content()
 
     async def pause(self, request: Request, queue: QueuePath) -> Response:
-        """Hand out nothing until `resume`. What is leased can be settled."""
+        """Stop deliveries until `resume`. Leased messages can still be settled."""
         await self._queues.pause(queue, principal=caller(request))
         return no_content()
 
     async def resume(self, request: Request, queue: QueuePath) -> Response:
-        """Go on after `pause`."""
+        """Resume deliveries after `pause`."""
         await self._queues.resume(queue, principal=caller(request))
         return no_content()
 
     async def purge(self, request: Request, queue: QueuePath) -> Response:
-        """Finish all messages that are there and not leased; the answer tells how many."""
-        return json_answer({"purged": await self._queues.purge(queue, principal=caller(request))})
+        """Finish all messages that are not leased now, and return how many."""
+        return json_response({"purged": await self._queues.purge(queue, principal=caller(request))})
 
 
 def shown(info: "QueueInfo") -> dict[str, Any]:
-    """A queue as JSON shows it."""
+    """Return a queue as JSON shows it."""
     return {
         "name": info.name,
         "id": info.id,
@@ -164,9 +171,9 @@ def shown(info: "QueueInfo") -> dict[str, Any]:
     }
 
 
-def router(door: "HttpFrontend") -> APIRouter:
-    """The routes of queues as such."""
-    routes = _Queues(door)
+def router(frontend: "HttpContext") -> APIRouter:
+    """Return the routes of queues."""
+    routes = _Queues(frontend)
     api = APIRouter(tags=["queues"], route_class=JsonRoute)
     one = "/v1/queues/{queue}"
     wrong = problems(400, 403, 404)

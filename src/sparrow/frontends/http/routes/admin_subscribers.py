@@ -1,7 +1,9 @@
-"""Subscribers of a queue: names that consumers take for, and webhooks, to which the broker delivers itself.
+"""Routes of the subscribers of a queue: names for which consumers lease, and webhooks, to which the
+broker delivers messages itself.
 
-A subscriber with a `url` is a webhook. On an all-of queue it stands for one of the queue's subscribers; on another queue it competes with the consumers that lease, and its
-name only says which it is. One without a `url` is a name among the subscribers of an all-of queue.
+A subscriber with a `url` is a webhook. On an all-of queue it is one of the queue's subscribers; on
+another queue it competes with the consumers that lease, and its name only identifies it. A
+subscriber without a `url` is a name among the subscribers of an all-of queue.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,32 +13,41 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 
 from sparrow.base.errors import UnknownWebhook
-from sparrow.frontends.http.answers import json_answer, no_content
 from sparrow.frontends.http.fields import MAX_NAME_CHARACTERS, Body, QueuePath, Shown, Text
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.jsonroute import JsonRoute
 from sparrow.frontends.http.openapi import problems
+from sparrow.frontends.http.responses import json_response, no_content
 from sparrow.frontends.http.routes.admin_queues import LaneShown
 
 if TYPE_CHECKING:
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.queues.description import QueueInfo
     from sparrow.broker.webhooks.description import EndpointInfo
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.context import HttpContext
 
 SubscriberPath = Annotated[str, Path(description="Name of the subscriber.", max_length=MAX_NAME_CHARACTERS)]
 _Number = Annotated[int | float | None, Field(lt=1e15, gt=-1e15)]
+_Duration = Annotated[
+    _Number | Text, Field(description='With a unit, such as "10s"; a bare number is milliseconds.')
+]
 
 
 class Subscriber(Body):
-    """Settings that are left out stay as they are; of a new webhook they have their defaults. null stands for the default."""
+    """Settings of a subscriber. Settings that are left out stay unchanged, or get their defaults
+    for a new webhook. null is the default.
+    """
 
-    url: Annotated[Text | None, Field(description="Where the broker POSTs the messages to.")] = None
+    url: Annotated[Text | None, Field(description="Address to which the broker POSTs messages.")] = None
     format: Text | None = None
     accept: Text | None = None
     headers: Annotated[dict[str, Text] | None, Field(max_length=100)] = None
     concurrency: _Number = None
     rate: _Number = None
+    timeout: _Duration = None
+    backoff_delay: _Duration = None
+    backoff_max: _Duration = None
+    jitter: _Number = None
     timeout_ms: _Number = None
     backoff_ms: _Number = None
     backoff_max_ms: _Number = None
@@ -46,26 +57,29 @@ class Subscriber(Body):
         list[Text] | None,
         Field(
             max_length=100,
-            description="whsec_…, newest first; [] signs nothing; left out: the broker makes one.",
+            description="whsec_…, newest first; []: no signatures; left out: the broker creates one.",
         ),
     ] = None
     add_subscriber: Annotated[
         bool,
         Field(
-            description="Make the name a subscriber of the queue, which thereby is or becomes an all-of queue."
+            description="Make the name a subscriber of the queue, which becomes an all-of queue if "
+            "it is not one."
         ),
     ] = False
 
     def settings(self) -> dict[str, Any]:
-        """Those that were given."""
+        """Return the given settings."""
         return self.model_dump(include=self.model_fields_set - {"add_subscriber"})
 
 
 class Rotation(Body):
-    secret: Annotated[Text | None, Field(description="The new one; left out: the broker makes it.")] = None
+    secret: Annotated[Text | None, Field(description="The new secret; left out: the broker creates it.")] = (
+        None
+    )
     keep_ms: Annotated[
         int | None,
-        Field(ge=0, lt=1 << 53, description="How long the old ones sign beside it; default: a day."),
+        Field(ge=0, lt=1 << 53, description="Time that the old secrets sign beside it; default: a day."),
     ] = None
 
 
@@ -80,12 +94,12 @@ class WebhookShown(Shown):
     paused_because: str
     created_ms: int
     statistics: dict[str, Any]
-    secret: Annotated[str, Field(description="One that was made just now. It is not shown again.")]
+    secret: Annotated[str, Field(description="A secret that was just created. It is not shown again.")]
 
 
 class SubscriberShown(Shown):
     name: str
-    is_subscriber: Annotated[bool, Field(description="Whether the queue delivers every message to it.")]
+    is_subscriber: Annotated[bool, Field(description="True if the queue delivers every message to it.")]
     messages: LaneShown | None
     webhook: WebhookShown | None
 
@@ -95,21 +109,21 @@ class SubscriberList(Shown):
 
 
 class _Subscribers:
-    def __init__(self, door: "HttpFrontend") -> None:
-        self._queues = door.broker.queues
-        self._webhooks = door.broker.webhooks
+    def __init__(self, frontend: "HttpContext") -> None:
+        self._queues = frontend.broker.queues
+        self._webhooks = frontend.broker.webhooks
 
     async def list_subscribers(self, request: Request, queue: QueuePath) -> Response:
-        """The subscribers of a queue, and its webhooks."""
+        """List the subscribers of a queue, and its webhooks."""
         principal = caller(request)
         info = self._queues.describe(queue, principal=principal)
         webhooks = {each.name: each for each in self._webhooks.listing(queue, principal=principal)}
         names = dict.fromkeys([*info.statistics.subscribers, *webhooks])
-        return json_answer({"subscribers": [_shown(name, info, webhooks.get(name)) for name in names]})
+        return json_response({"subscribers": [_shown(name, info, webhooks.get(name)) for name in names]})
 
     async def describe(self, request: Request, queue: QueuePath, subscriber: SubscriberPath) -> Response:
-        """One subscriber."""
-        return json_answer(self._described(queue, subscriber, caller(request)))
+        """Describe one subscriber."""
+        return json_response(self._described(queue, subscriber, caller(request)))
 
     def _described(self, queue: str, name: str, principal: "Principal") -> dict[str, Any]:
         info = self._queues.describe(queue, principal=principal)
@@ -127,22 +141,23 @@ class _Subscribers:
     async def put(
         self, request: Request, queue: QueuePath, subscriber: SubscriberPath, body: Subscriber
     ) -> Response:
-        """Make a subscriber, or change a webhook. With a `url` it is a webhook; an object without members makes a plain subscriber.
+        """Create a subscriber, or change a webhook. With a `url` it is a webhook; an empty object
+        creates a plain subscriber.
 
-        The secret of a new webhook stands in the answer, and nowhere later.
+        The response contains the secret of a new webhook. It is not shown again.
         """
         principal = caller(request)
         settings = body.settings()
         self._queues.describe(
             queue, principal=principal
-        )  # else the change would be made and the answer refused
+        )  # otherwise the change would be made and the response refused
         if settings or body.add_subscriber:
             put = await self._webhooks.put(
                 queue, subscriber, settings, add_subscriber=body.add_subscriber, principal=principal
             )
-            return json_answer(_shown(subscriber, self._queues.describe(queue, principal=principal), put))
+            return json_response(_shown(subscriber, self._queues.describe(queue, principal=principal), put))
         await self._queues.set_subscriber(queue, subscriber, is_one=True, principal=principal)
-        return json_answer(self._described(queue, subscriber, principal))
+        return json_response(self._described(queue, subscriber, principal))
 
     async def delete(
         self,
@@ -151,10 +166,12 @@ class _Subscribers:
         subscriber: SubscriberPath,
         keep_subscriber: Annotated[
             bool,
-            Query(description="Forget the webhook alone: its share of an all-of queue waits for consumers."),
+            Query(description="Delete only the webhook: its share of an all-of queue waits for consumers."),
         ] = False,
     ) -> Response:
-        """Forget a subscriber: its webhook, and its share of an all-of queue, which nobody is to handle any more."""
+        """Delete a subscriber: its webhook, and its share of an all-of queue, whose messages it no
+        longer has to handle.
+        """
         principal = caller(request)
         self._described(queue, subscriber, principal)
         if self._maybe_webhook(queue, subscriber, principal) is not None:
@@ -166,27 +183,29 @@ class _Subscribers:
         return no_content()
 
     async def pause(self, request: Request, queue: QueuePath, subscriber: SubscriberPath) -> Response:
-        """Deliver nothing to a webhook until `resume`."""
-        return _answer(await self._webhooks.pause(queue, subscriber, principal=caller(request)))
+        """Stop deliveries to a webhook until `resume`."""
+        return _webhook_response(await self._webhooks.pause(queue, subscriber, principal=caller(request)))
 
     async def resume(self, request: Request, queue: QueuePath, subscriber: SubscriberPath) -> Response:
-        """Deliver again: after `pause`, or at once to one that failed."""
-        return _answer(await self._webhooks.resume(queue, subscriber, principal=caller(request)))
+        """Resume deliveries to a webhook: after `pause`, or at once after failures."""
+        return _webhook_response(await self._webhooks.resume(queue, subscriber, principal=caller(request)))
 
     async def rotate(
         self, request: Request, queue: QueuePath, subscriber: SubscriberPath, body: Rotation | None = None
     ) -> Response:
-        """Sign with a new secret; the old ones sign beside it for a while. One that the broker made stands in the answer, and nowhere later."""
-        asked = body or Rotation()
-        kept = {} if asked.keep_ms is None else {"keep_ms": asked.keep_ms}
+        """Sign with a new secret; the old ones sign beside it for a while. The response contains a
+        secret that the broker created. It is not shown again.
+        """
+        rotation = body or Rotation()
+        options = {} if rotation.keep_ms is None else {"keep_ms": rotation.keep_ms}
         rotated = await self._webhooks.rotate_secret(
-            queue, subscriber, asked.secret, **kept, principal=caller(request)
+            queue, subscriber, rotation.secret, **options, principal=caller(request)
         )
-        return _answer(rotated)
+        return _webhook_response(rotated)
 
 
-def _answer(info: "EndpointInfo") -> Response:
-    return json_answer(msgspec.to_builtins(info))
+def _webhook_response(info: "EndpointInfo") -> Response:
+    return json_response(msgspec.to_builtins(info))
 
 
 def _shown(name: str, info: "QueueInfo", webhook: "EndpointInfo | None") -> dict[str, Any]:
@@ -199,9 +218,9 @@ def _shown(name: str, info: "QueueInfo", webhook: "EndpointInfo | None") -> dict
     }
 
 
-def router(door: "HttpFrontend") -> APIRouter:
-    """The routes of subscribers."""
-    routes = _Subscribers(door)
+def router(frontend: "HttpContext") -> APIRouter:
+    """Return the routes of subscribers."""
+    routes = _Subscribers(frontend)
     api = APIRouter(tags=["subscribers"], route_class=JsonRoute)
     all_of_them = "/v1/queues/{queue}/subscribers"
     one = f"{all_of_them}/{{subscriber}}"
@@ -224,12 +243,12 @@ def router(door: "HttpFrontend") -> APIRouter:
     api.add_api_route(
         one, routes.delete, methods=["DELETE"], status_code=204, responses=problems(400, 403, 404, 409)
     )
-    for verb, handler in (
+    for action, handler in (
         ("pause", routes.pause),
         ("resume", routes.resume),
         ("rotate-secret", routes.rotate),
     ):
         api.add_api_route(
-            f"{one}/{verb}", handler, methods=["POST"], response_model=WebhookShown, responses=wrong
+            f"{one}/{action}", handler, methods=["POST"], response_model=WebhookShown, responses=wrong
         )
     return api

@@ -1,4 +1,4 @@
-"""Topics: made, looked at, configured, grown, truncated and deleted."""
+"""Routes of topics: create, describe, configure, grow, truncate and delete."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -6,7 +6,6 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from sparrow.frontends.http.answers import json_answer, no_content
 from sparrow.frontends.http.fields import (
     MAX_ENTRIES,
     Body,
@@ -22,11 +21,12 @@ from sparrow.frontends.http.fields import (
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.jsonroute import JsonRoute
 from sparrow.frontends.http.openapi import problems
-from sparrow.frontends.http.places import PLACE_TEXT, parse_place
+from sparrow.frontends.http.responses import json_response, no_content
+from sparrow.frontends.http.start_position import START_POSITION_TEXT, parse_start_position
 
 if TYPE_CHECKING:
     from sparrow.broker.topics import TopicInfo
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.context import HttpContext
 
 _ALL_PARTITIONS = -1
 
@@ -37,18 +37,18 @@ class NewTopic(Body):
     config: Annotated[Config, Field(description="Settings by Kafka's names, such as retention.ms.")] = Field(
         default_factory=dict
     )
-    validate_only: Annotated[bool, Field(description="Only see whether it could be made.")] = False
+    validate_only: Annotated[bool, Field(description="Only check that it could be created.")] = False
 
 
 class TopicSettings(Body):
     set: Config = Field(default_factory=dict)
-    unset: Annotated[Names, Field(description="Settings that get their defaults again.")] = Field(
+    unset: Annotated[Names, Field(description="Settings to reset to their defaults.")] = Field(
         default_factory=list
     )
 
 
 class Growth(Body):
-    total: Annotated[int, Field(ge=1, le=1_000_000, description="How many partitions it is to have.")]
+    total: Annotated[int, Field(ge=1, le=1_000_000, description="New number of partitions.")]
 
 
 class Truncation(Body):
@@ -56,7 +56,7 @@ class Truncation(Body):
         dict[PartitionKey, Annotated[int, Field(ge=-1, lt=1 << 62)]],
         Field(
             max_length=MAX_ENTRIES * 100,
-            description="Partition → offset: what lies before it is deleted. -1: all that is there.",
+            description="Partition → offset: records before it are deleted. -1: all records.",
         ),
     ]
 
@@ -107,16 +107,16 @@ class Starts(Shown):
 
 
 class _Topics:
-    def __init__(self, door: "HttpFrontend") -> None:
-        self._broker = door.broker
+    def __init__(self, frontend: "HttpContext") -> None:
+        self._broker = frontend.broker
 
     async def list_topics(self, request: Request, pattern: Pattern = "*") -> Response:
-        """The topics whose names match and that you may describe."""
-        found = self._broker.list_topics(pattern, principal=caller(request))
-        return json_answer({"topics": [_listed(each) for each in found]})
+        """List the topics whose names match and that you may describe."""
+        found = await self._broker.topic_service.list_topics_in_slices(pattern, principal=caller(request))
+        return json_response({"topics": [_listed(each) for each in found]})
 
     async def create(self, request: Request, body: NewTopic) -> Response:
-        """Make a topic. It is on stable storage when the answer comes."""
+        """Create a topic. It is on stable storage when the response arrives."""
         made = await self._broker.create_topic(
             body.name,
             body.partitions,
@@ -124,47 +124,52 @@ class _Topics:
             validate_only=body.validate_only,
             principal=caller(request),
         )
-        return json_answer(_shown(made), 200 if body.validate_only else 201)
+        return json_response(_shown(made), 200 if body.validate_only else 201)
 
     async def describe(self, request: Request, topic: TopicPath) -> Response:
-        """A topic with its partitions, and with its settings if you may see those."""
-        return json_answer(_shown(self._broker.describe_topic(topic, principal=caller(request))))
+        """Describe a topic: its partitions, and its settings if you may see those."""
+        await self._broker.topic_service.open(topic, principal=caller(request))
+        return json_response(_shown(self._broker.describe_topic(topic, principal=caller(request))))
 
     async def configure(self, request: Request, topic: TopicPath, body: TopicSettings) -> Response:
-        """Change settings; they hold from now on."""
+        """Change settings. They apply immediately."""
         changed = await self._broker.configure_topic(
             topic, config_texts(body.set), body.unset, principal=caller(request)
         )
-        return json_answer(_shown(changed))
+        return json_response(_shown(changed))
 
     async def delete(self, request: Request, topic: TopicPath) -> Response:
-        """Delete a topic, its records, and what groups committed for it."""
+        """Delete a topic, its records, and the offsets that groups have committed for it."""
         await self._broker.delete_topic(topic, principal=caller(request))
         return no_content()
 
     async def add_partitions(self, request: Request, topic: TopicPath, body: Growth) -> Response:
-        """Let a topic have more partitions. Keys go to other partitions from then on."""
+        """Add partitions to a topic. Keys go to other partitions from then on."""
         grown = await self._broker.add_partitions(topic, body.total, principal=caller(request))
-        return json_answer(_shown(grown))
+        return json_response(_shown(grown))
 
     async def truncate(self, request: Request, topic: TopicPath, body: Truncation) -> Response:
-        """Delete the oldest records; the answer tells where each partition begins now."""
+        """Delete the oldest records, and return the first offset of each partition."""
         starts = await self._broker.delete_records(topic, body.before, principal=caller(request))
-        return json_answer({"starts": {str(partition): start for partition, start in starts.items()}})
+        return json_response({"starts": {str(partition): start for partition, start in starts.items()}})
 
     async def offsets(
         self,
         request: Request,
         topic: TopicPath,
-        at: Annotated[str, Query(description=PLACE_TEXT, max_length=100)] = "end",
+        at: Annotated[str, Query(description=START_POSITION_TEXT, max_length=100)] = "end",
         partition: Annotated[
             int, Query(ge=_ALL_PARTITIONS, lt=1 << 31, description="-1: all.")
         ] = _ALL_PARTITIONS,
     ) -> Response:
-        """Where a place is in each partition; the offset is -1 where no record is that late."""
-        place = parse_place(at, offsets=False)
-        found = await self._broker.offsets(topic, place.at, place.value, partition, principal=caller(request))
-        return json_answer(
+        """Look up a start position in each partition; the offset is -1 where no record is that
+        late.
+        """
+        start = parse_start_position(at, offsets=False)
+        found = await self._broker.record_service.offsets(
+            topic, start.at, start.value, partition, principal=caller(request)
+        )
+        return json_response(
             {"offsets": [{"partition": p, "offset": o, "timestamp_ms": t} for p, o, t in found]}
         )
 
@@ -181,9 +186,9 @@ def _shown(info: "TopicInfo") -> dict[str, object]:
     }
 
 
-def router(door: "HttpFrontend") -> APIRouter:
-    """The routes of topics, but for their messages."""
-    routes = _Topics(door)
+def router(frontend: "HttpContext") -> APIRouter:
+    """Return the routes of topics, except those of their messages."""
+    routes = _Topics(frontend)
     api = APIRouter(tags=["topics"], route_class=JsonRoute)
     api.add_api_route(
         "/v1/topics", routes.list_topics, methods=["GET"], response_model=TopicList, responses=problems(400)
@@ -195,7 +200,7 @@ def router(door: "HttpFrontend") -> APIRouter:
         status_code=201,
         response_model=TopicShown,
         responses=problems(400, 403, 409)
-        | {200: {"model": TopicShown, "description": "It could be made (`validate_only`)."}},
+        | {200: {"model": TopicShown, "description": "It could be created (`validate_only`)."}},
     )
     api.add_api_route(
         "/v1/topics/{topic}",

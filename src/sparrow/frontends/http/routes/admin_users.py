@@ -1,6 +1,7 @@
-"""Users: listed, made, given another password, deleted.
+"""Routes of users: list, create, set a password, delete.
 
-A password comes as it is and is hashed here, by the broker, for SCRAM as Kafka's clients use it; it is kept nowhere. So these routes want TLS, or the same machine.
+A password arrives in plain text and is hashed by the broker for SCRAM, as Kafka's clients use it;
+it is not stored. So these routes should only be used with TLS, or on the same machine.
 """
 
 import asyncio
@@ -13,18 +14,18 @@ from pydantic import AfterValidator, Field, SecretStr
 from sparrow.broker.access.authz import Operation
 from sparrow.broker.access.credentials import DEFAULT_ITERATIONS, upsertions_of
 from sparrow.broker.access.scram import MAX_ITERATIONS, MIN_ITERATIONS, Mechanism
-from sparrow.frontends.http.answers import json_answer, no_content
 from sparrow.frontends.http.fields import MAX_NAME_CHARACTERS, Body, Name, Shown
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.jsonroute import JsonRoute
 from sparrow.frontends.http.openapi import problems
+from sparrow.frontends.http.responses import json_response, no_content
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.access.credentials import Upsertion
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.context import HttpContext
 
 _CONCURRENT_HASHES = 2
 """Passwords that are hashed at a time, each in a thread; others wait."""
@@ -43,7 +44,9 @@ class Password(Body):
     mechanisms: Annotated[
         list[MechanismName],
         Field(
-            min_length=1, max_length=2, description="By which the user may log in; PLAIN takes any of them."
+            min_length=1,
+            max_length=2,
+            description="Mechanisms for the login of the user; PLAIN accepts any of them.",
         ),
     ] = Field(default_factory=_BOTH.copy)
     iterations: Annotated[int, Field(ge=MIN_ITERATIONS, le=MAX_ITERATIONS)] = DEFAULT_ITERATIONS
@@ -72,14 +75,14 @@ class UserList(Shown):
 
 
 class _Users:
-    def __init__(self, door: "HttpFrontend") -> None:
-        self._broker = door.broker
-        self._hashing = asyncio.Semaphore(_CONCURRENT_HASHES)
+    def __init__(self, frontend: "HttpContext") -> None:
+        self._broker = frontend.broker
+        self._hash_permits = asyncio.Semaphore(_CONCURRENT_HASHES)
 
     async def list_users(self, request: Request) -> Response:
-        """All users, with the mechanisms by which they may log in."""
+        """List all users, with the mechanisms by which they may log in."""
         found = self._broker.users.listing(principal=caller(request))
-        return json_answer(
+        return json_response(
             {
                 "users": [
                     {
@@ -95,36 +98,38 @@ class _Users:
         )
 
     async def create(self, request: Request, body: NewUser) -> Response:
-        """Make a user."""
+        """Create a user."""
         principal = caller(request)
         await self._broker.users.create(await self._salted(body.name, body, principal), principal=principal)
-        return json_answer({"name": body.name}, 201)
+        return json_response({"name": body.name}, 201)
 
     async def set_password(self, request: Request, user: UserPath, body: Password) -> Response:
-        """Give a user another password. Who is connected stays so."""
+        """Set the password of a user. Existing connections stay logged in."""
         principal = caller(request)
         await self._broker.users.set_password(await self._salted(user, body, principal), principal=principal)
         return no_content()
 
     async def delete(self, request: Request, user: UserPath) -> Response:
-        """Forget a user. Who is connected stays so."""
+        """Delete a user. Existing connections stay logged in."""
         await self._broker.users.delete(user, principal=caller(request))
         return no_content()
 
     async def _salted(self, name: str, body: Password, principal: "Principal") -> "Sequence[Upsertion]":
-        """Hashing costs milliseconds: not for whoever may not set it, and not many at a time."""
-        self._broker.require_cluster(principal, Operation.ALTER)
+        """Hash a password. This takes milliseconds, so the right is checked first and few run at a
+        time.
+        """
+        self._broker.access.require_cluster(principal, Operation.ALTER)
         mechanisms = [Mechanism(each) for each in dict.fromkeys(body.mechanisms)]
         work = partial(upsertions_of, name, body.password.get_secret_value(), mechanisms, body.iterations)
-        await self._hashing.acquire()
+        await self._hash_permits.acquire()
         done = asyncio.get_running_loop().run_in_executor(None, work)
-        done.add_done_callback(lambda _: self._hashing.release())
+        done.add_done_callback(lambda _: self._hash_permits.release())
         return await asyncio.shield(done)
 
 
-def router(door: "HttpFrontend") -> APIRouter:
-    """The routes of users."""
-    routes = _Users(door)
+def router(frontend: "HttpContext") -> APIRouter:
+    """Return the routes of users."""
+    routes = _Users(frontend)
     api = APIRouter(tags=["users"], route_class=JsonRoute)
     api.add_api_route(
         "/v1/users", routes.list_users, methods=["GET"], response_model=UserList, responses=problems(403)

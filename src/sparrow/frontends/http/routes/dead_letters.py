@@ -1,4 +1,6 @@
-"""Dead letters of a queue: looked at, and sent back to where they came from, all that match or a single one."""
+"""Routes of the dead letters of a queue: browse them, and redrive all that match or a single one to
+where they came from.
+"""
 
 import binascii
 from base64 import b64decode
@@ -9,42 +11,43 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import ConfigDict, Field
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.broker.queues.deadletters import DEAD_LETTER_PREFIX
-from sparrow.broker.queues.redrive import RedriveFilter
-from sparrow.frontends.http.answers import HeldAnswer, json_answer
+from sparrow.broker.queues.dead_letters.format import DEAD_LETTER_PREFIX
+from sparrow.broker.queues.dead_letters.redrive import RedriveFilter
 from sparrow.frontends.http.fields import Body, MaybeName, Offset, Partition, QueuePath, Shown, Text, TimeMs
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.jsonroute import JsonRoute
 from sparrow.frontends.http.openapi import problems
-from sparrow.frontends.http.outgoing import Held
+from sparrow.frontends.http.responses import ReservedResponse, json_response, reserve
 from sparrow.frontends.record_json import json_headers, members_of_record
 
 if TYPE_CHECKING:
-    from sparrow.broker.queues.letter_browsing import DeadLetter
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.broker.queues.dead_letters.browse import DeadLetter
+    from sparrow.frontends.http.context import HttpContext
 
 _MAX_SHOWN = 1000
 _MAX_BYTES = 4 << 20
-"""Of one page, about; one letter comes at least."""
+"""Rough limit for one page; it has at least one dead letter."""
 
 
 class Where(Body):
-    """Which dead letters; what is left out selects all."""
+    """A selection of dead letters; members that are left out match everything."""
 
     reason: Annotated[MaybeName | None, Field(description="Such as DELIVERY_LIMIT or REJECTED.")] = None
-    topic: Annotated[MaybeName | None, Field(description="That came from this topic.")] = None
+    topic: Annotated[MaybeName | None, Field(description="Only from this topic.")] = None
     partition: Partition | None = None
-    key: Annotated[Text | None, Field(description="With this key.")] = None
-    key_base64: Annotated[Text | None, Field(description="The same of a key that is no text.")] = None
+    key: Annotated[Text | None, Field(description="Only with this key.")] = None
+    key_base64: Annotated[Text | None, Field(description="The same for a key that is not text.")] = None
     error_contains: Text | None = None
-    subscriber: Annotated[MaybeName | None, Field(description="Of this subscriber of an all-of queue.")] = (
-        None
-    )
-    since_ms: Annotated[TimeMs | None, Field(description="That died at this time or later.")] = None
-    until_ms: Annotated[TimeMs | None, Field(description="That died before this time.")] = None
+    subscriber: Annotated[
+        MaybeName | None, Field(description="Only of this subscriber of an all-of queue.")
+    ] = None
+    since_ms: Annotated[
+        TimeMs | None, Field(description="Only those that gave up at this time or later.")
+    ] = None
+    until_ms: Annotated[TimeMs | None, Field(description="Only those that gave up before this time.")] = None
 
     def filter(self) -> RedriveFilter:
-        """The same as the broker has it."""
+        """Return the selection in the broker's form."""
         return RedriveFilter(
             self.reason,
             self.topic,
@@ -61,18 +64,16 @@ class Browsing(Where):
     model_config = ConfigDict(extra="forbid", strict=False)
 
     limit: Annotated[int, Field(ge=1, le=_MAX_SHOWN)] = 10
-    skip: Annotated[
-        int, Field(ge=0, lt=1 << 62, description="Go on where `next_skip` of the last answer says.")
-    ] = 0
+    skip: Annotated[int, Field(ge=0, lt=1 << 62, description="`next_skip` of the previous page.")] = 0
     encoding: Literal["text", "base64"] = "text"
 
 
 class Redrive(Body):
     where: Where = Field(default_factory=Where)
     max: Annotated[
-        int, Field(ge=0, lt=1 << 62, description="At most so many; 0: all that are there now.")
+        int, Field(ge=0, lt=1 << 62, description="Largest number of messages; 0: all that exist now.")
     ] = 0
-    per_second: Annotated[float, Field(ge=0, le=1e9, description="At most so many; 0: no limit.")] = 0
+    per_second: Annotated[float, Field(ge=0, le=1e9, description="Messages per second; 0: no limit.")] = 0
 
 
 class OriginShown(Shown):
@@ -89,12 +90,12 @@ class LetterShown(Shown):
     topic: str
     partition: int
     offset: int
-    timestamp_ms: Annotated[int, Field(description="When it died.")]
+    timestamp_ms: Annotated[int, Field(description="Time when the message gave up.")]
     key: str | None = None
     key_base64: str = ""
     value: str | None = None
     value_base64: str = ""
-    headers: Annotated[list[list[Any]], Field(description="Those of the message.")]
+    headers: Annotated[list[list[Any]], Field(description="Headers of the message.")]
     state: str
     reason: str
     error: str
@@ -109,85 +110,93 @@ class LetterList(Shown):
 
 class Progress(Shown):
     moved: int
-    skipped: Annotated[int, Field(description="Looked at and left alone: they do not match.")]
-    failed: Annotated[int, Field(description="Could not be sent; they are where they were.")]
+    skipped: Annotated[int, Field(description="Messages that do not match.")]
+    failed: Annotated[int, Field(description="Messages that could not be moved and stay where they were.")]
     is_running: bool
-    error: Annotated[str, Field(description="Why it ended before all were looked at.")]
+    error: Annotated[str, Field(description="Reason of an early end.")]
 
 
 class _DeadLetters:
-    def __init__(self, door: "HttpFrontend") -> None:
-        self._queues = door.broker.queues
-        self._outgoing = door.outgoing
+    def __init__(self, frontend: "HttpContext") -> None:
+        self._queues = frontend.broker.queues
+        self._frontend = frontend
 
     async def browse(self, request: Request, queue: QueuePath, by: Annotated[Browsing, Query()]) -> Response:
-        """The dead letters of a queue that are not finished. Nothing changes."""
-        self._outgoing.check()
-        found = await self._queues.dead_letters(
-            queue,
-            by.limit,
-            where=by.filter(),
-            skip=by.skip,
-            max_bytes=max(1, self._outgoing.share(_MAX_BYTES)),
-            principal=caller(request),
-        )
-        as_base64 = by.encoding == "base64"
-        shown = json_answer(
-            {
-                "messages": [_shown(each, as_base64=as_base64) for each in found.letters],
-                "next_skip": _or_null(found.next_skip),
-            }
-        )
-        return HeldAnswer(shown, Held(self._outgoing))
+        """Browse the dead letters of a queue that are not finished. Nothing changes."""
+        reservation = reserve(request, self._frontend)
+        try:
+            found = await self._queues.dead_letters(
+                queue,
+                by.limit,
+                where=by.filter(),
+                skip=by.skip,
+                max_bytes=await reservation.take(_MAX_BYTES),
+                principal=caller(request),
+            )
+            as_base64 = by.encoding == "base64"
+            response = json_response(
+                {
+                    "messages": [_shown(each, as_base64=as_base64) for each in found.dead_letters],
+                    "next_skip": _or_null(found.next_skip),
+                }
+            )
+        except BaseException:
+            reservation.give_back()
+            raise
+        return ReservedResponse(response, reservation)
 
     async def redrive(self, request: Request, queue: QueuePath, body: Redrive | None = None) -> Response:
-        """Begin to send dead letters back to where they came from, each exactly once. The work goes on in the broker."""
-        asked = body or Redrive()
+        """Start to redrive dead letters to where they came from, each exactly once. The broker does
+        it in the background.
+        """
+        request_body = body or Redrive()
         progress = await self._queues.redrive(
             queue,
-            asked.where.filter(),
-            max_records=asked.max,
-            per_second=asked.per_second,
+            request_body.where.filter(),
+            max_records=request_body.max,
+            per_second=request_body.per_second,
             principal=caller(request),
         )
-        return json_answer(msgspec.to_builtins(progress), 202)
+        return json_response(msgspec.to_builtins(progress), 202)
 
     async def redrive_one(
         self,
         request: Request,
         queue: QueuePath,
-        partition: Annotated[Partition, Path(description="Of the dead letter.")],
-        offset: Annotated[Offset, Path(description="Of the dead letter.")],
+        partition: Annotated[Partition, Path(description="Partition of the dead letter.")],
+        offset: Annotated[Offset, Path(description="Offset of the dead letter.")],
     ) -> Response:
-        """Send a single dead letter back."""
+        """Redrive a single dead letter."""
         where = RedriveFilter(letter=(partition, offset))
         progress = await self._queues.redrive(queue, where, principal=caller(request))
-        return json_answer(msgspec.to_builtins(progress), 202)
+        return json_response(msgspec.to_builtins(progress), 202)
 
     async def progress(self, request: Request, queue: QueuePath) -> Response:
-        """How far the redrive is that runs, or ran last since the broker started."""
+        """Return the progress of the current redrive, or of the last one since the broker
+        started.
+        """
         found = self._queues.redrive_progress(queue, principal=caller(request))
-        return json_answer(msgspec.to_builtins(found))
+        return json_response(msgspec.to_builtins(found))
 
     async def stop(self, request: Request, queue: QueuePath) -> Response:
-        """End the redrive that runs; what was sent is sent."""
+        """Stop the current redrive. Messages that it has moved stay moved."""
         found = await self._queues.stop_redrive(queue, principal=caller(request))
-        return json_answer(msgspec.to_builtins(found))
+        return json_response(msgspec.to_builtins(found))
 
 
 def _key(where: Where) -> bytes | None:
     if where.key_base64 is None:
         return None if where.key is None else where.key.encode()
     if where.key is not None:
-        raise InvalidArgument("key and key_base64 are two ways to say the same; give one of them")
+        raise InvalidArgument("key and key_base64 are both given; give one of them")
     try:
         return b64decode(where.key_base64, validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidArgument(f"key_base64 is {where.key_base64[:80]!r}, which is no base64") from None
+        raise InvalidArgument(f"key_base64 is {where.key_base64[:80]!r}, which is not base64") from None
 
 
 def _shown(letter: "DeadLetter", *, as_base64: bool) -> dict[str, object]:
-    """A letter with what it tells of its record; its own headers say that once more and are left out."""
+    """Return a dead letter as JSON. The headers that repeat its origin are left out."""
     peeked, origin = letter
     own = [each for each in peeked.record.headers if not each[0].startswith(DEAD_LETTER_PREFIX)]
     return {
@@ -213,9 +222,9 @@ def _or_null(number: int) -> int | None:
     return None if number < 0 else number
 
 
-def router(door: "HttpFrontend") -> APIRouter:
-    """The routes of dead letters."""
-    routes = _DeadLetters(door)
+def router(frontend: "HttpContext") -> APIRouter:
+    """Return the routes of dead letters."""
+    routes = _DeadLetters(frontend)
     api = APIRouter(tags=["dead letters"], route_class=JsonRoute)
     letters, redrive = "/v1/queues/{queue}/dead-letters", "/v1/queues/{queue}/redrive"
     wrong = problems(400, 403, 404)

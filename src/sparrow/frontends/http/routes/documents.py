@@ -1,7 +1,9 @@
-"""The API's description: /openapi.json for programs, /docs for people.
+"""The API's description: /openapi.json for programs, /docs for people, with a redirect from /.
+/favicon.ico is for browsers.
 
-The page is Swagger UI. Its files come from the package fastapi-offline where that is installed, so that the page works without the internet and runs no script of
-another host; without it the page loads them from where FastAPI does.
+The page is Swagger UI. Its files come from the package fastapi-offline if that is installed, so
+that the page works without the internet and runs no script of another host. Without it, the page
+loads them from where FastAPI does.
 """
 
 from __future__ import annotations
@@ -14,52 +16,60 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from fastapi import APIRouter
 from fastapi.openapi.docs import get_swagger_ui_html
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, RedirectResponse
 
-from sparrow.frontends.http.answers import json_answer
 from sparrow.frontends.http.openapi import RawRoute
 from sparrow.frontends.http.problems import NoSuchPage
+from sparrow.frontends.http.responses import json_response
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.context import HttpContext
 
 OPENAPI: Final = "/openapi.json"
 DOCS: Final = "/docs"
+FAVICON: Final = "/favicon.ico"
 _PACKAGE: Final = "fastapi_offline"
 _SCRIPT: Final = "swagger-ui-bundle.js"
 _STYLE: Final = "swagger-ui.css"
-_ICON: Final = "favicon.png"
-_FILES: Final = {_SCRIPT: "text/javascript", _STYLE: "text/css", _ICON: "image/png"}
+_OWN_ICON: Final = Path(__file__).parents[1] / "favicon.svg"
+_FILES: Final = {_SCRIPT: "text/javascript", _STYLE: "text/css"}
 
 
 class _Documents:
-    def __init__(self, door: HttpFrontend) -> None:
-        self._door = door
-        self._making = asyncio.Lock()
+    def __init__(self, frontend: HttpContext) -> None:
+        self._frontend = frontend
+        self._build_lock = asyncio.Lock()
         self._document = b""
         self._files = _maybe_files()
 
     async def describe(self, request: Request) -> Response:
-        """The document, made in a thread when it is first asked for."""
-        async with self._making:
+        """Return the document, created in a thread by the first request."""
+        async with self._build_lock:
             if not self._document:
                 make = request.app.openapi
-                self._document = await self._door.in_thread(lambda: msgspec.json.encode(make()))
-        return json_answer(self._document)
+                self._document = await self._frontend.in_thread(lambda: msgspec.json.encode(make()))
+        return json_response(self._document)
 
     async def show(self, _: Request) -> Response:
         if self._files is None:
-            return get_swagger_ui_html(openapi_url=OPENAPI, title="Sparrow")
+            return get_swagger_ui_html(openapi_url=OPENAPI, title="Sparrow", swagger_favicon_url=FAVICON)
         return get_swagger_ui_html(
             openapi_url=OPENAPI,
             title="Sparrow",
             swagger_js_url=f"{DOCS}/{_SCRIPT}",
             swagger_css_url=f"{DOCS}/{_STYLE}",
-            swagger_favicon_url=f"{DOCS}/{_ICON}",
+            swagger_favicon_url=FAVICON,
         )
+
+    async def lead(self, _: Request) -> Response:
+        """Redirect a browser from / to the page."""
+        return RedirectResponse(DOCS, 307)
+
+    async def icon(self, _: Request) -> Response:
+        return FileResponse(_OWN_ICON, media_type="image/svg+xml", headers={"cache-control": "max-age=86400"})
 
     async def file(self, request: Request) -> Response:
         name = request.path_params["file"]
@@ -69,7 +79,7 @@ class _Documents:
 
 
 def _maybe_files() -> Path | None:
-    """Where Swagger UI's files are, None if they are not here."""
+    """Return the directory of Swagger UI's files, None if they are not installed."""
     found = find_spec(_PACKAGE)
     if found is None or found.origin is None:
         return None
@@ -77,11 +87,13 @@ def _maybe_files() -> Path | None:
     return files if all((files / name).is_file() for name in _FILES) else None
 
 
-def router(door: HttpFrontend) -> APIRouter:
-    """/openapi.json and /docs."""
-    documents = _Documents(door)
+def router(frontend: HttpContext) -> APIRouter:
+    """Return the routes of /openapi.json and /docs."""
+    documents = _Documents(frontend)
     api = APIRouter(route_class=RawRoute, include_in_schema=False)
     api.add_api_route(OPENAPI, documents.describe, methods=["GET"])
+    api.add_api_route("/", documents.lead, methods=["GET"])
+    api.add_api_route(FAVICON, documents.icon, methods=["GET"])
     api.add_api_route(DOCS, documents.show, methods=["GET"])
     api.add_api_route(f"{DOCS}/{{file}}", documents.file, methods=["GET"])
     return api

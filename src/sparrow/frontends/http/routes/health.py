@@ -1,4 +1,4 @@
-"""Whether the process lives, and whether it can take messages: for supervisors and load balancers. Anybody may ask."""
+"""Health and readiness of the broker, for supervisors and load balancers. No login is required."""
 
 from __future__ import annotations
 
@@ -6,55 +6,65 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request, Response
 
-from sparrow.frontends.http.answers import json_answer
-from sparrow.frontends.http.openapi import TEXT, RawRoute, answer, array, members
+from sparrow.frontends.http.openapi import TEXT, RawRoute, array, members, response
+from sparrow.frontends.http.responses import json_response
 
 if TYPE_CHECKING:
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.context import HttpContext
 
+MAX_DAMAGES = 100
 _HEALTH = members(["status"], status=TEXT)
 _READINESS = members(["status", "reasons"], status=TEXT, reasons=array(TEXT))
 
 
 class _Health:
-    def __init__(self, door: HttpFrontend) -> None:
-        self._door = door
+    def __init__(self, frontend: HttpContext) -> None:
+        self._frontend = frontend
 
     async def is_alive(self, _: Request) -> Response:
-        return json_answer(b'{"status":"alive"}')
+        return json_response(b'{"status":"alive"}')
 
     async def is_ready(self, _: Request) -> Response:
-        reasons = self._reasons()
-        status = "ready" if not reasons else "not ready"
-        return json_answer({"status": status, "reasons": reasons}, 200 if not reasons else 503)
+        reasons, damages = self._reasons(), self._damages()
+        status = "not ready" if reasons else "degraded" if damages else "ready"
+        return json_response({"status": status, "reasons": reasons + damages}, 503 if reasons else 200)
+
+    def _damages(self) -> list[str]:
+        """Return missing and unreadable data. Everything else is served, so it is no reason to stop
+        sending requests here.
+        """
+        return [damage.sentence for damage in self._frontend.broker.damages.known()[:MAX_DAMAGES]]
 
     def _reasons(self) -> list[str]:
-        """Why nothing should be sent here."""
-        reasons = ["the broker is shutting down"] if self._door.is_draining else []
-        refusal = self._door.broker.refusal()
+        """Return the reasons to stop sending requests here."""
+        reasons = ["the broker is shutting down"] if self._frontend.is_draining else []
+        refusal = self._frontend.broker.refusal()
         return reasons if refusal is None else [*reasons, refusal.text]
 
 
-def router(door: HttpFrontend) -> APIRouter:
-    """/healthz and /readyz."""
-    health = _Health(door)
+def router(frontend: HttpContext) -> APIRouter:
+    """Return the routes of /healthz and /readyz."""
+    health = _Health(frontend)
     api = APIRouter(route_class=RawRoute, tags=["health"])
     api.add_api_route(
         "/healthz",
         health.is_alive,
         methods=["GET"],
-        summary="Whether the process answers",
-        responses={200: answer("It does.", {"application/json": _HEALTH})},
+        summary="Check that the process is alive",
+        responses={200: response("Yes.", {"application/json": _HEALTH})},
     )
     api.add_api_route(
         "/readyz",
         health.is_ready,
         methods=["GET"],
-        summary="Whether the broker takes messages",
-        description="503 while it shuts down, and while its disk refuses records.",
+        summary="Check that the broker accepts messages",
+        description="503 while it shuts down, and while its disk refuses records. The status is "
+        "`degraded`, with 200, while partitions"
+        " are closed or bytes are known to be damaged: `reasons` names file and offsets, "
+        "everything else is served.",
         responses={
-            200: answer("It does.", {"application/json": _READINESS}),
-            503: answer("It does not; `reasons` says why.", {"application/json": _READINESS}),
+            200: response("Yes.", {"application/json": _READINESS}),
+            503: response("No; `reasons` says why.", {"application/json": _READINESS}),
         },
     )
     return api

@@ -1,4 +1,4 @@
-"""Messages of a topic: publishing them and reading them."""
+"""Routes that publish and read messages of a topic."""
 
 from __future__ import annotations
 
@@ -9,32 +9,39 @@ from fastapi import APIRouter, Request, Response
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.quotas.rules import QuotaKind
 from sparrow.frontends.http import forms
-from sparrow.frontends.http.answers import HeldAnswer, ending, plain_answer, wait_for_quota
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     AS_STORED,
     RawRoute,
-    answer,
     choice,
     integer,
     path_parameter,
     problems,
     query_parameter,
+    response,
 )
-from sparrow.frontends.http.outgoing import Held
-from sparrow.frontends.http.places import PLACE_TEXT
 from sparrow.frontends.http.positions import format_positions
-from sparrow.frontends.http.posting import post
+from sparrow.frontends.http.publishes import publish
 from sparrow.frontends.http.queries import Query, maybe_integer
-from sparrow.frontends.http.rawform import raw_answer
-from sparrow.frontends.http.reading import Page, ReadRequest, TopicReader
+from sparrow.frontends.http.rawform import raw_response
 from sparrow.frontends.http.records import JSON, NDJSON
+from sparrow.frontends.http.responses import (
+    ReservedResponse,
+    bytes_response,
+    reserve,
+    wait_for_quota,
+    watch_end,
+)
+from sparrow.frontends.http.start_position import START_POSITION_TEXT
+from sparrow.frontends.http.topic_reader import Page, ReadRequest, TopicReader
+from sparrow.records.readable import FAIL, ON_CORRUPT
 
 if TYPE_CHECKING:
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.send_budget import Reservation
 
 NEXT: Final = b"sparrow-next"
-"""The header of an answer that says from where to read on."""
+"""Header of a response with the positions of the next page."""
 DEFAULT_LIMIT: Final = 100
 DEFAULT_BYTES: Final = 1 << 20
 MAX_PARTITION: Final = (1 << 31) - 1
@@ -43,56 +50,63 @@ _TOPIC: Final = path_parameter("topic", "Name of the topic.")
 
 
 class _Messages:
-    def __init__(self, door: HttpFrontend) -> None:
-        self._door = door
-        self._reader = TopicReader(door)
+    def __init__(self, frontend: HttpContext) -> None:
+        self._frontend = frontend
+        self._reader = TopicReader(frontend)
 
     async def publish(self, request: Request) -> Response:
-        return await post(self._door, request, request.path_params["topic"])
+        return await publish(self._frontend, request, request.path_params["topic"])
 
     async def read(self, request: Request) -> Response:
-        wanted = self._wanted(request)
-        await wait_for_quota(request, self._door, QuotaKind.FETCH)
-        held = Held(self._door.outgoing)
+        read_request = self._read_request(request)
+        await wait_for_quota(request, self._frontend, QuotaKind.FETCH)
+        reservation = reserve(request, self._frontend)
         try:
-            shown = await self._page(request, wanted, held)
+            response = await self._page(request, read_request, reservation)
         except BaseException:
-            held.release()
+            reservation.give_back()
             raise
-        self._door.count(QuotaKind.FETCH, caller(request), len(shown.body))
-        return HeldAnswer(shown, held)
+        self._frontend.count(QuotaKind.FETCH, caller(request), len(response.body))
+        return ReservedResponse(response, reservation)
 
-    async def _page(self, request: Request, wanted: ReadRequest, held: Held) -> Response:
+    async def _page(self, request: Request, read_request: ReadRequest, reservation: Reservation) -> Response:
         principal = caller(request)
-        if wanted.wait_ms:
-            async with ending(request, self._door) as stop:
-                page = await self._reader.read(wanted, held=held, principal=principal, stop=stop)
+        if read_request.wait_ms:
+            async with watch_end(request, self._frontend) as stop:
+                page = await self._reader.read(
+                    read_request, reservation=reservation, principal=principal, stop=stop
+                )
         else:
-            page = await self._reader.read(wanted, held=held, principal=principal)
+            page = await self._reader.read(read_request, reservation=reservation, principal=principal)
         body, kind = _shown(page, request.headers.get("accept", ""))
         headers = [
             (b"content-type", kind.encode()),
-            (b"cache-control", b"no-store"),
             (NEXT, format_positions(page.positions).encode()),
         ]
-        return plain_answer(body, 200, headers)
+        return bytes_response(body, 200, headers)
 
     async def read_one(self, request: Request) -> Response:
         Query(request).refuse_others()
-        await wait_for_quota(request, self._door, QuotaKind.FETCH)
-        place = request.path_params
-        record = await self._reader.record(
-            place["topic"],
-            _number("partition", place["partition"], MAX_PARTITION),
-            _number("offset", place["offset"], MAX_OFFSET),
-            principal=caller(request),
-        )
-        self._door.count(QuotaKind.FETCH, caller(request), len(record.value or b""))
-        return HeldAnswer(raw_answer(record), Held(self._door.outgoing))
+        await wait_for_quota(request, self._frontend, QuotaKind.FETCH)
+        path = request.path_params
+        reservation = reserve(request, self._frontend)
+        try:
+            record = await self._reader.record(
+                path["topic"],
+                _number("partition", path["partition"], MAX_PARTITION),
+                _number("offset", path["offset"], MAX_OFFSET),
+                reservation=reservation,
+                principal=caller(request),
+            )
+        except BaseException:
+            reservation.give_back()
+            raise
+        self._frontend.count(QuotaKind.FETCH, caller(request), len(record.value or b""))
+        return ReservedResponse(raw_response(record), reservation)
 
-    def _wanted(self, request: Request) -> ReadRequest:
-        query, limits = Query(request), self._door.limits
-        wanted = ReadRequest(
+    def _read_request(self, request: Request) -> ReadRequest:
+        query, limits = Query(request), self._frontend.limits
+        read_request = ReadRequest(
             topic=request.path_params["topic"],
             start=query.text("from", "beginning"),
             partition=query.integer("partition", -1, 0, MAX_PARTITION),
@@ -101,47 +115,51 @@ class _Messages:
             wait_ms=query.integer("wait_ms", 0, 0, limits.max_wait_ms),
             committed=query.choice("isolation", "uncommitted", ("uncommitted", "committed")) == "committed",
             as_base64=query.choice("encoding", "text", ("text", "base64")) == "base64",
+            on_corrupt=query.choice("on_corrupt", FAIL, ON_CORRUPT),
         )
         query.refuse_others()
-        return wanted
+        return read_request
 
 
 def _number(name: str, text: str, most: int) -> int:
     number = maybe_integer(text)
     if number is None or not 0 <= number <= most:
-        raise InvalidArgument(f"{name} is {text!r}; it is a whole number from 0 to {most}")
+        raise InvalidArgument(f"{name} is {text!r}; it must be a whole number from 0 to {most}")
     return number
 
 
 def _shown(page: Page, accept: str) -> tuple[bytes, str]:
-    """The body and its content type."""
+    """Return the body and its content type."""
     if NDJSON in accept.lower():
         return b"".join([piece + b"\n" for piece in page.pieces]), NDJSON
-    places = b",".join([b'"%d":%d' % place for place in page.positions.items()])
-    return b'{"messages":[%b],"next":{%b}}' % (b",".join(page.pieces), places), JSON
+    positions = b",".join([b'"%d":%d' % position for position in page.positions.items()])
+    return b'{"messages":[%b],"next":{%b}}' % (b",".join(page.pieces), positions), JSON
 
 
 # ── the document ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _reading_parameters(door: HttpFrontend) -> list[dict[str, Any]]:
-    limits = door.limits
+def _reading_parameters(frontend: HttpContext) -> list[dict[str, Any]]:
+    limits = frontend.limits
     return [
         _TOPIC,
         query_parameter(
             "from",
-            f"Where to begin: {PLACE_TEXT} Or what the header Sparrow-Next of an earlier answer says, such as `0:17,1:4`.",
+            f"Start position: {START_POSITION_TEXT} Or the header Sparrow-Next of an earlier page, "
+            "such as `0:17,1:4`.",
             {"type": "string", "default": "beginning"},
         ),
-        query_parameter("partition", "This partition alone.", integer(least=0, most=MAX_PARTITION)),
-        query_parameter("limit", "At most so many messages.", integer(DEFAULT_LIMIT, 1, limits.max_messages)),
+        query_parameter("partition", "Only this partition.", integer(least=0, most=MAX_PARTITION)),
+        query_parameter(
+            "limit", "Largest number of messages.", integer(DEFAULT_LIMIT, 1, limits.max_messages)
+        ),
         query_parameter(
             "max_bytes",
-            "About so many bytes are read; one batch at least.",
+            "Rough limit in bytes; at least one batch is read.",
             integer(DEFAULT_BYTES, 1, limits.max_body_bytes),
         ),
         query_parameter(
-            "wait_ms", "Wait so long for a message if there is none.", integer(0, 0, limits.max_wait_ms)
+            "wait_ms", "Time to wait for a message if there is none.", integer(0, 0, limits.max_wait_ms)
         ),
         query_parameter(
             "encoding",
@@ -153,38 +171,45 @@ def _reading_parameters(door: HttpFrontend) -> list[dict[str, Any]]:
             "`committed`: without records of transactions that are open or were aborted.",
             choice("uncommitted", "uncommitted", "committed"),
         ),
+        query_parameter(
+            "on_corrupt",
+            "For a batch that cannot be read: `fail` with CORRUPT_BATCH, which has `next_offset`, "
+            "or `skip` it.",
+            choice(FAIL, *ON_CORRUPT),
+        ),
     ]
 
 
-def router(door: HttpFrontend) -> APIRouter:
-    """/v1/topics/{topic}/messages and below."""
-    messages = _Messages(door)
+def router(frontend: HttpContext) -> APIRouter:
+    """Return the routes of /v1/topics/{topic}/messages and below."""
+    messages = _Messages(frontend)
     api = APIRouter(route_class=RawRoute, prefix="/v1/topics/{topic}/messages", tags=["messages"])
     api.add_api_route(
         "",
         messages.publish,
         methods=["POST"],
         summary="Publish one message or many",
-        description=forms.PUBLISHING_TEXT,
-        **forms.publishing(_TOPIC),
+        description=forms.PUBLISH_TEXT,
+        **forms.publish_operation(_TOPIC),
     )
     api.add_api_route(
         "",
         messages.read,
         methods=["GET"],
         summary="Read messages",
-        description="A page of messages and where to go on. The broker keeps nothing between two requests.",
+        description="A page of messages, and the positions of the next page. The broker keeps no "
+        "state between two requests.",
         responses=problems(404, 413)
-        | {200: answer("A page, maybe an empty one.", {JSON: forms.PAGE, NDJSON: forms.RECORD})},
-        openapi_extra={"parameters": _reading_parameters(door)},
+        | {200: response("A page, which may be empty.", {JSON: forms.PAGE, NDJSON: forms.RECORD})},
+        openapi_extra={"parameters": _reading_parameters(frontend)},
     )
     api.add_api_route(
         "/{partition}/{offset}",
         messages.read_one,
         methods=["GET"],
         summary="Read one message as it is",
-        description="The value is the body; key, headers, time and place stand in headers `Sparrow-…`.",
-        responses=problems(404) | {200: answer("The value.", {"*/*": AS_STORED})},
+        description="The body is the value; key, headers, time and position are in headers `Sparrow-…`.",
+        responses=problems(404) | {200: response("The value.", {"*/*": AS_STORED})},
         openapi_extra={
             "parameters": [
                 _TOPIC,

@@ -1,4 +1,6 @@
-"""GET /metrics: what a monitor (Prometheus) sees; and the observation of the door's own requests."""
+"""Route of /metrics for monitoring by Prometheus, and the metrics of the frontend's own
+requests.
+"""
 
 from __future__ import annotations
 
@@ -7,38 +9,38 @@ from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter, Request, Response
 
-from sparrow.broker.metrics.gathering import MAX_NAMES
+from sparrow.broker.metrics.collector import MAX_NAMES
 from sparrow.frontends.http.exposition import Exposition, accepts_open_metrics
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     TEXT,
     RawRoute,
-    answer,
     choice,
     integer,
     problems,
     query_parameter,
+    response,
 )
 from sparrow.frontends.http.queries import Query
 
 if TYPE_CHECKING:
-    from sparrow.broker.measures import DoorMeasures
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.broker.measures import FrontendMeasures
+    from sparrow.frontends.http.context import HttpContext
 
 _MOST_NAMES: Final = 100_000
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _OTHER: Final = "other"
-"""What is asked for without there being a route for it."""
+"""Name of requests without a route."""
 _FIRST_ERROR: Final = 400
 _DETAILS: Final = ("topics", "partitions")
 
 
 class _Metrics:
-    def __init__(self, door: HttpFrontend) -> None:
-        self._door = door
+    def __init__(self, frontend: HttpContext) -> None:
+        self._frontend = frontend
         self._exposition = Exposition()
-        self._scraping = asyncio.Lock()
-        """One at a time: each holds all values in memory."""
+        self._scrape_lock = asyncio.Lock()
+        """One request at a time: each holds all values in memory."""
 
     async def show(self, request: Request) -> Response:
         query = Query(request)
@@ -46,18 +48,18 @@ class _Metrics:
         detail = query.choice("detail", _DETAILS[0], _DETAILS)
         query.refuse_others()
         is_open = accepts_open_metrics(request.headers.get("accept", ""))
-        async with self._scraping:
-            gathered = await self._door.broker.metrics.gather(
+        async with self._scrape_lock:
+            collected = await self._frontend.broker.metrics.collect(
                 caller(request), max_names=names, by_partition=detail == _DETAILS[1]
             )
-            media_type, text = await self._exposition.write(gathered, is_open=is_open)
+            media_type, text = await self._exposition.write(collected, is_open=is_open)
         return Response(text, headers={"content-type": media_type})
 
 
 class Observer:
-    """Counts the door's requests by route."""
+    """Counter of the frontend's requests by route."""
 
-    def __init__(self, measures: DoorMeasures) -> None:
+    def __init__(self, measures: FrontendMeasures) -> None:
         self._measures = measures
         self._names: dict[tuple[str, str], str] = {}
 
@@ -74,33 +76,37 @@ class Observer:
         return name
 
 
-def router(door: HttpFrontend) -> APIRouter:
-    """/metrics."""
-    metrics = _Metrics(door)
-    door.observer = Observer(door.broker.measures.door("http", lambda: door.connections))
+def router(frontend: HttpContext) -> APIRouter:
+    """Return the route of /metrics."""
+    metrics = _Metrics(frontend)
+    frontend.observer = Observer(frontend.broker.measures.frontend("http", lambda: frontend.connections))
     api = APIRouter(route_class=RawRoute, tags=["metrics"])
     api.add_api_route(
         "/metrics",
         metrics.show,
         methods=["GET"],
-        summary="What a monitor sees",
+        summary="Metrics for monitoring",
         description=(
-            "In the text format of Prometheus, or as OpenMetrics where `Accept` asks for it. Takes DESCRIBE on the cluster; topics, groups and"
+            "All metrics in the text format of Prometheus, or as OpenMetrics if `Accept` asks for "
+            "it. Requires DESCRIBE on the cluster; topics, groups and"
             " queues that the caller may not describe are left out."
         ),
         openapi_extra={
             "parameters": [
                 query_parameter(
                     "names",
-                    "How many topics, groups, queues and webhooks have values of their own; the others are summed under the empty name.",
+                    "Number of topics, groups, queues and webhooks with values of their own; the "
+                    "others are summed under the empty name.",
                     integer(MAX_NAMES, 0, _MOST_NAMES),
                 ),
-                query_parameter("detail", "Values by partition, too.", choice(_DETAILS[0], *_DETAILS)),
+                query_parameter(
+                    "detail", "`partitions`: values by partition as well.", choice(_DETAILS[0], *_DETAILS)
+                ),
             ]
         },
         responses={
             **problems(),
-            200: answer("The values.", {"text/plain": TEXT, "application/openmetrics-text": TEXT}),
+            200: response("The values.", {"text/plain": TEXT, "application/openmetrics-text": TEXT}),
         },
     )
     return api

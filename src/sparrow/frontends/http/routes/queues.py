@@ -1,4 +1,4 @@
-"""Messages of a queue: published to its first topic, and looked at as they stand."""
+"""Routes that publish to a queue's first topic, and look at its messages."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from fastapi import APIRouter
 
-from sparrow.broker.queues.peeking import PEEKED_STATES, size_of
+from sparrow.broker.queues.peek import PEEKED_STATES, size_of
 from sparrow.frontends.http import forms
-from sparrow.frontends.http.answers import HeldAnswer, json_answer
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     TEXT,
     RawRoute,
-    answer,
     array,
     choice,
     integer,
@@ -22,10 +20,11 @@ from sparrow.frontends.http.openapi import (
     path_parameter,
     problems,
     query_parameter,
+    response,
 )
-from sparrow.frontends.http.outgoing import Held
-from sparrow.frontends.http.posting import post
+from sparrow.frontends.http.publishes import publish
 from sparrow.frontends.http.queries import Query
+from sparrow.frontends.http.responses import ReservedResponse, json_response, reserve
 from sparrow.frontends.record_json import encode, members_of_record
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from sparrow.broker.queues.description import Peeked
-    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.http.context import HttpContext
 
 MAX_SHOWN: Final = 1000
 MAX_BYTES: Final = 16 << 20
@@ -44,13 +43,13 @@ _STATES: Final = "ready,leased,delayed,blocked"
 
 
 class _Queues:
-    def __init__(self, door: HttpFrontend) -> None:
-        self._door = door
-        self._queues = door.broker.queues
+    def __init__(self, frontend: HttpContext) -> None:
+        self._frontend = frontend
+        self._queues = frontend.broker.queues
 
     async def publish(self, request: Request) -> Response:
         topic = self._queues.first_topic(request.path_params["queue"], principal=caller(request))
-        return await post(self._door, request, topic)
+        return await publish(self._frontend, request, topic)
 
     async def peek(self, request: Request) -> Response:
         query = Query(request)
@@ -61,27 +60,26 @@ class _Queues:
         subscriber = query.text("subscriber")
         as_base64 = query.choice("encoding", "text", ("text", "base64")) == "base64"
         query.refuse_others()
-        self._door.outgoing.check()
-        held = Held(self._door.outgoing)
-        found = await self._queues.peek(
-            request.path_params["queue"],
-            limit,
-            states=states,
-            subscriber=subscriber,
-            skip=skip,
-            max_bytes=max(1, self._door.outgoing.share(max_bytes)),
-            principal=caller(request),
-        )
-        held.add(sum(size_of(each.record) for each in found))
+        reservation = reserve(request, self._frontend)
         try:
-            if held.size_bytes > _LARGE_BYTES:
+            found = await self._queues.peek(
+                request.path_params["queue"],
+                limit,
+                states=states,
+                subscriber=subscriber,
+                skip=skip,
+                max_bytes=await reservation.take(max_bytes),
+                principal=caller(request),
+            )
+            reservation.resize(sum(size_of(each.record) for each in found))
+            if reservation.size_bytes > _LARGE_BYTES:
                 shown = await asyncio.to_thread(_page, found, as_base64=as_base64)
             else:
                 shown = _page(found, as_base64=as_base64)
         except BaseException:
-            held.release()
+            reservation.give_back()
             raise
-        return HeldAnswer(json_answer(shown), held)
+        return ReservedResponse(json_response(shown), reservation)
 
 
 def _page(found: Sequence[Peeked], *, as_base64: bool) -> bytes:
@@ -110,17 +108,17 @@ _MESSAGE: Final = {
             state={**TEXT, "enum": list(PEEKED_STATES)},
             delivery_count=integer(),
             priority=integer(),
-            consumer={**TEXT, "description": "Who has it leased, or had it last."},
-            deliver_at_ms={**integer(), "description": "0: its publisher did not delay it."},
-            error={**TEXT, "description": "What went wrong the last time."},
+            consumer={**TEXT, "description": "Consumer that has it leased, or had it last."},
+            deliver_at_ms={**integer(), "description": "Time of delivery; 0: not delayed by its publisher."},
+            error={**TEXT, "description": "Error of the last delivery."},
         ),
     ]
 }
 
 
-def router(door: HttpFrontend) -> APIRouter:
-    """The routes of a queue's messages, but for leases."""
-    routes = _Queues(door)
+def router(frontend: HttpContext) -> APIRouter:
+    """Return the routes of a queue's messages, except leases."""
+    routes = _Queues(frontend)
     api = APIRouter(tags=["queues"], route_class=RawRoute)
     path = "/v1/queues/{queue}/messages"
     api.add_api_route(
@@ -128,36 +126,41 @@ def router(door: HttpFrontend) -> APIRouter:
         routes.publish,
         methods=["POST"],
         summary="Publish to a queue",
-        description="As to a topic: the queue's first.",
-        **forms.publishing(_QUEUE),
+        description="Publish to the queue's first topic.",
+        **forms.publish_operation(_QUEUE),
     )
     api.add_api_route(
         path,
         routes.peek,
         methods=["GET"],
         summary="Look at messages",
-        description="Messages as they stand, the ready ones in the order in which they will be leased. Nothing changes.",
+        description="Browse messages in their current state, ready ones in the order in which they "
+        "will be leased. Nothing changes.",
         responses=problems(400, 403, 404)
         | {
-            200: answer(
+            200: response(
                 "Some messages.", {"application/json": members(["messages"], messages=array(_MESSAGE))}
             )
         },
         openapi_extra={
             "parameters": [
                 _QUEUE,
-                query_parameter("limit", "At most so many.", integer(10, 1, MAX_SHOWN)),
-                query_parameter("skip", "Leave out so many.", integer(0, 0)),
+                query_parameter("limit", "Largest number of messages.", integer(10, 1, MAX_SHOWN)),
+                query_parameter("skip", "Number of messages to skip.", integer(0, 0)),
                 query_parameter(
-                    "max_bytes", "About so many bytes, but one message.", integer(1 << 20, 1, MAX_BYTES)
+                    "max_bytes", "Rough limit in bytes; at least one message.", integer(1 << 20, 1, MAX_BYTES)
                 ),
                 query_parameter(
                     "state",
-                    f"In these states, with commas between: {', '.join(PEEKED_STATES)}.",
+                    f"States, separated by commas: {', '.join(PEEKED_STATES)}.",
                     {**TEXT, "default": _STATES},
                 ),
-                query_parameter("subscriber", "Of this subscriber of an all-of queue."),
-                query_parameter("encoding", "base64: base64 throughout.", choice("text", "text", "base64")),
+                query_parameter("subscriber", "Only of this subscriber of an all-of queue."),
+                query_parameter(
+                    "encoding",
+                    "`base64`: keys, values and headers in base64 throughout.",
+                    choice("text", "text", "base64"),
+                ),
             ]
         },
     )

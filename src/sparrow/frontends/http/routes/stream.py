@@ -1,10 +1,13 @@
-"""A topic as Server-Sent Events: one long answer, an event for each record.
+"""A topic as Server-Sent Events: one long response, an event for each record.
 
-The id of each event says where the stream stands behind it, in all partitions (see `positions`), so that a client that comes back with the last id that it saw (`Last-Event-ID`,
-which a browser's EventSource sends by itself) goes on exactly there. The first thing sent is such an id alone: who loses the connection before the first event misses nothing.
+The id of each event has the positions of the stream behind it, in all partitions (see `positions`).
+A client that reconnects with its last id (`Last-Event-ID`, which a browser's EventSource sends by
+itself) continues exactly there. The first block has such an id and no event: a client that loses
+the connection before the first event misses nothing.
 
-The stream reads only when the client has taken what was sent: a slow client is given one chunk at a time, and is behind; it costs the broker no memory. What records become as
-events is rendered once for all streams (`rendering`).
+The stream reads only when the client has taken everything that was sent: a slow client gets one
+chunk at a time and falls behind, without costing memory. Events are rendered once for all streams
+(`render_cache`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from sparrow.base.errors import (
+    CorruptBatch,
     Draining,
     InternalError,
     OffsetOutOfRange,
@@ -25,26 +29,29 @@ from sparrow.base.errors import (
     from_code,
 )
 from sparrow.broker.access.authz import Operation
-from sparrow.broker.positions import BEGINNING, Start
+from sparrow.broker.positions import BEGINNING, StartPosition
 from sparrow.broker.quotas.rules import QuotaKind
 from sparrow.broker.subscription import Selector
-from sparrow.frontends.http.answers import disconnecting
+from sparrow.frontends.batches import split_batches
+from sparrow.frontends.http.context import EXCHANGE
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     RawRoute,
-    answer,
     header_parameter,
     integer,
     path_parameter,
     problems,
     query_parameter,
+    response,
 )
-from sparrow.frontends.http.places import PLACE_TEXT, parse_place
 from sparrow.frontends.http.positions import format_others, format_positions, is_positions, parse_positions
 from sparrow.frontends.http.problems import BUG, body_of
 from sparrow.frontends.http.queries import Query
-from sparrow.frontends.http.rendering import Form, batches
-from sparrow.frontends.http.serving import EXCHANGE
+from sparrow.frontends.http.render_cache import Form
+from sparrow.frontends.http.responses import backlog_of, watch_disconnect
+from sparrow.frontends.http.start_position import START_POSITION_TEXT, parse_start_position
+from sparrow.frontends.send_budget import BATCH_BYTES
+from sparrow.records.readable import FAIL, ON_CORRUPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,18 +60,21 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from sparrow.broker.access.authz import Principal
-    from sparrow.broker.reader import Delivery, Key
+    from sparrow.broker.reader import ReadDelivery
     from sparrow.broker.subscription import Subscription
-    from sparrow.frontends.http.frontend import HttpFrontend
-    from sparrow.frontends.http.rendering import Batch
+    from sparrow.frontends.batches import PartitionBatch
+    from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.send_budget import Reservation
+    from sparrow.records.readable import OnCorrupt
+    from sparrow.records.topic_partition import TopicPartition
 
 HEARTBEAT_S: Final = 15.0
 RETRY_MS: Final = 2000
-"""How soon a browser connects again."""
+"""Delay before a browser reconnects."""
 CHUNK_BYTES: Final = 64 << 10
-"""Of batches, read for a stream at once."""
+"""Bytes of batches that are read for a stream at once."""
 MAX_SENT_BYTES: Final = 256 << 10
-"""Of events, sent at once, but for those of one batch."""
+"""Bytes of events that are sent at once, except for those of one batch."""
 MEDIA_TYPE: Final = "text/event-stream"
 TEXT: Final = "text"
 ENCODINGS: Final = (TEXT, "base64")
@@ -75,40 +85,41 @@ _MAX_PARTITION: Final = (1 << 31) - 1
 _HEARTBEAT: Final = b": still there\n\n"
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 ]
 
 
-def router(door: HttpFrontend) -> APIRouter:
-    """The route of streams."""
-    door.at_sweep.append(door.renderings.sweep)
+def router(frontend: HttpContext) -> APIRouter:
+    """Return the route of streams."""
+    frontend.at_sweep.append(frontend.render_cache.sweep)
     api = APIRouter(route_class=RawRoute, tags=["messages"])
     api.add_api_route(
         "/v1/topics/{topic}/stream",
-        Streams(door).stream,
+        Streams(frontend).stream,
         methods=["GET"],
         summary="Follow a topic by Server-Sent Events",
         description=_TEXT,
         openapi_extra={"parameters": _PARAMETERS},
         responses=problems(404)
-        | {200: answer("Events, until the client goes.", {MEDIA_TYPE: {"type": "string"}})},
+        | {200: response("Events, until the client disconnects.", {MEDIA_TYPE: {"type": "string"}})},
     )
     return api
 
 
 _TEXT: Final = (
-    "An event for each record: `data` is the record as JSON, `id` where the stream stands behind it. Send the last id back in `Last-Event-ID` to go on there."
-    " An event `gap` tells of records that are gone, an event `error` has a problem and is the last one. Comments come when nothing else does."
+    "An event for each record: `data` is the record as JSON, `id` the position of the stream "
+    "behind it. Send the last id in `Last-Event-ID` to continue there."
+    " An event `gap` reports records that are gone; an event `error` has a problem and is the last "
+    "one. Comments are sent while there are no events."
 )
 _PARAMETERS: Final = [
     path_parameter("topic", "Name of the topic."),
     query_parameter(
         "from",
-        f"Where to begin: {PLACE_TEXT} Or what the header Sparrow-Next of a page says, such as `0:17,1:4`.",
+        f"Start position: {START_POSITION_TEXT} Or the header Sparrow-Next of a page, such as `0:17,1:4`.",
         {"type": "string", "default": "end"},
     ),
-    query_parameter("partition", "This partition alone.", integer(least=0, most=_MAX_PARTITION)),
+    query_parameter("partition", "Only this partition.", integer(least=0, most=_MAX_PARTITION)),
     query_parameter(
         "encoding",
         "`base64`: keys, values and header values in base64 throughout.",
@@ -119,21 +130,29 @@ _PARAMETERS: Final = [
         "`committed`: without records of transactions that are open or were aborted.",
         {"type": "string", "enum": list(ISOLATIONS), "default": ISOLATIONS[0]},
     ),
-    query_parameter("last_event_id", "The same as the header, for who cannot set it."),
-    header_parameter("Last-Event-ID", "The id of the last event that was seen; it counts before `from`."),
+    query_parameter(
+        "on_corrupt",
+        "For a batch that cannot be read: `fail`: the stream ends with an event `error` that has "
+        "`next_offset`; `skip`: an event `gap` has its offsets.",
+        {"type": "string", "enum": list(ON_CORRUPT), "default": FAIL},
+    ),
+    query_parameter("last_event_id", "The same as the header, for clients that cannot set it."),
+    header_parameter("Last-Event-ID", "Id of the last received event; it takes precedence over `from`."),
 ]
 
 
 class Streams:
-    """The handler."""
+    """Handler of the route."""
 
-    def __init__(self, door: HttpFrontend) -> None:
-        self._door = door
+    def __init__(self, frontend: HttpContext) -> None:
+        self._frontend = frontend
 
     async def stream(self, request: Request) -> Response:
-        """
+        """Start a stream.
+
         Raises:
-            InvalidArgument, InvalidTopicName, UnknownTopic, UnknownPartition, NotAuthorized, Draining
+            InvalidArgument, InvalidTopicName, UnknownTopic, UnknownPartition, NotAuthorized,
+            Draining
         """
         query = Query(request)
         topic: str = request.path_params["topic"]
@@ -141,13 +160,15 @@ class Streams:
         selector = _selector(topic, partition, query.text("from", "end"), _last_event_id(request, query))
         as_base64 = query.choice("encoding", TEXT, ENCODINGS) != TEXT
         isolation = query.choice("isolation", ISOLATIONS[0], ISOLATIONS)
+        on_corrupt = query.choice("on_corrupt", FAIL, ON_CORRUPT)
         query.text("access_token")
         query.refuse_others()
-        if self._door.is_draining:
+        if self._frontend.is_draining:
             raise Draining("The broker is shutting down; connect again later.")
-        feed = Feed(self._door, topic, as_base64=as_base64)
+        memory = backlog_of(request, self._frontend).reservation()
+        feed = Feed(self._frontend, topic, memory, as_base64=as_base64, on_corrupt=on_corrupt)
         await feed.begin(selector, principal=caller(request), committed_only=isolation == COMMITTED)
-        return EventStream(feed, request, self._door)
+        return EventStream(feed, request, self._frontend)
 
 
 def _last_event_id(request: Request, query: Query) -> str:
@@ -160,46 +181,59 @@ def _selector(topic: str, partition: int, start: str, last_event_id: str) -> Sel
     start = last_event_id or start
     if last_event_id or is_positions(start):
         offsets = parse_positions(start)
-        return Selector(topic, start=Start(BEGINNING), offsets=offsets, partitions=partitions)
-    return Selector(topic, start=parse_place(start), partitions=partitions)
+        return Selector(topic, start=StartPosition(BEGINNING), offsets=offsets, partitions=partitions)
+    return Selector(topic, start=parse_start_position(start), partitions=partitions)
 
 
 class _Due(NamedTuple):
-    """A batch that was read; `next_offset`: where its partition goes on behind it."""
+    """A batch that was read. `next_offset` is the next offset of its partition behind it."""
 
-    delivery: Delivery
-    batch: Batch
+    delivery: ReadDelivery
+    batch: PartitionBatch
     next_offset: int
 
 
 class Feed:
-    """What one client gets of a topic; the broker's `SubscriptionListener`. Loop thread only."""
+    """Source of the events of one stream; the broker's `SubscriptionListener`. Loop thread only."""
 
-    def __init__(self, door: HttpFrontend, topic: str, *, as_base64: bool) -> None:
-        self._door = door
+    def __init__(
+        self,
+        frontend: HttpContext,
+        topic: str,
+        memory: Reservation,
+        *,
+        as_base64: bool,
+        on_corrupt: OnCorrupt = FAIL,
+    ) -> None:
+        self._frontend = frontend
+        self._memory = memory
+        """Memory of what was read, and of the chunk that is sent next."""
+        self._read_bytes = 0
         self._topic = topic
         self._as_base64 = as_base64
+        self._on_corrupt = on_corrupt
         self._subscription: Subscription | None = None
         self._positions: dict[int, int] = {}
         self._lost: dict[int, int] = {}
         self._notices: list[bytes] = []
         self._due: deque[_Due] = deque()
-        """What was read and is not sent yet."""
+        """Batches that were read and are not sent yet."""
         self._moved: dict[int, int] = {}
-        """Positions that hold when that is sent."""
+        """Positions that apply once those are sent."""
         self._has_begun = False
         self._failure: SparrowError | None = None
         self.is_over = False
 
     async def begin(self, selector: Selector, *, principal: Principal, committed_only: bool) -> None:
-        """Subscribe.
+        """Subscribe to the topic.
 
         Raises:
             InvalidTopicName, UnknownTopic, UnknownPartition, NotAuthorized
         """
-        broker = self._door.broker
-        for partition in selector.partitions or ():
-            await self._door.publisher.ensure(self._topic, principal=principal)
+        broker = self._frontend.broker
+        for partition in selector.partitions or (
+            0,
+        ):  # a GET changes nothing, so a missing topic is not created
             broker.partition(self._topic, partition, operation=Operation.READ, principal=principal)
         self._subscription = await broker.subscribe(
             [selector],
@@ -210,15 +244,23 @@ class Feed:
         )
 
     def end(self, error: SparrowError | None = None) -> None:
-        """No more; `error` is told to the client."""
+        """End the stream; `error` is sent to the client."""
         if self.is_over:
             return
         self.is_over = True
         self._failure = error
         if self._subscription is not None:
-            self._door.spawn(self._subscription.close())
+            self._frontend.spawn(self._subscription.close())
 
-    # ── what the broker tells: SubscriptionListener ───────────────────────────────────────────────
+    def sent(self, size_bytes: int) -> None:
+        """Count a chunk that was written to the socket."""
+        self._memory.sent(min(size_bytes, self._memory.size_bytes))
+
+    def forget(self) -> None:
+        """Release the memory of everything that was read."""
+        self._memory.give_back()
+
+    # ── called by the broker: SubscriptionListener ────────────────────────────────────────────────
 
     def assigned(self, epoch: int, added: list[tuple[str, int, int]]) -> None:  # noqa: ARG002 - the listener's signature
         for _, partition, offset in added:
@@ -234,8 +276,9 @@ class Feed:
                 b"retry: %d\nid: %b\n\n" % (RETRY_MS, format_positions(self._positions).encode())
             )
 
-    def revoked(self, epoch: int, partitions: list[Key], reason: str) -> None:  # noqa: ARG002
-        if reason == OffsetOutOfRange.code:  # it goes on elsewhere: `assigned` follows at once
+    def revoked(self, epoch: int, partitions: list[TopicPartition], reason: str) -> None:  # noqa: ARG002
+        # reading continues elsewhere: `assigned` follows at once
+        if reason == OffsetOutOfRange.code:
             self._lost.update((index, self._read_to(index)) for _, index in partitions)
         elif reason == UnknownTopic.code:
             self.end(UnknownTopic(f"Topic {self._topic!r} was deleted."))
@@ -249,38 +292,77 @@ class Feed:
     # ── sending ───────────────────────────────────────────────────────────────────────────────────
 
     async def next_chunk(self) -> bytes:
-        """What is to be sent next, a comment if nothing came for a while; nothing at the end."""
+        """Return the next chunk: events, a comment after a while without any, or nothing at the
+        end.
+        """
         subscription = self._subscription
         while not self.is_over and subscription is not None:
             parts: list[bytes] = []
             if not self._due:
                 if not self._notices and not await self._wait(subscription):
                     return _HEARTBEAT
+                await self._memory.take(BATCH_BYTES, BATCH_BYTES)
                 self._take(await subscription.read(CHUNK_BYTES, max_wait_ms=0))
+                self._memory.resize(self._read_bytes)
                 parts, self._notices = self._notices, []
             await self._render_due(parts)
             if parts:
-                return b"".join(parts)
-        return self._last_words()
+                chunk = b"".join(parts)
+                self._memory.resize(len(chunk) + self._read_bytes)
+                return chunk
+            self._memory.resize(self._read_bytes)
+        return self._final_chunk()
 
     async def _render_due(self, parts: list[bytes]) -> None:
-        """Add events, as many as are sent at once."""
+        """Add as many events as are sent at once."""
         size_bytes = 0
         tail, tail_of = b"", None
         while self._due and size_bytes < MAX_SENT_BYTES:
             due = self._due[0]
             if due.delivery is not tail_of:
                 tail, tail_of = self._tail(due.delivery), due.delivery
-            size_bytes += await self._render(due, tail, parts)
+            try:
+                size_bytes += await self._render(due, tail, parts)
+            except CorruptBatch as error:
+                if not self._skip_or_end(due, error, parts):
+                    return
             self._due.popleft()
         if not self._due:
+            self._read_bytes = 0
             self._positions |= self._moved
             self._moved.clear()
 
-    def _take(self, found: Iterable[Delivery]) -> None:
-        """It is to be rendered and sent, batch by batch: what was compressed may be much more than was read."""
+    def _skip_or_end(self, due: _Due, error: CorruptBatch, parts: list[bytes]) -> bool:
+        """Skip a batch that cannot be read, or end the stream behind the events before it. Return
+        True if it was skipped.
+        """
+        self._frontend.broker.measures.corrupt_batches.met("stream", self._on_corrupt, error)
+        if self._on_corrupt == FAIL:
+            self._due.clear()
+            self.end(error)
+            return False
+        delivery = due.delivery
+        first = max(delivery.offset, due.batch.header.base_offset)
+        self._positions[delivery.partition] = due.next_offset
+        parts.append(
+            b'event: gap\ndata: {"partition":%d,"from":%d,"to":%d,"reason":"%b"}\nid: %b\n\n'
+            % (
+                delivery.partition,
+                first,
+                due.batch.header.next_offset,
+                error.code.encode(),
+                format_positions(self._positions).encode(),
+            )
+        )
+        return True
+
+    def _take(self, found: Iterable[ReadDelivery]) -> None:
+        """Queue deliveries for rendering, batch by batch, as compressed batches may become much
+        larger.
+        """
         for delivery in found:
-            each = [*batches(delivery.topic, delivery.partition, delivery.data)]
+            self._read_bytes += len(delivery.data)
+            each = [*split_batches(delivery.topic, delivery.partition, delivery.data)]
             self._due += [_Due(delivery, batch, batch.header.next_offset) for batch in each[:-1]]
             if each:
                 self._due.append(_Due(delivery, each[-1], delivery.next_offset))
@@ -288,12 +370,12 @@ class Feed:
                 self._positions[delivery.partition] = delivery.next_offset
 
     def _read_to(self, partition: int) -> int:
-        """The offset before which everything of a partition is read."""
+        """Return the offset before which a partition is read completely."""
         due = [each.next_offset for each in self._due if each.delivery.partition == partition]
         return due[-1] if due else self._moved.get(partition, self._positions.get(partition, 0))
 
     async def _wait(self, subscription: Subscription) -> bool:
-        """Whether something may have come."""
+        """Wait for records. Return False after `HEARTBEAT_S` without any."""
         try:
             async with asyncio.timeout(HEARTBEAT_S):
                 await subscription.wait()
@@ -301,21 +383,23 @@ class Feed:
             return False
         return True
 
-    def _tail(self, delivery: Delivery) -> bytes:
-        """What stands behind the first position of an id: all that differs between clients."""
+    def _tail(self, delivery: ReadDelivery) -> bytes:
+        """Return the part of an id behind its first position: all that differs between clients."""
         return format_others(self._positions, delivery.partition).encode() + b"\n\n"
 
     async def _render(self, due: _Due, tail: bytes, parts: list[bytes]) -> int:
-        """The events of a batch, and how large they are."""
+        """Add the events of a batch. Return their size."""
         delivery = due.delivery
-        rendered = await self._door.renderings.batch(due.batch, form=Form.EVENT, as_base64=self._as_base64)
+        rendered = await self._frontend.render_cache.batch(
+            due.batch, form=Form.EVENT, as_base64=self._as_base64
+        )
         pieces = rendered.since(delivery.offset).pieces
         if pieces:
             parts += (tail.join(pieces), tail)
         self._positions[delivery.partition] = due.next_offset
         return sum(map(len, pieces))
 
-    def _last_words(self) -> bytes:
+    def _final_chunk(self) -> bytes:
         failure, self._failure = self._failure, None
         if failure is None:
             return b""
@@ -323,30 +407,31 @@ class Feed:
 
 
 class EventStream(Response):
-    """The answer: what a feed gives, until the client goes or the feed ends."""
+    """The response: the chunks of a feed, until the client disconnects or the feed ends."""
 
-    def __init__(self, feed: Feed, request: Request, door: HttpFrontend) -> None:
+    def __init__(self, feed: Feed, request: Request, frontend: HttpContext) -> None:
         self.status_code = 200
         self.background = None
         self.raw_headers = list(_HEADERS)
         self._feed = feed
         self._request = request
-        self._door = door
+        self._frontend = frontend
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
-        feed, stopping = self._feed, self._door.stopping
+        feed, stopping = self._feed, self._frontend.stopping
 
         def drain(_: asyncio.Future[None]) -> None:
-            feed.end(Draining("The broker is shutting down; the stream goes on when it is back."))
+            feed.end(Draining("The broker is shutting down; reconnect with the last id when it is back."))
 
         stopping.add_done_callback(drain)
         try:
-            async with disconnecting(self._request) as gone:
+            async with watch_disconnect(self._request) as gone:
                 gone.add_done_callback(lambda _: feed.end())
                 await self._send_all(send)
         finally:
             stopping.remove_done_callback(drain)
             feed.end()
+            feed.forget()
 
     async def _send_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -354,12 +439,13 @@ class EventStream(Response):
         while not exchange.response_complete and (
             chunk := await self._next_chunk()
         ):  # HEAD ends with its head
-            await self._door.hold_back(QuotaKind.FETCH, caller(self._request), len(chunk))
+            await self._frontend.throttle(QuotaKind.FETCH, caller(self._request), len(chunk))
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            self._feed.sent(len(chunk))
             chunk = b""
-            # Waits until the client has taken what was written: nothing is read for it before.
+            # Wait until the client has taken what was written: nothing is read for it before.
             await send({"type": "http.response.body", "body": b"", "more_body": True})
-            # A read that finds data does not wait: let the others have their turn.
+            # A read that finds data does not wait: let other tasks run.
             await asyncio.sleep(0)
         if not exchange.response_complete:
             await send({"type": "http.response.body", "body": b""})
@@ -370,6 +456,6 @@ class EventStream(Response):
         except SparrowError as error:
             self._feed.end(error)
         except Exception:
-            self._door.logger.exception("a bug in what streams a topic")
+            self._frontend.logger.exception("a bug in the stream of a topic")
             self._feed.end(InternalError(BUG))
         return await self._feed.next_chunk()

@@ -1,5 +1,6 @@
 """WebSockets: publish, subscribe and acknowledge over one connection, in JSON.
 
-`messages.py` is what clients send, `answers.py` what they get, `window.py` what one subscription may be sent. `protocol.py` is the connection, `session.py` finds out what a
-frame wants; `publishes.py`, `reading.py` and `leasing.py` do it.
+`client_frames.py` and `server_frames.py` are the frames of both sides, `window.py` is the flow
+control of one subscription. `protocol.py` is the connection and `session.py` dispatches its frames;
+`publishes.py`, `topic_channel.py` and `queue_channel.py` handle them.
 """

@@ -1,6 +1,8 @@
-"""The opening handshake of a WebSocket, as an application of ASGI: the gate looks at Origin and credentials, the route accepts.
+"""The opening handshake of a WebSocket as an ASGI application: the gate checks Origin and
+credentials, the route accepts.
 
-Once the socket is accepted the application returns and nothing of the handshake is left: from there on a session takes the frames, without a task of its own.
+Once the socket is accepted, the application returns and nothing of the handshake is left: a session
+takes the frames, without a task of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from urllib.parse import unquote
 from websockets.datastructures import Headers
 from websockets.http11 import Response
 
-from sparrow.frontends.http.problems import NoSuchPage, whole_answer
+from sparrow.frontends.http.problems import NoSuchPage, response_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -25,11 +27,11 @@ if TYPE_CHECKING:
     Message = MutableMapping[str, Any]
 
 SOCKET: Final = "sparrow.socket"
-"""The extension of the scope under which the route finds the connection."""
+"""The extension of the scope with the connection, for the route."""
 
 
 class Handshake:
-    """One of them. `receive` and `send` are those of ASGI."""
+    """The handshake of one connection. `receive` and `send` are those of ASGI."""
 
     __slots__ = ("_gone", "_has_begun", "_refusal", "_socket")
 
@@ -40,7 +42,7 @@ class Handshake:
         self._refusal: tuple[int, list[tuple[bytes, bytes]], bytes] | None = None
 
     def end(self) -> None:
-        """The client is gone, or the application is done."""
+        """End the handshake after a disconnect, or when the application is done."""
         if not self._gone.done():
             self._gone.set_result(None)
 
@@ -61,7 +63,7 @@ class Handshake:
             self._refuse(message)
         elif kind == "websocket.close":
             self._socket.refuse(
-                response_of(*whole_answer(NoSuchPage("no WebSocket is served here; it is at /v1/ws")))
+                response_of(*response_parts(NoSuchPage("no WebSocket is served here; it is at /v1/ws")))
             )
 
     def _refuse(self, message: Message) -> None:
@@ -73,7 +75,7 @@ class Handshake:
 
 
 def scope_of(socket: SocketProtocol, request: Request, state: Mapping[str, Any]) -> dict[str, Any]:
-    """The scope of the application."""
+    """Return the scope of the application."""
     path, _, query = request.path.partition("?")
     transport = socket.transport
     return {
@@ -97,7 +99,7 @@ def scope_of(socket: SocketProtocol, request: Request, state: Mapping[str, Any])
 
 
 def _raw(value: str) -> bytes:
-    """A header's bytes; the library reads them as ISO-8859-1."""
+    """Return a header's bytes; the library reads them as ISO-8859-1."""
     return value.encode("latin-1", "surrogateescape")
 
 
@@ -106,9 +108,9 @@ def _address(found: Any) -> tuple[str, int] | None:
 
 
 def response_of(status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> Response:
-    """An answer instead of a socket."""
+    """Return a response that refuses the socket."""
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]
-    built = Headers([(name, value) for name, value in pairs if name != "content-length"])
+    built = Headers([(name, value) for name, value in pairs if name not in {"connection", "content-length"}])
     built["connection"] = "close"
     built["content-length"] = str(len(body))
     return Response(status, HTTPStatus(status).phrase, built, body)

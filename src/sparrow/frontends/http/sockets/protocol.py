@@ -1,10 +1,13 @@
-"""One WebSocket connection: bytes to frames and back (RFC 6455), within limits; the library `websockets` is the codec.
+"""One WebSocket connection (RFC 6455), with limits; the library `websockets` is the codec.
 
-It takes the place of uvicorn's own class, which keeps a task, a queue and timers for each socket: ten thousand that are idle should cost little more than their TCP connections.
+It replaces uvicorn's own class, which keeps a task, a queue and timers for each socket: ten
+thousand idle sockets should cost little more than their TCP connections.
 
-- A message has at most `max_body_bytes`. One that does not come in one piece reserves that from the memory that all share, and must be whole within `body_timeout_ms`.
-- The client is not read from while its session is full, or while it takes none of the answers that it is owed.
-- One sweep for all sockets sends pings to those that are silent, and closes those that stay so, or do not say who they are in time.
+- A message has at most `max_body_bytes`, before the login 16 KiB. One that arrives in several
+  pieces reserves that from the shared memory, and must be complete within `body_timeout_ms`.
+- The client is not read from while its session is full, or while it does not read its responses.
+- One sweep for all sockets sends pings to silent ones, and closes those that stay silent or do not
+  log in in time.
 """
 
 from __future__ import annotations
@@ -19,7 +22,10 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from sparrow.base.errors import InternalError
-from sparrow.frontends.http.problems import BUG, whole_answer
+from sparrow.frontends.admission import SLOT
+from sparrow.frontends.http import before_login
+from sparrow.frontends.http.default_headers import DEFAULT_HEADERS
+from sparrow.frontends.http.problems import BUG, response_parts
 from sparrow.frontends.http.sockets.handshake import Handshake, response_of, scope_of
 
 if TYPE_CHECKING:
@@ -30,38 +36,44 @@ if TYPE_CHECKING:
     from websockets.frames import Frame
     from websockets.http11 import Response
 
-    from sparrow.frontends.http.sockets.session import Session
+    from sparrow.frontends.admission import ConnectionSlot
+    from sparrow.frontends.http.sockets.session import SocketSession
     from sparrow.frontends.http.sockets.sockets import Sockets
+    from sparrow.frontends.send_budget import Backlog
 
 WRITE_HIGH_WATER_BYTES: Final = 64 << 10
 """Above it nothing is read or leased for the client."""
 MAX_UNSENT_BYTES: Final = 1 << 20
-"""Above it the client is not read from: it takes none of its answers."""
+"""Above it the client is not read from, as it does not read its responses."""
 PING_AFTER_S: Final = 30.0
 SILENT_S: Final = 60.0
-"""How long a client may be silent before the connection counts as lost."""
+"""Time without bytes from the client after which the connection counts as lost."""
 HELLO_S: Final = 10.0
 CLOSE_S: Final = 2.0
-"""How long the client may take to answer a goodbye."""
+"""Time for the client to complete the closing handshake."""
 
 _NORMAL_CLOSE: Final = frozenset({1000, 1005})
-"""The client is done: it said so, or closed without a code."""
+"""Codes of an orderly close by the client; 1005 is a close without a code."""
 _SWITCHING_PROTOCOLS: Final = 101
 _UNSUPPORTED_DATA: Final = 1003
 _NOT_TEXT: Final = 1007
 _POLICY_VIOLATION: Final = 1008
 _log: Final = logging.getLogger("sparrow.http.sockets")
 _codec_log: Final = _log.getChild("codec")
-_codec_log.setLevel(logging.ERROR)  # it tells of each connection that comes and goes
+_codec_log.setLevel(logging.ERROR)  # it logs every connection
 
 
 class SocketProtocol(asyncio.Protocol):
-    """See the module's text. Loop thread only. The constructor is that of uvicorn's protocols."""
+    """A WebSocket connection; see the module's text. Loop thread only. The constructor is that of
+    uvicorn's protocols.
+    """
 
     __slots__ = (
+        "_backlog",
         "_connections",
         "_fragments",
         "_handshake",
+        "_handshake_state",
         "_heard_at",
         "_incomplete_since",
         "_is_binary",
@@ -70,9 +82,9 @@ class SocketProtocol(asyncio.Protocol):
         "_is_reading",
         "_loop",
         "_opened_at",
-        "_opening",
         "_reservation",
         "_session",
+        "_slot",
         "_sockets",
         "_unsent_bytes",
         "_unsent_since",
@@ -90,21 +102,25 @@ class SocketProtocol(asyncio.Protocol):
     ) -> None:
         self._loop = _loop or asyncio.get_running_loop()
         self._connections = cast("set[Any]", server_state.connections)
-        self._opening: _Opening | None = _Opening(config.loaded_app, server_state.tasks, app_state)
-        self._wire = ServerProtocol(max_size=config.ws_max_size, logger=_codec_log)
+        self._handshake_state: _HandshakeState | None = _HandshakeState(
+            config.loaded_app, server_state.tasks, app_state
+        )
+        self._wire = ServerProtocol(max_size=before_login.MAX_BYTES, logger=_codec_log)
         self.transport: asyncio.Transport
         self.can_write = True
+        self._backlog: Backlog | None = None
         self._sockets: Sockets | None = None
-        self._session: Session | None = None
+        self._session: SocketSession | None = None
+        self._slot: ConnectionSlot | None = app_state.get(SLOT)
         self._handshake: Handshake | None = None
         self._fragments: bytearray | None = None
-        """The message that is coming in several frames."""
+        """The received part of a message in several frames."""
         self._is_binary = False
         self._is_reading = True
         self._is_leaving = False
-        self._reservation: _Reservation | None = None
+        self._reservation: _MessageReservation | None = None
         self._incomplete_since = 0.0
-        """Since when a message is coming; 0: none is."""
+        """Time at which the current message began; 0 without one."""
         self._heard_at = self._opened_at = self._loop.time()
         self._is_pinged = False
         self._unsent_bytes = 0
@@ -141,8 +157,12 @@ class SocketProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
         self._connections.discard(self)
+        if self._slot is not None:
+            self._slot.release()
         self.can_write = False
         self._is_leaving = True
+        if self._backlog is not None:
+            self._backlog.close()
         if self._sockets is not None:
             self._sockets.discard(self)
         if self._reservation is not None:
@@ -153,7 +173,7 @@ class SocketProtocol(asyncio.Protocol):
             self._session.lost(in_order=False)
 
     def shutdown(self) -> None:
-        """The broker shuts down."""
+        """Drain the session, or close a connection without one, when the broker shuts down."""
         if self._session is not None:
             self._session.drain()
         elif self._handshake is None:
@@ -162,59 +182,72 @@ class SocketProtocol(asyncio.Protocol):
     # ── the handshake ─────────────────────────────────────────────────────────────────────────────
 
     def _begin(self, request: Request) -> None:
-        opening = self._opening
-        if opening is None:
+        state = self._handshake_state
+        if state is None:
             return
-        opening.response = self._wire.accept(request)
-        if opening.response.status_code != _SWITCHING_PROTOCOLS:
-            self.refuse(opening.response)
+        state.response = self._wire.accept(request)
+        if state.response.status_code != _SWITCHING_PROTOCOLS:
+            self.refuse(state.response)
             return
         self._handshake = Handshake(self)
-        task = self._loop.create_task(self._shake_hands(opening, scope_of(self, request, opening.state)))
-        opening.tasks.add(task)
-        task.add_done_callback(opening.tasks.discard)
+        task = self._loop.create_task(self._shake_hands(state, scope_of(self, request, state.state)))
+        state.tasks.add(task)
+        task.add_done_callback(state.tasks.discard)
 
-    async def _shake_hands(self, opening: _Opening, scope: dict[str, Any]) -> None:
+    async def _shake_hands(self, state: _HandshakeState, scope: dict[str, Any]) -> None:
         handshake = self._handshake
         assert handshake is not None
         try:
-            await opening.app(scope, handshake.receive, handshake.send)
+            await state.app(scope, handshake.receive, handshake.send)
         except Exception:  # noqa: BLE001 - it is logged, the client learns of it, the broker lives
-            _log.exception("a bug in what opens a WebSocket")
-            self.refuse(response_of(*whole_answer(InternalError(BUG), scope["path"])))
+            _log.exception("a bug in the handshake of a WebSocket")
+            self.refuse(response_of(*response_parts(InternalError(BUG), scope["path"])))
         finally:
             self._handshake = None
             if self._session is None:
                 self.transport.close()
 
     def accept(self, headers: list[tuple[bytes, bytes]]) -> None:
-        """Agree to the socket; `open` follows."""
-        opening = self._opening
-        if opening is None or opening.response is None or self.transport.is_closing():
+        """Accept the socket; `open` follows."""
+        state = self._handshake_state
+        if state is None or state.response is None or self.transport.is_closing():
             return
         for name, value in headers:
-            opening.response.headers[name.decode("latin-1")] = value.decode("latin-1")
-        self._wire.send_response(opening.response)
-        self._opening = None
-        self._flush()
+            state.response.headers[name.decode("latin-1")] = value.decode("latin-1")
+        self._respond(state.response)
+        self._handshake_state = None
 
     def refuse(self, response: Response) -> None:
-        """Do not open the socket."""
-        if self._opening is not None:
-            self._opening = None
+        """Refuse the socket."""
+        if self._handshake_state is not None:
+            self._handshake_state = None
             self._is_leaving = True
-            self._wire.send_response(response)
-            self._flush()
+            self._respond(response)
 
-    def open(self, session: Session, sockets: Sockets) -> None:
-        """From here on frames are the session's."""
+    def _respond(self, response: Response) -> None:
+        for name, value in DEFAULT_HEADERS:
+            response.headers[name.decode()] = value.decode()
+        self._wire.send_response(response)
+        self._flush()
+
+    def open(self, session: SocketSession, sockets: Sockets) -> None:
+        """Pass all frames from now on to the session."""
         if self.transport.is_closing():
             session.lost(in_order=False)
             return
         self._session = session
         self._sockets = sockets
+        if session.is_known:
+            self.authenticated()
         sockets.add(self)
         self.look()
+
+    def authenticated(self) -> None:
+        """Give the client its own slot and accept large messages, after its login."""
+        if self._slot is not None:
+            self._slot.settle()
+        if self._sockets is not None:
+            self._wire.max_message_size = self._sockets.max_bytes
 
     # ── frames in ─────────────────────────────────────────────────────────────────────────────────
 
@@ -251,7 +284,7 @@ class SocketProtocol(asyncio.Protocol):
             self._session.receive(text)
 
     def _look_at_memory(self) -> None:
-        """A message that does not come at once reserves what it may become, and has a limited time."""
+        """Reserve the largest size for a message that arrives in pieces, and note when it began."""
         fragments = self._fragments
         pending_bytes = len(self._wire.reader.buffer) + len(fragments or b"")
         if not pending_bytes and fragments is None:
@@ -265,10 +298,10 @@ class SocketProtocol(asyncio.Protocol):
                 self._reservation.give_back()
                 self._reservation = None
         elif self._reservation is None:
-            self._reservation = _Reservation(self._sockets, self.look)
+            self._reservation = _MessageReservation(self._sockets, self.look)
 
     def look(self) -> None:
-        """Read from the client, or do not."""
+        """Pause or resume reading from the client."""
         wanted = self._is_leaving or self._may_read()
         if wanted != self._is_reading and not self.transport.is_closing():
             self._is_reading = wanted
@@ -286,14 +319,29 @@ class SocketProtocol(asyncio.Protocol):
 
     # ── frames out ────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def backlog(self) -> Backlog:
+        """Return the account of the records that were sent and that the client has not read."""
+        if self._backlog is None:
+            assert self._sockets is not None
+            budget = self._sockets.frontend.send_budget
+            self._backlog = budget.backlog(self._not_taken_bytes, lambda _: self.transport.abort())
+        return self._backlog
+
+    def _not_taken_bytes(self) -> int:
+        buffered_bytes = 0 if self._session is None else self._session.buffered_bytes
+        return self.transport.get_write_buffer_size() + buffered_bytes
+
     def send(self, frame: bytes) -> None:
-        """Send a text frame; nothing on a connection that is being closed."""
+        """Send a text frame; do nothing on a connection that is being closed."""
         if not self._is_leaving and frame and self._wire.state is State.OPEN:
             self._wire.send_text(frame)
             self._flush()
 
     def close(self, code: int, reason: str) -> None:
-        """Say goodbye; the connection ends when the client has answered, or did not for a while."""
+        """Close the WebSocket; the connection ends when the client has replied, or after
+        `CLOSE_S`.
+        """
         if self._is_leaving:
             return
         self._is_leaving = True
@@ -312,7 +360,9 @@ class SocketProtocol(asyncio.Protocol):
             self._end()
 
     def _end(self) -> None:
-        """The codec is done. Where it is because of what the client sent, the client may be sending still, and would not see why if the connection was closed at once."""
+        """End the connection when the codec is done. If the client violated the protocol, it may
+        still be sending, and would not see the reason if the connection was closed at once.
+        """
         if self._wire.parser_exc is None or self._wire.state is State.CLOSED:
             self.transport.close()
         elif not self._is_leaving:
@@ -323,15 +373,15 @@ class SocketProtocol(asyncio.Protocol):
             if self._session is not None:
                 self._session.lost(in_order=False)
 
-    # ── clocks ────────────────────────────────────────────────────────────────────────────────────
+    # ── timeouts ──────────────────────────────────────────────────────────────────────────────────
 
     def sweep(self, now: float, *, may_ping: bool) -> bool:
-        """Look at the clocks; whether a ping was sent."""
+        """Check the timeouts. Return True if a ping was sent."""
         if self._is_leaving or self._session is None or self._sockets is None:
             return False
         silent_s = now - self._heard_at
         if self._is_overdue(now):
-            self.close(_POLICY_VIOLATION, "a message did not come whole in time")
+            self.close(_POLICY_VIOLATION, "a message was not complete in time")
         elif not self._session.is_known and now - self._opened_at > HELLO_S:
             self.close(_POLICY_VIOLATION, "log in first")
         elif (silent_s > SILENT_S and self._is_pinged and self._is_reading) or self._is_stalled(now):
@@ -344,7 +394,7 @@ class SocketProtocol(asyncio.Protocol):
         return False
 
     def _is_stalled(self, now: float) -> bool:
-        """Whether the client has taken nothing for long of what waits for it."""
+        """Return True if the client has read nothing for `SILENT_S`."""
         unsent = 0 if self.can_write else self.transport.get_write_buffer_size()
         if not unsent or unsent != self._unsent_bytes:
             self._unsent_bytes, self._unsent_since = unsent, now
@@ -353,14 +403,14 @@ class SocketProtocol(asyncio.Protocol):
     def _is_overdue(self, now: float) -> bool:
         if not self._incomplete_since or self._sockets is None:
             return False
-        if not self._is_reading:  # it is us who do not read
+        if not self._is_reading:  # the broker paused reading
             self._incomplete_since = now
             return False
         return now - self._incomplete_since > self._sockets.message_timeout_s
 
 
-class _Opening:
-    """What only the handshake needs."""
+class _HandshakeState:
+    """State of a connection during the handshake."""
 
     __slots__ = ("app", "response", "state", "tasks")
 
@@ -371,7 +421,7 @@ class _Opening:
         self.response: Response | None = None
 
 
-class _Reservation:
+class _MessageReservation:
     """Memory for one large message, granted now or later."""
 
     __slots__ = ("_granted", "_sockets", "is_granted")
@@ -386,7 +436,7 @@ class _Reservation:
         self._granted()
 
     def give_back(self) -> None:
-        """It is not needed any more."""
+        """Release the memory."""
         if self.is_granted:
             self._sockets.budget.release(self._sockets.max_bytes)
         else:

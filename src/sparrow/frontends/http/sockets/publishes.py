@@ -1,7 +1,9 @@
-"""Publishing over a socket: messages in, where each is stored out, in the order in which the frames came.
+"""Publishing over a WebSocket: offsets are reported in the order of the frames.
 
-What goes to a topic that is there is appended when its frame is read, so the order of frames is the order in the log, and as many may be under way as the client likes, up to a limit
-(then the connection is not read from until some are answered). Only a topic that must be made first, and a large frame, which a thread reads, take time before the append; frames behind them wait their turn.
+Messages for an existing topic are appended when their frame is read, so the order of frames is the
+order in the log. Any number may be under way, up to a limit; then the connection is not read from
+until some are done. Only a topic that must be created first, and a large frame, which a thread
+parses, delay the append; frames behind them wait.
 """
 
 from __future__ import annotations
@@ -11,59 +13,58 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.broker.partition import ACKS_ALL
-from sparrow.frontends.http.records import MESSAGES_JSON, Posted, messages_of
-from sparrow.frontends.http.sockets import answers
-from sparrow.frontends.publishing import Part, Stored, ordered
+from sparrow.broker.publishes import ACKS_ALL
+from sparrow.frontends.http.records import MESSAGES_JSON, PublishBody, messages_of
+from sparrow.frontends.http.sockets import server_frames
+from sparrow.frontends.publisher import PublishedPart, Stored, ordered_results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.frontends.http.sockets.messages import Publish
-    from sparrow.frontends.http.sockets.session import Session
-    from sparrow.frontends.publishing import Answer
+    from sparrow.frontends.http.sockets.channel import SocketContext
+    from sparrow.frontends.http.sockets.client_frames import Publish
+    from sparrow.frontends.publisher import PublishResult
 
 LARGE_BYTES: Final = 64 << 10
-"""Frames of more are read in a thread."""
+"""Larger frames are parsed in a thread."""
 ACKS: Final = {"all": ACKS_ALL, "leader": 1, "none": 0}
 
 
 class _Call(NamedTuple):
     frame: Publish
-    posted: Posted
+    published: PublishBody
     size_bytes: int
 
 
 class Publishes:
-    """Those of one socket. Loop thread only."""
+    """The publishes of one socket. Loop thread only."""
 
     __slots__ = ("_later", "_order", "_session")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SocketContext) -> None:
         self._session = session
         self._order: asyncio.Lock | None = None
-        """Held while a topic is made, or a large frame is read."""
+        """Lock while a topic is created or a large frame is parsed."""
         self._later = 0
         """Frames that are not appended yet."""
 
     def take(self, frame: Publish, size_bytes: int) -> None:
-        """Publish what a frame has; it is answered when it is stored.
+        """Publish the messages of a frame; the reply follows when they are stored.
 
         Raises:
-            BadInput: of the frame as a whole.
-            UnknownTopic, UnknownPartition, NotAuthorized
+            BadInput: the frame as a whole is wrong. UnknownTopic, UnknownPartition, NotAuthorized
         """
         is_large = size_bytes > LARGE_BYTES
         if self._later or is_large or self._session.broker.topics.find(frame.topic) is None:
             self._later += 1
             self._session.spawn(partial(self._publish_later, frame, size_bytes), frame, size_bytes)
         else:
-            self._begin(_Call(frame, self._posted(frame), size_bytes))
+            self._begin(_Call(frame, self._read_body(frame), size_bytes))
 
-    def _posted(self, frame: Publish) -> Posted:
+    def _read_body(self, frame: Publish) -> PublishBody:
         one, many = bytes(frame.message), bytes(frame.messages)
         if bool(one) == bool(many):
-            raise InvalidArgument("publish takes either message, an object, or messages, a list of them")
+            raise InvalidArgument("publish needs either message, an object, or messages, a list of objects")
         body = b'{"messages":%b}' % (many or b"[%b]" % one)
         session = self._session
         now_ms = session.broker.clock.wall_ms()
@@ -85,23 +86,23 @@ class Publishes:
         if not parts:
             self._finish(call, parts)
 
-    def _append(self, call: _Call) -> list[Part]:
+    def _append(self, call: _Call) -> list[PublishedPart]:
         frame, session = call.frame, self._session
         return session.publisher.begin(
             frame.topic,
-            call.posted.messages,
+            call.published.messages,
             partition=frame.partition,
             acks=ACKS[frame.acks],
             principal=session.principal,
         )
 
-    def _finish(self, call: _Call, parts: Sequence[Part]) -> None:
+    def _finish(self, call: _Call, parts: Sequence[PublishedPart]) -> None:
         self._session.charge(-1, -call.size_bytes)
         try:
-            frame = _answer(call, parts)
+            frame = _reply_frame(call, parts)
         except Exception as error:  # noqa: BLE001 - the client learns of it, the broker lives
-            told = self._session.translate(error, "publish")
-            frame = answers.refusal(told, id=call.frame.id)
+            refusal = self._session.translate(error, "publish")
+            frame = server_frames.refusal(refusal, id=call.frame.id)
         self._session.send(frame)
 
     async def _publish_later(self, frame: Publish, size_bytes: int) -> bytes:
@@ -109,38 +110,40 @@ class Publishes:
             self._order = asyncio.Lock()
         async with self._order:
             try:
-                call, parts = await self._begun_later(frame, size_bytes)
+                call, parts = await self._begin_later(frame, size_bytes)
             finally:
                 self._later -= 1
         if parts:
             await asyncio.wait([part.published for part in parts])
-        return _answer(call, parts)
+        return _reply_frame(call, parts)
 
-    async def _begun_later(self, frame: Publish, size_bytes: int) -> tuple[_Call, list[Part]]:
+    async def _begin_later(self, frame: Publish, size_bytes: int) -> tuple[_Call, list[PublishedPart]]:
         is_large = size_bytes > LARGE_BYTES
-        posted = await asyncio.to_thread(self._posted, frame) if is_large else self._posted(frame)
-        parts = await self._session.publisher.begin_aside(
+        published = await asyncio.to_thread(self._read_body, frame) if is_large else self._read_body(frame)
+        parts = await self._session.publisher.begin_async(
             frame.topic,
-            posted.messages,
+            published.messages,
             partition=frame.partition,
             acks=ACKS[frame.acks],
             principal=self._session.principal,
         )
-        return _Call(frame, posted, size_bytes), parts
+        return _Call(frame, published, size_bytes), parts
 
 
-def _answer(call: _Call, parts: Sequence[Part]) -> bytes:
-    """The frame that answers: each message's place or problem, or the one problem that all have."""
-    found = ordered(parts, len(call.posted.messages))
+def _reply_frame(call: _Call, parts: Sequence[PublishedPart]) -> bytes:
+    """Return the reply: each message's position or problem, or the problem that all have in
+    common.
+    """
+    found = ordered_results(parts, len(call.published.messages))
     first = found[0] if found else None
     if isinstance(first, SparrowError) and all(
         isinstance(each, SparrowError) and each.args == first.args for each in found
     ):
-        return answers.refusal(first, id=call.frame.id)
-    return answers.answer("published", id=call.frame.id, messages=[_member(each) for each in found])
+        return server_frames.refusal(first, id=call.frame.id)
+    return server_frames.frame("published", id=call.frame.id, messages=[_member(each) for each in found])
 
 
-def _member(each: Answer) -> object:
+def _member(each: PublishResult) -> object:
     if isinstance(each, Stored):
         return each._asdict()
-    return {"error": answers.problem(each)}
+    return {"error": server_frames.problem(each)}

@@ -1,7 +1,10 @@
-"""What one subscription may be sent: credit, and what was read before there was credit for it.
+"""Flow control of one subscription: credit, and records that were read before there was credit for
+them.
 
-The log is read in whole batches, so more may be read than there is credit for; the rest waits here, and nothing more is read until it is gone. Credit counts records: it goes
-up by what the client gives and down by what is taken to be sent, so never more is sent than was given. What is of a partition that was lost is dropped. Pure.
+The log is read in whole batches, so more may be read than there is credit for. The rest is buffered
+here, and nothing more is read until the buffer is empty. Credit counts records: it grows by what
+the client gives and shrinks by what is taken to be sent, so no more is sent than was given. Records
+of a revoked partition are dropped. Pure.
 """
 
 from __future__ import annotations
@@ -14,43 +17,47 @@ from sparrow.base.errors import InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-Key = tuple[str, int]
+    from sparrow.records.topic_partition import TopicPartition
+
+
 MAX_CREDIT: Final = (1 << 53) - 1
 """The largest number that every JSON library keeps exact."""
 
 
-class Held(NamedTuple):
+class BufferedRecord(NamedTuple):
     """A record that was read."""
 
-    key: Key
+    key: TopicPartition
     piece: bytes
 
 
 class Window:
-    """See the module's text."""
+    """Credit and buffer of one subscription; see the module's text."""
 
-    __slots__ = ("_held", "credit")
+    __slots__ = ("_buffered", "buffered_bytes", "credit")
 
     def __init__(self, credit: int) -> None:
         self.credit = credit
-        self._held: deque[Held] = deque()
+        self._buffered: deque[BufferedRecord] = deque()
+        self.buffered_bytes = 0
+        """Bytes of the buffered records."""
 
     def __len__(self) -> int:
-        """How many records wait."""
-        return len(self._held)
+        """Return the number of buffered records."""
+        return len(self._buffered)
 
     @property
     def may_read(self) -> bool:
-        """Whether more is to be read."""
-        return self.credit > 0 and not self._held
+        """Return True if more may be read."""
+        return self.credit > 0 and not self._buffered
 
     @property
     def may_send(self) -> bool:
-        """Whether something waits for which there is credit."""
-        return self.credit > 0 and bool(self._held)
+        """Return True if a buffered record may be sent."""
+        return self.credit > 0 and bool(self._buffered)
 
     def give(self, records: int) -> None:
-        """The client takes so many more.
+        """Add credit for more records.
 
         Raises:
             InvalidArgument: a negative number.
@@ -62,25 +69,30 @@ class Window:
         self.credit = min(self.credit + records, MAX_CREDIT)
 
     def spend(self, records: int) -> None:
-        """So many are sent that never waited here."""
+        """Count records that are sent without being buffered."""
         self.credit -= records
 
-    def hold(self, key: Key, pieces: Sequence[bytes]) -> None:
-        """Records of one partition were read, in order."""
-        self._held.extend(Held(key, piece) for piece in pieces)
+    def hold(self, key: TopicPartition, pieces: Sequence[bytes]) -> None:
+        """Buffer records of one partition, in order."""
+        self._buffered.extend(BufferedRecord(key, piece) for piece in pieces)
+        self.buffered_bytes += sum(map(len, pieces))
 
     def take(self, max_bytes: int) -> list[bytes]:
-        """What may be sent now, at most about `max_bytes` of it, but one at least if there is any."""
+        """Take the records that may be sent, about `max_bytes` of them, but at least one if there
+        is any.
+        """
         taken: list[bytes] = []
         size_bytes = 0
-        while self.may_send and (not taken or size_bytes + len(self._held[0].piece) <= max_bytes):
-            piece = self._held.popleft().piece
+        while self.may_send and (not taken or size_bytes + len(self._buffered[0].piece) <= max_bytes):
+            piece = self._buffered.popleft().piece
             taken.append(piece)
             size_bytes += len(piece)
             self.credit -= 1
+        self.buffered_bytes -= size_bytes
         return taken
 
-    def drop(self, keys: Collection[Key]) -> None:
-        """What is of these partitions is not to be sent any more."""
-        if self._held:
-            self._held = deque(each for each in self._held if each.key not in keys)
+    def drop(self, keys: Collection[TopicPartition]) -> None:
+        """Drop the buffered records of these partitions."""
+        if self._buffered:
+            self._buffered = deque(each for each in self._buffered if each.key not in keys)
+            self.buffered_bytes = sum(len(each.piece) for each in self._buffered)

@@ -1,5 +1,6 @@
-"""Bytes ⇄ messages. kio has the schemas of all versions and decodes; handlers see the newest version alone.
+"""Conversion between bytes and messages. kio has the schemas of all versions and decodes them;
+handlers see only the newest version.
 
-`schema` finds classes, `requests` lifts a request of an old version to the class that its handler is written for, `responses`
-writes the handler's answer as the version that the client asked for.
+`schema` finds classes, `requests` converts a request of an old version to the class of its handler,
+`responses` writes the response in the version of the request.
 """

@@ -1,4 +1,6 @@
-"""Requests: header and body from bytes, and the lift of an old version to the class that a handler knows."""
+"""Decoding of requests, header and body, and conversion of old versions to the class of a
+handler.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from sparrow.frontends.kafka.codec.produce import read_produce
 from sparrow.frontends.kafka.codec.schema import Class, request_class, wire_fields
 from sparrow.frontends.kafka.codec.skim import MAX_ELEMENTS, check_lengths
 from sparrow.frontends.kafka.codec.varint import read_varint
-from sparrow.frontends.kafka.malformed import MalformedRequest
+from sparrow.frontends.kafka.frame_receiver import MalformedRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +25,9 @@ PRODUCE = 0
 
 
 class Header(NamedTuple):
-    """The fixed part of a request's header (version 1). `body_at`: where tagged fields or the body begin."""
+    """The fixed part of a request's header (version 1). `body_at`: offset of the tagged fields or
+    the body.
+    """
 
     api_key: int
     version: int
@@ -33,10 +37,10 @@ class Header(NamedTuple):
 
 
 def read_header(frame: bytes | memoryview) -> Header:
-    """The header of a frame.
+    """Decode the header of a frame.
 
     Raises:
-        MalformedRequest: it is cut short, or the client's name is no UTF-8.
+        MalformedRequest: it is truncated, or the client id is not UTF-8.
     """
     if len(frame) < HEADER_BYTES:
         raise MalformedRequest(f"a request of {len(frame)} bytes is shorter than its header")
@@ -49,12 +53,13 @@ def read_header(frame: bytes | memoryview) -> Header:
     try:
         client_id = bytes(frame[HEADER_BYTES:end]).decode()
     except UnicodeDecodeError as error:
-        raise MalformedRequest("the client id is no UTF-8") from error
+        raise MalformedRequest("the client id is not UTF-8") from error
     return Header(api_key, version, correlation_id, client_id, end)
 
 
 def read_request(frame: bytes | memoryview, header: Header) -> Any:
-    """The body of a request as kio's class of its version; a Produce as `codec.produce` has it.
+    """Decode the body of a request as kio's class of its version; a Produce as the class of
+    `codec.produce`.
 
     Raises:
         MalformedRequest: the bytes do not follow the schema.
@@ -68,7 +73,8 @@ def read_request(frame: bytes | memoryview, header: Header) -> Any:
     check_lengths(kind, frame, offset)
     try:
         request, _ = _reader(kind)(frame, offset)
-    except Exception as error:  # the reader raises several kinds, overflow and value errors among them
+    # the reader raises several types, overflow and value errors among them
+    except Exception as error:
         raise MalformedRequest(
             f"{kind.__name__} version {header.version}: {error} ({type(error).__name__})"
         ) from error
@@ -94,7 +100,9 @@ def _skip_tagged_fields(frame: bytes | memoryview, offset: int) -> int:
 
 
 def lift(request: Any, target: Class) -> Any:
-    """The request as `target`, a class of a newer version: fields that its own version lacks get their defaults."""
+    """Convert the request to `target`, a class of a newer version; fields that its own version
+    lacks get their defaults.
+    """
     source: Class = type(request)
     return request if source is target else _lifter(source, target)(request)
 

@@ -1,8 +1,9 @@
-"""Responses: a handler's answer, written as the version that was asked for.
+"""Encoding of responses in the version of the request.
 
-A writer is made once for each pair of classes (the wire's version, the answer's version). It takes the fields of the wire's class from
-the answer: what that version does not know is left out, what the answer does not have gets the schema's default. Large bytes
-(records) stay the buffers that they are: a response is a list of pieces, written in one go.
+A writer is made once for each pair of classes (the wire's version, the handler's version). It takes
+the fields of the wire's class from the response: fields that the wire's version does not know are
+omitted, those that the response lacks get the schema's default. Large bytes (records) are not
+copied: a response is a list of buffers, written together.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _HEADER = struct.Struct(">ii")
 _NULLABLE_ALWAYS = frozenset({"uuid", "datetime_i64"})
-"""Kinds that have a value for null."""
+"""Kinds with a value for null."""
 _NO_TAGS = b"\x00"
 _NO_UUID = bytes(16)
 
 
 def write_response(api_key: int, version: int, correlation_id: int, response: Any) -> list[Piece]:
-    """The frame of a response: length, header, body."""
+    """Encode the frame of a response: length, header, body."""
     target = response_class(api_key, version)
     pieces: list[Piece] = [b""]
-    # ApiVersions answers with the oldest header, so that clients of any age can read it (KIP-511).
+    # ApiVersions uses the oldest header, so that clients of any age can read it (KIP-511).
     if target.__flexible__ and api_key != API_VERSIONS:
         pieces.append(_NO_TAGS)
     source: Class = type(response)
@@ -60,7 +61,7 @@ def write_response(api_key: int, version: int, correlation_id: int, response: An
 
 @cache
 def _writer(target: Class, source: Class) -> Callable[[Any, Any], None]:
-    """Writes a message of class `source` as one of class `target`."""
+    """Return a function that writes a message of class `source` as one of class `target`."""
     known = {each.name: each for each in wire_fields(source)}
     is_flexible = target.__flexible__
     steps: list[Callable[[Any, Any], None]] = []
@@ -92,7 +93,7 @@ def _writer(target: Class, source: Class) -> Callable[[Any, Any], None]:
 
 
 def _fixed_run(run: list[WireField]) -> Callable[[Any, Any], None]:
-    """Neighbours of fixed size are packed together."""
+    """Pack adjacent fields of fixed size together."""
     pack = struct.Struct(">" + "".join(_FIXED[each.kind] for each in run)).pack
     if len(run) == 1:
         name = run[0].name
@@ -127,7 +128,7 @@ def _tags_step(tagged: list[WireField], known: dict[str, WireField]) -> Callable
         count = 0
         for field, write_value in writers:
             value = getattr(message, field.name)
-            # The default of a nested message is of the answer's own version.
+            # The default of a nested message belongs to the response's own version.
             if value == field.default or value == known[field.name].default:
                 continue
             count += 1
@@ -157,13 +158,13 @@ def _value_writer(
         write = one
     if field.is_nullable or known is None or not known.is_nullable or field.kind in _NULLABLE_ALWAYS:
         return write
-    # Null is younger than the field: old versions say the same by an empty value.
+    # The field became nullable later: older versions use an empty value instead.
     empty = field.default
     return lambda add, value: write(add, empty if value is None else value)
 
 
 def _nullable(one: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Nullable messages are led by a byte: -1 null, 1 present (KIP-893)."""
+    """Write nullable messages after a byte: -1 null, 1 present (KIP-893)."""
 
     def write(add: Any, value: Any) -> None:
         if value is None:
@@ -239,7 +240,7 @@ def _milliseconds(delta: timedelta) -> int:
 
 
 def _write_time(add: Any, value: int | None) -> None:
-    """Times are given in milliseconds, as the broker has them."""
+    """Write a time given in milliseconds, as the broker has it."""
     add(_INT64.pack(-1 if value is None else value))
 
 

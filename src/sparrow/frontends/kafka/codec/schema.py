@@ -1,6 +1,6 @@
-"""kio's classes: which class a message has in a version, and what its fields are on the wire.
+"""kio's classes: the class of a message in a version, and its fields on the wire.
 
-Loaded at the first use of a version, because all of them together would cost seconds.
+A class is loaded at its first use, because loading all of them would take seconds.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
     from dataclasses import Field
 
 LOADING = threading.RLock()
-"""Held while modules of messages and handlers are loaded, at first use or beforehand: two threads that load modules which name each
-other would be told of a deadlock by the interpreter."""
+"""Locked while modules of messages and handlers are loaded, at first use or beforehand: the
+interpreter reports a deadlock if two threads load modules that import each other.
+"""
 
 Class = Any
-"""A class of kio's; what attributes it has `wire_fields` alone knows."""
+"""A class of kio; only `wire_fields` knows its attributes."""
 
 
 @dataclass(frozen=True, slots=True)
 class WireField:
     """A field of a message.
 
-    `kind` is the primitive's name in the schema, or "" where the field holds a message (`entity`). `tag` is set for tagged
-    fields of flexible versions (KIP-482).
+    `kind` is the primitive's name in the schema, or "" if the field holds a message (`entity`).
+    `tag` is set for tagged fields of flexible versions (KIP-482).
     """
 
     name: str
@@ -44,21 +45,21 @@ class WireField:
 
 @cache
 def request_class(api_key: int, version: int) -> Class:
-    """The class of a request."""
+    """Return the class of a request."""
     with LOADING:
         return load_request_schema(api_key, version)
 
 
 @cache
 def response_class(api_key: int, version: int) -> Class:
-    """The class of a response."""
+    """Return the class of a response."""
     with LOADING:
         return load_response_schema(api_key, version)
 
 
 @cache
 def wire_fields(entity: Class) -> tuple[WireField, ...]:
-    """The fields of a class in wire order."""
+    """Return the fields of a class in wire order."""
     return tuple(_wire_field(each) for each in fields(entity))
 
 
@@ -91,7 +92,7 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def _implicit(kind: str, entity: Class | None, is_array: bool, is_nullable: bool) -> Any:
-    """What a field is where a version does not have it and its schema states no default."""
+    """Return the value of a field that a version lacks and for which its schema has no default."""
     if is_nullable:
         return None
     if is_array:

@@ -1,9 +1,12 @@
-"""A walk over a request's bytes before kio decodes it: every length and count must fit into what is there.
+"""Validation of a request's bytes before kio decodes it: every length and count must fit into the
+frame.
 
-kio makes room for as many elements as a count announces before it reads the first (version 0.6.5), so that a request of sixty bytes can ask for
-a hundred gigabytes and end the process. It also reads null where the schema has none. The walk refuses both; it decodes nothing.
+kio allocates as many elements as a count announces before it reads the first (version 0.6.5), so
+that a request of sixty bytes can ask for a hundred gigabytes and end the process. It also accepts
+null where the schema does not. This walk refuses both; it decodes nothing.
 
-It also refuses requests of more elements than anybody needs: each costs some microseconds and some hundred bytes, however few it has on the wire.
+It also refuses requests with excessively many elements: each costs some microseconds and some
+hundred bytes, however few it has on the wire.
 """
 
 from __future__ import annotations
@@ -16,18 +19,20 @@ from typing import Final
 
 from sparrow.frontends.kafka.codec.schema import Class, WireField, wire_fields
 from sparrow.frontends.kafka.codec.varint import read_varint
-from sparrow.frontends.kafka.malformed import MalformedRequest
+from sparrow.frontends.kafka.frame_receiver import MalformedRequest
 
 Buffer = bytes | memoryview
 Step = Callable[[Buffer, int], int]
-"""Walks over one thing: (frame, where it begins) → where it ends, which may lie behind the frame's end."""
+"""Function that walks over one value: (frame, its offset) → the offset after it, which may be
+beyond the end of the frame.
+"""
 
 MAX_ELEMENTS: Final = 250_000
 """Elements of all arrays of a request together, tagged fields included."""
 
 
 class _Left(threading.local):
-    """How many elements the request that this thread walks over may still have."""
+    """Number of elements left to the request that this thread walks over."""
 
     elements = 0
 
@@ -60,8 +65,8 @@ def check_lengths(kind: Class, frame: Buffer, offset: int) -> None:
     """Walk over a message of class `kind` that begins at `offset`.
 
     Raises:
-        MalformedRequest: it does not fit into the frame, a count or length is negative, null stands where it must not, or there are too
-            many elements.
+        MalformedRequest: it does not fit into the frame, a count or length is negative, null is not
+            allowed, or there are too many elements.
     """
     _left.elements = MAX_ELEMENTS
     try:
@@ -69,7 +74,7 @@ def check_lengths(kind: Class, frame: Buffer, offset: int) -> None:
     except (struct.error, IndexError):
         end = len(frame) + 1
     if end > len(frame):
-        raise MalformedRequest(f"{kind.__name__} version {kind.__version__} is cut short")
+        raise MalformedRequest(f"{kind.__name__} version {kind.__version__} is truncated")
 
 
 def _take(count: int) -> None:
@@ -95,7 +100,7 @@ def _message(kind: Class) -> Step:
 
 
 def _steps(fields: list[WireField], *, is_flexible: bool) -> list[Step]:
-    """Neighbours of fixed size are one step."""
+    """Return the steps of the fields; adjacent fields of fixed size are one step."""
     steps: list[Step] = []
     fixed = 0
     for field in fields:
@@ -118,7 +123,7 @@ def _step(field: WireField, *, is_flexible: bool) -> Step:
         one = _skip(_SIZES[field.kind])
     else:
         length = _compact_length if is_flexible else (_int16 if field.kind == "string" else _int32)
-        # Of an array it is the array that may be null, not its elements.
+        # The array may be null, not its elements.
         one = _bytes(length, is_nullable=field.is_nullable and not field.is_array, name=field.name)
     if field.is_array:
         return _array(one, _compact_length if is_flexible else _int32, field)
@@ -179,7 +184,7 @@ def _array(one: Step, length: Length, field: WireField) -> Step:
 
 
 def _nullable(one: Step) -> Step:
-    """A message led by a byte that says whether it is there (KIP-893)."""
+    """Skip a message after a byte that says if it is present (KIP-893)."""
     return lambda frame, offset: offset + 1 if frame[offset] == _NULL_ENTITY else one(frame, offset + 1)
 
 
@@ -204,7 +209,9 @@ def _tags(fields: list[WireField]) -> Step:
 
 
 def _step_of_tag(field: WireField) -> Step:
-    """Tagged fields are absent instead of null, except for strings and bytes, which have a value for it."""
+    """Return the step of a tagged field: instead of null it is absent, except for strings and
+    bytes, which encode null.
+    """
     if field.entity is not None and not field.is_array:
         return _message(field.entity)
     return _step(field, is_flexible=True)

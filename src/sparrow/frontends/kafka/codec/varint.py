@@ -1,17 +1,17 @@
-"""Unsigned varints (KIP-482): seven bits a byte, the lowest first."""
+"""Unsigned varints (KIP-482): seven bits per byte, the lowest first."""
 
 from __future__ import annotations
 
-from sparrow.frontends.kafka.malformed import MalformedRequest
+from sparrow.frontends.kafka.frame_receiver import MalformedRequest
 
 _MAX_SHIFT = 28
 
 
 def read_varint(data: bytes | memoryview, offset: int) -> tuple[int, int]:
-    """(value, offset behind it).
+    """Return the value and the offset after it.
 
     Raises:
-        MalformedRequest: it is cut short, or has more than five bytes.
+        MalformedRequest: it is truncated, or has more than five bytes.
     """
     value = shift = 0
     while offset < len(data):
@@ -23,11 +23,11 @@ def read_varint(data: bytes | memoryview, offset: int) -> tuple[int, int]:
         shift += 7
         if shift > _MAX_SHIFT:
             raise MalformedRequest("a varint has more than five bytes")
-    raise MalformedRequest("a varint is cut short")
+    raise MalformedRequest("a varint is truncated")
 
 
 def write_varint(value: int) -> bytes:
-    """The bytes of a value that is not negative."""
+    """Encode a non-negative value."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()

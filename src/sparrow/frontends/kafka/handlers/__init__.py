@@ -1,1 +1,3 @@
-"""One module for each family of APIs: a request in, verbs of the broker, a response out. No rules here."""
+"""The request handlers: one module per family of APIs. A handler decodes nothing and decides
+nothing: it calls the broker's services and builds the response.
+"""

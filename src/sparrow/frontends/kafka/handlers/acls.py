@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls, DeleteAcls (KIP-140, KIP-290): access rules, translated."""
+"""DescribeAcls, CreateAcls, DeleteAcls (KIP-140, KIP-290): conversion of access rules."""
 
 from __future__ import annotations
 
@@ -16,9 +16,15 @@ from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import InvalidArgument, SparrowError
 from sparrow.broker.access.acls import AclBinding, AclFilter
-from sparrow.frontends.kafka.acl_codes import CODES, OPERATIONS, PATTERN_TYPES, PERMISSIONS, RESOURCE_TYPES
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
+from sparrow.frontends.kafka.wire_codes import (
+    ACL_CODES,
+    ACL_OPERATIONS,
+    ACL_PATTERN_TYPES,
+    ACL_PERMISSIONS,
+    ACL_RESOURCE_TYPES,
+)
 
 if TYPE_CHECKING:
     from kio.schema.create_acls.v3.request import AclCreation, CreateAclsRequest
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def describe(request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
-    """The rules that one filter selects, by resource."""
+    """Return the rules that one filter selects, by resource."""
     try:
         found = call.broker.acls.describe(_filter(request), principal=call.principal)
     except SparrowError as error:
@@ -43,9 +49,9 @@ def describe(request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:
         error_message=None,
         resources=tuple(
             DescribeAclsResource(
-                resource_type=CODES[kind],
+                resource_type=ACL_CODES[kind],
                 resource_name=name,
-                pattern_type=CODES[pattern],
+                pattern_type=ACL_CODES[pattern],
                 acls=tuple(_description(rule) for rule in rules),
             )
             for (kind, name, pattern), rules in by_resource
@@ -57,28 +63,28 @@ def _description(rule: AclBinding) -> AclDescription:
     return AclDescription(
         principal=rule.principal,
         host=rule.host,
-        operation=CODES[rule.operation],
-        permission_type=CODES[rule.permission],
+        operation=ACL_CODES[rule.operation],
+        permission_type=ACL_CODES[rule.permission],
     )
 
 
 def _filter(given: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
     try:
         return AclFilter(
-            RESOURCE_TYPES[given.resource_type_filter],
+            ACL_RESOURCE_TYPES[given.resource_type_filter],
             given.resource_name_filter,
-            PATTERN_TYPES[given.pattern_type_filter],
+            ACL_PATTERN_TYPES[given.pattern_type_filter],
             given.principal_filter,
             given.host_filter,
-            OPERATIONS[given.operation],
-            PERMISSIONS[given.permission_type],
+            ACL_OPERATIONS[given.operation],
+            ACL_PERMISSIONS[given.permission_type],
         )
     except KeyError as error:
         raise InvalidArgument(f"The filter has an unknown element, number {error}.") from None
 
 
 async def create(request: CreateAclsRequest, call: Call) -> CreateAclsResponse:
-    """Make rules; each has its own outcome."""
+    """Create rules; each has its own outcome."""
     given = [_rule(each) for each in request.creations]
     good = [each for each in given if isinstance(each, AclBinding)]
     try:
@@ -92,13 +98,13 @@ async def create(request: CreateAclsRequest, call: Call) -> CreateAclsResponse:
 def _rule(given: AclCreation) -> AclBinding | InvalidArgument:
     try:
         return AclBinding(
-            RESOURCE_TYPES[given.resource_type],
+            ACL_RESOURCE_TYPES[given.resource_type],
             given.resource_name,
-            PATTERN_TYPES[given.resource_pattern_type],
+            ACL_PATTERN_TYPES[given.resource_pattern_type],
             given.principal,
             given.host,
-            OPERATIONS[given.operation],
-            PERMISSIONS[given.permission_type],
+            ACL_OPERATIONS[given.operation],
+            ACL_PERMISSIONS[given.permission_type],
         )
     except KeyError as error:
         return InvalidArgument(f"The rule has an unknown element, number {error}.")
@@ -111,7 +117,7 @@ def _created(error: SparrowError | None) -> AclCreationResult:
 
 
 async def delete(request: DeleteAclsRequest, call: Call) -> DeleteAclsResponse:
-    """Delete what each filter selects, and say what that was. A filter that is wrong fails alone."""
+    """Delete and return the rules that each filter selects. An invalid filter fails alone."""
     given = [_filter_or_error(each) for each in request.filters]
     good = [each for each in given if isinstance(each, AclFilter)]
     outcomes: list[list[AclBinding] | SparrowError]
@@ -148,11 +154,11 @@ def _matching(rule: AclBinding) -> DeleteAclsMatchingAcl:
     return DeleteAclsMatchingAcl(
         error_code=ErrorCode.none,
         error_message=None,
-        resource_type=CODES[rule.resource_type],
+        resource_type=ACL_CODES[rule.resource_type],
         resource_name=rule.name,
-        pattern_type=CODES[rule.pattern_type],
+        pattern_type=ACL_CODES[rule.pattern_type],
         principal=rule.principal,
         host=rule.host,
-        operation=CODES[rule.operation],
-        permission_type=CODES[rule.permission],
+        operation=ACL_CODES[rule.operation],
+        permission_type=ACL_CODES[rule.permission],
     )

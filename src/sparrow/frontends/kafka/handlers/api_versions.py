@@ -1,4 +1,4 @@
-"""ApiVersions (KIP-35, KIP-511, KIP-584): what is served here, in which versions."""
+"""ApiVersions (KIP-35, KIP-511, KIP-584): the served APIs and their versions."""
 
 from __future__ import annotations
 
@@ -31,23 +31,26 @@ FEATURES: dict[str, tuple[int, int, int]] = {
     "share.version": (0, 1, 1),
     "transaction.version": (0, 2, 2),
 }
-"""KIP-584. Levels decide what clients use: transaction.version 2 switches KIP-890 on, group.version 1 KIP-848, share.version 1 KIP-932."""
+"""Feature levels (KIP-584). They decide what clients use: transaction.version 2 enables KIP-890,
+group.version 1 KIP-848, share.version 1 KIP-932.
+"""
 _FIRST_WITH_LEVEL_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
-    """Answers before authentication, too."""
+    """Return the served versions; allowed before authentication, too."""
     if call.version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(version):
             return _response(ErrorCode.invalid_request, call.version)
-        call.connection.software = f"{name[:100]} {version[:100]}"
     return _response(ErrorCode.none, call.version)
 
 
 def unsupported(call: Call) -> list[Piece]:
-    """The answer to a version that is not served: version 0 with error 35, naming the versions of ApiVersions (KIP-511)."""
+    """Return the response to an unknown version: version 0 with error 35, which contains the
+    versions of ApiVersions (KIP-511).
+    """
     response = _response(ErrorCode.unsupported_version, 0)
     return write_response(call.header.api_key, 0, call.header.correlation_id, response)
 
@@ -55,7 +58,8 @@ def unsupported(call: Call) -> list[Piece]:
 @cache
 def _response(code: ErrorCode, version: int) -> ApiVersionsResponse:
     has_all = code is not ErrorCode.invalid_request
-    # Java clients before 3.9 hang up when a feature's lowest level is 0; as Kafka does, they are told 1 (KAFKA-17011).
+    # Java clients before 3.9 disconnect if a feature's lowest level is 0; as in Kafka, they get 1
+    # (KAFKA-17011).
     least = 0 if version >= _FIRST_WITH_LEVEL_0 else 1
     return ApiVersionsResponse(
         error_code=code,

@@ -1,4 +1,4 @@
-"""DescribeCluster, DescribeQuorum, UpdateFeatures: the cluster as a whole, which is one broker."""
+"""DescribeCluster and DescribeQuorum: the cluster as a whole, which is one broker."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import Operation
-from sparrow.frontends.kafka.acl_codes import cluster_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
-from sparrow.frontends.kafka.refusals import outcome_of
+from sparrow.frontends.kafka.errors import outcome_of
+from sparrow.frontends.kafka.wire_codes import cluster_operations
 
 if TYPE_CHECKING:
     from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from sparrow.frontends.kafka.dispatch import Call
 
-NOT_ASKED: Final = -(1 << 31)
+NOT_REQUESTED: Final = -(1 << 31)
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 _ENDPOINT_NAMES: Final = {_BROKERS: "BROKER", _CONTROLLERS: "CONTROLLER"}
 QUORUM_LISTENER: Final = "CONTROLLER"
-"""Java's client takes upper case alone."""
+"""Upper case, as Java's client accepts nothing else."""
 METADATA_TOPIC: Final = "__cluster_metadata"
 
 
@@ -40,7 +40,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 def describe(request: DescribeClusterRequest, call: Call) -> DescribeClusterResponse:
-    """DescribeCluster: this broker. It is never fenced."""
+    """Handle DescribeCluster: return this broker, which is never fenced."""
     if request.endpoint_type != _BROKERS:
         return _wrong_endpoint(request.endpoint_type, call)
     host, port = call.frontend.advertised(call.connection)
@@ -52,14 +52,17 @@ def describe(request: DescribeClusterRequest, call: Call) -> DescribeClusterResp
         cluster_id=call.broker.cluster_id,
         controller_id=call.frontend.node_id,
         brokers=(node,),
-        cluster_authorized_operations=cluster_operations(call) if asked else NOT_ASKED,
+        cluster_authorized_operations=cluster_operations(call) if asked else NOT_REQUESTED,
     )
 
 
 def _wrong_endpoint(wanted: int, call: Call) -> DescribeClusterResponse:
     if wanted in _ENDPOINT_NAMES:
         code = ErrorCode.mismatched_endpoint_type
-        text = f"The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type {_ENDPOINT_NAMES[wanted]}"
+        text = (
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
+            f"{_ENDPOINT_NAMES[wanted]}"
+        )
     else:
         code, text = ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {wanted}"
     return DescribeClusterResponse(
@@ -76,9 +79,11 @@ def _wrong_endpoint(wanted: int, call: Call) -> DescribeClusterResponse:
 
 
 def describe_quorum(request: DescribeQuorumRequest, call: Call) -> DescribeQuorumResponse:
-    """DescribeQuorum: one voter, which is the leader. Facts are not kept as a log here, so its offsets are 0."""
+    """Handle DescribeQuorum: return one voter, the leader. The meta store is not a log, so the
+    offsets are 0.
+    """
     try:
-        call.broker.require_cluster(call.principal, Operation.DESCRIBE)
+        call.broker.access.require_cluster(call.principal, Operation.DESCRIBE)
     except SparrowError as error:
         outcome = outcome_of(error)
         return DescribeQuorumResponse(

@@ -1,4 +1,6 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: configurations of topics, brokers, loggers, groups."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: configurations of
+topics, brokers, loggers, groups.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,15 @@ from kio.schema.list_config_resources.v1.response import ListConfigResourcesResp
 from sparrow.base.errors import SparrowError
 from sparrow.broker.configs.changes import ConfigChange
 from sparrow.broker.configs.configs import ConfigResource, ConfigResourceType
-from sparrow.frontends.kafka.config_codes import (
-    OPERATIONS,
-    RESOURCE_CODES,
-    RESOURCE_TYPES,
-    SOURCE_CODES,
-    TYPE_CODES,
+from sparrow.frontends.kafka.dispatch import NO_THROTTLE, encode_large
+from sparrow.frontends.kafka.errors import DONE, RequestOutcome, RequestRefusal, outcome_of
+from sparrow.frontends.kafka.wire_codes import (
+    CONFIG_OPERATIONS,
+    CONFIG_RESOURCE_CODES,
+    CONFIG_RESOURCE_TYPES,
+    CONFIG_SOURCE_CODES,
+    CONFIG_TYPE_CODES,
 )
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
-from sparrow.frontends.kafka.large import written
-from sparrow.frontends.kafka.node_facts import node_facts
-from sparrow.frontends.kafka.refusals import DONE, Outcome, Refusal, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -52,21 +52,21 @@ if TYPE_CHECKING:
     from sparrow.frontends.kafka.dispatch import Call
 
 MAX_CONFIGS: Final = 500_000
-"""In one answer: what a request can make the broker write has an end."""
-_TOO_MUCH: Final = Outcome(
+"""Limit of one response, so that a request cannot make the broker write without end."""
+_TOO_MUCH: Final = RequestOutcome(
     ErrorCode.policy_violation,
-    f"An answer has {MAX_CONFIGS} configurations at most; ask for fewer resources at a time.",
+    f"A response has at most {MAX_CONFIGS} configurations; ask for fewer resources at a time.",
 )
 _DESCRIBED_AT_ONCE: Final = 20
-"""Resources before the loop may do something else."""
+"""Resources described before the loop runs other tasks."""
 _CLIENT_METRICS_ALONE: Final = 0
 """Version 0 of ListConfigResources was ListClientMetricsResources."""
 
 
 def _resource(code: int, name: str) -> ConfigResource:
-    type_ = RESOURCE_TYPES.get(code)
+    type_ = CONFIG_RESOURCE_TYPES.get(code)
     if type_ is None:
-        raise Refusal(ErrorCode.invalid_request, f"Unknown resource type {code}.")
+        raise RequestRefusal(ErrorCode.invalid_request, f"Unknown resource type {code}.")
     return ConfigResource(type_, name)
 
 
@@ -74,7 +74,9 @@ def _resource(code: int, name: str) -> ConfigResource:
 
 
 async def describe(request: DescribeConfigsRequest, call: Call) -> Any:
-    """Each resource with its configurations, or with the names that are asked for. One that is named twice is answered once."""
+    """Return the configurations of each resource, or those with the given names. A resource that is
+    named twice is described once.
+    """
     resources = {(each.resource_type, each.resource_name): each for each in request.resources}
     results: list[DescribeConfigsResult] = []
     entries = 0
@@ -84,7 +86,7 @@ async def describe(request: DescribeConfigsRequest, call: Call) -> Any:
         if len(results) % _DESCRIBED_AT_ONCE == 0:
             await asyncio.sleep(0)
     response = DescribeConfigsResponse(throttle_time=NO_THROTTLE, results=tuple(results))
-    return await written(lambda: response, entries, call)
+    return await encode_large(lambda: response, entries, call)
 
 
 def _describe(
@@ -93,7 +95,7 @@ def _describe(
     outcome, described = DONE, []
     try:
         described = [] if is_full else _configs(wanted, call)
-    except (SparrowError, Refusal) as error:
+    except (SparrowError, RequestRefusal) as error:
         outcome = outcome_of(error)
     if is_full:
         outcome = _TOO_MUCH
@@ -109,7 +111,33 @@ def _describe(
 
 def _configs(wanted: DescribeConfigsResource, call: Call) -> list[DescribedConfig]:
     resource = _resource(wanted.resource_type, wanted.resource_name)
-    return call.broker.configs.describe(resource, node_facts(call), principal=call.principal)
+    return call.broker.configs.describe(resource, _node_configs(call), principal=call.principal)
+
+
+def _node_configs(call: Call) -> dict[str, str]:
+    """Return the configurations of this broker. Of several listeners, the one that the client is
+    connected to is shown.
+    """
+    frontend, listener = call.frontend, call.connection.listener
+    limits = frontend.limits
+    host, port = frontend.advertised(call.connection)
+    return {
+        "node.id": str(frontend.node_id),
+        "broker.id": str(frontend.node_id),
+        "log.dirs": call.broker.log_directory,
+        "listeners": f"{listener.name.upper()}://{_quoted(listener.host)}:{listener.port or port}",
+        "advertised.listeners": f"{listener.name.upper()}://{_quoted(host)}:{port}",
+        "socket.request.max.bytes": str(limits.max_request_bytes),
+        "connections.max.idle.ms": str(limits.idle_timeout_ms),
+        "max.connections": str(limits.max_connections),
+        "fetch.max.bytes": str(limits.max_fetch_bytes),
+        "max.incremental.fetch.session.cache.slots": str(limits.max_fetch_sessions),
+        "group.share.max.share.sessions": str(limits.max_share_sessions),
+    }
+
+
+def _quoted(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _shown(config: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
@@ -118,17 +146,17 @@ def _shown(config: DescribedConfig, request: DescribeConfigsRequest) -> Describe
         name=config.name,
         value=None if config.is_sensitive else config.value,
         read_only=config.is_read_only,
-        config_source=SOURCE_CODES[config.source],
+        config_source=CONFIG_SOURCE_CODES[config.source],
         is_sensitive=config.is_sensitive,
         synonyms=tuple(
             DescribeConfigsSynonym(
                 name=each.name,
                 value=None if config.is_sensitive else each.value,
-                source=SOURCE_CODES[each.source],
+                source=CONFIG_SOURCE_CODES[each.source],
             )
             for each in synonyms
         ),
-        config_type=TYPE_CODES[config.type],
+        config_type=CONFIG_TYPE_CODES[config.type],
         documentation=config.help if request.include_documentation else None,
     )
 
@@ -137,7 +165,7 @@ def _shown(config: DescribedConfig, request: DescribeConfigsRequest) -> Describe
 
 
 async def alter(request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse:
-    """AlterConfigs: what is not named gets its default back."""
+    """Handle AlterConfigs: configurations that are not named are reset to their defaults."""
 
     async def replace(wanted: ReplacedResource) -> None:
         resource = _resource(wanted.resource_type, wanted.resource_name)
@@ -163,7 +191,7 @@ async def alter(request: AlterConfigsRequest, call: Call) -> AlterConfigsRespons
 async def alter_incrementally(
     request: IncrementalAlterConfigsRequest, call: Call
 ) -> IncrementalAlterConfigsResponse:
-    """IncrementalAlterConfigs (KIP-339)."""
+    """Handle IncrementalAlterConfigs (KIP-339)."""
 
     async def change(wanted: AlterConfigsResource) -> None:
         resource = _resource(wanted.resource_type, wanted.resource_name)
@@ -185,18 +213,18 @@ async def alter_incrementally(
 
 async def _each(
     resources: Sequence[Any], work: Callable[[Any], Awaitable[None]]
-) -> dict[tuple[int, str], Outcome]:
-    """How the change of each resource ended. Resources named twice are not changed."""
+) -> dict[tuple[int, str], RequestOutcome]:
+    """Change each resource and return the outcomes. Resources named twice are not changed."""
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
-    ended: dict[tuple[int, str], Outcome] = {}
+    ended: dict[tuple[int, str], RequestOutcome] = {}
     for resource in resources:
         key = (resource.resource_type, resource.resource_name)
         if counts[key] > 1:
-            ended[key] = Outcome(ErrorCode.invalid_request, "Each resource must appear at most once.")
+            ended[key] = RequestOutcome(ErrorCode.invalid_request, "Each resource must appear at most once.")
             continue
         try:
             await work(resource)
-        except (SparrowError, Refusal) as error:
+        except (SparrowError, RequestRefusal) as error:
             ended[key] = outcome_of(error)
         else:
             ended[key] = DONE
@@ -204,28 +232,30 @@ async def _each(
 
 
 def _change(name: str, operation: int, value: str | None) -> ConfigChange:
-    if operation not in OPERATIONS:
-        raise Refusal(ErrorCode.invalid_request, f"Unknown operation {operation} for {name}.")
-    return ConfigChange(name, OPERATIONS[operation], value)
+    if operation not in CONFIG_OPERATIONS:
+        raise RequestRefusal(ErrorCode.invalid_request, f"Unknown operation {operation} for {name}.")
+    return ConfigChange(name, CONFIG_OPERATIONS[operation], value)
 
 
 def _refuse_repeated(names: list[str]) -> None:
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
-        raise Refusal(ErrorCode.invalid_request, f"Error due to duplicate config keys: {', '.join(twice)}")
+        raise RequestRefusal(
+            ErrorCode.invalid_request, f"Error due to duplicate config keys: {', '.join(twice)}"
+        )
 
 
 # ── list ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def list_resources(request: ListConfigResourcesRequest, call: Call) -> ListConfigResourcesResponse:
-    """What can be configured (KIP-1142)."""
+    """Return the resources that can be configured (KIP-1142)."""
     if call.version == _CLIENT_METRICS_ALONE:
         types = {ConfigResourceType.CLIENT_METRICS}
-    elif any(code not in RESOURCE_TYPES for code in request.resource_types):
+    elif any(code not in CONFIG_RESOURCE_TYPES for code in request.resource_types):
         return _listed(ErrorCode.unsupported_version, [])
     else:
-        types = {RESOURCE_TYPES[code] for code in request.resource_types} or set(ConfigResourceType)
+        types = {CONFIG_RESOURCE_TYPES[code] for code in request.resource_types} or set(ConfigResourceType)
     try:
         found = call.broker.configs.resources(types, principal=call.principal)
     except SparrowError as error:
@@ -238,7 +268,7 @@ def _listed(code: ErrorCode, resources: list[ConfigResource]) -> ListConfigResou
         throttle_time=NO_THROTTLE,
         error_code=code,
         config_resources=tuple(
-            ListedResource(resource_name=each.name, resource_type=RESOURCE_CODES[each.type])
+            ListedResource(resource_name=each.name, resource_type=CONFIG_RESOURCE_CODES[each.type])
             for each in resources
         ),
     )

@@ -1,4 +1,6 @@
-"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups whose partitions the broker assigns (KIP-848)."""
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: groups whose partitions the broker assigns
+(KIP-848).
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import SparrowError, Unavailable
 from sparrow.broker.groups.consumer.member import Heartbeat, by_topic
-from sparrow.frontends.kafka.acl_codes import group_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
+from sparrow.frontends.kafka.wire_codes import group_operations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     )
     from sparrow.broker.groups.consumer.description import TopicPartitions as NamedPartitions
     from sparrow.broker.groups.consumer.member import Assignment as Partitions
-    from sparrow.broker.groups.consumer.member import HeartbeatAnswer
+    from sparrow.broker.groups.consumer.member import HeartbeatResponse
     from sparrow.frontends.kafka.dispatch import Call
 
 _NO_ID: Final = uuid.UUID(int=0)
@@ -48,13 +50,15 @@ _FIRST_WITH_OWN_IDS: Final = 1
 
 
 async def heartbeat(request: ConsumerGroupHeartbeatRequest, call: Call) -> ConsumerGroupHeartbeatResponse:
-    """Join, go on, leave."""
-    verbs = call.broker.consumer_group_verbs
+    """Let a member join, stay, or leave."""
+    service = call.broker.consumer_group_service
     try:
-        answer = await verbs.heartbeat(request.group_id, _beat(request, call), principal=call.principal)
+        beat_result = await service.heartbeat(
+            request.group_id, _beat(request, call), principal=call.principal
+        )
     except SparrowError as error:
         return _refused(error)
-    return _answered(answer, verbs.heartbeat_interval_ms(request.group_id))
+    return _heartbeat_response(beat_result, service.heartbeat_interval_ms(request.group_id))
 
 
 def _beat(request: ConsumerGroupHeartbeatRequest, call: Call) -> Heartbeat:
@@ -79,14 +83,14 @@ def _beat(request: ConsumerGroupHeartbeatRequest, call: Call) -> Heartbeat:
     )
 
 
-def _answered(answer: HeartbeatAnswer, interval_ms: int) -> ConsumerGroupHeartbeatResponse:
+def _heartbeat_response(beat_result: HeartbeatResponse, interval_ms: int) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
-        member_id=answer.member_id,
-        member_epoch=answer.member_epoch,
+        member_id=beat_result.member_id,
+        member_epoch=beat_result.member_epoch,
         heartbeat_interval=timedelta(milliseconds=interval_ms),
-        assignment=None if answer.assignment is None else _assignment(answer.assignment),
+        assignment=None if beat_result.assignment is None else _assignment(beat_result.assignment),
     )
 
 
@@ -110,7 +114,9 @@ def _refused(error: SparrowError) -> ConsumerGroupHeartbeatResponse:
 
 
 def _code(error: SparrowError) -> ErrorCode:
-    """What the store cannot do now, the coordinator cannot: clients come again."""
+    """Return the code of an error; if the store is not available, neither is the coordinator, and
+    clients retry.
+    """
     return ErrorCode.coordinator_not_available if isinstance(error, Unavailable) else code_of(error)
 
 
@@ -118,7 +124,7 @@ def _code(error: SparrowError) -> ErrorCode:
 
 
 def describe(request: ConsumerGroupDescribeRequest, call: Call) -> describing.ConsumerGroupDescribeResponse:
-    """Each group by itself."""
+    """Describe groups; each has its own outcome."""
     return describing.ConsumerGroupDescribeResponse(
         throttle_time=NO_THROTTLE,
         groups=tuple(_describe(group, request, call) for group in request.group_ids),
@@ -129,7 +135,7 @@ def _describe(group: str, request: ConsumerGroupDescribeRequest, call: Call) -> 
     if not group:
         return _failed(group, ErrorCode.invalid_group_id, None)
     try:
-        described = call.broker.consumer_group_verbs.describe(group, principal=call.principal)
+        described = call.broker.consumer_group_service.describe(group, principal=call.principal)
     except SparrowError as error:
         return _failed(group, _code(error), error.text)
     return _described(described, request, call)
@@ -146,7 +152,7 @@ def _described(
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
         members=tuple(_member(member) for member in group.members),
-        **group_operations(call, group.group, are_asked=request.include_authorized_operations),
+        **group_operations(call, group.group, are_requested=request.include_authorized_operations),
     )
 
 

@@ -1,4 +1,4 @@
-"""DeleteRecords: the start of partitions moves forward."""
+"""DeleteRecords: moving the start of partitions forward."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNKNOWN_LOW_WATERMARK: Final = -1
 
 
 async def handle(request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
-    """Each partition succeeds or fails on its own."""
+    """Delete records; each partition has its own outcome."""
     wanted = [
         (topic.name, each.partition_index, each.offset)
         for topic in request.topics

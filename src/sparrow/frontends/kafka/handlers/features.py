@@ -1,4 +1,6 @@
-"""UpdateFeatures (KIP-584, KIP-778): levels are what this broker speaks, so nothing can be changed; what would change nothing succeeds."""
+"""UpdateFeatures (KIP-584, KIP-778): the levels are those that this broker implements, so only
+updates that change nothing succeed.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from kio.schema.update_features.v2.response import UpdateFeaturesResponse
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import Operation
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.errors import DONE, RequestOutcome, outcome_of
 from sparrow.frontends.kafka.handlers.api_versions import FEATURES
-from sparrow.frontends.kafka.refusals import DONE, Outcome, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +36,9 @@ _RESPONSES: Final = {
 
 
 def update(request: Any, call: Call) -> Any:
-    """All updates are accepted or none. Versions 0 and 1 answer for each feature, later ones for all together."""
+    """Accept all updates or none. Versions 0 and 1 return an outcome per feature, later ones a
+    single one.
+    """
     outcome = _outcome(request.feature_updates, call)
     if call.version not in _RESPONSES:
         return UpdateFeaturesResponse(
@@ -50,46 +54,46 @@ def update(request: Any, call: Call) -> Any:
     )
 
 
-def _outcome(updates: Sequence[Any], call: Call) -> Outcome:
+def _outcome(updates: Sequence[Any], call: Call) -> RequestOutcome:
     try:
-        call.broker.require_cluster(call.principal, Operation.ALTER)
+        call.broker.access.require_cluster(call.principal, Operation.ALTER)
     except SparrowError as error:
         return outcome_of(error)
     if any(count > 1 for count in Counter(update.feature for update in updates).values()):
-        return Outcome(ErrorCode.invalid_request, "Each feature may be updated once.")
+        return RequestOutcome(ErrorCode.invalid_request, "Each feature may be updated once.")
     for update in updates:
         refused = _refused(update.feature, update.max_version_level, _kind(update), call.frontend.node_id)
         if refused is not None:
-            return Outcome(
+            return RequestOutcome(
                 refused.code,
-                f"The update failed for all features since the following feature had an error: {refused.text}",
+                "The update failed for all features since the following feature had an error: "
+                f"{refused.text}",
             )
     return DONE
 
 
 def _kind(update: Any) -> int:
-    """The kind of update; version 0 says no more than that a downgrade is allowed."""
+    """Return the type of an update; version 0 only says if a downgrade is allowed."""
     if hasattr(update, "allow_downgrade"):
         return _SAFE_DOWNGRADE if update.allow_downgrade else _UPGRADE
     return int(update.upgrade_type)
 
 
-def _refused(name: str, level: int, kind: int, node_id: int) -> Outcome | None:
-    """Why a feature cannot be brought to a level; None if it is there."""
+def _refused(name: str, level: int, kind: int, node_id: int) -> RequestOutcome | None:
+    """Return the reason why a feature cannot have a level; None if it has it."""
     if name in FEATURES and level == FEATURES[name][2] and kind in _KINDS:
         return None
     invalid = _invalid(name, level, kind, node_id)
     if invalid:
-        return Outcome(ErrorCode.invalid_update_version, invalid)
-    return Outcome(
+        return RequestOutcome(ErrorCode.invalid_update_version, invalid)
+    return RequestOutcome(
         ErrorCode.feature_update_failed,
-        f"{name} stays at level {FEATURES[name][2]}: the levels of this broker are those that it speaks and cannot be"
-        " changed.",
+        f"{name} stays at level {FEATURES[name][2]}: the levels of this broker cannot be changed.",
     )
 
 
 def _invalid(name: str, level: int, kind: int, node_id: int) -> str:
-    """What makes no sense about an update, or ""."""
+    """Return the reason why an update is invalid, or ""."""
     if kind not in _KINDS:
         return f"The controller does not support the given upgrade type {kind}."
     start = f"Invalid update version {level} for feature {name}."
@@ -100,8 +104,9 @@ def _invalid(name: str, level: int, kind: int, node_id: int) -> str:
         return f"{start} A feature version cannot be less than 0."
     if level < now and kind == _UPGRADE:
         return (
-            f"{start} Can't downgrade the version of this feature without setting the upgrade type to either safe or"
-            " unsafe downgrade."
+            f"{start} Can't downgrade the version of this feature without setting the upgrade type "
+            "to either safe or "
+            "unsafe downgrade."
         )
     if not low <= level <= high:
         return f"{start} Local controller {node_id} only supports versions {low}-{high}."

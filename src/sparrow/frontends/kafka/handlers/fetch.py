@@ -1,6 +1,7 @@
-"""Fetch: records of many partitions, with sessions (KIP-227), isolation levels (KIP-98), topic ids (KIP-516) and a long poll.
+"""Fetch: records of many partitions, with sessions (KIP-227), isolation levels (KIP-98), topic ids
+(KIP-516) and a long poll.
 
-Versions differ in how topics are named (names up to 12, ids from 13); the rest is one code.
+Versions differ in how topics are named (names up to 12, ids from 13); all else is shared.
 """
 
 from __future__ import annotations
@@ -16,19 +17,18 @@ from kio.schema.fetch.v18 import response as identified
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import Operation
 from sparrow.broker.fetch import Fetched, FetchRequest
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.dispatch import MAX_ENTRIES_ON_LOOP, NO_THROTTLE, encode_large
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.fetch_sessions import (
     FINAL_EPOCH,
     FIRST_EPOCH,
     NO_SESSION,
-    Key,
-    Session,
+    FetchSession,
     SessionPartition,
+    TopicIdPartition,
 )
 from sparrow.frontends.kafka.handlers.leader_epochs import epoch_error
-from sparrow.frontends.kafka.large import ENTRIES_ON_LOOP, written
-from sparrow.frontends.kafka.throttle import after_fetch, max_fetch_bytes, told
+from sparrow.frontends.kafka.throttle import after_fetch, max_fetch_bytes, with_throttle_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -42,23 +42,26 @@ READ_COMMITTED = 1
 
 @dataclass(slots=True)
 class _Plan:
-    """What one request asks for after its session was looked up."""
+    """The partitions of one request after its session was looked up."""
 
-    partitions: dict[Key, SessionPartition]
-    session: Session | None = None
+    partitions: dict[TopicIdPartition, SessionPartition]
+    session: FetchSession | None = None
     """Set for incremental requests."""
     session_id: int = NO_SESSION
-    errors: dict[Key, ErrorCode] = field(default_factory=dict)
+    errors: dict[TopicIdPartition, ErrorCode] = field(default_factory=dict)
 
 
 async def handle(request: Any, call: Call) -> Any:
-    """Answers when `min_bytes` are there, `max_wait` is over, a partition has an error, or the door closes."""
+    """Return records when there are `min_bytes`, `max_wait` is over, a partition has an error, or
+    the frontend closes.
+    """
     plan = _plan(request, call)
     if isinstance(plan, ErrorCode):
         return _response(call, plan, NO_SESSION, ())
     wanted = await _wanted(plan, call)
     min_bytes = 0 if plan.errors else request.min_bytes
     max_bytes = max_fetch_bytes(call, min(max(request.max_bytes, 0), call.frontend.limits.max_fetch_bytes))
+    reservation = call.reserve()
     results = await call.broker.fetch(
         [fetch for _, fetch in wanted],
         max_bytes=max_bytes,
@@ -66,25 +69,28 @@ async def handle(request: Any, call: Call) -> Any:
         max_wait_ms=round(request.max_wait.total_seconds() * 1000),
         committed=request.isolation_level == READ_COMMITTED,
         stop=call.frontend.draining,
-        memory=call.frontend.outbox,
+        memory=reservation,
+        is_patient=True,
         principal=call.principal,
     )
     size_bytes = sum(result.size_bytes for result in results)
     throttle_ms = after_fetch(call, size_bytes)
     if throttle_ms:
+        reservation.give_back()
         return _throttled(plan, call, throttle_ms)
-    call.frontend.outbox.add(call.connection, size_bytes)
     fetched = {key: result for (key, _), result in zip(wanted, results, strict=True)}
-    answer = _answer(plan, call, fetched, committed=request.isolation_level == READ_COMMITTED)
-    return await written(lambda: answer, len(plan.partitions), call)
+    response = _fetch_response(plan, call, fetched, committed=request.isolation_level == READ_COMMITTED)
+    return await encode_large(lambda: response, len(plan.partitions), call)
 
 
 def _throttled(plan: _Plan, call: Call, throttle_ms: int) -> Any:
-    """Nothing for now. A session that this very request began is not: a full answer would have to name every partition."""
+    """Return an empty response. A session that this request began is closed: a full response would
+    have to name every partition.
+    """
     if plan.session is None:
         call.frontend.fetch_sessions.close(plan.session_id)
     session_id = NO_SESSION if plan.session is None else plan.session_id
-    return told(_response(call, ErrorCode.none, session_id, ()), throttle_ms)
+    return with_throttle_time(_response(call, ErrorCode.none, session_id, ()), throttle_ms)
 
 
 # ── the session ───────────────────────────────────────────────────────────────────────────────────
@@ -112,8 +118,8 @@ def _plan(request: Any, call: Call) -> _Plan | ErrorCode:
     return _resume(session, request, call)
 
 
-def _resume(session: Session, request: Any, call: Call) -> _Plan | ErrorCode:
-    """The next request of a session."""
+def _resume(session: FetchSession, request: Any, call: Call) -> _Plan | ErrorCode:
+    """Apply the next request of a session."""
     sessions = call.frontend.fetch_sessions
     if session.epoch != request.session_epoch:
         return ErrorCode.invalid_fetch_session_epoch
@@ -129,11 +135,12 @@ def _resume(session: Session, request: Any, call: Call) -> _Plan | ErrorCode:
         return _Plan({})
     if len(session.partitions) > before and not sessions.has_room(0):
         sessions.close(session.id)
-        return ErrorCode.fetch_session_id_not_found  # the client begins anew, and is told to go on without
+        # the client starts again and then gets no session
+        return ErrorCode.fetch_session_id_not_found
     return _Plan(dict(session.partitions), session, session.id)
 
 
-def _update(session: Session, requested: Iterable[tuple[Key, SessionPartition]]) -> None:
+def _update(session: FetchSession, requested: Iterable[tuple[TopicIdPartition, SessionPartition]]) -> None:
     for key, wanted in requested:
         known = session.partitions.get(key)
         if known is None:
@@ -143,7 +150,7 @@ def _update(session: Session, requested: Iterable[tuple[Key, SessionPartition]])
             known.current_leader_epoch = wanted.current_leader_epoch
 
 
-def _requested(request: Any, call: Call) -> Iterator[tuple[Key, SessionPartition]]:
+def _requested(request: Any, call: Call) -> Iterator[tuple[TopicIdPartition, SessionPartition]]:
     has_ids, has_epochs = call.version >= FIRST_WITH_IDS, call.version >= 9
     for topic in request.topics:
         name = topic.topic_id if has_ids else topic.topic
@@ -155,7 +162,7 @@ def _requested(request: Any, call: Call) -> Iterator[tuple[Key, SessionPartition
             )
 
 
-def _forgotten(request: Any, call: Call) -> Iterator[Key]:
+def _forgotten(request: Any, call: Call) -> Iterator[TopicIdPartition]:
     has_ids = call.version >= FIRST_WITH_IDS
     for topic in request.forgotten_topics_data:
         name = topic.topic_id if has_ids else topic.topic
@@ -166,11 +173,11 @@ def _forgotten(request: Any, call: Call) -> Iterator[Key]:
 # ── what to read ──────────────────────────────────────────────────────────────────────────────────
 
 
-async def _wanted(plan: _Plan, call: Call) -> list[tuple[Key, FetchRequest]]:
-    """What to ask the broker for; what is wrong already goes to `plan.errors`."""
+async def _wanted(plan: _Plan, call: Call) -> list[tuple[TopicIdPartition, FetchRequest]]:
+    """Return the partitions to read; errors found so far go to `plan.errors`."""
     wanted = []
     for count, (key, each) in enumerate(plan.partitions.items(), 1):
-        if count % ENTRIES_ON_LOOP == 0:
+        if count % MAX_ENTRIES_ON_LOOP == 0:
             await asyncio.sleep(0)
         code, name = _check(key, each, call)
         if code is ErrorCode.none:
@@ -180,7 +187,7 @@ async def _wanted(plan: _Plan, call: Call) -> list[tuple[Key, FetchRequest]]:
     return wanted
 
 
-def _check(key: Key, wanted: SessionPartition, call: Call) -> tuple[ErrorCode, str]:
+def _check(key: TopicIdPartition, wanted: SessionPartition, call: Call) -> tuple[ErrorCode, str]:
     topic, partition = key
     if isinstance(topic, str):
         name = topic
@@ -200,31 +207,32 @@ def _check(key: Key, wanted: SessionPartition, call: Call) -> tuple[ErrorCode, s
     return epoch_error(wanted.current_leader_epoch), name
 
 
-# ── the answer ────────────────────────────────────────────────────────────────────────────────────
+# ── the response ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _answer(plan: _Plan, call: Call, fetched: dict[Key, Fetched], *, committed: bool) -> Any:
+def _fetch_response(
+    plan: _Plan, call: Call, fetched: dict[TopicIdPartition, Fetched], *, committed: bool
+) -> Any:
     session = plan.session or call.frontend.fetch_sessions.find(plan.session_id)
     schema = _schema(call)
-    answers: list[tuple[Key, Any]] = []
+    entries: list[tuple[TopicIdPartition, Any]] = []
     for key in plan.partitions:
         result = fetched.get(key)
         if result is None or result.error is not None:
             code = plan.errors[key] if result is None else code_of(result.error)
-            answers.append((key, _failed(key, code, schema)))
+            entries.append((key, _failed(key, code, schema)))
             if session is not None and key in session.partitions:
-                session.partitions[
-                    key
-                ].high_watermark = -1  # so that the partition is named again once it is well
+                # name the partition again after it recovers
+                session.partitions[key].high_watermark = -1
             continue
         has_moved = session is None or _note(session, key, result)
         if plan.session is None or has_moved or result.size_bytes:
-            answers.append((key, _data(key, result, schema, committed=committed)))
-    return _response(call, ErrorCode.none, plan.session_id, answers)
+            entries.append((key, _data(key, result, schema, committed=committed)))
+    return _response(call, ErrorCode.none, plan.session_id, entries)
 
 
-def _note(session: Session, key: Key, result: Fetched) -> bool:
-    """Remember what the client learns; whether an offset moved."""
+def _note(session: FetchSession, key: TopicIdPartition, result: Fetched) -> bool:
+    """Remember the offsets that the client learns. Return True if one has moved."""
     known = session.partitions.get(key)
     if known is None:
         return True
@@ -232,11 +240,11 @@ def _note(session: Session, key: Key, result: Fetched) -> bool:
     now = (result.high_watermark, result.log_start_offset, result.last_stable_offset)
     known.high_watermark, known.log_start_offset, known.last_stable_offset = now
     if result.size_bytes:
-        session.moved_back(key)
+        session.move_to_end(key)
     return seen != now
 
 
-def _data(key: Key, result: Fetched, schema: Any, *, committed: bool) -> Any:
+def _data(key: TopicIdPartition, result: Fetched, schema: Any, *, committed: bool) -> Any:
     return schema.PartitionData(
         partition_index=key[1],
         error_code=ErrorCode.none,
@@ -253,21 +261,23 @@ def _data(key: Key, result: Fetched, schema: Any, *, committed: bool) -> Any:
     )
 
 
-def _failed(key: Key, code: ErrorCode, schema: Any) -> Any:
+def _failed(key: TopicIdPartition, code: ErrorCode, schema: Any) -> Any:
     return schema.PartitionData(
         partition_index=key[1], error_code=code, high_watermark=-1, aborted_transactions=None, records=b""
     )
 
 
 def _schema(call: Call) -> Any:
-    """The classes that name topics as the client's version does."""
+    """Return the classes that name topics as the client's version does."""
     return identified if call.version >= FIRST_WITH_IDS else named
 
 
-def _response(call: Call, code: ErrorCode, session_id: int, answers: Iterable[tuple[Key, Any]]) -> Any:
+def _response(
+    call: Call, code: ErrorCode, session_id: int, entries: Iterable[tuple[TopicIdPartition, Any]]
+) -> Any:
     schema = _schema(call)
     by_topic: dict[Any, list[Any]] = {}
-    for (topic, _), data in answers:
+    for (topic, _), data in entries:
         by_topic.setdefault(topic, []).append(data)
     name = "topic_id" if schema is identified else "topic"
     responses = tuple(

@@ -1,4 +1,6 @@
-"""Members of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup (KIP-62, KIP-345, KIP-394, KIP-559, KIP-814)."""
+"""Members of classic groups: JoinGroup, SyncGroup, Heartbeat, LeaveGroup (KIP-62, KIP-345, KIP-394,
+KIP-559, KIP-814).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from kio.static.primitive import i32
 from sparrow.base.errors import GroupFull, MemberIdRequired, SparrowError
 from sparrow.broker.groups.classic.protocol import JoinRequest, Leaver, SyncRequest
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
-from sparrow.frontends.kafka.group_codes import group_code
+from sparrow.frontends.kafka.errors import group_code
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -35,25 +37,25 @@ _NO_GENERATION: Final = i32(-1)
 
 
 async def join(request: JoinGroupRequest, call: Call) -> JoinGroupResponse:
-    """Answers when the rebalance has all its members."""
+    """Join a group; returns when the rebalance has all its members."""
     try:
-        answer = await call.broker.group_verbs.join(_join_request(request, call), principal=call.principal)
+        result = await call.broker.group_service.join(_join_request(request, call), principal=call.principal)
     except SparrowError as error:
         return _join_failed(request, call, error)
     return JoinGroupResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
-        generation_id=i32(answer.generation),
-        protocol_type=answer.protocol_type,
-        protocol_name=answer.protocol,
-        leader=answer.leader,
-        skip_assignment=answer.skip_assignment,
-        member_id=answer.member_id,
+        generation_id=i32(result.generation),
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol,
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
         members=tuple(
             JoinGroupResponseMember(
                 member_id=m.member_id, group_instance_id=m.instance_id, metadata=m.metadata
             )
-            for m in answer.members
+            for m in result.members
         ),
     )
 
@@ -67,7 +69,7 @@ def _join_request(request: JoinGroupRequest, call: Call) -> JoinRequest:
         protocol_type=request.protocol_type,
         protocols=tuple((each.name, bytes(each.metadata)) for each in request.protocols),
         session_timeout_ms=session_timeout_ms,
-        # Version 0 has none: one time-out for both (KIP-62).
+        # Version 0 has none: one timeout serves both purposes (KIP-62).
         rebalance_timeout_ms=session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
         instance_id=request.group_instance_id,
         client_id=call.client_id,
@@ -96,7 +98,7 @@ def _join_failed(request: JoinGroupRequest, call: Call, error: SparrowError) -> 
 
 
 async def sync(request: SyncGroupRequest, call: Call) -> SyncGroupResponse:
-    """Answers when the leader's assignment is there."""
+    """Synchronize a group; returns when the leader's assignment is known."""
     asked = SyncRequest(
         group=request.group_id,
         member_id=request.member_id,
@@ -107,7 +109,7 @@ async def sync(request: SyncGroupRequest, call: Call) -> SyncGroupResponse:
         assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
     )
     try:
-        answer = await call.broker.group_verbs.sync(asked, principal=call.principal)
+        result = await call.broker.group_service.sync(asked, principal=call.principal)
     except SparrowError as error:
         return SyncGroupResponse(
             throttle_time=NO_THROTTLE,
@@ -119,17 +121,17 @@ async def sync(request: SyncGroupRequest, call: Call) -> SyncGroupResponse:
     return SyncGroupResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
-        protocol_type=answer.protocol_type,
-        protocol_name=answer.protocol,
-        assignment=answer.assignment,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol,
+        assignment=result.assignment,
     )
 
 
 def heartbeat(request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
-    """A sign of life."""
+    """Keep a member alive."""
     code = ErrorCode.none
     try:
-        call.broker.group_verbs.heartbeat(
+        call.broker.group_service.heartbeat(
             request.group_id,
             request.member_id,
             request.generation_id,
@@ -142,10 +144,10 @@ def heartbeat(request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
 
 
 def leave(request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
-    """Several members leave, by id or by instance id."""
+    """Remove several members, by id or by instance id."""
     leavers = [Leaver(each.member_id, each.group_instance_id, each.reason or "") for each in request.members]
     try:
-        results = call.broker.group_verbs.leave(request.group_id, leavers, principal=call.principal)
+        results = call.broker.group_service.leave(request.group_id, leavers, principal=call.principal)
     except SparrowError as error:
         return LeaveGroupResponse(throttle_time=NO_THROTTLE, error_code=group_code(error), members=())
     members = tuple(
@@ -160,9 +162,9 @@ def leave(request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
 
 
 def leave_one(request: LeaveOneRequest, call: Call) -> LeaveOneResponse:
-    """One member leaves (up to version 2)."""
+    """Remove one member (up to version 2)."""
     try:
-        (result,) = call.broker.group_verbs.leave(
+        (result,) = call.broker.group_service.leave(
             request.group_id, [Leaver(request.member_id)], principal=call.principal
         )
     except SparrowError as error:

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (KIP-320): where an epoch ended. There is one epoch, and it has not ended."""
+"""OffsetForLeaderEpoch (KIP-320): the end of an epoch. There is one epoch, and it has not ended."""
 
 from __future__ import annotations
 
@@ -28,31 +28,35 @@ NO_EPOCH = -1
 
 
 def epoch_error(current_epoch: int) -> ErrorCode:
-    """What is wrong with the leader epoch that a client believes in (-1: it does not say)."""
+    """Return the error code for the leader epoch that a client assumes (-1: it assumes none)."""
     if current_epoch in {NO_EPOCH, LEADER_EPOCH}:
         return ErrorCode.none
     return ErrorCode.fenced_leader_epoch if current_epoch < LEADER_EPOCH else ErrorCode.unknown_leader_epoch
 
 
-def handle(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
-    """The end offset for each epoch asked for; (-1, -1) for one that never was."""
+async def handle(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
+    """Return the end offset of each requested epoch; (-1, -1) for one that never existed."""
     return OffsetForLeaderEpochResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=tuple(_end(topic.topic, each, call) for each in topic.partitions),
-            )
-            for topic in request.topics
+            [
+                OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=tuple([await _end(topic.topic, each, call) for each in topic.partitions]),
+                )
+                for topic in request.topics
+            ]
         ),
     )
 
 
-def _end(topic: str, wanted: OffsetForLeaderPartition, call: Call) -> EpochEndOffset:
+async def _end(topic: str, wanted: OffsetForLeaderPartition, call: Call) -> EpochEndOffset:
     code = epoch_error(wanted.current_leader_epoch)
     if code is ErrorCode.none:
         try:
-            end = call.broker.partition(topic, wanted.partition, principal=call.principal).visible_end
+            partition = call.broker.partition(topic, wanted.partition, principal=call.principal)
+            await partition.opened()
+            end = partition.visible_end
         except SparrowError as error:
             code = code_of(error)
     if code is not ErrorCode.none:

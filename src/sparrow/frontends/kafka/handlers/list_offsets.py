@@ -1,4 +1,6 @@
-"""ListOffsets: the offset of a time, of the beginning, of the end (KIP-79, KIP-734, KIP-1005, KIP-1023)."""
+"""ListOffsets: the offset for a timestamp, and of the beginning and end (KIP-79, KIP-734, KIP-1005,
+KIP-1023).
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,14 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 READ_COMMITTED = 1
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-"""The version that brought a special timestamp."""
+"""The version that introduced a special timestamp."""
 _NOT_FOUND = (-1, -1)
 _AT_ONCE = 256
-"""Partitions that are looked at before the loop may do something else."""
+"""Partitions looked up before the loop runs other tasks."""
 
 
 async def handle(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
-    """One offset for each partition; -1 when no record is that late."""
+    """Return one offset per partition; -1 if no record is that late."""
     committed = request.isolation_level == READ_COMMITTED
     times = Counter(
         (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
@@ -56,12 +58,12 @@ async def handle(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse
             if times[topic.name, each.partition_index] > 1:
                 partitions.append(_failed(each, ErrorCode.invalid_request))
             else:
-                partitions.append(await _answer(topic.name, each, call, committed=committed))
+                partitions.append(await _partition_response(topic.name, each, call, committed=committed))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
     return ListOffsetsResponse(throttle_time=NO_THROTTLE, topics=tuple(topics))
 
 
-async def _answer(
+async def _partition_response(
     topic: str, wanted: ListOffsetsPartition, call: Call, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
     code = epoch_error(wanted.current_leader_epoch)
@@ -86,14 +88,15 @@ async def _answer(
 
 
 async def _find(partition: Partition, timestamp: int, *, committed: bool) -> tuple[int, int]:
-    """(offset, timestamp); (-1, -1) where there is none."""
+    """Return (offset, timestamp); (-1, -1) if there is no such record."""
+    await partition.opened()
     end = partition.last_stable_offset if committed else partition.visible_end
     if timestamp == LATEST:
         return end, -1
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
         return partition.start_offset, -1
     if timestamp in {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}:
-        return _NOT_FOUND  # nothing is kept in remote tiers
+        return _NOT_FOUND  # there is no remote tier
     if timestamp == MAX_TIMESTAMP:
         found = await _latest_record(partition)
     else:
@@ -102,14 +105,14 @@ async def _find(partition: Partition, timestamp: int, *, committed: bool) -> tup
 
 
 async def _latest_record(partition: Partition) -> tuple[int, int] | None:
-    """The first record of the greatest timestamp."""
+    """Return the first record with the greatest timestamp."""
     log = partition.log
     if log.start_offset == log.end_offset or log.max_timestamp < 0:
         return None
     found = await log.offset_for_timestamp(log.max_timestamp)
     if found is not None:
         return found
-    # The record that had it was deleted; what is left has to be looked at.
+    # The record with that timestamp was deleted: search the remaining batches.
     left = await asyncio.to_thread(
         lambda: max((header.max_timestamp for header in log.headers(log.start_offset)), default=-1)
     )

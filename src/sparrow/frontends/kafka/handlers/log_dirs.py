@@ -20,9 +20,8 @@ from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import Operation
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.dispatch import NO_THROTTLE, encode_large
 from sparrow.frontends.kafka.errors import code_of
-from sparrow.frontends.kafka.large import written
 
 if TYPE_CHECKING:
     from kio.schema.alter_replica_log_dirs.v2.request import AlterReplicaLogDirsRequest
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 async def describe(request: DescribeLogDirsRequest, call: Call) -> Any:
-    """Sizes of all partitions (null) or of those that are named and exist."""
+    """Return the sizes of all partitions (null), or of those that are named and exist."""
     wanted: dict[str, list[int]] | None = None
     if request.topics is not None:
         wanted = {}
@@ -44,7 +43,7 @@ async def describe(request: DescribeLogDirsRequest, call: Call) -> Any:
     except SparrowError as error:
         return DescribeLogDirsResponse(throttle_time=NO_THROTTLE, error_code=code_of(error), results=())
     entries = sum(map(len, directory.topics.values()))
-    return await written(partial(_response, directory), entries, call)
+    return await encode_large(partial(_response, directory), entries, call)
 
 
 def _response(directory: LogDirectory) -> DescribeLogDirsResponse:
@@ -76,10 +75,10 @@ def _directory(directory: LogDirectory) -> DescribeLogDirsResult:
 
 
 def alter(request: AlterReplicaLogDirsRequest, call: Call) -> AlterReplicaLogDirsResponse:
-    """Moving a partition to the directory where it is succeeds and does nothing."""
+    """Accept moving a partition to the directory in which it is; nothing is done."""
     denied: ErrorCode | None = None
     try:
-        call.broker.require_cluster(call.principal, Operation.ALTER)
+        call.broker.access.require_cluster(call.principal, Operation.ALTER)
     except SparrowError as error:
         denied = code_of(error)
     results: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}

@@ -1,4 +1,6 @@
-"""Metadata: the broker, the topics, their partitions; makes missing topics where client and broker both want that."""
+"""Metadata: the broker, the topics, their partitions. Missing topics are created if client and
+broker both allow it.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,9 @@ from kio.schema.metadata.v13.response import (
 from sparrow.base.errors import NotAuthorized, SparrowError, TopicExists
 from sparrow.broker.access.authz import ResourceType
 from sparrow.broker.partition import LEADER_EPOCH
-from sparrow.frontends.kafka.acl_codes import authorized_operations, cluster_operations
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.dispatch import MAX_ENTRIES_ON_LOOP, NO_THROTTLE, encode_large
 from sparrow.frontends.kafka.errors import code_of
-from sparrow.frontends.kafka.large import ENTRIES_ON_LOOP, written
+from sparrow.frontends.kafka.wire_codes import authorized_operations, cluster_operations
 
 if TYPE_CHECKING:
     import uuid
@@ -33,23 +34,25 @@ if TYPE_CHECKING:
     from sparrow.broker.topics import TopicInfo
     from sparrow.frontends.kafka.dispatch import Call
 
-NOT_ASKED = -(1 << 31)
-"""`authorized_operations` of a response when they were not asked for (KIP-430)."""
+NOT_REQUESTED = -(1 << 31)
+"""Value of `authorized_operations` if it was not requested (KIP-430)."""
 _ALL_TOPICS_VERSION_0 = 0
 _IDS_SINCE_VERSION = 12
-"""Versions 10 and 11 have the field, but Kafka takes ids, and null for a name, from here on only; answers before it must have a name."""
+"""Versions 10 and 11 have the field, but Kafka accepts ids, and null for a name, only from here on;
+earlier responses must have a name.
+"""
 _AT_ONCE = 100
-"""Topics that are looked up, and made, at the same time."""
+"""Topics that are looked up, and created, concurrently."""
 
 
 def handle(request: MetadataRequest, call: Call) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
-    """All topics (null), or those named or identified by id."""
+    """Return all topics (null), or those named or identified by id."""
     wanted = request.topics
     if wanted is None or (call.version == _ALL_TOPICS_VERSION_0 and not wanted):
         infos = call.broker.list_topics(internal=True, principal=call.principal)
         response = _response(request, call, [_topic(info, call) for info in infos])
         entries = sum(info.partition_count for info in infos)
-        return written(lambda: response, entries, call) if entries > ENTRIES_ON_LOOP else response
+        return encode_large(lambda: response, entries, call) if entries > MAX_ENTRIES_ON_LOOP else response
     return _handle_some(request, call, wanted)
 
 
@@ -66,23 +69,24 @@ async def _handle_some(
     topics: list[MetadataResponseTopic] = []
     for first in range(0, len(different), _AT_ONCE):
         some = different[first : first + _AT_ONCE]
-        # What has to be made shares a commit; what is there takes no time, and neither holds up the loop.
+        # New topics share a commit; looking up existing ones is fast, so the loop is not blocked.
         topics += await asyncio.gather(*(_find(each, call, may_create=may_create) for each in some))
     return _response(request, call, topics)
 
 
 async def _find(wanted: MetadataRequestTopic, call: Call, *, may_create: bool) -> MetadataResponseTopic:
     name = wanted.name
-    if name is None or (not name and wanted.topic_id is not None):  # Java gives an empty name beside an id
+    # Java sends an empty name with an id
+    if name is None or (not name and wanted.topic_id is not None):
         return _find_by_id(wanted.topic_id, call)
     try:
         if may_create:
             try:
-                info = await call.broker.ensure_topic(name, principal=call.principal)
-            except TopicExists:  # somebody else made it meanwhile
-                info = call.broker.topic_listing(name, principal=call.principal)
+                info = await call.broker.topic_service.ensure(name, principal=call.principal)
+            except TopicExists:  # created by another request meanwhile
+                info = call.broker.topic_service.listing(name, principal=call.principal)
         else:
-            info = call.broker.topic_listing(name, principal=call.principal)
+            info = call.broker.topic_service.listing(name, principal=call.principal)
     except SparrowError as error:
         return _failed(code_of(error), name=name)
     return _topic(info, call)
@@ -93,8 +97,8 @@ def _find_by_id(topic_id: uuid.UUID | None, call: Call) -> MetadataResponseTopic
     if topic is None:
         return _failed(ErrorCode.unknown_topic_id, topic_id=topic_id)
     try:
-        return _topic(call.broker.topic_listing(topic.name, principal=call.principal), call)
-    except NotAuthorized as error:  # ids are no secret, as in Kafka; the name is
+        return _topic(call.broker.topic_service.listing(topic.name, principal=call.principal), call)
+    except NotAuthorized as error:  # ids are not secret, as in Kafka; the name is
         return _failed(code_of(error), topic_id=topic_id)
 
 
@@ -117,7 +121,7 @@ def _topic(info: TopicInfo, call: Call) -> MetadataResponseTopic:
 
 @lru_cache(maxsize=128)
 def _partitions(node: int, count: int) -> tuple[MetadataResponsePartition, ...]:
-    """Partitions of every topic that has so many: they differ in nothing."""
+    """Return the partitions of any topic with that many: they are all alike."""
     return tuple(
         MetadataResponsePartition(
             error_code=ErrorCode.none,
@@ -143,7 +147,8 @@ def _response(request: MetadataRequest, call: Call, topics: list[MetadataRespons
         topics=tuple(topics),
         error_code=ErrorCode.none,
     )
-    # Up to version 10 Metadata also says what may be done to the cluster; later DescribeCluster does.
+    # Up to version 10 Metadata also has the operations on the cluster; later DescribeCluster has
+    # them.
     if getattr(request, "include_cluster_authorized_operations", False):
         return _with_cluster_operations(response, call)
     return response
@@ -158,7 +163,7 @@ def _with_operations(topic: MetadataResponseTopic, call: Call) -> MetadataRespon
 
 
 def _with_cluster_operations(response: MetadataResponse, call: Call) -> MetadataResponse:
-    """The response as that of version 10, which has one field more and one less."""
+    """Convert the response to version 10, which has one field more and one less."""
     values: dict[str, Any] = {each.name: getattr(response, each.name) for each in fields(response)}
     del values["error_code"]
     return cast(

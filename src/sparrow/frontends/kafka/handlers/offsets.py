@@ -1,7 +1,8 @@
-"""Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete (KIP-211, KIP-447, KIP-496, KIP-709, KIP-848, KIP-1251).
+"""Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete (KIP-211, KIP-447, KIP-496, KIP-709,
+KIP-848, KIP-1251).
 
-The shapes differ by version (a topic's name or id, one group or several), so each key has several entries here; they end in the
-same two functions.
+The shapes differ by version (a topic's name or id, one group or several), so each key has several
+handlers here; they share two functions.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.groups.family import Committer
+from sparrow.broker.groups.coordinator import Committer
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
-from sparrow.frontends.kafka.group_codes import group_code
+from sparrow.frontends.kafka.errors import group_code
 
 if TYPE_CHECKING:
     import uuid
@@ -43,16 +44,16 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequest as Fetch10
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequestGroup as FetchGroup10
 
-    from sparrow.broker.groups.native.assignor import Partition
     from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.records.topic_partition import TopicPartition
 
 _KNOWS_MEMBER_EPOCHS_SINCE: Final = 9
 _GROUP_ERROR_SINCE: Final = 2
 _UNKNOWN_ID: Final = ""
-"""In place of the name of a topic whose id is not known; no topic is called so."""
+"""Placeholder for the name of a topic with an unknown id; no topic has this name."""
 
 Named = Sequence[tuple[str, Sequence[int]]]
-"""Topics by name with partitions, as a request lists them."""
+"""Topic names with partitions, as a request lists them."""
 Result = OffsetAndMetadata | SparrowError | None
 
 
@@ -60,7 +61,7 @@ Result = OffsetAndMetadata | SparrowError | None
 
 
 async def commit_with_retention(request: Commit4, call: Call) -> commit_9.OffsetCommitResponse:
-    """Versions 2 to 4: the commit may say how long it wants to be kept."""
+    """Commit offsets with a retention time (versions 2 to 4)."""
     retention_ms = round(request.retention_time.total_seconds() * 1000)
     kept_until_ms = -1 if retention_ms < 0 else call.broker.clock.wall_ms() + retention_ms
     committer = Committer(request.member_id, request.generation_id_or_member_epoch, knows_member_epochs=False)
@@ -76,7 +77,7 @@ async def commit_with_retention(request: Commit4, call: Call) -> commit_9.Offset
 
 
 async def commit(request: Commit9, call: Call) -> commit_9.OffsetCommitResponse:
-    """Versions 5 to 9."""
+    """Commit offsets (versions 5 to 9)."""
     offsets = {
         (topic.name, each.partition_index): _offset(each)
         for topic in request.topics
@@ -87,7 +88,7 @@ async def commit(request: Commit9, call: Call) -> commit_9.OffsetCommitResponse:
 
 
 async def commit_by_id(request: Commit10, call: Call) -> commit_10.OffsetCommitResponse:
-    """Version 10: topics by id."""
+    """Commit offsets of topics by id (version 10)."""
     names = [_name_of(topic.topic_id, call) for topic in request.topics]
     offsets = {
         (name, each.partition_index): _offset(each)
@@ -128,18 +129,18 @@ def _offset(partition: Any) -> OffsetAndMetadata:
 
 
 async def _commit(
-    call: Call, group: str, committer: Committer, offsets: Mapping[Partition, OffsetAndMetadata]
-) -> dict[Partition, ErrorCode]:
-    """A code for each partition; an error of the group is each partition's."""
+    call: Call, group: str, committer: Committer, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> dict[TopicPartition, ErrorCode]:
+    """Return a code per partition; an error of the group applies to each partition."""
     try:
-        results = await call.broker.group_verbs.commit(group, offsets, committer, principal=call.principal)
+        results = await call.broker.group_service.commit(group, offsets, committer, principal=call.principal)
     except SparrowError as error:
         return dict.fromkeys(offsets, group_code(error))
     return {p: ErrorCode.none if error is None else group_code(error) for p, error in results.items()}
 
 
 def _commit_response(
-    topics: Iterable[tuple[str, Sequence[Any]]], codes: Mapping[Partition, ErrorCode]
+    topics: Iterable[tuple[str, Sequence[Any]]], codes: Mapping[TopicPartition, ErrorCode]
 ) -> commit_9.OffsetCommitResponse:
     return commit_9.OffsetCommitResponse(
         throttle_time=NO_THROTTLE,
@@ -162,15 +163,15 @@ def _commit_response(
 
 
 def fetch_of_one(request: Fetch7, call: Call) -> fetch_7.OffsetFetchResponse:
-    """Versions 1 to 7: one group; from version 2, null means all topics."""
+    """Return the offsets of one group (versions 1 to 7); from version 2, null means all topics."""
     wanted = _wanted(request.topics)
     found = _fetch(call, request.group_id, wanted, require_stable=request.require_stable)
     code = ErrorCode.none
     if isinstance(found, SparrowError):
         code = group_code(found)
-        is_told = call.version >= _GROUP_ERROR_SINCE
-        found = {} if is_told or wanted is None else dict.fromkeys(_flat(wanted), found)
-        wanted = () if is_told else wanted
+        has_group_error = call.version >= _GROUP_ERROR_SINCE
+        found = {} if has_group_error or wanted is None else dict.fromkeys(_flat(wanted), found)
+        wanted = () if has_group_error else wanted
     topics = tuple(
         fetch_7.OffsetFetchResponseTopic(
             name=TopicName(name),
@@ -185,7 +186,9 @@ def fetch_of_one(request: Fetch7, call: Call) -> fetch_7.OffsetFetchResponse:
 
 
 def fetch(request: Fetch9, call: Call) -> fetch_9.OffsetFetchResponse:
-    """Versions 8 and 9: several groups; from version 9 for a member at an epoch."""
+    """Return the offsets of several groups (versions 8 and 9); from version 9 for a member at an
+    epoch.
+    """
     groups = tuple(_fetch_group(group, request, call) for group in request.groups)
     return fetch_9.OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=groups)
 
@@ -218,7 +221,7 @@ def _fetch_group(group: FetchGroup9, request: Fetch9, call: Call) -> fetch_9.Off
 
 
 def fetch_by_id(request: Fetch10, call: Call) -> fetch_10.OffsetFetchResponse:
-    """Version 10: topics by id."""
+    """Return the offsets of topics by id (version 10)."""
     groups = tuple(_fetch_group_by_id(group, request, call) for group in request.groups)
     return fetch_10.OffsetFetchResponse(throttle_time=NO_THROTTLE, groups=groups)
 
@@ -275,9 +278,9 @@ def _fetch(
     member_id: str | None = None,
     member_epoch: int = -1,
     require_stable: bool = False,
-) -> Mapping[Partition, Result] | SparrowError:
+) -> Mapping[TopicPartition, Result] | SparrowError:
     try:
-        return call.broker.group_verbs.fetch(
+        return call.broker.group_service.fetch(
             group,
             None if wanted is None else _flat(wanted),
             member_id=member_id,
@@ -293,12 +296,12 @@ def _wanted(topics: Sequence[Any] | None) -> Named | None:
     return None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
 
 
-def _flat(wanted: Named) -> list[Partition]:
+def _flat(wanted: Named) -> list[TopicPartition]:
     return [(name, index) for name, indexes in wanted for index in indexes]
 
 
-def _shape(wanted: Named | None, found: Mapping[Partition, Result]) -> Named:
-    """Topics and partitions as they were asked for, or all that were found."""
+def _shape(wanted: Named | None, found: Mapping[TopicPartition, Result]) -> Named:
+    """Return topics and partitions as requested, or all that were found."""
     if wanted is not None:
         return wanted
     by_topic: dict[str, list[int]] = {}
@@ -308,7 +311,7 @@ def _shape(wanted: Named | None, found: Mapping[Partition, Result]) -> Named:
 
 
 def _fields(index: int, result: Result) -> dict[str, Any]:
-    """A partition of an answer; no commit is offset -1."""
+    """Return the response fields of a partition; without a commit the offset is -1."""
     if result is None:
         return _failed(index, ErrorCode.none)
     if isinstance(result, SparrowError):
@@ -336,10 +339,10 @@ def _failed(index: int, code: ErrorCode) -> dict[str, Any]:
 
 
 async def delete(request: OffsetDeleteRequest, call: Call) -> OffsetDeleteResponse:
-    """Offsets of topics that no member reads (KIP-496)."""
+    """Delete the offsets of topics that no member reads (KIP-496)."""
     partitions = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     try:
-        results = await call.broker.group_verbs.delete_offsets(
+        results = await call.broker.group_service.delete_offsets(
             request.group_id, partitions, principal=call.principal
         )
     except SparrowError as error:

@@ -1,7 +1,8 @@
-"""Produce: record batches as they are, into the log.
+"""Produce: record batches are appended to the log unchanged.
 
-The answer is a future: it is done when the promise of `acks` is kept for every partition, while the connection goes on with the
-next request. Nothing here looks at a record.
+The response is a future: it is done when every partition is as safe as `acks` asks, while the
+connection continues with the next request. Records that the partition refuses are named by their
+indexes (KIP-467).
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from kio.schema.produce.v13 import response as identified
 
 from sparrow.base.errors import InvalidRecord, NotAuthorized, SparrowError, UnsupportedCompression
 from sparrow.broker.access.authz import Operation
-from sparrow.broker.partition import ACKS_NONE, refuse_transactional
+from sparrow.broker.publishes import ACKS_NONE, refuse_transactional
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.handlers import transactional_produce
 from sparrow.frontends.kafka.handlers.transactional_produce import code_for, is_transactional
 from sparrow.frontends.kafka.throttle import after_produce
 
 if TYPE_CHECKING:
-    from sparrow.broker.partition import Admit, Published
+    from sparrow.broker.publishes import Admit, Published
     from sparrow.frontends.kafka.codec.responses import Piece
     from sparrow.frontends.kafka.dispatch import Call
 
@@ -35,7 +36,9 @@ ACKS = (-1, 0, 1)
 _INT32 = struct.Struct(">i")
 _LENGTH_AT = 8
 _LOG_OVERHEAD = 12
-"""Base offset and length, which do not count in the length; Kafka ignores less than that behind a batch."""
+"""Base offset and length field, which the length does not include; Kafka ignores fewer bytes than
+that after a batch.
+"""
 _MAGIC_AT = 16
 _CODEC_AT = 22
 _ZSTD = 4
@@ -45,7 +48,7 @@ Topic = "str | uuid.UUID"
 
 
 def handle(request: Any, call: Call) -> Any:
-    """Append everything that is asked for; answer when it is as safe as `acks` wants it."""
+    """Append all batches; return the response once they are as safe as `acks` asks."""
     parts = _each(request, call)
     if any(is_transactional(each.records) for _, each in parts):
         return _handle_transactional(request, call, parts)
@@ -78,7 +81,7 @@ def _each(request: Any, call: Call) -> list[tuple[Any, Any]]:
 
 
 def _name_of(topic: Any, call: Call) -> str | None:
-    """The name of a topic that a request names, or identifies; None: there is no such id."""
+    """Return the name of a topic given by name or id; None if the id is unknown."""
     if isinstance(topic, str):
         return topic
     found = call.broker.topics.find_id(topic) if topic is not None else None
@@ -88,11 +91,9 @@ def _name_of(topic: Any, call: Call) -> str | None:
 def _publish(
     topic: Any, each: Any, request: Any, call: Call, admit: Admit
 ) -> asyncio.Future[Published] | _Failure:
-    """The promise, or what is wrong."""
+    """Return the future of the append, or the failure."""
     if request.acks not in ACKS:
-        return _Failure(
-            ErrorCode.invalid_required_acks, f"acks {request.acks} does not exist; there are -1, 0 and 1"
-        )
+        return _Failure(ErrorCode.invalid_required_acks, f"acks is {request.acks}; it must be -1, 0 or 1")
     name = _name_of(topic, call)
     if name is None:
         return _Failure(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
@@ -103,7 +104,7 @@ def _publish(
         )
     except NotAuthorized as error:
         failure = _failure_of(error, call.version)
-        if not isinstance(topic, str):  # an id is no secret, the name is
+        if not isinstance(topic, str):  # an id is not secret, the name is
             failure.text = "Authorization failed."
         return failure
     except SparrowError as error:
@@ -111,7 +112,9 @@ def _publish(
 
 
 def _records(name: str, each: Any, call: Call) -> memoryview:
-    """The batch. That the partition is unknown or forbidden is said before what is wrong with the batch, as in Kafka."""
+    """Return the batch. As in Kafka, an unknown or forbidden partition is reported before an
+    invalid batch.
+    """
     try:
         return _checked(each.records, call.version)
     except SparrowError:
@@ -120,13 +123,14 @@ def _records(name: str, each: Any, call: Call) -> memoryview:
 
 
 def _checked(records: memoryview | None, version: int) -> memoryview:
-    """The batches, after what Kafka checks for a request as a whole.
+    """Return the records after the checks that Kafka makes for a request as a whole.
 
     Raises:
-        InvalidRecord: no batch, or one of an old format. UnsupportedCompression: zstd before version 7.
+        InvalidRecord: there is no batch, or it has an old format.
+        UnsupportedCompression: zstd before version 7.
     """
     if not records or len(records) <= _CODEC_AT:
-        raise InvalidRecord("a produce request carries one record batch for each partition")
+        raise InvalidRecord("a produce request must have a record batch for each partition")
     if records[_MAGIC_AT] != _MAGIC:
         raise InvalidRecord(
             f"records have format {records[_MAGIC_AT]}; produce requests from version 3 on carry format 2"
@@ -135,12 +139,12 @@ def _checked(records: memoryview | None, version: int) -> memoryview:
         raise UnsupportedCompression("zstd needs produce requests of version 7 or later (KIP-110)")
     (length,) = _INT32.unpack_from(records, _LENGTH_AT)
     if 0 <= length < len(records) - 2 * _LOG_OVERHEAD:
-        raise InvalidRecord("a produce request carries exactly one record batch for each partition")
+        raise InvalidRecord("a produce request must have exactly one record batch for each partition")
     return records
 
 
 class _Failure:
-    """A partition that took nothing."""
+    """Failure of one partition."""
 
     __slots__ = ("code", "indexes", "text")
 
@@ -155,7 +159,7 @@ def _failure_of(error: SparrowError, version: int) -> _Failure:
 
 
 class _Collector:
-    """Gathers the outcomes of one request, in its order."""
+    """Collects the outcomes of one request, in its order."""
 
     def __init__(self, call: Call, acks: int) -> None:
         self._call = call
@@ -166,35 +170,44 @@ class _Collector:
         self._done: asyncio.Future[list[Piece]] | None = None
 
     def add(self, topic: Any, index: int, promise: asyncio.Future[Published] | _Failure) -> None:
-        """One partition's promise."""
+        """Add the future or failure of one partition."""
         if isinstance(promise, _Failure):
             self._outcomes.append((topic, index, promise))
         elif promise.done():
             self._outcomes.append((topic, index, _outcome(promise, self._call.version)))
         else:
-            place = len(self._outcomes)
+            position = len(self._outcomes)
             self._outcomes.append((topic, index, None))
             self._pending += 1
-            promise.add_done_callback(partial(self._settled, place))
+            promise.add_done_callback(partial(self._append_done, position))
 
     def finish(self) -> list[Piece] | asyncio.Future[list[Piece]] | None:
-        """The answer, or its future. With acks 0 there is none: an error closes the connection, as Kafka does."""
+        """Return the response, or its future. With acks 0 there is none, and an error closes the
+        connection, as in Kafka.
+        """
         if self._acks == ACKS_NONE:
-            failure = next((o for _, _, o in self._outcomes if isinstance(o, _Failure)), None)
-            if failure is not None:
-                self._call.connection.fail(f"produce with acks 0 failed: {failure.text}")
+            for _, _, outcome in self._outcomes:
+                if isinstance(outcome, _Failure):
+                    self._hang_up(outcome)
+                    break
             return None
         if not self._pending:
             return self._frame()
         self._done = asyncio.get_running_loop().create_future()
         return self._done
 
-    def _settled(self, place: int, promise: asyncio.Future[Published]) -> None:
-        topic, index, _ = self._outcomes[place]
-        self._outcomes[place] = (topic, index, _outcome(promise, self._call.version))
+    def _append_done(self, position: int, promise: asyncio.Future[Published]) -> None:
+        topic, index, _ = self._outcomes[position]
+        outcome = _outcome(promise, self._call.version)
+        self._outcomes[position] = (topic, index, outcome)
         self._pending -= 1
+        if self._acks == ACKS_NONE and isinstance(outcome, _Failure):
+            self._hang_up(outcome)
         if self._done is not None and not self._pending and not self._done.done():
             self._done.set_result(self._frame())
+
+    def _hang_up(self, failure: _Failure) -> None:
+        self._call.connection.fail(f"produce with acks 0 failed: {failure.text}")
 
     def _frame(self) -> list[Piece]:
         has_ids = self._call.version >= FIRST_WITH_IDS

@@ -1,4 +1,6 @@
-"""DescribeClientQuotas, AlterClientQuotas (KIP-546): limits of clients, translated. Who enforces them: `sparrow.frontends.kafka.throttle`."""
+"""DescribeClientQuotas, AlterClientQuotas (KIP-546): conversion of quotas. They are enforced by
+`sparrow.frontends.kafka.throttle`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _MATCHES = {each.value: each for each in Match}
 
 
 def describe(request: DescribeClientQuotasRequest, call: Call) -> description.DescribeClientQuotasResponse:
-    """Entities that the components select, with their limits."""
+    """Return the entities that the components select, with their limits."""
     try:
         components = [_component(each) for each in request.components]
         found = call.broker.quotas.describe(components, strict=request.strict, principal=call.principal)

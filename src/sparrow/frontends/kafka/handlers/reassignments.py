@@ -1,4 +1,6 @@
-"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: one broker leads everything and has every replica."""
+"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: one broker leads
+everything and has every replica.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from kio.schema.list_partition_reassignments.v0.response import ListPartitionRea
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import Operation
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
-from sparrow.frontends.kafka.refusals import DONE, Outcome, Refusal, outcome_of
+from sparrow.frontends.kafka.errors import DONE, RequestOutcome, RequestRefusal, outcome_of
 from sparrow.frontends.kafka.replicas import check_assignment
 
 if TYPE_CHECKING:
@@ -31,10 +33,10 @@ if TYPE_CHECKING:
 _ELECTION_TYPES: Final = {0: "preferred", 1: "unclean"}
 
 
-def _asked(call: Call, operation: Operation) -> Outcome:
-    """Whether the client may do this to the cluster."""
+def _check_rights(call: Call, operation: Operation) -> RequestOutcome:
+    """Return the outcome of the check that the client may perform the operation on the cluster."""
     try:
-        call.broker.require_cluster(call.principal, operation)
+        call.broker.access.require_cluster(call.principal, operation)
     except SparrowError as error:
         return outcome_of(error)
     return DONE
@@ -48,10 +50,12 @@ def _check_partition(topic: str, partition: int, call: Call) -> None:
 
 
 def elect(request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
-    """No election is ever needed. Asked for all partitions, it names none, as Kafka does where all leaders are the preferred ones."""
-    asked = _asked(call, Operation.ALTER)
+    """Report that no election is needed. For all partitions the response names none, as Kafka's
+    does if all leaders are the preferred ones.
+    """
+    asked = _check_rights(call, Operation.ALTER)
     if asked == DONE and request.election_type not in _ELECTION_TYPES:
-        asked = Outcome(
+        asked = RequestOutcome(
             ErrorCode.invalid_request,
             f"There is no election of type {request.election_type}: 0 preferred, 1 unclean.",
         )
@@ -67,10 +71,12 @@ def elect(request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
     )
 
 
-def _elected(topic: str, partition: int, asked: Outcome, call: Call) -> PartitionResult:
+def _elected(topic: str, partition: int, asked: RequestOutcome, call: Call) -> PartitionResult:
     outcome = asked
     if asked == DONE:
-        outcome = Outcome(ErrorCode.election_not_needed, "Leader election not needed for topic partition.")
+        outcome = RequestOutcome(
+            ErrorCode.election_not_needed, "Leader election not needed for topic partition."
+        )
         try:
             _check_partition(topic, partition, call)
         except SparrowError as error:
@@ -82,8 +88,8 @@ def _elected(topic: str, partition: int, asked: Outcome, call: Call) -> Partitio
 
 
 def alter(request: AlterPartitionReassignmentsRequest, call: Call) -> AlterPartitionReassignmentsResponse:
-    """A partition can be assigned to this broker, where it is; there is nothing to cancel."""
-    asked = _asked(call, Operation.ALTER)
+    """Accept assignments to this broker, where the partitions are; there is nothing to cancel."""
+    asked = _check_rights(call, Operation.ALTER)
     responses: tuple[ReassignableTopicResponse, ...] = ()
     if asked == DONE:
         responses = tuple(
@@ -112,12 +118,12 @@ def _reassigned(
     try:
         _check_partition(topic, partition, call)
         if replicas is None:
-            outcome = Outcome(
+            outcome = RequestOutcome(
                 ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress."
             )
         else:
             check_assignment(replicas, call.frontend.node_id)
-    except (SparrowError, Refusal) as error:
+    except (SparrowError, RequestRefusal) as error:
         outcome = outcome_of(error)
     return ReassignablePartitionResponse(
         partition_index=partition, error_code=outcome.code, error_message=outcome.text
@@ -125,11 +131,11 @@ def _reassigned(
 
 
 def list_ongoing(
-    request: ListPartitionReassignmentsRequest,  # noqa: ARG001 - whatever is asked about, nothing is going on
+    request: ListPartitionReassignmentsRequest,  # noqa: ARG001 - the response is always empty
     call: Call,
 ) -> ListPartitionReassignmentsResponse:
-    """There are none."""
-    asked = _asked(call, Operation.DESCRIBE)
+    """Return an empty list."""
+    asked = _check_rights(call, Operation.DESCRIBE)
     return ListPartitionReassignmentsResponse(
         throttle_time=NO_THROTTLE, error_code=asked.code, error_message=asked.text, topics=()
     )

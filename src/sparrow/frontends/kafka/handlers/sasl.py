@@ -1,4 +1,4 @@
-"""SaslHandshake and SaslAuthenticate: what `sasl.py` decides, as messages."""
+"""SaslHandshake and SaslAuthenticate: messages for the decisions of `frontends/kafka/sasl.py`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kio.schema.sasl_authenticate.v2.response import SaslAuthenticateResponse
 from kio.schema.sasl_handshake.v1.response import SaslHandshakeResponse
 from kio.static.primitive import i64Timedelta
 
-from sparrow.base.errors import NotAuthenticated
-from sparrow.frontends.kafka.sasl import MECHANISMS, SaslSession
+from sparrow.base.errors import NotAuthenticated, Overloaded
+from sparrow.frontends.kafka.sasl import SaslSession
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -34,33 +34,34 @@ _NO_TOKEN = b""
 
 
 def handshake(request: SaslHandshakeRequest, call: Call) -> SaslHandshakeResponse:
-    """Names the mechanism of the tokens that follow."""
+    """Select the mechanism of the tokens that follow."""
     connection = call.connection
     now = asyncio.get_running_loop().time()
     if not connection.listener.sasl or not _session(connection).may_begin(now):
         if not connection.is_authenticated:
             _end(connection, "SaslHandshake came during a login")
         return SaslHandshakeResponse(error_code=ErrorCode.illegal_sasl_state)
-    if request.mechanism not in MECHANISMS:
-        _end(connection, f"there is no SASL mechanism {request.mechanism[:40]!r}")
-        return SaslHandshakeResponse(error_code=ErrorCode.unsupported_sasl_mechanism, mechanisms=MECHANISMS)
+    mechanisms = connection.listener.mechanisms
+    if request.mechanism not in mechanisms:
+        _end(connection, f"there is no SASL mechanism {request.mechanism[:40]!r} at this listener")
+        return SaslHandshakeResponse(error_code=ErrorCode.unsupported_sasl_mechanism, mechanisms=mechanisms)
     _session(connection).begin(request.mechanism, now)
     if call.version == 0:
         connection.state["raw"] = _receive_bare
-    return SaslHandshakeResponse(error_code=ErrorCode.none, mechanisms=MECHANISMS)
+    return SaslHandshakeResponse(error_code=ErrorCode.none, mechanisms=mechanisms)
 
 
 async def authenticate(request: SaslAuthenticateRequest, call: Call) -> SaslAuthenticateResponse:
-    """Carries a token, and the answer to it."""
+    """Process a token and return the reply to it."""
     connection = call.connection
     if not connection.listener.sasl or _session(connection).exchange is None:
         return _illegal(connection)
     try:
-        answer, lifetime_s = await _receive(connection, request.auth_bytes)
-    except NotAuthenticated as error:
+        reply, lifetime_s = await _receive(connection, request.auth_bytes)
+    except (NotAuthenticated, Overloaded) as error:
         await _refuse(connection, error)
         return _response(ErrorCode.sasl_authentication_failed, error.text)
-    return _response(ErrorCode.none, None, answer, lifetime_s)
+    return _response(ErrorCode.none, None, reply, lifetime_s)
 
 
 def _illegal(connection: Connection) -> SaslAuthenticateResponse:
@@ -75,32 +76,36 @@ def _illegal(connection: Connection) -> SaslAuthenticateResponse:
 def _receive_bare(
     connection: Connection, frame: bytes | memoryview
 ) -> Coroutine[Any, Any, list[Piece] | None]:
-    return _answer_bare(connection, bytes(frame))
+    return _reply_bare(connection, bytes(frame))
 
 
-async def _answer_bare(connection: Connection, token: bytes) -> list[Piece] | None:
-    """Tokens without a header have no room for an error: a failed login is a closed connection."""
+async def _reply_bare(connection: Connection, token: bytes) -> list[Piece] | None:
+    """Reply to a token without a header. There is no room for an error: after a failed login the
+    connection is closed.
+    """
     try:
-        answer, _ = await _receive(connection, token)
-    except NotAuthenticated as error:
+        reply, _ = await _receive(connection, token)
+    except (NotAuthenticated, Overloaded) as error:
         await _refuse(connection, error)
         return None
     if _session(connection).exchange is None:
         del connection.state["raw"]
-    return [_SIZE.pack(len(answer)), answer]
+    return [_SIZE.pack(len(reply)), reply]
 
 
 async def _receive(connection: Connection, token: bytes) -> tuple[bytes, float]:
-    """The answer to a token, and how long the session lasts (0: without end, or not logged in yet)."""
+    """Return the reply to a token, and the rest of the session in seconds (0: unlimited, or not
+    logged in yet).
+    """
     session = _session(connection)
-    answer = await session.receive(token)
+    reply = await session.receive(token)
     if session.exchange is None or session.exchange.principal is None:
-        return answer, 0.0
+        return reply, 0.0
     now = asyncio.get_running_loop().time()
     principal, ends_at = session.complete(now)
     connection.logged_in(principal, ends_at)
     log.info("connection %s of %s: %s logged in", connection.id, connection.peer_host, principal)
-    return answer, 0.0 if ends_at is None else ends_at - now
+    return reply, 0.0 if ends_at is None else ends_at - now
 
 
 def _session(connection: Connection) -> SaslSession:
@@ -108,19 +113,35 @@ def _session(connection: Connection) -> SaslSession:
     if session is None:
         frontend = connection.frontend
         lifetime_ms = frontend.limits.max_session_ms
-        session = SaslSession(frontend.logins, lifetime_ms / 1000 if lifetime_ms else None)
+        session = SaslSession(
+            frontend.logins, lifetime_ms / 1000 if lifetime_ms else None, connection.peer_host
+        )
         connection.state["sasl"] = session
     return session
 
 
-async def _refuse(connection: Connection, error: NotAuthenticated) -> None:
-    """Wait, so that guessing is slow, then let the answer be the last one."""
+async def _refuse(connection: Connection, error: NotAuthenticated | Overloaded) -> None:
+    """Wait, so that guessing is slow, then close after the response. `LoginLimits` logs and counts
+    the failure.
+    """
+    exchange = _session(connection).exchange
+    connection.frontend.broker.audit.login_refused(
+        connection.listener.name,
+        connection.peer_host,
+        error,
+        claims="" if exchange is None else exchange.claims,
+        mechanism="" if exchange is None else exchange.mechanism,
+    )
     await asyncio.sleep(connection.frontend.limits.failed_authentication_delay_ms / 1000)
-    _end(connection, error.text)
+    log.debug("connection %s of %s is refused: %s", connection.id, connection.peer_host, error.text)
+    connection.close_after(0)
 
 
 def _end(connection: Connection, why: str) -> None:
-    log.warning("connection %s of %s is not let in: %s", connection.id, connection.peer_host, why)
+    connection.frontend.broker.audit.login_refused(
+        connection.listener.name, connection.peer_host, NotAuthenticated(why), mechanism="none"
+    )
+    log.warning("connection %s of %s is refused: %s", connection.id, connection.peer_host, why)
     connection.close_after(0)
 
 

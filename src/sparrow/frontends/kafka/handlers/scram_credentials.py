@@ -37,7 +37,7 @@ _NAME_OF: Final = {number: name for name, number in _NUMBER_OF.items()}
 def describe(
     request: DescribeUserScramCredentialsRequest, call: Call
 ) -> DescribeUserScramCredentialsResponse:
-    """Mechanisms and iterations of some users, or of all."""
+    """Return mechanisms and iterations of some users, or of all."""
     names = [user.name for user in request.users or ()]
     try:
         found = call.broker.users.describe(names, principal=call.principal)
@@ -72,7 +72,7 @@ def _described(name: str, found: UserInfo | SparrowError) -> DescribeUserScramCr
 
 
 async def alter(request: AlterUserScramCredentialsRequest, call: Call) -> AlterUserScramCredentialsResponse:
-    """Sets and deletes credentials; each user has one outcome."""
+    """Set and delete credentials; each user has one outcome."""
     deletions = [Deletion(each.name, _NAME_OF.get(each.mechanism, "")) for each in request.deletions]
     upsertions = [
         Upsertion(

@@ -1,6 +1,7 @@
-"""ShareAcknowledge: what became of records that a member of a share group acquired (KIP-932), and renewals (KIP-1222).
+"""ShareAcknowledge: acknowledgements of records that a member of a share group has acquired
+(KIP-932), and renewals (KIP-1222).
 
-Fetches carry acknowledgements, too; they go the same way (`begin`, `finish`).
+Fetches carry acknowledgements, too; they use the same functions (`begin`, `finish`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sparrow.broker.access.authz import Operation, ResourceType
 from sparrow.broker.groups.share.checks import check_member_id
 from sparrow.frontends.kafka import share_sessions as sessions
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
-from sparrow.frontends.kafka.refusals import DONE, Outcome, Refusal, outcome_of
+from sparrow.frontends.kafka.errors import DONE, RequestOutcome, RequestRefusal, outcome_of
 from sparrow.frontends.kafka.share_acknowledgements import settlements
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
     from kio.schema.share_acknowledge.v2.request import ShareAcknowledgeRequest
 
     from sparrow.broker.queues.consumer import QueueConsumer
-    from sparrow.broker.queues.settlement import Settlement
+    from sparrow.broker.queues.rules.settlement import Settlement
     from sparrow.frontends.kafka.dispatch import Call
-    from sparrow.frontends.kafka.share_sessions import Key, ShareSession
+    from sparrow.frontends.kafka.share_sessions import ShareSession, TopicIdPartition
 
 _FIRST_WITH_RENEWALS: Final = 2
 _AT_ONCE: Final = 500
-"""Settlements, or partitions, before the loop may do something else."""
+"""Settlements, or partitions, processed before the loop runs other tasks."""
 _CODES: Final = {
     sessions.SessionNotFound: ErrorCode.share_session_not_found,
     sessions.InvalidSessionEpoch: ErrorCode.invalid_share_session_epoch,
@@ -48,15 +49,15 @@ _CODES: Final = {
 
 
 async def handle(request: ShareAcknowledgeRequest, call: Call) -> ShareAcknowledgeResponse:
-    """Answers when what holds from now on is on stable storage."""
+    """Settle records; returns when the outcome is on stable storage."""
     try:
         session = _session(request, call)
-    except (Refusal, SparrowError) as error:
+    except (RequestRefusal, SparrowError) as error:
         return _refused(outcome_of(error))
     except sessions.ShareSessionError as error:
         return _refused(session_outcome(error))
-    begun = await begin(request.topics, session, call, is_renewing=request.is_renew_ack)
-    outcomes = await begun.finish()
+    acknowledgements = await begin(request.topics, session, call, is_renewing=request.is_renew_ack)
+    outcomes = await acknowledgements.finish()
     if request.share_session_epoch == sessions.FINAL_EPOCH:
         await call.frontend.share_members.close(session)
     return ShareAcknowledgeResponse(
@@ -83,47 +84,49 @@ def _session(request: ShareAcknowledgeRequest, call: Call) -> ShareSession:
 
 
 def member_of(request: Any, call: Call) -> sessions.Member:
-    """Group and member id of a request, if they can be any and the principal may read in the group.
+    """Return the group and member id of a request after checking them and the right to read in the
+    group.
 
     Raises:
-        Refusal: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST
+        RequestRefusal: GROUP_AUTHORIZATION_FAILED, INVALID_GROUP_ID, INVALID_REQUEST
     """
     group = request.group_id
     if not group:
-        raise Refusal(ErrorCode.invalid_group_id, "The name of the share group is missing.")
-    if not call.broker.authorizer.allows(call.principal, Operation.READ, ResourceType.GROUP, group):
-        raise Refusal(ErrorCode.group_authorization_failed, "Authorization failed.")
+        raise RequestRefusal(ErrorCode.invalid_group_id, "The name of the share group is missing.")
+    if not call.broker.access.allows(call.principal, Operation.READ, ResourceType.GROUP, group):
+        call.broker.access.refusal(call.principal, Operation.READ, ResourceType.GROUP, group)
+        raise RequestRefusal(ErrorCode.group_authorization_failed, "Authorization failed.")
     try:
         return group, check_member_id(request.member_id)
     except InvalidArgument as error:
-        raise Refusal(ErrorCode.invalid_request, error.text) from None
+        raise RequestRefusal(ErrorCode.invalid_request, error.text) from None
 
 
-def session_outcome(error: sessions.ShareSessionError) -> Outcome:
-    """The code and the sentence of a session's error."""
-    return Outcome(_CODES.get(type(error), ErrorCode.unknown_server_error), str(error))
+def session_outcome(error: sessions.ShareSessionError) -> RequestOutcome:
+    """Return the code and the text of a session's error."""
+    return RequestOutcome(_CODES.get(type(error), ErrorCode.unknown_server_error), str(error))
 
 
-def readable(key: Key, call: Call) -> str:
-    """The name of the topic of a partition that exists and that the principal may read.
+def readable(key: TopicIdPartition, call: Call) -> str:
+    """Return the topic's name if the partition exists and the principal may read it.
 
     Raises:
-        Refusal: UNKNOWN_TOPIC_ID
+        RequestRefusal: UNKNOWN_TOPIC_ID
         NotAuthorized, UnknownPartition
     """
     topic_id, partition = key
     topic = call.broker.topics.find_id(topic_id)
     if topic is None:
-        raise Refusal(ErrorCode.unknown_topic_id, f"There is no topic with id {topic_id} (any more).")
+        raise RequestRefusal(ErrorCode.unknown_topic_id, f"There is no topic with id {topic_id} (any more).")
     call.broker.partition(topic.name, partition, operation=Operation.READ, principal=call.principal)
     return topic.name
 
 
 def lock_timeout(session: ShareSession, call: Call) -> timedelta:
-    """How long records are acquired."""
+    """Return the duration for which records are acquired."""
     if session.consumer is not None:
         return timedelta(milliseconds=session.consumer.lease_ms)
-    settings = call.broker.share_group_verbs.settings(session.group)
+    settings = call.broker.share_group_service.settings(session.group)
     return timedelta(milliseconds=settings.record_lock_duration_ms)
 
 
@@ -131,15 +134,17 @@ def lock_timeout(session: ShareSession, call: Call) -> timedelta:
 
 
 @dataclass(slots=True)
-class Acknowledging:
-    """Acknowledgements that hold, and are being kept; and those that were refused."""
+class PendingAcknowledgements:
+    """Outcomes of acknowledgements, and those that are effective but not durable yet."""
 
-    outcomes: dict[Key, Outcome] = field(default_factory=dict)
-    keeping: list[tuple[Key, asyncio.Future[list[SparrowError | None]]]] = field(default_factory=list)
+    outcomes: dict[TopicIdPartition, RequestOutcome] = field(default_factory=dict)
+    pending: list[tuple[TopicIdPartition, asyncio.Future[list[SparrowError | None]]]] = field(
+        default_factory=list
+    )
 
-    async def finish(self) -> dict[Key, Outcome]:
-        """How it ended for each partition."""
-        for key, future in self.keeping:
+    async def finish(self) -> dict[TopicIdPartition, RequestOutcome]:
+        """Wait until all are durable. Return the outcome of each partition."""
+        for key, future in self.pending:
             if self.outcomes[key] is not DONE:
                 continue
             try:
@@ -153,38 +158,46 @@ class Acknowledging:
 
 async def begin(
     topics: Iterable[Any], session: ShareSession, call: Call, *, is_renewing: bool
-) -> Acknowledging:
-    """Do what a request's acknowledgement batches say; it holds from now on, and is kept when `finish` ends."""
-    begun = Acknowledging()
+) -> PendingAcknowledgements:
+    """Apply the acknowledgement batches of a request. They are effective at once, and durable after
+    `finish`.
+    """
+    acknowledgements = PendingAcknowledgements()
     may_renew = is_renewing and call.version >= _FIRST_WITH_RENEWALS and _renewals_are_enabled(session, call)
     for topic in topics:
         for each in topic.partitions:
             if not each.acknowledgement_batches:
                 continue
             key = (topic.topic_id, each.partition_index)
-            begun.outcomes[key] = DONE
-            if len(begun.outcomes) % _AT_ONCE == 0:
+            acknowledgements.outcomes[key] = DONE
+            if len(acknowledgements.outcomes) % _AT_ONCE == 0:
                 await asyncio.sleep(0)
             try:
                 name = readable(key, call)
                 wanted = settlements(name, key[1], each.acknowledgement_batches, may_renew=may_renew)
                 consumer = call.frontend.share_members.consumer(session, call.client_id)
-                await _settle(begun, key, wanted, consumer)
-            except (Refusal, SparrowError) as error:
-                begun.outcomes[key] = outcome_of(error)
-    return begun
+                await _settle(acknowledgements, key, wanted, consumer)
+            except (RequestRefusal, SparrowError) as error:
+                acknowledgements.outcomes[key] = outcome_of(error)
+    return acknowledgements
 
 
 def _renewals_are_enabled(session: ShareSession, call: Call) -> bool:
-    return call.broker.share_group_verbs.settings(session.group).may_renew
+    return call.broker.share_group_service.settings(session.group).may_renew
 
 
-async def _settle(begun: Acknowledging, key: Key, wanted: list[Settlement], consumer: QueueConsumer) -> None:
-    """Settle all of a partition's, or nothing."""
+async def _settle(
+    acknowledgements: PendingAcknowledgements,
+    key: TopicIdPartition,
+    wanted: list[Settlement],
+    consumer: QueueConsumer,
+) -> None:
+    """Settle all batches of a partition, or none."""
     if len(wanted) > consumer.leased:
-        raise Refusal(
+        raise RequestRefusal(
             ErrorCode.invalid_record_state,
-            f"The acknowledgements name more records than the {consumer.leased} that the member has acquired.",
+            f"The acknowledgements name more records than the {consumer.leased} that the member "
+            "has acquired.",
         )
     if len(wanted) > 1:
         for first in range(0, len(wanted), _AT_ONCE):
@@ -198,19 +211,19 @@ async def _settle(begun: Acknowledging, key: Key, wanted: list[Settlement], cons
             await asyncio.sleep(0)
         future = consumer.settle(wanted[first : first + _AT_ONCE])
         future.add_done_callback(_seen)
-        begun.keeping.append((key, future))
+        acknowledgements.pending.append((key, future))
 
 
 def _seen(future: asyncio.Future[list[SparrowError | None]]) -> None:
-    """The client may be gone; then nobody else looks at an error."""
+    """Retrieve the exception: if the client is gone, no other code does."""
     if not future.cancelled():
         future.exception()
 
 
-# ── the answer ────────────────────────────────────────────────────────────────────────────────────
+# ── the response ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _by_topic(outcomes: dict[Key, Outcome]) -> tuple[ShareAcknowledgeTopicResponse, ...]:
+def _by_topic(outcomes: dict[TopicIdPartition, RequestOutcome]) -> tuple[ShareAcknowledgeTopicResponse, ...]:
     by_topic: dict[Any, list[PartitionData]] = {}
     for (topic_id, number), outcome in outcomes.items():
         by_topic.setdefault(topic_id, []).append(
@@ -228,10 +241,10 @@ def _by_topic(outcomes: dict[Key, Outcome]) -> tuple[ShareAcknowledgeTopicRespon
 
 
 _NO_LEADER: Final = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1)
-"""A leader is told where it is another broker."""
+"""Kafka sets a leader only if it is another broker."""
 
 
-def _refused(outcome: Outcome) -> ShareAcknowledgeResponse:
+def _refused(outcome: RequestOutcome) -> ShareAcknowledgeResponse:
     return ShareAcknowledgeResponse(
         throttle_time=NO_THROTTLE,
         error_code=outcome.code,

@@ -17,22 +17,22 @@ from kio.schema.share_group_heartbeat.v1.response import (
 from sparrow.base.errors import SparrowError
 from sparrow.broker.groups.consumer.member import by_topic
 from sparrow.broker.groups.share.member import ShareHeartbeat
-from sparrow.frontends.kafka.acl_codes import group_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
-from sparrow.frontends.kafka.group_codes import group_code, state_word
+from sparrow.frontends.kafka.errors import group_code, state_name
+from sparrow.frontends.kafka.wire_codes import group_operations
 
 if TYPE_CHECKING:
     from kio.schema.share_group_describe.v1.request import ShareGroupDescribeRequest
     from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
 
-    from sparrow.broker.groups.consumer.member import HeartbeatAnswer
+    from sparrow.broker.groups.consumer.member import HeartbeatResponse
     from sparrow.broker.groups.share.description import ShareDescription, ShareMemberDescription
     from sparrow.frontends.kafka.dispatch import Call
 
 
 async def heartbeat(request: ShareGroupHeartbeatRequest, call: Call) -> ShareGroupHeartbeatResponse:
-    """Join, go on, leave."""
-    verbs = call.broker.share_group_verbs
+    """Let a member join, stay, or leave."""
+    service = call.broker.share_group_service
     beat = ShareHeartbeat(
         request.member_id,
         request.member_epoch,
@@ -42,7 +42,7 @@ async def heartbeat(request: ShareGroupHeartbeatRequest, call: Call) -> ShareGro
         client_host=call.client_host,
     )
     try:
-        answer = await verbs.heartbeat(request.group_id, beat, principal=call.principal)
+        beat_result = await service.heartbeat(request.group_id, beat, principal=call.principal)
     except SparrowError as error:
         return ShareGroupHeartbeatResponse(
             throttle_time=NO_THROTTLE,
@@ -51,17 +51,17 @@ async def heartbeat(request: ShareGroupHeartbeatRequest, call: Call) -> ShareGro
             member_epoch=0,
             heartbeat_interval=NO_THROTTLE,
         )
-    return _answered(answer, verbs.settings(request.group_id).heartbeat_interval_ms)
+    return _heartbeat_response(beat_result, service.settings(request.group_id).heartbeat_interval_ms)
 
 
-def _answered(answer: HeartbeatAnswer, interval_ms: int) -> ShareGroupHeartbeatResponse:
+def _heartbeat_response(beat_result: HeartbeatResponse, interval_ms: int) -> ShareGroupHeartbeatResponse:
     return ShareGroupHeartbeatResponse(
         throttle_time=NO_THROTTLE,
         error_code=ErrorCode.none,
-        member_id=answer.member_id,
-        member_epoch=answer.member_epoch,
+        member_id=beat_result.member_id,
+        member_epoch=beat_result.member_epoch,
         heartbeat_interval=timedelta(milliseconds=interval_ms),
-        assignment=None if answer.assignment is None else _assignment(by_topic(answer.assignment)),
+        assignment=None if beat_result.assignment is None else _assignment(by_topic(beat_result.assignment)),
     )
 
 
@@ -78,7 +78,7 @@ def _assignment(partitions: dict[uuid.UUID, list[int]]) -> Assignment:
 
 
 def describe(request: ShareGroupDescribeRequest, call: Call) -> describing.ShareGroupDescribeResponse:
-    """Each group by itself."""
+    """Describe groups; each has its own outcome."""
     return describing.ShareGroupDescribeResponse(
         throttle_time=NO_THROTTLE,
         groups=tuple(_describe(group, request, call) for group in request.group_ids),
@@ -89,7 +89,7 @@ def _describe(group: str, request: ShareGroupDescribeRequest, call: Call) -> des
     if not group:
         return _failed(group, ErrorCode.invalid_group_id, None)
     try:
-        described = call.broker.share_group_verbs.describe(group, principal=call.principal)
+        described = call.broker.share_group_service.describe(group, principal=call.principal)
     except SparrowError as error:
         return _failed(group, group_code(error), error.text)
     return _described(described, request, call)
@@ -101,12 +101,12 @@ def _described(
     return describing.DescribedGroup(
         error_code=ErrorCode.none,
         group_id=group.group,
-        group_state=state_word(group.state),
+        group_state=state_name(group.state),
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
         members=tuple(_member(member) for member in group.members),
-        **group_operations(call, group.group, are_asked=request.include_authorized_operations),
+        **group_operations(call, group.group, are_requested=request.include_authorized_operations),
     )
 
 

@@ -1,7 +1,9 @@
-"""DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets: where share groups are (KIP-932).
+"""DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets: positions of share
+groups (KIP-932).
 
-What is shown and set is the start offset of a partition: everything before it is finished. The lag (version 1, KIP-1226) counts what is not finished from there to
-the end. What is not known is -1, as in Kafka: it is no error to ask.
+The offset is the start offset of a partition: everything before it is finished. The lag (version 1,
+KIP-1226) counts the unfinished records from there to the end. Unknown values are -1, as in Kafka:
+asking for them is not an error.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 
 from sparrow.base.errors import SparrowError
+from sparrow.broker.access.authz import Operation, ResourceType, refusal
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
-from sparrow.frontends.kafka.group_codes import group_code
+from sparrow.frontends.kafka.errors import group_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,15 +37,15 @@ if TYPE_CHECKING:
         DescribeShareGroupOffsetsRequestTopic,
     )
 
-    from sparrow.broker.groups.native.assignor import Partition
-    from sparrow.broker.groups.share.queues import Progress
+    from sparrow.broker.groups.share.queues import GroupProgress
     from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.records.topic_partition import TopicPartition
 
 _UNKNOWN: Final = -1
 _NO_ID: Final = uuid.UUID(int=0)
 _DENIED_TEXT: Final = "Authorization failed."
 _AT_ONCE: Final = 200
-"""Partitions that are written before the loop may do something else."""
+"""Partitions written before the loop runs other tasks."""
 
 
 # ── describe ──────────────────────────────────────────────────────────────────────────────────────
@@ -51,7 +54,7 @@ _AT_ONCE: Final = 200
 async def describe(
     request: DescribeShareGroupOffsetsRequest, call: Call
 ) -> describing.DescribeShareGroupOffsetsResponse:
-    """Each group by itself: the topics that are asked for, or (null) all that it reads."""
+    """Describe groups, each with its own outcome: the given topics, or (null) all that it reads."""
     groups = [await _describe(group, call) for group in request.groups]
     return describing.DescribeShareGroupOffsetsResponse(throttle_time=NO_THROTTLE, groups=tuple(groups))
 
@@ -60,7 +63,7 @@ async def _describe(
     wanted: DescribeShareGroupOffsetsRequestGroup, call: Call
 ) -> describing.DescribeShareGroupOffsetsResponseGroup:
     try:
-        found = await call.broker.share_group_verbs.progress(wanted.group_id, principal=call.principal)
+        found = await call.broker.share_group_service.progress(wanted.group_id, principal=call.principal)
     except SparrowError as error:
         return describing.DescribeShareGroupOffsetsResponseGroup(
             group_id=wanted.group_id, topics=(), error_code=group_code(error), error_message=error.text
@@ -72,7 +75,7 @@ async def _describe(
 
 
 def _all(
-    found: Mapping[Partition, Progress], call: Call
+    found: Mapping[TopicPartition, GroupProgress], call: Call
 ) -> list[describing.DescribeShareGroupOffsetsResponseTopic]:
     by_topic: dict[str, list[describing.DescribeShareGroupOffsetsResponsePartition]] = {}
     for (topic, number), progress in found.items():
@@ -82,23 +85,30 @@ def _all(
 
 async def _asked(
     topics: Sequence[DescribeShareGroupOffsetsRequestTopic],
-    found: Mapping[Partition, Progress],
+    found: Mapping[TopicPartition, GroupProgress],
     call: Call,
 ) -> list[describing.DescribeShareGroupOffsetsResponseTopic]:
-    verbs = call.broker.share_group_verbs
-    answered = []
+    service = call.broker.share_group_service
+    responses = []
     count = 0
     for topic in topics:
-        if verbs.may_see(topic.topic_name, principal=call.principal):
+        if service.may_see(topic.topic_name, principal=call.principal):
             partitions = [_partition(n, found.get((topic.topic_name, n))) for n in topic.partitions]
-            answered.append(_topic(topic.topic_name, partitions, call))
+            responses.append(_topic(topic.topic_name, partitions, call))
         else:
-            answered.append(_topic(topic.topic_name, [_denied(n) for n in topic.partitions], None))
+            refusal(
+                call.broker.access.authorizer,
+                call.principal,
+                Operation.DESCRIBE,
+                ResourceType.TOPIC,
+                topic.topic_name,
+            )
+            responses.append(_topic(topic.topic_name, [_denied(n) for n in topic.partitions], None))
         count += len(topic.partitions)
         if count >= _AT_ONCE:
             count = 0
             await asyncio.sleep(0)
-    return answered
+    return responses
 
 
 def _topic(
@@ -114,7 +124,7 @@ def _topic(
 
 
 def _partition(
-    number: int, progress: Progress | None
+    number: int, progress: GroupProgress | None
 ) -> describing.DescribeShareGroupOffsetsResponsePartition:
     return describing.DescribeShareGroupOffsetsResponsePartition(
         partition_index=number,
@@ -147,16 +157,16 @@ def _id_of(topic: str, call: Call) -> uuid.UUID:
 async def alter(
     request: AlterShareGroupOffsetsRequest, call: Call
 ) -> altering.AlterShareGroupOffsetsResponse:
-    """Set start offsets of a group that has no members; one that does not exist is made."""
+    """Set start offsets of a group without members; a missing group is created."""
     if not request.group_id:
-        return _not_altered(ErrorCode.invalid_group_id, "A group needs a name.")
+        return _not_altered(ErrorCode.invalid_group_id, "The name of the group is missing.")
     offsets = {
         (topic.topic_name, partition.partition_index): partition.start_offset
         for topic in request.topics
         for partition in topic.partitions
     }
     try:
-        results = await call.broker.share_group_verbs.move(
+        results = await call.broker.share_group_service.move(
             request.group_id, offsets, principal=call.principal
         )
     except SparrowError as error:
@@ -176,7 +186,7 @@ def _not_altered(code: ErrorCode, text: str) -> altering.AlterShareGroupOffsetsR
 
 def _altered(
     topic: AlterShareGroupOffsetsRequestTopic,
-    results: Mapping[Partition, SparrowError | None],
+    results: Mapping[TopicPartition, SparrowError | None],
     call: Call,
 ) -> altering.AlterShareGroupOffsetsResponseTopic:
     partitions = []
@@ -195,8 +205,8 @@ def _altered(
 
 
 def _shown_id(topic: str, call: Call) -> uuid.UUID:
-    """The id of a topic, for those who may describe it."""
-    may_see = call.broker.share_group_verbs.may_see(topic, principal=call.principal)
+    """Return the id of a topic if the caller may describe it."""
+    may_see = call.broker.share_group_service.may_see(topic, principal=call.principal)
     return _id_of(topic, call) if may_see else _NO_ID
 
 
@@ -206,12 +216,12 @@ def _shown_id(topic: str, call: Call) -> uuid.UUID:
 async def delete(
     request: DeleteShareGroupOffsetsRequest, call: Call
 ) -> deleting.DeleteShareGroupOffsetsResponse:
-    """Forget topics of a group that has no members."""
+    """Delete the positions of topics in a group without members."""
     if not request.group_id:
-        return _not_deleted(ErrorCode.invalid_group_id, "A group needs a name.")
+        return _not_deleted(ErrorCode.invalid_group_id, "The name of the group is missing.")
     topics = [topic.topic_name for topic in request.topics]
     try:
-        results = await call.broker.share_group_verbs.drop_topics(
+        results = await call.broker.share_group_service.drop_topics(
             request.group_id, topics, principal=call.principal
         )
     except SparrowError as error:

@@ -1,4 +1,6 @@
-"""DescribeTopicPartitions (KIP-966): topics in order of name, a limited number of partitions at a time."""
+"""DescribeTopicPartitions (KIP-966): topics in order of name, a limited number of partitions at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from kio.schema.errors import ErrorCode
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import ResourceType
 from sparrow.broker.partition import LEADER_EPOCH
-from sparrow.frontends.kafka.acl_codes import authorized_operations
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
+from sparrow.frontends.kafka.wire_codes import authorized_operations
 
 if TYPE_CHECKING:
     from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
@@ -26,11 +28,11 @@ if TYPE_CHECKING:
     from sparrow.frontends.kafka.dispatch import Call
 
 MAX_PARTITIONS: Final = 2000
-"""In one answer (max.request.partition.size.limit)."""
+"""Limit of one response (max.request.partition.size.limit)."""
 
 
 def handle(request: DescribeTopicPartitionsRequest, call: Call) -> DescribeTopicPartitionsResponse:
-    """All topics (none named) or those that are named, from the cursor on."""
+    """Describe all topics (none named) or the named ones, starting at the cursor."""
     cursor = request.cursor
     first_name = cursor.topic_name if cursor is not None else ""
     if cursor is not None and cursor.partition_index < 0:
@@ -64,7 +66,7 @@ def _names(request: DescribeTopicPartitionsRequest, call: Call, first: str) -> l
 
 def _info(name: str, call: Call) -> TopicInfo | ErrorCode:
     try:
-        return call.broker.topic_listing(name, principal=call.principal)
+        return call.broker.topic_service.listing(name, principal=call.principal)
     except SparrowError as error:
         return code_of(error)
 

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: topics come, grow and go."""
+"""CreateTopics, DeleteTopics, CreatePartitions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import InvalidConfig, NotAuthorized, SparrowError
 from sparrow.broker.access.authz import Operation, ResourceType
-from sparrow.frontends.kafka.config_codes import SOURCE_CODES
 from sparrow.frontends.kafka.deadlines import outcomes
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
-from sparrow.frontends.kafka.large import written
-from sparrow.frontends.kafka.refusals import DONE, Outcome, Refusal, outcome_of
+from sparrow.frontends.kafka.dispatch import NO_THROTTLE, encode_large
+from sparrow.frontends.kafka.errors import DONE, RequestOutcome, RequestRefusal, outcome_of
 from sparrow.frontends.kafka.replicas import check_assignment, check_new_assignments, check_replication_factor
+from sparrow.frontends.kafka.wire_codes import CONFIG_SOURCE_CODES
 
 if TYPE_CHECKING:
     import uuid
@@ -37,10 +36,10 @@ if TYPE_CHECKING:
     from sparrow.frontends.kafka.dispatch import Call
 
 MAX_NEW_PARTITIONS: Final = 10_000
-"""In one request, as in Kafka."""
+"""Limit of one request, as in Kafka."""
 _DESCRIBED_AT_ONCE: Final = 20
-"""Topics before the loop may do something else."""
-_TWICE: Final = Outcome(ErrorCode.invalid_request, "Duplicate topic name.")
+"""Topics described before the loop runs other tasks."""
+_TWICE: Final = RequestOutcome(ErrorCode.invalid_request, "Duplicate topic name.")
 
 
 def _repeated(names: Iterable[Hashable]) -> set[Hashable]:
@@ -51,11 +50,11 @@ def _repeated(names: Iterable[Hashable]) -> set[Hashable]:
 
 
 async def create(request: CreateTopicsRequest, call: Call) -> Any:
-    """CreateTopics. Topics named twice are not made at all."""
+    """Handle CreateTopics. Topics named twice are not created."""
     topics = {topic.name: topic for topic in request.topics}
     twice = _repeated(topic.name for topic in request.topics)
     wanted = [topic for name, topic in topics.items() if name not in twice]
-    is_too_much = sum(map(_partitions_asked_for, wanted)) > MAX_NEW_PARTITIONS
+    is_too_much = sum(map(_requested_partitions, wanted)) > MAX_NEW_PARTITIONS
     works = [
         _create(topic, call, validate_only=request.validate_only, refused=is_too_much) for topic in wanted
     ]
@@ -67,18 +66,19 @@ async def create(request: CreateTopicsRequest, call: Call) -> Any:
             await asyncio.sleep(0)
     results += [_not_created(topics[name], _TWICE) for name in topics if name in twice]
     response = CreateTopicsResponse(throttle_time=NO_THROTTLE, topics=tuple(results))
-    return await written(lambda: response, sum(1 + len(each.configs or ()) for each in results), call)
+    return await encode_large(lambda: response, sum(1 + len(each.configs or ()) for each in results), call)
 
 
-def _partitions_asked_for(topic: CreatableTopic) -> int:
+def _requested_partitions(topic: CreatableTopic) -> int:
     return len(topic.assignments) or max(1, topic.num_partitions)
 
 
 async def _create(topic: CreatableTopic, call: Call, *, validate_only: bool, refused: bool) -> None:
-    call.broker.require_create(call.principal, topic.name)  # before anything else that is wrong is told
+    # checked before anything else is reported
+    call.broker.topic_service.require_create(call.principal, topic.name)
     if refused:
-        raise Refusal(
-            ErrorCode.policy_violation, f"A request may make {MAX_NEW_PARTITIONS} partitions, and no more."
+        raise RequestRefusal(
+            ErrorCode.policy_violation, f"A request may create at most {MAX_NEW_PARTITIONS} partitions."
         )
     partitions = _partitions_of(topic, call)
     config = _config_of(topic)
@@ -88,7 +88,7 @@ async def _create(topic: CreatableTopic, call: Call, *, validate_only: bool, ref
 
 
 def _partitions_of(topic: CreatableTopic, call: Call) -> int:
-    """How many partitions are asked for; -1: the default."""
+    """Return the number of partitions requested; -1: the default."""
     if not topic.assignments:
         check_replication_factor(topic.replication_factor, call.frontend.limits.max_replication_factor)
         return topic.num_partitions
@@ -97,7 +97,7 @@ def _partitions_of(topic: CreatableTopic, call: Call) -> int:
         ("numPartitions", topic.num_partitions),
     ):
         if given != -1:
-            raise Refusal(
+            raise RequestRefusal(
                 ErrorCode.invalid_request,
                 f"A manual partition assignment was specified, but {what} was not set to -1.",
             )
@@ -113,7 +113,7 @@ def _config_of(topic: CreatableTopic) -> dict[str, str]:
     return {config.name: config.value or "" for config in topic.configs}
 
 
-def _created(topic: CreatableTopic, outcome: Outcome, call: Call) -> CreatableTopicResult:
+def _created(topic: CreatableTopic, outcome: RequestOutcome, call: Call) -> CreatableTopicResult:
     if outcome != DONE:
         return _not_created(topic, outcome)
     found = call.broker.topics.find(topic.name)
@@ -134,7 +134,7 @@ def _created(topic: CreatableTopic, outcome: Outcome, call: Call) -> CreatableTo
             name=each.name,
             value=each.value,
             read_only=each.is_read_only,
-            config_source=SOURCE_CODES[each.source],
+            config_source=CONFIG_SOURCE_CODES[each.source],
             is_sensitive=each.is_sensitive,
         )
         for each in described
@@ -155,7 +155,7 @@ def _count(topic: CreatableTopic, call: Call) -> int:
     return call.broker.config.default_partitions if asked == -1 else asked
 
 
-def _not_created(topic: CreatableTopic, outcome: Outcome) -> CreatableTopicResult:
+def _not_created(topic: CreatableTopic, outcome: RequestOutcome) -> CreatableTopicResult:
     return CreatableTopicResult(
         name=topic.name, topic_id=None, error_code=outcome.code, error_message=outcome.text, configs=()
     )
@@ -164,28 +164,28 @@ def _not_created(topic: CreatableTopic, outcome: Outcome) -> CreatableTopicResul
 # ── delete ────────────────────────────────────────────────────────────────────────────────────────
 
 _Named = tuple[str | None, "uuid.UUID | None"]
-"""A topic by name, or (None, id); in answers both."""
+"""A topic by name, or (None, id); responses have both."""
 
 
 async def delete_named(request: NamedDeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
-    """DeleteTopics before version 6: by name alone."""
+    """Handle DeleteTopics before version 6: by name only."""
     return await _delete([(name, None) for name in request.topic_names], request.timeout, call)
 
 
 async def delete(request: DeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
-    """DeleteTopics, by name or by id."""
+    """Handle DeleteTopics, by name or by id."""
     return await _delete([(each.name, each.topic_id) for each in request.topics], request.timeout, call)
 
 
 async def _delete(topics: list[_Named], timeout: timedelta, call: Call) -> DeleteTopicsResponse:
-    """Topics named twice stay."""
+    """Delete topics; those named twice are not deleted."""
     twice = _repeated(topics)
     results: dict[_Named, DeletableTopicResult | None] = dict.fromkeys(topics)
     found: dict[_Named, tuple[str, uuid.UUID]] = {}
     for wanted in results:
         try:
             found[wanted] = _find(wanted, call, is_repeated=wanted in twice)
-        except (SparrowError, Refusal) as error:
+        except (SparrowError, RequestRefusal) as error:
             results[wanted] = _deleted(wanted, outcome_of(error))
     works = [call.broker.delete_topic(name, principal=call.principal) for name, _ in found.values()]
     ended = await outcomes(timeout, works)
@@ -197,36 +197,37 @@ async def _delete(topics: list[_Named], timeout: timedelta, call: Call) -> Delet
 
 
 def _find(wanted: _Named, call: Call, *, is_repeated: bool) -> tuple[str, uuid.UUID]:
-    """Name and id of a topic that the client may delete.
+    """Return name and id of a topic that the client may delete.
 
     Raises:
-        UnknownTopic, NotAuthorized, Refusal: whoever may not even describe a topic does not learn whether it exists.
+        UnknownTopic, NotAuthorized, RequestRefusal: clients that may not describe a topic do not
+            learn if it exists.
     """
     name, topic_id = wanted
     if is_repeated:
         what = "id" if name is None else "name"
-        raise Refusal(ErrorCode.invalid_request, f"Duplicate topic {what}.")
+        raise RequestRefusal(ErrorCode.invalid_request, f"Duplicate topic {what}.")
     if name is not None and topic_id is not None:
-        raise Refusal(ErrorCode.invalid_request, "You may not specify both topic name and topic id.")
+        raise RequestRefusal(ErrorCode.invalid_request, "You may not specify both topic name and topic id.")
     if name is not None:
         if not _may_describe(name, call):
-            call.broker.require_delete(call.principal, name)
+            call.broker.topic_service.require_delete(call.principal, name)
         return name, call.broker.topics.get(name).id
     if topic_id is None:
-        raise Refusal(ErrorCode.invalid_request, "Neither topic name nor id were specified.")
+        raise RequestRefusal(ErrorCode.invalid_request, "Neither topic name nor id were specified.")
     topic = call.broker.topics.find_id(topic_id)
     if topic is None:
-        raise Refusal(ErrorCode.unknown_topic_id, f"There is no topic with the id {topic_id}.")
+        raise RequestRefusal(ErrorCode.unknown_topic_id, f"There is no topic with the id {topic_id}.")
     if not _may_describe(topic.name, call):
-        call.broker.require_delete(call.principal, topic.name)
+        call.broker.topic_service.require_delete(call.principal, topic.name)
     return topic.name, topic_id
 
 
 def _may_describe(name: str, call: Call) -> bool:
-    return call.broker.authorizer.allows(call.principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    return call.broker.access.allows(call.principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
 
-def _deleted(topic: _Named, outcome: Outcome) -> DeletableTopicResult:
+def _deleted(topic: _Named, outcome: RequestOutcome) -> DeletableTopicResult:
     name, topic_id = topic
     return DeletableTopicResult(
         name=name, topic_id=topic_id, error_code=outcome.code, error_message=outcome.text
@@ -237,7 +238,7 @@ def _deleted(topic: _Named, outcome: Outcome) -> DeletableTopicResult:
 
 
 async def create_partitions(request: CreatePartitionsRequest, call: Call) -> CreatePartitionsResponse:
-    """CreatePartitions. Topics named twice do not grow."""
+    """Handle CreatePartitions. Topics named twice are not changed."""
     topics = {topic.name: topic for topic in request.topics}
     twice = _repeated(topic.name for topic in request.topics)
     wanted = [topic for name, topic in topics.items() if name not in twice]
@@ -261,13 +262,14 @@ def _check_assignments(topic: CreatePartitionsTopic, call: Call) -> None:
     assignments = topic.assignments or ()
     new = topic.count - len(call.broker.topics.get(topic.name).partitions)
     if len(assignments) != new:
-        raise Refusal(
+        raise RequestRefusal(
             ErrorCode.invalid_replica_assignment,
-            f"Attempted to add {new} additional partition(s), but only {len(assignments)} assignment(s) were specified.",
+            f"Attempted to add {new} additional partition(s), but only {len(assignments)} "
+            "assignment(s) were specified.",
         )
     for assignment in assignments:
         check_assignment(assignment.broker_ids, call.frontend.node_id)
 
 
-def _grown(name: str, outcome: Outcome) -> CreatePartitionsTopicResult:
+def _grown(name: str, outcome: RequestOutcome) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=name, error_code=outcome.code, error_message=outcome.text)

@@ -1,4 +1,6 @@
-"""DescribeProducers, DescribeTransactions, ListTransactions (KIP-664, KIP-994, KIP-1152): looking at transactions."""
+"""DescribeProducers, DescribeTransactions, ListTransactions (KIP-664, KIP-994, KIP-1152):
+inspection of transactions.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from kio.schema.errors import ErrorCode
 from kio.schema.list_transactions.v2 import response as listed
 
 from sparrow.base.errors import SparrowError
+from sparrow.broker.transactions.service import TransactionFilter
 from sparrow.broker.transactions.state import TransactionState
-from sparrow.broker.transactions.verbs import TransactionFilter
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 
@@ -32,11 +34,11 @@ if TYPE_CHECKING:
 
 _STATES = {each.value: each for each in TransactionState}
 _OTHER_STATES = frozenset({"Dead", "PrepareEpochFence"})
-"""States of Kafka that no transaction is ever seen in here."""
+"""States of Kafka that transactions never have here."""
 
 
 def describe_producers(request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
-    """Who wrote to partitions lately."""
+    """Return the producers that wrote to partitions recently."""
     return DescribeProducersResponse(
         throttle_time=NO_THROTTLE,
         topics=tuple(
@@ -75,7 +77,7 @@ def _producers(topic: str, partition: int, call: Call) -> PartitionResponse:
 
 
 def describe(request: DescribeTransactionsRequest, call: Call) -> described.DescribeTransactionsResponse:
-    """What is known of transactional ids."""
+    """Describe transactional ids."""
     return described.DescribeTransactionsResponse(
         throttle_time=NO_THROTTLE,
         transaction_states=tuple(_described(each, call) for each in request.transactional_ids),
@@ -115,7 +117,7 @@ def _description(
 
 
 def list_all(request: ListTransactionsRequest, call: Call) -> listed.ListTransactionsResponse:
-    """The transactional ids that pass the filters."""
+    """Return the transactional ids that match the filters."""
     names = set(request.state_filters)
     unknown = tuple(sorted(names - _STATES.keys() - _OTHER_STATES))
     states = [_STATES[each] for each in names if each in _STATES]

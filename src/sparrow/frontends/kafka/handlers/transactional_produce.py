@@ -1,7 +1,8 @@
-"""Produce of transactional batches: who may, and in which transaction.
+"""Produce of transactional batches: checking the right to write and the transaction.
 
-Clients of KIP-890 (Produce 12) do not say beforehand which partitions take part: the first batch for a partition adds it to the
-transaction, durably, before it is appended. While that is written the connection begins no other request, so batches keep their order.
+Clients of KIP-890 (Produce 12) do not announce the partitions of a transaction: the first batch for
+a partition adds it to the transaction, durably, before it is appended. While that is written the
+connection begins no other request, so batches keep their order.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import ConcurrentTransactions, NotAuthorized, NotInTransaction, SparrowError
+from sparrow.broker.access.authz import Operation, ResourceType, refusal
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.records.batch import HEADER_BYTES, parse_header
 
 if TYPE_CHECKING:
-    from sparrow.broker.partition import Admit
-    from sparrow.broker.transactions.state import Key
+    from sparrow.broker.publishes import Admit
     from sparrow.frontends.kafka.codec.responses import Piece
     from sparrow.frontends.kafka.dispatch import Call
     from sparrow.records.batch import BatchHeader
+    from sparrow.records.topic_partition import TopicPartition
     from sparrow.storage.store import LogId
 
 ADDS_SINCE = 12
@@ -31,13 +33,13 @@ _ABORTABLE_SINCE = 11
 _ATTRIBUTES_AT = 22
 _TRANSACTIONAL = 0x10
 
-Answer = list["Piece"] | asyncio.Future[list["Piece"]] | None
-Append = Callable[["Admit"], Answer]
-"""Appends everything of the request."""
+Response = list["Piece"] | asyncio.Future[list["Piece"]] | None
+Append = Callable[["Admit"], Response]
+"""Function that appends all batches of the request."""
 
 
 def is_transactional(records: bytes | None) -> bool:
-    """Whether the first batch says that it is."""
+    """Return True if the first batch is marked as transactional."""
     return (
         records is not None
         and len(records) > _ATTRIBUTES_AT
@@ -46,19 +48,22 @@ def is_transactional(records: bytes | None) -> bool:
 
 
 def code_for(error: SparrowError, version: int) -> ErrorCode:
-    """The code of an error, as the version of Produce knows it."""
+    """Return the code of an error that the version of Produce knows."""
     if isinstance(error, NotInTransaction) and version >= _ABORTABLE_SINCE:
         return ErrorCode.transaction_abortable
     if isinstance(error, ConcurrentTransactions) and version < ADDS_SINCE:
-        return ErrorCode.not_enough_replicas  # old clients repeat the request for no other code
+        return ErrorCode.not_enough_replicas  # old clients retry after no other code
     return code_of(error)
 
 
-def begin(request: Any, call: Call, batches: list[tuple[Key, bytes | None]], append: Append) -> Any:
-    """Append what is in the transaction; first add what is not, if the client leaves that to the broker.
+def begin(
+    request: Any, call: Call, batches: list[tuple[TopicPartition, bytes | None]], append: Append
+) -> Any:
+    """Append the batches of partitions in the transaction; first add the missing ones if the client
+    leaves that to the broker.
 
     Args:
-        batches: of the request, by topic's name and partition.
+        batches: the batches of the request, by topic name and partition.
     """
     try:
         admit = _admission(request, call)
@@ -74,17 +79,17 @@ def begin(request: Any, call: Call, batches: list[tuple[Key, bytes | None]], app
     producer = ProducerIdentity(header.producer_id, header.producer_epoch)
 
     async def add_then_append() -> list[Piece] | None:
-        answer = append(await _add(request.transactional_id, producer, missing, call, admit))
-        return await answer if isinstance(answer, asyncio.Future) else answer
+        response = append(await _add(request.transactional_id, producer, missing, call, admit))
+        return await response if isinstance(response, asyncio.Future) else response
 
     return add_then_append()
 
 
 def _admission(request: Any, call: Call) -> Admit:
     if request.transactional_id is None:
-        raise NotAuthorized(
-            "transactional batches in a request that names no transactional id", "TransactionalId"
-        )
+        text = "transactional batches in a request that names no transactional id"
+        kind = ResourceType.TRANSACTIONAL_ID
+        raise refusal(call.broker.access.authorizer, call.principal, Operation.WRITE, kind, "", text=text)
     return call.broker.transactions.admission(request.transactional_id, principal=call.principal)
 
 
@@ -92,34 +97,36 @@ def _refuse(error: SparrowError, header: BatchHeader, log_id: LogId) -> None:  #
     raise error
 
 
-def _is_missing(request: Any, call: Call, key: Key, header: BatchHeader) -> bool:
+def _is_missing(request: Any, call: Call, key: TopicPartition, header: BatchHeader) -> bool:
     producer = ProducerIdentity(header.producer_id, header.producer_epoch)
     try:
         call.broker.transactions.coordinator.check_partition(request.transactional_id, producer, key)
     except NotInTransaction:
         return True
     except SparrowError:
-        return False  # appending will say it
+        return False  # the append reports it
     return False
 
 
 async def _add(
-    transactional_id: str, producer: ProducerIdentity, missing: list[Key], call: Call, admit: Admit
+    transactional_id: str, producer: ProducerIdentity, missing: list[TopicPartition], call: Call, admit: Admit
 ) -> Admit:
-    """Let partitions take part; returns what decides about each batch then."""
-    verbs = call.broker.transactions
+    """Add partitions to the transaction. Return the function that admits each batch then."""
+    service = call.broker.transactions
     try:
-        refused = await verbs.add_partitions(transactional_id, producer, missing, principal=call.principal)
+        refused = await service.add_partitions(transactional_id, producer, missing, principal=call.principal)
         left = [key for key in missing if key not in refused]
-        if refused and left:  # the others are not to suffer from what is wrong with these
-            await verbs.add_partitions(transactional_id, producer, left, principal=call.principal)
+        if refused and left:  # the other partitions must not fail because of these
+            await service.add_partitions(transactional_id, producer, left, principal=call.principal)
     except SparrowError as error:
         return _refusing(error, frozenset(missing), admit)
     return admit
 
 
-def _refusing(error: SparrowError, keys: frozenset[Key], admit: Admit) -> Admit:
-    """Says what went wrong with adding these partitions, and asks `admit` about the others."""
+def _refusing(error: SparrowError, keys: frozenset[TopicPartition], admit: Admit) -> Admit:
+    """Return a function that raises the error for these partitions and asks `admit` about the
+    others.
+    """
 
     def refuse(header: BatchHeader, log_id: LogId) -> None:
         if (log_id.topic, log_id.partition) in keys:

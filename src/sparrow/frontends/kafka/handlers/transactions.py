@@ -1,6 +1,7 @@
-"""The requests of transactional producers (KIP-98, KIP-360, KIP-447, KIP-890), and those that look at them (KIP-664, KIP-994).
+"""Requests of transactional producers (KIP-98, KIP-360, KIP-447, KIP-890), and WriteTxnMarkers
+(KIP-664).
 
-Old clients do not know every code: what they are told instead is in `code_for`.
+Old clients do not know every error code: `code_for` selects the one that they know.
 """
 
 from __future__ import annotations
@@ -22,9 +23,15 @@ from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from kio.schema.write_txn_markers.v2.response import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
+)
 
 from sparrow.base.errors import NotInTransaction, ProducerFenced, SparrowError, Unavailable
-from sparrow.broker.groups.family import Committer
+from sparrow.broker.groups.coordinator import Committer
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
@@ -38,22 +45,27 @@ if TYPE_CHECKING:
     from kio.schema.end_txn.v5.request import EndTxnRequest
     from kio.schema.init_producer_id.v5.request import InitProducerIdRequest
     from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest
+    from kio.schema.write_txn_markers.v2.request import WritableTxnMarker, WriteTxnMarkersRequest
 
-    from sparrow.broker.transactions.state import Key
     from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.records.topic_partition import TopicPartition
 
 _FENCED_SINCE: Final = {22: 4, 24: 2, 25: 2, 26: 2}
-"""From which version of a key on clients know PRODUCER_FENCED (KIP-588). Produce and TxnOffsetCommit never do."""
+"""The first version of each key whose clients know PRODUCER_FENCED (KIP-588). Those of Produce and
+TxnOffsetCommit never do.
+"""
 _TXN_OFFSET_COMMIT: Final = 28
 _ABORTABLE_SINCE: Final = 4
-"""TxnOffsetCommit that knows TRANSACTION_ABORTABLE (KIP-890)."""
+"""The first TxnOffsetCommit that knows TRANSACTION_ABORTABLE (KIP-890)."""
 _BUMPS_SINCE: Final = 5
-"""EndTxn and TxnOffsetCommit of clients of KIP-890, which the broker itself adds what takes part for."""
+"""The first EndTxn and TxnOffsetCommit of clients of KIP-890, for which the broker adds partitions
+and groups to the transaction.
+"""
 _NO_ID: Final = -1
 
 
 def code_for(error: SparrowError, call: Call) -> ErrorCode:
-    """The code of an error, as the client's version of the request knows it."""
+    """Return the code of an error that the client's version of the request knows."""
     key, version = call.header.api_key, call.version
     if isinstance(error, ProducerFenced):
         is_known = version >= _FENCED_SINCE.get(key, 1 << 15)
@@ -61,7 +73,8 @@ def code_for(error: SparrowError, call: Call) -> ErrorCode:
     if isinstance(error, NotInTransaction) and key == _TXN_OFFSET_COMMIT and version >= _ABORTABLE_SINCE:
         return ErrorCode.transaction_abortable
     if isinstance(error, Unavailable):
-        return ErrorCode.coordinator_not_available  # clients look for it again, then repeat the request
+        # clients look up the coordinator again, then repeat the request
+        return ErrorCode.coordinator_not_available
     return code_of(error)
 
 
@@ -69,7 +82,7 @@ def code_for(error: SparrowError, call: Call) -> ErrorCode:
 
 
 async def initialize(request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse:
-    """An identity for a producer, transactional or only idempotent."""
+    """Return an identity for a producer, transactional or only idempotent."""
     try:
         found = await _identity(request, call)
     except SparrowError as error:
@@ -108,11 +121,11 @@ def _initialized(code: ErrorCode, identity: ProducerIdentity) -> InitProducerIdR
 
 
 async def add_partitions(request: AddPartitionsToTxnRequest, call: Call) -> AddPartitionsToTxnResponse:
-    """All partitions, or, if one of them cannot take part, none."""
-    wanted: list[Key] = [
+    """Add partitions to a transaction: all of them, or none if one cannot be added."""
+    wanted: list[TopicPartition] = [
         (topic.name, partition) for topic in request.v3_and_below_topics for partition in topic.partitions
     ]
-    codes: dict[Key, ErrorCode] = {}
+    codes: dict[TopicPartition, ErrorCode] = {}
     try:
         refused = await call.broker.transactions.add_partitions(
             request.v3_and_below_transactional_id,
@@ -144,7 +157,7 @@ async def add_partitions(request: AddPartitionsToTxnRequest, call: Call) -> AddP
 
 
 async def add_offsets(request: AddOffsetsToTxnRequest, call: Call) -> AddOffsetsToTxnResponse:
-    """A group whose offsets the transaction will commit."""
+    """Add a group whose offsets the transaction will commit."""
     code = ErrorCode.none
     try:
         await call.broker.transactions.add_group(
@@ -159,7 +172,7 @@ async def add_offsets(request: AddOffsetsToTxnRequest, call: Call) -> AddOffsets
 
 
 async def commit_offsets(request: TxnOffsetCommitRequest, call: Call) -> TxnOffsetCommitResponse:
-    """Offsets that are committed when the transaction is."""
+    """Store offsets that are committed with the transaction."""
     offsets = {
         (topic.name, each.partition_index): OffsetAndMetadata(
             each.committed_offset, each.committed_metadata or "", each.committed_leader_epoch
@@ -191,7 +204,7 @@ async def commit_offsets(request: TxnOffsetCommitRequest, call: Call) -> TxnOffs
 
 
 def _offsets_committed(
-    request: TxnOffsetCommitRequest, codes: Mapping[Key, ErrorCode]
+    request: TxnOffsetCommitRequest, codes: Mapping[TopicPartition, ErrorCode]
 ) -> TxnOffsetCommitResponse:
     return TxnOffsetCommitResponse(
         throttle_time=NO_THROTTLE,
@@ -211,11 +224,61 @@ def _offsets_committed(
     )
 
 
+# ── WriteTxnMarkers ──────────────────────────────────────────────────────────────────────────────
+
+
+async def abort_producers(request: WriteTxnMarkersRequest, call: Call) -> WriteTxnMarkersResponse:
+    """Abort transactions of producers, as `kafka-transactions abort` asks (KIP-664).
+
+    There are no other brokers whose coordinators would write markers, so a commit is
+    INVALID_REQUEST.
+    """
+    return WriteTxnMarkersResponse(
+        markers=tuple([await _abort_producer(marker, call) for marker in request.markers])
+    )
+
+
+async def _abort_producer(marker: WritableTxnMarker, call: Call) -> WritableTxnMarkerResult:
+    wanted: list[TopicPartition] = [
+        (topic.name, each) for topic in marker.topics for each in topic.partition_indexes
+    ]
+    if marker.transaction_result:
+        codes = dict.fromkeys(wanted, ErrorCode.invalid_request)
+    else:
+        producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
+        try:
+            refused = await call.broker.transactions.abort_producer(
+                producer, wanted, principal=call.principal
+            )
+            codes = {key: _abort_code(error, call) for key, error in refused.items()}
+        except SparrowError as error:
+            codes = dict.fromkeys(wanted, code_for(error, call))
+    return WritableTxnMarkerResult(
+        producer_id=marker.producer_id,
+        topics=tuple(
+            WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=tuple(
+                    WritableTxnMarkerPartitionResult(
+                        partition_index=each, error_code=codes.get((topic.name, each), ErrorCode.none)
+                    )
+                    for each in topic.partition_indexes
+                ),
+            )
+            for topic in marker.topics
+        ),
+    )
+
+
+def _abort_code(error: SparrowError, call: Call) -> ErrorCode:
+    return ErrorCode.invalid_producer_epoch if isinstance(error, ProducerFenced) else code_for(error, call)
+
+
 # ── EndTxn ────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def end(request: EndTxnRequest, call: Call) -> EndTxnResponse:
-    """Commit or abort; clients of KIP-890 learn what they go on with."""
+    """Commit or abort; clients of KIP-890 get their next producer identity."""
     try:
         found = await call.broker.transactions.end(
             request.transactional_id,

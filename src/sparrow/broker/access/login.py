@@ -1,0 +1,28 @@
+"""The login that proved a principal and that its sessions depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class LoginKind(Enum):
+    """Kinds of logins."""
+
+    PASSWORD = "password"  # noqa: S105 - a word
+    TOKEN = "token"  # noqa: S105
+    CERTIFICATE = "certificate"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """The proof of a principal. `proof` is what the login was checked against; its type depends on
+    the kind.
+    """
+
+    kind: LoginKind
+    name: str
+    proof: object
+
+    def __repr__(self) -> str:
+        return f"Login({self.kind.value}, {self.name!r})"

@@ -1,0 +1,1 @@
+"""Dead letters: their format, how records get there, how they are read and sent back."""

@@ -1,0 +1,1 @@
+"""Compact maps of integers for millions of records. Pure."""

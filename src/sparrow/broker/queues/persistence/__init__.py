@@ -1,0 +1,1 @@
+"""Entries of the meta store that hold queues and the state of their records."""

@@ -1,0 +1,58 @@
+"""Leased records and their settlements, as frontends and queues exchange them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Verb(IntEnum):
+    """Operation on leased records."""
+
+    ACK = 0
+    """Handled: done."""
+    NACK = 1
+    """Failed: try again, now or after a delay, until the delivery limit."""
+    REJECT = 2
+    """Can never be handled: move to the dead letters."""
+    EXTEND = 3
+    """Still being handled: the lease begins again."""
+    RELEASE = 4
+    """Unused: ready again, and the delivery does not count."""
+
+
+class Settlement(NamedTuple):
+    """One operation on the records first … last (both included) of a partition."""
+
+    verb: Verb
+    topic: str
+    partition: int
+    first: int
+    last: int
+    delay_ms: int = -1
+    """NACK: delay until the records are ready again; -1: by the queue's policy. EXTEND: length of
+    the lease from now on; -1: the queue's lease time.
+    """
+    text: str = ""
+    """NACK: the error. REJECT: the reason."""
+    delivery: int = 0
+    """Delivery count of the lease that is meant, so that a later lease of the same consumer is not
+    settled by mistake. 0: any.
+    """
+
+
+class Leased(NamedTuple):
+    """Leased records of one partition, and of one priority unless the consumer takes by offset."""
+
+    topic: str
+    partition: int
+    ranges: list[tuple[int, int, int]]
+    """(first, last, delivery count), by offset."""
+    data: bytes | memoryview
+    """Whole record batches with these records, maybe with others: skip those."""
+    lease_ms: int
+    """Length of the lease from now on."""
+
+    @property
+    def records(self) -> int:
+        return sum(last - first + 1 for first, last, _ in self.ranges)

@@ -1,0 +1,1 @@
+"""Reads the delivery options of records from the log."""

@@ -1,0 +1,64 @@
+"""Reloading the configuration of a running broker: needs a right, and happens once at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparrow.base.errors import InvalidArgument
+from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.audit.event import names
+
+if TYPE_CHECKING:
+    from sparrow.broker.audit.audit import Audit
+
+    Require = Callable[[Principal, Operation], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """Result of a reload. Both lists are in the order of the configuration's options."""
+
+    loaded: tuple[str, ...]
+    """Keys of the options whose values or files are in force now."""
+    needs_restart: tuple[str, ...] = ()
+    """Keys of options that were changed and apply after the next start only."""
+
+
+class Reload:
+    """The operation `broker.reload`. Loop thread only.
+
+    Args:
+        require: raises NotAuthorized unless a principal may do this to the cluster.
+        audit: gets an event of each reload.
+    """
+
+    def __init__(self, require: Require, audit: Audit) -> None:
+        self._audit = audit
+        self._require = require
+        self._lock = asyncio.Lock()
+        self.work: Callable[[], Awaitable[Reloaded]] | None = None
+        """Does the work; set by the server that started the broker. None: there is no configuration
+        to load.
+        """
+
+    async def __call__(self, *, principal: Principal = ANONYMOUS) -> Reloaded:
+        """Load certificates, tokens and log level again.
+
+        Raises:
+            NotAuthorized: needs ALTER_CONFIGS on the cluster.
+            InvalidConfig: an option cannot be used; nothing was changed.
+            InvalidArgument: this broker was started without a configuration.
+        """
+        with self._audit.act(principal, "broker.reload", ResourceType.CLUSTER, CLUSTER_NAME) as act:
+            self._require(principal, Operation.ALTER_CONFIGS)
+            if self.work is None:
+                raise InvalidArgument(
+                    "this broker has no configuration to load again: it was not started by `sparrow serve`"
+                )
+            async with self._lock:
+                done = await self.work()
+            act.note(loaded=names(done.loaded), needs_restart=names(done.needs_restart))
+            return done

@@ -1,0 +1,205 @@
+"""Operations on sinks. A sink has the access rules of a transactional id of its name: WRITE to
+stage, commit, abort and delete, DESCRIBE to look.
+
+Publishing into a stage takes WRITE on the topic as always.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType, require
+from sparrow.broker.audit.audit import Audit
+from sparrow.broker.sinks.stage_publisher import StagePublisher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sparrow.broker.access.authz import Authorizer
+    from sparrow.broker.sinks.coordinator import SinkCoordinator
+    from sparrow.broker.sinks.stage import Stage
+    from sparrow.broker.sinks.state import Caller, Sink
+    from sparrow.broker.topics import Topics
+    from sparrow.broker.transactions.coordinator import TransactionCoordinator
+    from sparrow.records.topic_partition import TopicPartition
+
+_ID, _TOPIC = ResourceType.TRANSACTIONAL_ID, ResourceType.TOPIC
+
+
+@dataclass(frozen=True, slots=True)
+class StageInfo:
+    """An open stage."""
+
+    stage: str
+    run: str
+    batch: int
+    task: int
+    attempt: int
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    opened_ms: int
+    left_ms: int
+    """Time for which it is kept without a further sign of life."""
+    partitions: tuple[TopicPartition, ...]
+    """Partitions in which it has records, of topics that the principal may describe."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkInfo:
+    """A sink."""
+
+    sink: str
+    query: str
+    kind: str
+    """"stream", or "once" for a single write."""
+    run: str
+    epoch: int
+    last_batch: int
+    """The last committed batch, -1 before the first."""
+    updated_ms: int
+    open_stages: int
+    past_runs: tuple[str, ...] = ()
+    stages: tuple[StageInfo, ...] = ()
+    """Empty in lists; set when one sink is described."""
+
+
+class SinkService:
+    """`broker.sinks`. Loop thread only."""
+
+    def __init__(
+        self,
+        coordinator: SinkCoordinator,
+        transactions: TransactionCoordinator,
+        topics: Topics,
+        authorizer: Callable[[], Authorizer],
+        audit: Audit | None = None,
+    ) -> None:
+        self._audit = audit or Audit()
+        self.coordinator = coordinator
+        self._transactions = transactions
+        self._topics = topics
+        self._authorizer = authorizer
+
+    # ── writing ───────────────────────────────────────────────────────────────────────────────────
+
+    async def stage(
+        self,
+        sink: str,
+        caller: Caller,
+        *,
+        task: int,
+        attempt: int,
+        timeout_ms: int,
+        principal: Principal = ANONYMOUS,
+    ) -> Stage | None:
+        """Open a stage; see `SinkCoordinator.stage`.
+
+        Raises:
+            NotAuthorized, and what the coordinator raises.
+        """
+        self._require(principal, Operation.WRITE, _ID, sink)
+        return await self.coordinator.stage(sink, caller, task=task, attempt=attempt, timeout_ms=timeout_ms)
+
+    async def commit(
+        self, sink: str, caller: Caller, stages: Sequence[str], *, principal: Principal = ANONYMOUS
+    ) -> bool:
+        """Publish a batch; see `SinkCoordinator.commit`. Raises as `stage`."""
+        self._require(principal, Operation.WRITE, _ID, sink)
+        return await self.coordinator.commit(sink, caller, stages)
+
+    async def abort(
+        self, sink: str, caller: Caller, stages: Sequence[str] = (), *, principal: Principal = ANONYMOUS
+    ) -> tuple[bool, int]:
+        """Drop a batch; see `SinkCoordinator.abort`. Raises as `stage`."""
+        self._require(principal, Operation.WRITE, _ID, sink)
+        return await self.coordinator.abort(sink, caller, stages)
+
+    def renew(self, sink: str, run: str, batch: int, *, principal: Principal = ANONYMOUS) -> None:
+        """Note that a batch is still in work; see `SinkCoordinator.renew`. Raises as `stage`."""
+        self._require(principal, Operation.WRITE, _ID, sink)
+        self.coordinator.renew(sink, run, batch)
+
+    def publisher(self, stage_id: str, *, principal: Principal = ANONYMOUS) -> StagePublisher:
+        """Return the publisher of a stage.
+
+        Raises:
+            StageExpired, NotAuthorized
+        """
+        stage = self.coordinator.stages.get(stage_id)
+        self._require(principal, Operation.WRITE, _ID, stage.sink_id)
+        return StagePublisher(
+            stage,
+            self.coordinator,
+            self._topics,
+            lambda topic: self._require(principal, Operation.WRITE, _TOPIC, topic),
+        )
+
+    # ── looking ───────────────────────────────────────────────────────────────────────────────────
+
+    def list(self, *, principal: Principal = ANONYMOUS) -> list[SinkInfo]:
+        """Return the sinks that the principal may describe, by id, without their stages."""
+        allows = self._authorizer().allows
+        return [
+            self._info(each)
+            for each in self.coordinator.all()
+            if allows(principal, Operation.DESCRIBE, _ID, each.sink_id)
+        ]
+
+    def describe(self, sink: str, *, principal: Principal = ANONYMOUS) -> SinkInfo:
+        """Return a sink with its stages.
+
+        Raises:
+            UnknownSink, NotAuthorized
+        """
+        self._require(principal, Operation.DESCRIBE, _ID, sink)
+        stages = [
+            self._stage_info(each, principal)
+            for each in self.coordinator.stages.of_sink(sink)
+            if each.epoch >= 0
+        ]
+        return self._info(self.coordinator.find(sink), tuple(stages))
+
+    async def delete(self, sink: str, *, principal: Principal = ANONYMOUS) -> int:
+        """Forget a sink and drop its stages; see `SinkCoordinator.delete`. Raises as `stage`."""
+        with self._audit.act(principal, "sink.delete", _ID, sink):
+            self._require(principal, Operation.WRITE, _ID, sink)
+            return await self.coordinator.delete(sink)
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────────
+
+    def _info(self, sink: Sink, stages: tuple[StageInfo, ...] = ()) -> SinkInfo:
+        return SinkInfo(
+            sink.sink_id,
+            sink.query,
+            sink.kind,
+            sink.run,
+            sink.epoch,
+            sink.last_batch,
+            sink.updated_ms,
+            len(self.coordinator.stages.of_sink(sink.sink_id)),
+            sink.past_runs,
+            stages,
+        )
+
+    def _stage_info(self, stage: Stage, principal: Principal) -> StageInfo:
+        found = self._transactions.maybe_find(stage.transactional_id)
+        allows = self._authorizer().allows
+        partitions = () if found is None else sorted(found.partitions)
+        return StageInfo(
+            stage.stage_id,
+            stage.run,
+            stage.batch,
+            stage.task,
+            stage.attempt,
+            stage.transactional_id,
+            stage.producer_id,
+            stage.epoch,
+            stage.opened_ms,
+            self.coordinator.left_ms(stage),
+            tuple(each for each in partitions if allows(principal, Operation.DESCRIBE, _TOPIC, each[0])),
+        )
+
+    def _require(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> None:
+        require(self._authorizer(), principal, operation, kind, name)

@@ -1,0 +1,76 @@
+"""Requests that publish to a topic, or to the topic of a queue."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from sparrow.broker.publishes import ACKS_ALL
+from sparrow.broker.quotas.rules import QuotaKind
+from sparrow.frontends.http.bodies import read_body
+from sparrow.frontends.http.idempotency import REPLAYED, maybe_key
+from sparrow.frontends.http.identity import caller
+from sparrow.frontends.http.queries import Query
+from sparrow.frontends.http.records import messages_of, publish_response
+from sparrow.frontends.http.responses import wait_for_quota
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from sparrow.frontends.http.context import HttpContext
+
+_MAX_PARTITION: Final = (1 << 31) - 1
+_ACKS: Final = {"all": ACKS_ALL, "leader": 1, "none": 0}
+_ACCEPTED: Final = 202
+LARGE_BYTES: Final = 64 << 10
+"""Larger bodies are parsed in a thread."""
+
+
+async def publish(frontend: HttpContext, request: Request, topic: str) -> Response:
+    """Publish the messages of a request to a topic, and return their offsets.
+
+    Raises:
+        what `IdempotentPublisher.publish` and `messages_of` raise
+    """
+    query = Query(request)
+    acks = query.choice("acks", "all", tuple(_ACKS))
+    partition = query.integer("partition", -1, 0, _MAX_PARTITION)
+    is_raw = query.flag("raw")
+    query.refuse_others()
+    body = await read_body(request)
+    await wait_for_quota(request, frontend, QuotaKind.PRODUCE)
+    principal = caller(request)
+    headers = request.scope["headers"]
+    read = partial(
+        messages_of,
+        body,
+        _content_type(headers),
+        headers,
+        limits=frontend.limits,
+        now_ms=frontend.broker.clock.wall_ms(),
+        raw=is_raw,
+    )
+    published = read() if len(body) <= LARGE_BYTES else await asyncio.to_thread(read)
+    results, is_replay = await frontend.once.publish(
+        maybe_key(request.scope, body, principal),
+        topic,
+        published.messages,
+        partition=partition,
+        acks=_ACKS[acks],
+        principal=principal,
+    )
+    if not is_replay:
+        frontend.count(QuotaKind.PRODUCE, principal, len(body))
+    return publish_response(
+        results,
+        published,
+        request.scope["path"],
+        status=_ACCEPTED if acks == "none" else 200,
+        headers=dict([REPLAYED]) if is_replay else None,
+    )
+
+
+def _content_type(headers: list[tuple[bytes, bytes]]) -> str:
+    return next((value.decode("latin-1") for name, value in headers if name == b"content-type"), "")

@@ -1,0 +1,68 @@
+"""Damage below the recovery point, as no crash makes it: a segment is cut, removed or zeroed at its
+end, or the directory goes.
+
+Kept apart from the other faults: it ends a round with a broker that must refuse one partition, and
+an operator who accepts the loss.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from dataclasses import dataclass
+
+from sparrow.storage.filesystem import LocalFileSystem
+from sparrow.storage.names import LOG, segment_stem
+from sparrow.storage.recovery import Recovered, examine_all
+
+
+@dataclass(frozen=True)
+class Inflicted:
+    """What was done, and to which log (`topic-partition`)."""
+
+    log: str
+    what: str
+    point: int
+    """The end offset of the log's recovery point: what was acknowledged behind it may go with the
+    files, too.
+    """
+
+
+def inflict(data_dir: str, topic: str, dice: random.Random) -> Inflicted | None:
+    """Damage one partition of a topic whose broker was killed, below its recovery point; None: none
+    has one yet.
+    """
+    found = [
+        each
+        for each in examine_all(LocalFileSystem(), data_dir)
+        if each.log.rpartition("-")[0] == topic and each.checkpoint is not None and each.checkpoint.segments
+    ]
+    if not found:
+        return None
+    chosen = dice.choice(found)
+    assert chosen.checkpoint is not None
+    act = dice.choice([_cut, _remove, _remove_directory])
+    act(chosen, dice)
+    return Inflicted(chosen.log, act.__name__, chosen.checkpoint.point.end_offset)
+
+
+def _segment(found: Recovered, dice: random.Random) -> tuple[str, int]:
+    """A segment that the checkpoint vouches for, and how many of its bytes."""
+    assert found.checkpoint is not None
+    saved = dice.choice([each for each in found.checkpoint.segments or () if each.size])
+    return f"{found.directory}/{segment_stem(saved.base_offset)}{LOG}", saved.size
+
+
+def _cut(found: Recovered, dice: random.Random) -> None:
+    path, size = _segment(found, dice)
+    os.truncate(path, dice.randrange(size))
+
+
+def _remove(found: Recovered, dice: random.Random) -> None:
+    os.unlink(_segment(found, dice)[0])
+
+
+def _remove_directory(found: Recovered, dice: random.Random) -> None:
+    del dice
+    shutil.rmtree(found.directory)

@@ -1,0 +1,413 @@
+"""Limits of the native frontend: the shared budget, silence, stalls, connections, memory."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sparrow.frontends.native.frontend import MAX_REFUSED
+from sparrow.frontends.native.limits import NativeLimits
+from sparrow.frontends.native.liveness import Liveness, Observation, Verdict
+from sparrow.frontends.native.work_queue import WorkQueue
+from sparrow.frontends.receive_budget import ReceiveBudget
+from sparrow.protocol.native import messages as m
+from tests.native_frontend.raw import OpenListener, RawClient, batch_of
+
+if TYPE_CHECKING:
+    from sparrow.base.clock import ManualClock
+    from sparrow.broker.broker import Broker
+    from sparrow.frontends.native.session import NativeSession
+
+MIB = 1 << 20
+
+
+# ── the budget ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_budget_grants_in_order_and_never_more_than_there_is() -> None:
+    budget = ReceiveBudget(100)
+    granted: list[str] = []
+    assert budget.reserve(60, lambda: granted.append("never"))
+    assert not budget.reserve(60, lambda: granted.append("b"))
+    assert not budget.reserve(10, lambda: granted.append("c")), "the small one must not overtake"
+    budget.release(60)
+    assert granted == ["b", "c"]
+    assert budget.reserved_bytes == 70
+
+
+def test_a_frame_over_the_whole_budget_is_granted_alone() -> None:
+    budget = ReceiveBudget(100)
+    granted: list[str] = []
+    assert budget.reserve(10, lambda: None)
+    assert not budget.reserve(500, lambda: granted.append("big"))
+    assert not budget.reserve(10, lambda: granted.append("small"))
+    budget.release(10)
+    assert granted == ["big"]
+    budget.release(500)
+    assert granted == ["big", "small"]
+    budget.release(10)
+    assert (budget.reserved_bytes, budget.waiting) == (0, 0)
+
+
+def test_a_client_that_gives_up_waiting_lets_the_next_one_pass() -> None:
+    budget = ReceiveBudget(100)
+    granted: list[str] = []
+
+    def big() -> None:
+        granted.append("big")
+
+    assert budget.reserve(90, lambda: None)
+    assert not budget.reserve(90, big)
+    assert not budget.reserve(10, lambda: granted.append("small"))
+    budget.withdraw(big)
+    assert granted == ["small"]
+
+
+async def test_a_big_frame_waits_for_the_budget_and_then_arrives(
+    open_listener: OpenListener, broker: Broker
+) -> None:
+    await broker.create_topic("orders", 1)
+    listener = await open_listener(broker, receive_budget_bytes=1000)
+    first, second = await listener.client(), await listener.client()
+    for client in (first, second):
+        await client.open_producer()
+        client.connection.send(m.Publish(1, "orders", 0), 1, batch_of(bytes(900)))
+    frames = [b"".join(c.connection.data_to_send()) for c in (first, second)]
+    first.send_raw(frames[0][:500])
+    await _until(lambda: listener.frontend.budget.reserved_bytes > 0)
+    second.send_raw(frames[1][:500])
+    await _until(lambda: listener.frontend.budget.waiting == 1)
+    second.send_raw(frames[1][500:])
+    await asyncio.sleep(0.01)
+    assert listener.frontend.budget.waiting == 1
+    first.send_raw(frames[0][500:])
+    assert (await first.expect(m.Confirm, 1)).confirmations[0].base_offset == 0
+    assert (await second.expect(m.Confirm, 1)).confirmations[0].base_offset == 1
+    assert (listener.frontend.budget.reserved_bytes, listener.frontend.budget.waiting) == (0, 0)
+
+
+async def test_a_lost_connection_gives_its_share_back(open_listener: OpenListener, broker: Broker) -> None:
+    listener = await open_listener(broker, receive_budget_bytes=1000)
+    clients = [await listener.client() for _ in range(3)]
+    for client in clients:
+        client.send_raw(b"\0\0\x03\0\x10")
+    await _until(lambda: listener.frontend.budget.waiting == 2)
+    for client in clients:
+        client.writer.transport.abort()
+    await _until(lambda: listener.frontend.connections == 0)
+    assert (listener.frontend.budget.reserved_bytes, listener.frontend.budget.waiting) == (0, 0)
+
+
+async def _until(condition: object) -> None:
+    for _ in range(10_000):
+        if condition():  # type: ignore[operator]
+            return
+        await asyncio.sleep(0.0005)
+    raise AssertionError("it did not come to pass")
+
+
+# ── silence ───────────────────────────────────────────────────────────────────────────────────────
+
+LIMITS = NativeLimits(hello_timeout_ms=10_000, idle_timeout_ms=60_000, stall_timeout_ms=30_000)
+
+
+def _seen(received: int = 0, *, frame: int = 0, paused: bool = False, unsent: int = 0) -> Observation:
+    return Observation(
+        is_open=True, received_bytes=received, unsent_bytes=unsent, is_paused=paused, frame_bytes=frame
+    )
+
+
+def test_a_client_that_sends_or_takes_bytes_is_alive() -> None:
+    liveness = Liveness(0.0)
+    assert liveness.check(1, _seen(10), LIMITS) is Verdict.ALIVE
+    assert liveness.check(2, _seen(10), LIMITS) is Verdict.SILENT
+    assert liveness.check(50, _seen(10, unsent=5000), LIMITS) is Verdict.SILENT
+    assert liveness.check(60, _seen(10, unsent=4000), LIMITS) is Verdict.ALIVE
+    assert liveness.check(119, _seen(10, unsent=4000), LIMITS) is Verdict.SILENT
+    assert liveness.check(121, _seen(10, unsent=4000), LIMITS) is Verdict.IDLE
+
+
+def test_a_client_that_is_made_to_wait_is_neither_idle_nor_stalled() -> None:
+    liveness = Liveness(0.0)
+    for now in range(0, 1000, 10):
+        assert liveness.check(now, _seen(100, frame=MIB, paused=True), LIMITS) is Verdict.ALIVE
+
+
+def test_an_unfinished_frame_must_progress_by_a_share_of_its_size() -> None:
+    liveness = Liveness(0.0)
+    received = 0
+    for now in range(1, 31):
+        received += 1000  # 30 KB of 16 MiB within 30 s: far below a twentieth
+        assert liveness.check(now, _seen(received, frame=16 * MIB), LIMITS) is Verdict.ALIVE
+    assert liveness.check(31, _seen(received, frame=16 * MIB), LIMITS) is Verdict.STALLED
+
+
+def test_a_slow_but_steady_frame_is_fine() -> None:
+    liveness = Liveness(0.0)
+    for now in range(1, 300):
+        assert liveness.check(now, _seen(now * 40_000, frame=16 * MIB), LIMITS) is Verdict.ALIVE
+
+
+def test_an_idle_timeout_of_0_is_never() -> None:
+    liveness = Liveness(0.0)
+    assert liveness.check(1e9, _seen(), NativeLimits(idle_timeout_ms=0)) is Verdict.SILENT
+
+
+async def test_a_connection_without_hello_is_closed_after_its_time(
+    open_listener: OpenListener, timed_broker: Broker, clock: ManualClock
+) -> None:
+    listener = await open_listener(timed_broker)
+    stranger = await listener.silent_client()
+    stranger.connection.send(m.Hello("sparrow", 1, 1))  # not written
+    await _until(lambda: listener.frontend.connections == 1)
+    clock.advance(9)
+    listener.frontend.sweep()
+    assert not stranger.reader.at_eof()
+    clock.advance(2)
+    listener.frontend.sweep()
+    assert (await stranger.expect(m.Error)).code == "TIMED_OUT"
+    assert await stranger.at_eof()
+
+
+async def test_a_silent_connection_gets_a_goodbye_and_one_that_pings_stays(
+    open_listener: OpenListener, timed_broker: Broker, clock: ManualClock
+) -> None:
+    listener = await open_listener(timed_broker)
+    silent, lively = await listener.client(), await listener.client()
+    for _ in range(5):
+        clock.advance(20)
+        assert await lively.nothing_comes()
+        listener.frontend.sweep()
+    assert (await silent.expect(m.Goodbye)).code == "IDLE"
+    assert await silent.at_eof()
+    await lively.call("broker.describe")
+
+
+async def test_a_half_open_connection_is_aborted_when_it_does_not_close(
+    open_listener: OpenListener, timed_broker: Broker, clock: ManualClock
+) -> None:
+    listener = await open_listener(timed_broker)
+    dead = await listener.client()
+    for _ in range(4):  # it was heard; it is idle; it is being closed; it did not close
+        clock.advance(61)
+        listener.frontend.sweep()
+    await _until(lambda: listener.frontend.connections == 0)
+    assert await dead.at_eof()
+
+
+async def test_a_frame_that_does_not_go_on_is_closed(
+    open_listener: OpenListener, timed_broker: Broker, clock: ManualClock
+) -> None:
+    listener = await open_listener(timed_broker)
+    client = await listener.client()
+    client.send_raw(b"\0\0\x10\0\x10")
+    await _until(lambda: listener.frontend.budget.reserved_bytes > 0)
+    listener.frontend.sweep()
+    clock.advance(31)
+    listener.frontend.sweep()
+    assert "no progress" in (await client.expect(m.Error)).text
+    assert await client.at_eof()
+    assert listener.frontend.budget.reserved_bytes == 0
+
+
+async def test_a_silent_member_is_out_and_one_that_pings_stays(
+    open_listener: OpenListener, timed_broker: Broker, clock: ManualClock
+) -> None:
+    await timed_broker.create_topic("orders", 2)
+    listener = await open_listener(timed_broker)
+    lively, silent = await listener.client(), await listener.client()
+    await silent.subscribe("orders", group="g", credit_bytes=1)
+    await silent.expect(m.Assigned, 2)
+    await lively.subscribe("orders", group="g", credit_bytes=1)
+    revoke = await silent.expect(m.Revoke, 2)
+    silent.send(m.Revoked(revoke.epoch, revoke.partitions), 2)
+    assert len((await lively.expect(m.Assigned, 2)).added) == 1
+    for _ in range(5):
+        clock.advance(20)
+        assert await lively.nothing_comes()
+        listener.frontend.sweep()
+    assert len((await lively.expect(m.Assigned, 2)).added) == 1
+    assert [g.members for g in timed_broker.group_service.list_groups()] == [1]
+
+
+# ── how many ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_one_connection_too_many_is_reported(open_listener: OpenListener, broker: Broker) -> None:
+    listener = await open_listener(broker, max_connections=2)
+    first, _ = await listener.client(), await listener.client()
+    third = await listener.silent_client()
+    error = await third.expect(m.Error)
+    assert (error.code, error.retriable) == ("OVERLOADED", True)
+    assert await third.at_eof()
+    third.close()
+    first.close()
+    await _until(lambda: listener.frontend.connections == 1)
+    await listener.client()
+
+
+RESPONSE_BYTES = 20_000
+
+
+def _small_send_buffer(session: NativeSession) -> None:
+    """Shrink the buffer: otherwise the kernel takes megabytes before the broker notices that the
+    client does not read.
+    """
+    assert session._connection.transport
+    sock = session._connection.transport.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+
+
+@pytest.mark.slow
+async def test_refused_connections_take_no_slot_of_others(
+    open_listener: OpenListener, broker: Broker
+) -> None:
+    listener = await open_listener(broker, max_connections=2)
+    first, _ = await listener.client(), await listener.client()
+    for _ in range(3):
+        assert await (await listener.silent_client()).reader.read(1)
+    first.writer.transport.abort()  # type: ignore[attr-defined]
+    await _until(lambda: listener.frontend.connections == 4)
+    await listener.client()
+
+
+async def test_of_very_many_refused_connections_some_are_closed_without_a_word(
+    open_listener: OpenListener, broker: Broker
+) -> None:
+    listener = await open_listener(broker, max_connections=1)
+    await listener.client()
+    for _ in range(MAX_REFUSED):
+        assert await (await listener.silent_client()).reader.read(1)
+    assert not await (await listener.silent_client()).reader.read(1)
+    assert listener.frontend.connections == 1 + MAX_REFUSED
+
+
+async def test_a_connection_that_is_ended_while_it_waits_for_the_budget_is_gone_when_its_peer_closes(
+    open_listener: OpenListener, timed_broker: Broker, clock: ManualClock
+) -> None:
+    listener = await open_listener(timed_broker, receive_budget_bytes=10)
+    holder = await listener.client()
+    holder.send_raw(b"\0\0\x01\0")
+    await _until(lambda: listener.frontend.budget.reserved_bytes)
+    waiting = await listener.silent_client()
+    waiting.send_raw(b"\0\0\x01\0")
+    await _until(lambda: listener.frontend.budget.waiting)
+    clock.advance(11)
+    listener.frontend.sweep()
+    assert await waiting.reader.read()
+    waiting.close()
+    await _until(lambda: listener.frontend.connections == 1)
+
+
+async def test_a_client_that_asks_without_reading_is_not_read_from(
+    open_listener: OpenListener, broker: Broker
+) -> None:
+    listener = await open_listener(broker, write_high_water_bytes=50_000)
+    for number in range(200):
+        await broker.create_topic(f"topic-{number}", 1)
+    client = await listener.client()
+    client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+    (session,) = listener.frontend._sessions
+    _small_send_buffer(session)
+    for ref in range(300):
+        client.send(m.Request(ref, "topic.list", {}))
+    await _until(lambda: not session.can_write)
+    await (await listener.client()).call("broker.describe")
+    assert not session.can_write
+    assert session._connection.unsent_bytes < 50_000 + 2 * RESPONSE_BYTES
+    client.reader._transport.resume_reading()  # type: ignore[attr-defined]
+    refs = {(await client.expect(m.Response)).ref for _ in range(300)}
+    assert refs == set(range(300))
+
+
+@pytest.mark.slow
+async def test_an_idle_connection_costs_less_than_15_kilobytes_and_no_task(
+    open_listener: OpenListener, broker: Broker
+) -> None:
+    import gc
+    import tracemalloc
+
+    listener = await open_listener(broker)
+    count = 300
+    tracemalloc.start()
+    before = tracemalloc.take_snapshot()
+    clients: list[RawClient] = []
+    for _ in range(count):
+        clients.append(await listener.client(client_name="idle"))
+    gc.collect()
+    ours = tracemalloc.take_snapshot().compare_to(before, "filename")
+    tracemalloc.stop()
+    allowed = ("/frontends/native/", "/protocol/native/")
+    cost = sum(s.size_diff for s in ours if any(part in s.traceback[0].filename for part in allowed))
+    # The clients' own state machines are counted, too.
+    assert cost / count < 15_000
+    assert len(asyncio.all_tasks()) < 20
+
+
+# ── work ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_work_runs_in_order_one_at_a_time_and_leaves_no_task() -> None:
+    done: list[int] = []
+    waiting = 0
+
+    def changed(change: int) -> None:
+        nonlocal waiting
+        waiting += change
+
+    queue = WorkQueue(1, lambda: True, changed)
+
+    def job(number: int) -> object:
+        async def run() -> None:
+            await asyncio.sleep(0)
+            done.append(number)
+            if number < 3:
+                queue.add(job(number + 10))  # type: ignore[arg-type]
+
+        return run
+
+    for number in range(4):
+        queue.add(job(number))  # type: ignore[arg-type]
+    assert waiting == 4
+    await _until(lambda: queue.is_idle)
+    assert done == [0, 1, 2, 3, 10, 11, 12]
+    assert waiting == 0
+    queue.add(job(5))  # type: ignore[arg-type]
+    await _until(lambda: queue.is_idle)
+    assert done[-1] == 5
+
+
+async def test_work_rests_while_it_may_not_run_and_goes_on() -> None:
+    may_run = False
+    done: list[int] = []
+    queue = WorkQueue(2, lambda: may_run, lambda _: None)
+    for number in range(5):
+
+        async def run(number: int = number) -> None:
+            done.append(number)
+
+        queue.add(run)
+    await asyncio.sleep(0)
+    assert done == []
+    may_run = True
+    queue.resume()
+    await _until(lambda: queue.is_idle)
+    assert sorted(done) == [0, 1, 2, 3, 4]
+
+
+async def test_a_cancelled_queue_drops_what_waits() -> None:
+    queue = WorkQueue(1, lambda: True, lambda _: None)
+    started = asyncio.Event()
+
+    async def forever() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    queue.add(forever)
+    queue.add(forever)
+    await started.wait()
+    queue.cancel()
+    await _until(lambda: queue.is_idle)

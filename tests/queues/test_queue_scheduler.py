@@ -1,0 +1,152 @@
+"""Records that are scanned together, and changes that go into the same write: fewer slices and
+writes for the same guarantees.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from tests.queues.test_queue_races import held_up
+from tests.queues.work import Work, ack, records, take
+
+from sparrow.broker.queues.rules.record_state import READY
+from sparrow.broker.queues.scan import scanner
+from sparrow.meta.store import Write
+
+
+def counted_looks(work: Work, name: str) -> list[int]:
+    """Return a list that grows with each look at the log."""
+    found, looks = work.queue(name).state.found, []
+
+    def counting(source: int, first: int, end: int, *rest: object, **options: object) -> None:
+        looks.append(end - first)
+        found(source, first, end, *rest, **options)
+
+    work.queue(name).state.found = counting  # type: ignore[assignment]
+    return looks
+
+
+async def publish_singly(work: Work, topic: str, count: int) -> None:
+    for number in range(count):
+        await work.publish(topic, [b"%d" % number])
+
+
+async def test_records_that_no_consumer_asks_for_are_scanned_together(work: Work, monkeypatch) -> None:
+    monkeypatch.setattr(scanner, "_LATEST_S", 60.0)
+    await work.create("jobs")
+    looks = counted_looks(work, "jobs")
+    await publish_singly(work, "jobs", 20)
+    assert looks == []
+    consumer = await work.consumer("jobs")
+    assert len(records(await consumer.lease(100))) == 20  # although it does not wait
+    assert looks == [20]
+
+
+async def test_records_that_no_consumer_asks_for_are_scanned_soon_all_the_same(work: Work) -> None:
+    await work.create("jobs")
+    await work.publish("jobs", [b"1"])
+    async with asyncio.timeout(5):
+        while not work.queue("jobs").state.ready:
+            await asyncio.sleep(0.001)
+
+
+async def test_more_than_a_few_records_are_looked_at_at_once(work: Work, monkeypatch) -> None:
+    monkeypatch.setattr(scanner, "_LATEST_S", 60.0)
+    await work.create("jobs")
+    await work.publish("jobs", [b"m"] * 100)
+    async with asyncio.timeout(5):
+        while not work.queue("jobs").state.ready:
+            await asyncio.sleep(0)
+
+
+async def test_what_was_just_published_is_peeked_at_and_counted(work: Work, monkeypatch) -> None:
+    monkeypatch.setattr(scanner, "_LATEST_S", 60.0)
+    await work.create("jobs")
+    await work.publish("jobs", [b"1"])
+    (peeked,) = await work.broker.queues.peek("jobs")
+    assert peeked.record.value == b"1"
+    await work.publish("jobs", [b"2"], headers=[("priority", b"9")])
+    assert work.broker.queues.describe("jobs").statistics.ready == 2
+    assert work.queue("jobs").state.subscribers[""].counts[READY] == 2
+
+
+async def test_a_waiting_consumer_gets_records_that_came_during_a_write_when_it_has_ended(
+    work: Work, monkeypatch
+) -> None:
+    monkeypatch.setattr(scanner, "_LATEST_S", 60.0)
+    await work.create("jobs")
+    await work.publish("jobs", [b"0"])
+    busy, idle = await work.consumer("jobs"), await work.consumer("jobs")
+    first = await take(busy)
+    looks = counted_looks(work, "jobs")
+    with held_up(work.broker._meta, "write") as gate:
+        acknowledging = asyncio.ensure_future(ack(busy, first))
+        await gate.reached.wait()
+        waiting = asyncio.create_task(idle.lease(10, wait_ms=30_000))
+        await asyncio.sleep(0)
+        await publish_singly(work, "jobs", 5)
+        assert looks == []
+    assert len(records(await waiting)) == 5
+    assert looks == [5]
+    await acknowledging
+
+
+async def test_a_consumer_that_does_not_wait_gets_what_retention_left_of_unscanned_records(
+    work: Work, monkeypatch
+) -> None:
+    monkeypatch.setattr(scanner, "_LATEST_S", 60.0)
+    await work.create("jobs")
+    await publish_singly(work, "jobs", 6)
+    await work.broker.delete_records("jobs", {0: 4})
+    consumer = await work.consumer("jobs")
+    assert [record.offset for record in records(await consumer.lease(100))] == [4, 5]
+
+
+async def test_a_topic_that_is_deleted_while_its_records_wait_to_be_scanned_does_no_harm(
+    work: Work, monkeypatch
+) -> None:
+    monkeypatch.setattr(scanner, "_LATEST_S", 60.0)
+    await work.create("jobs", topics=("one", "two"))
+    await work.publish("one", [b"1"])
+    await work.broker.delete_topic("one")
+    await work.publish("two", [b"2"])
+    consumer = await work.consumer("jobs")
+    assert [record.value for record in await take(consumer)] == [b"2"]
+
+
+async def test_a_lease_made_at_the_response_to_the_last_goes_into_the_next_write(work: Work) -> None:
+    """Else it would wait for a write of acknowledgements alone before its own."""
+    await work.create("jobs")
+    await work.publish("jobs", [b"m"] * 60)
+    leasing, settling = await work.consumer("jobs"), await work.consumer("jobs")
+    held = await take(settling, 40)
+    write, writes = work.broker._meta.write, 0
+    acknowledged: list[asyncio.Future[None]] = []
+    leases = 0
+
+    async def write_while_somebody_acknowledges(batch: Sequence[Write]) -> None:
+        nonlocal writes
+        writes += 1
+        await write(batch)
+        if leases < 15:
+            acknowledged.append(asyncio.ensure_future(ack(settling, [held.pop()])))
+            await asyncio.sleep(0)
+
+    work.broker._meta.write = write_while_somebody_acknowledges  # type: ignore[method-assign]
+    while leases < 15:
+        leases += 1
+        await take(leasing, 1)
+        await asyncio.sleep(0)  # as the native frontend does between two leases
+    assert writes <= 18  # and not up to 30
+    await asyncio.gather(*acknowledged)
+
+
+async def test_a_consumer_that_does_not_wait_gets_records_that_are_about_to_be_scanned(
+    work: Work, monkeypatch
+) -> None:
+    monkeypatch.setattr(scanner, "_LATEST_S", 60.0)
+    await work.create("jobs")
+    await publish_singly(work, "jobs", 2)
+    work.queue("jobs").scanner._schedule()  # the time is over; the slice comes next
+    assert len(await work.broker.queues.peek("jobs")) == 2

@@ -1,0 +1,162 @@
+"""The source keeps one vocabulary: one word for one thing, modules and classes named after what
+they hold, docstrings that say what a thing is or does.
+
+The texts of files are searched and not their syntax trees, so that the tests take a fraction of a
+second.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+SOURCE: Final = ROOT / "src"
+
+INSTEAD: Final = {
+    "anew": "again",
+    "door": "frontend; listener in texts for users",
+    "doomed": "dead letter",
+    "deadletter": "dead letter",
+    "fact": "entry",
+    "intake": "FetchBuffer",
+    "lane": "SubscriberState",
+    "outbox": "SendBudget, Reservation",
+    "parcel": "MoveBatch",
+    "pump": "connection",
+    "roof": "GroupRegistry",
+    "salting": "password_hash",
+    "weigh": "estimate",
+    "weighed": "estimated",
+    "whoever": "the subject by its name",
+}
+"""Words that no identifier, docstring, comment or text has, and the word to use."""
+
+NO_CLASSES: Final = (
+    "Link",
+    "Lane",
+    "Place",
+    "Turns",
+    "Held",
+    "Mark",
+    "Parcel",
+    "Fact",
+    "Facts",
+    "Verbs",
+)
+"""Names that say nothing of what a class is, alone or as the last word of a name."""
+
+ALLOWED_WORDS: Final = {
+    "sparrow/broker/metrics/table.py": {"door"},  # the label of metrics
+    "sparrow/frontends/http/routes/admin_": {"lane"},  # schemas of the OpenAPI document
+    "sparrow/frontends/native/watch_requests.py": {"weigh"},  # a verb of the native protocol
+    "sparrow/spark/source/topics.py": {"weigh"},  # the same verb
+    "sparrow/spark/wire/session.py": {"weigh"},  # the same verb
+    "sparrow/meta/": {"fact"},  # the table in the SQLite file
+}
+
+ALLOWED_CLASSES: Final = {
+    "asyncio client and its blocking form": {"Admin", "Client", "Delivery", "QueueAdmin"},
+    "one idea in the broker, on the wire and in the client": {
+        "Channel", "Connection", "Fetched", "Lease", "LeaseTable", "Leased", "Producer", "Queue", "Reject",
+        "Revoke", "Selector", "Session", "Settlement", "Subscription",
+    },
+    "what the broker fills and the client returns; to be declared once": {
+        "CommittedOffset", "ConfigEntry", "DeadLetter", "GroupDescription", "MemberDescription",
+        "PartitionOffset", "QueueStatistics", "Quota", "RedriveProgress", "RemovedBatch",
+        "SubscriberStatistics",
+    },
+    "messages of several protocols": {
+        "Commit", "Credit", "Goodbye", "Hello", "Ping", "Publish", "Refusal", "Request", "Server",
+        "Subscribe", "Unsubscribe",
+    },
+    "one idea in several frontends or codecs": {
+        "Authenticator", "CloseReason", "Decoder", "MalformedRequest", "PauseReason", "QueueChannel",
+        "TokenBucket",
+    },
+    "public names of a package, or of schemas in the OpenAPI document": {
+        "Admission", "Broker", "Deletion", "Failure", "Progress",
+    },
+}  # fmt: skip
+"""Public classes of one name in several modules, by the reason."""
+
+ALLOWED_MODULES: Final = {
+    "sparrow/testing/__init__.py": "the package that users import",
+}
+
+_RIDDLES: Final = re.compile(
+    r'^\s*r?"""(What|Whether|How|Who|Whoever|Whose|So much|So many|Of)\b', re.MULTILINE
+)
+_CLASS: Final = re.compile(r"^class ([A-Z]\w*)", re.MULTILINE)
+
+
+@cache
+def sources() -> dict[str, str]:
+    """Return the text of every module by its path below src/."""
+    return {
+        path.relative_to(SOURCE).as_posix(): path.read_text("utf-8") for path in sorted(SOURCE.rglob("*.py"))
+    }
+
+
+def located(pattern: re.Pattern[str]) -> Iterator[tuple[str, int, str]]:
+    """Yield path, line and text of each match."""
+    for path, text in sources().items():
+        for found in pattern.finditer(text):
+            yield path, text.count("\n", 0, found.start()) + 1, found[0].strip()
+
+
+def parts_of(word: str) -> list[str]:
+    """Return the words that an identifier is made of, in lower case and singular."""
+    parts = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", word).lower().split("_")
+    return [part.removesuffix("s") for part in parts if part]
+
+
+def test_words_have_one_meaning_and_things_one_word() -> None:
+    found = []
+    for path, text in sources().items():
+        allowed = next((words for prefix, words in ALLOWED_WORDS.items() if path.startswith(prefix)), set())
+        for word in set(re.findall(r"[A-Za-z_]{4,}", text)):
+            wrong = [part for part in parts_of(word) if part in INSTEAD and part not in allowed]
+            found += [f"src/{path}: {word!r}; say {INSTEAD[part]}" for part in wrong]
+    assert not found, "\n".join(found)
+
+
+def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
+    found = [f"src/{path}:{line}: {text}" for path, line, text in located(_RIDDLES)]
+    assert not found, "\n".join(found)
+
+
+def test_names_of_classes_say_what_they_are() -> None:
+    pattern = re.compile(rf"^class \w*?({'|'.join(NO_CLASSES)})\b", re.MULTILINE)
+    found = [f"src/{path}:{line}: {text}" for path, line, text in located(pattern)]
+    assert not found, "\n".join(found)
+
+
+def test_a_public_class_has_its_name_alone() -> None:
+    allowed = {name for names in ALLOWED_CLASSES.values() for name in names}
+    places = defaultdict(list)
+    for path, text in sources().items():
+        for name in _CLASS.findall(text):
+            places[name].append(path)
+    found = {name: paths for name, paths in places.items() if len(paths) > 1 and name not in allowed}
+    assert not found, "\n".join(f"{name}: {', '.join(paths)}" for name, paths in sorted(found.items()))
+
+
+def test_modules_are_named_after_what_they_hold() -> None:
+    paths = [path for path in sources() if re.search(r"ing(\.py|/__init__\.py)$", path)]
+    assert [path for path in paths if path not in ALLOWED_MODULES] == []
+
+
+def test_lines_have_a_limit_without_a_blanket_exception() -> None:
+    ruff = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["ruff"]
+    lint = ruff["lint"]
+    assert ruff["line-length"] == 110
+    assert lint["pycodestyle"]["max-doc-length"] == 100
+    assert {"E", "W"} <= set(lint["select"])
+    ignored = {*lint["ignore"], *(code for codes in lint["per-file-ignores"].values() for code in codes)}
+    assert not ignored & {"E", "W", "E501", "W505", "E5", "W5"}
