@@ -278,9 +278,13 @@ class Partition:
         if self._log is not None:
             self._log.configure(config.log)
 
+    def refuse_from_now(self) -> None:
+        """Refuse publishes and reads with UnknownTopic: the topic was deleted, and the data will be."""
+        self._is_deleted = True
+
     async def delete(self) -> None:
         """Remove the log and its data; later publishes fail."""
-        self._is_deleted = True
+        self.refuse_from_now()
         await self.end_opening()
         log = self._log or self._unusable
         if log is not None:

@@ -429,6 +429,7 @@ class Topics:
                 topic.is_deleted = True
                 self._notify(topic)
                 for partition in topic.partitions:
+                    partition.refuse_from_now()
                     partition.wake_waiters()
                 await self._clear(topic, forget)
             finally:
