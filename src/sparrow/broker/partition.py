@@ -279,7 +279,7 @@ class Partition:
             self._log.configure(config.log)
 
     def refuse_from_now(self) -> None:
-        """Refuse publishes and reads with UnknownTopic: the topic was deleted, and the data will be."""
+        """Refuse publishes and reads from now on: the topic was deleted, and its data will be."""
         self._is_deleted = True
 
     async def delete(self) -> None:
