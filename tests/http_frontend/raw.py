@@ -14,11 +14,12 @@ DEADLINE_S = 10.0
 
 @dataclass(frozen=True)
 class Response:
-    """Status, headers (names in lower case, the last of a name), body."""
+    """Status, headers (names in lower case, the last of a name), body; `pairs` has all headers."""
 
     status: int
     headers: dict[str, str]
     body: bytes
+    pairs: tuple[tuple[str, str], ...] = ()
 
     @property
     def json(self) -> Any:
@@ -71,13 +72,15 @@ class Raw:
             head = await self.reader.readuntil(b"\r\n\r\n")
             status_line, *lines = head[:-4].decode("latin-1").split("\r\n")
             status = int(status_line.split()[1])
-            pairs = [line.split(": ", 1) for line in lines]
-            headers = {name.lower(): value for name, value in pairs}
+            pairs = tuple((name.lower(), value) for name, value in (line.split(": ", 1) for line in lines))
+            headers = dict(pairs)
             if status == 100 or status == 204 or not has_body:
-                return Response(status, headers, b"")
-            if headers.get("transfer-encoding") == "chunked":
-                return Response(status, headers, await self._chunks())
-            return Response(status, headers, await self.reader.readexactly(int(headers["content-length"])))
+                body = b""
+            elif headers.get("transfer-encoding") == "chunked":
+                body = await self._chunks()
+            else:
+                body = await self.reader.readexactly(int(headers["content-length"]))
+            return Response(status, headers, body, pairs)
 
     async def _chunks(self) -> bytes:
         whole = b""
