@@ -417,6 +417,15 @@ def stopping(asks: list[Ask]) -> list[Ask]:
     return [each for ask in asks for each in (ask, STOPPED)]
 
 
+def giving_up(queue: str) -> list[Ask]:
+    """Return requests that make one dead letter."""
+    return [
+        post(f"{queue}/messages", b"broken"),
+        post(f"{queue}/lease"),
+        post(f"{queue}/reject?lease={{lease}}"),
+    ]
+
+
 DEAD_LETTERS = [
     *FILL,
     get(f"{Q}/redrive"),
@@ -438,14 +447,18 @@ DEAD_LETTERS = [
     post(f"{DEAD}/0/7/redrive"),
     STOPPED,
     post("/v1/queues/missing/dead-letters/0/0/redrive"),
-    *(post(f"{DEAD}/{text}/{text}/redrive") for text in TEXTS[1:]),
+    *stopping([post(f"{DEAD}/{text}/{text}/redrive") for text in TEXTS[1:]]),
     post(f"/v1/queues/{NAME}/dead-letters/x/-1/redrive?x=1"),
     post(f"/v1/queues/{NAME}/dead-letters/x/-1/redrive"),
     *stopping(faults("POST", f"{Q}/redrive", REDRIVE)),
-    post(f"{Q}/redrive", {"per_second": 0.001}),
-    post(f"{Q}/redrive", {}),
-    post(f"{DEAD}/0/0/redrive"),
-    Ask("DELETE", f"{Q}/redrive"),
+    post("/v1/queues", {"name": "slow", "partitions": 1}),
+    *(ask for _ in range(3) for ask in giving_up("/v1/queues/slow")),
+    Ask("GET", "/v1/queues/slow/dead-letters", until='"offset":2,"timestamp_ms"'),
+    post("/v1/queues/slow/redrive", {"per_second": 0.001}),
+    Ask("GET", "/v1/queues/slow/redrive", until='"moved":1'),
+    post("/v1/queues/slow/redrive", {}),
+    post("/v1/queues/slow/dead-letters/0/1/redrive"),
+    Ask("DELETE", "/v1/queues/slow/redrive"),
 ]
 
 WEBHOOK = {
