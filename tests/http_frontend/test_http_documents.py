@@ -1,7 +1,9 @@
 """/openapi.json and /docs."""
 
+from pathlib import Path
 from typing import Any
 
+import sparrow.frontends.http
 from tests.http_frontend.conftest import Http
 
 
@@ -74,3 +76,16 @@ async def test_the_page_loads_nothing_from_another_host(http: Http) -> None:
 async def test_the_page_serves_no_other_file(http: Http) -> None:
     for name in ("redoc.standalone.js", "..%2F__init__.py", "%00"):
         assert (await http.get(f"/docs/{name}")).code == "NO_SUCH_PAGE"
+
+
+def test_the_licence_of_the_page_is_beside_its_files() -> None:
+    files = Path(sparrow.frontends.http.__file__).parent / "viewer"
+    assert "Apache License" in (files / "LICENSE").read_text("utf-8")
+    assert {each.name for each in files.iterdir()} == {
+        "LICENSE",
+        "NOTICE",
+        "README.md",
+        "swagger-ui-bundle.js",
+        "swagger-ui-bundle.js.LICENSE.txt",
+        "swagger-ui.css",
+    }

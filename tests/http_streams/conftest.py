@@ -14,14 +14,13 @@ from typing import Any
 import websockets
 from websockets.asyncio.client import ClientConnection
 
-from sparrow.frontends.http import app
 from tests.http_frontend.conftest import Http, http, make_http
 from tests.http_frontend.raw import Raw, request
 
 # pytest rewrites the modules of plugins, which sparrow is, as they are imported, and Python 3.11
 # cannot make syntax trees in two threads at once: so everything that the frontend loads in a thread
 # is imported here.
-for _name in ("app", "gate", "connection", *(f"routes.{router}" for router in app._ROUTERS)):
+for _name in ("app", "gate", "connection"):
     importlib.import_module(f"sparrow.frontends.http.{_name}")
 
 __all__ = ["Events", "Socket", "event_stream", "http", "make_http", "socket_to"]

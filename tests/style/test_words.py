@@ -73,11 +73,11 @@ ALLOWED_CLASSES: Final = {
     },
     "messages of several protocols": {
         "Commit", "Credit", "Goodbye", "Hello", "Ping", "Publish", "Refusal", "Request", "Server",
-        "Subscribe", "Unsubscribe",
+        "Response", "Subscribe", "Unsubscribe",
     },
     "one idea in several frontends or codecs": {
         "Authenticator", "CloseReason", "Decoder", "MalformedRequest", "PauseReason", "QueueChannel",
-        "TokenBucket",
+        "Route", "TokenBucket",
     },
     "public names of a package, or of schemas in the OpenAPI document": {
         "Admission", "Broker", "Deletion", "Failure", "Progress",

@@ -1,5 +1,5 @@
-"""The HTTP frontend: REST, Server-Sent Events, WebSocket, metrics. FastAPI and uvicorn are loaded
-when the first client connects.
+"""The HTTP frontend: REST, Server-Sent Events, WebSocket, metrics. Its libraries are loaded when
+the first client connects.
 """
 
 from sparrow.frontends.http.frontend import HttpFrontend

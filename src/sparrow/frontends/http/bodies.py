@@ -15,9 +15,7 @@ from sparrow.base.errors import Overloaded
 from sparrow.frontends.http.problems import BodyTooLarge
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.types import Message, Receive
-
+    from sparrow.frontends.http.asgi import Message, Receive
     from sparrow.frontends.http.limits import HttpLimits
     from sparrow.frontends.receive_budget import ReceiveBudget
 
@@ -27,7 +25,7 @@ class ClientGone(Exception):
 
 
 class BoundedBody:
-    """The `receive` of a request: uvicorn's, within the limits. Call `release` after the request.
+    """The `receive` of a request, within the limits. Call `release` after the request.
 
     Raises (when called):
         BodyTooLarge, Overloaded
@@ -95,28 +93,3 @@ class BoundedBody:
             f"the body is larger than {self._limits.max_body_bytes} bytes (http.max_body); send "
             "several smaller ones"
         )
-
-
-async def read_body(request: Request) -> bytes:
-    """Read the whole body.
-
-    Raises:
-        BodyTooLarge, Overloaded
-        ClientGone: the client has disconnected.
-    """
-    message = await request.receive()
-    if message["type"] == "http.request" and not message.get("more_body"):
-        body: bytes = message["body"]
-        return body
-    parts = []
-    while message["type"] == "http.request":
-        parts.append(message["body"])
-        if not message.get("more_body"):
-            return b"".join(parts)
-        message = await request.receive()
-    raise ClientGone
-
-
-def media_type(request: Request) -> str:
-    """Return the content type without parameters, in lower case; "" without one."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()

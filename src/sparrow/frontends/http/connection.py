@@ -49,10 +49,10 @@ from sparrow.frontends.tls import certificate_principal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from starlette.types import ASGIApp
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
     from sparrow.frontends.admission import ConnectionSlot
+    from sparrow.frontends.http.asgi import App
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.send_budget import Backlog, SendBudget
 
@@ -77,7 +77,7 @@ class HttpServer:
         frontend: the frontend that accepts the connections.
     """
 
-    def __init__(self, app: ASGIApp, frontend: HttpContext) -> None:
+    def __init__(self, app: App, frontend: HttpContext) -> None:
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         self._frontend = frontend
         self._config = Config(

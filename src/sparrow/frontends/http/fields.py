@@ -1,4 +1,4 @@
-"""Types of the bodies of administration routes: bounded texts and numbers, so that hostile ones are
+"""Types of the input of administration routes: bounded texts and numbers, so that hostile ones are
 refused before a service is called.
 
 These limits are coarse and bound the cost of one request; the broker checks names and settings
@@ -6,67 +6,82 @@ itself, with its own errors. Unknown members are refused, because a misspelt set
 be ignored silently.
 """
 
-from typing import Annotated, Any
+from __future__ import annotations
 
-from fastapi import Path, Query
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from typing import Annotated, Any, Final, get_args
 
-MAX_NAME_CHARACTERS = 255
+import msgspec
+from msgspec import Meta, Struct
+
+from sparrow.frontends.http.faults import CHOICES
+
+MAX_NAME_CHARACTERS: Final = 255
 """Characters of the name of a queue, group, user and the like."""
-MAX_TOPIC_CHARACTERS = 249
-MAX_TEXT_CHARACTERS = 10_000
-MAX_ENTRIES = 1000
-MAX_TIME_MS = (1 << 62) - 1
-
-_TOPIC_PATTERN = {"pattern": "^[a-zA-Z0-9._-]+$"}
+MAX_TOPIC_CHARACTERS: Final = 249
+MAX_TEXT_CHARACTERS: Final = 10_000
+MAX_ENTRIES: Final = 1000
+MAX_TIME_MS: Final = (1 << 62) - 1
+_TOPIC_PATTERN: Final = {"pattern": "^[a-zA-Z0-9._-]+$"}
 """For the document only; the broker has its own error."""
 
-Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARACTERS)]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 TopicName = Annotated[
-    str,
-    StringConstraints(min_length=1, max_length=MAX_TOPIC_CHARACTERS),
-    Field(json_schema_extra=_TOPIC_PATTERN),
+    str, Meta(min_length=1, max_length=MAX_TOPIC_CHARACTERS, extra_json_schema=_TOPIC_PATTERN)
 ]
-MaybeName = Annotated[str, StringConstraints(max_length=MAX_NAME_CHARACTERS)]
-Text = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS)]
-Partition = Annotated[int, Field(ge=0, lt=1 << 31)]
-PartitionKey = Annotated[int, Field(ge=0, lt=1 << 31, strict=False)]
-"""A partition as the name of a member, which is text in JSON."""
-Offset = Annotated[int, Field(ge=0, lt=1 << 62)]
-TimeMs = Annotated[int, Field(ge=0, le=MAX_TIME_MS)]
+MaybeName = Annotated[str, Meta(max_length=MAX_NAME_CHARACTERS)]
+Text = Annotated[str, Meta(max_length=MAX_TEXT_CHARACTERS)]
+Partition = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Offset = Annotated[int, Meta(ge=0, lt=1 << 62)]
+TimeMs = Annotated[int, Meta(ge=0, le=MAX_TIME_MS)]
 
-TopicPath = Annotated[
-    str,
-    Path(description="Name of the topic.", max_length=MAX_TOPIC_CHARACTERS, json_schema_extra=_TOPIC_PATTERN),
-]
-QueuePath = Annotated[str, Path(description="Name of the queue.", max_length=MAX_NAME_CHARACTERS)]
-GroupPath = Annotated[str, Path(description="Name of the group.", max_length=MAX_NAME_CHARACTERS)]
-Pattern = Annotated[
-    str,
-    Query(
-        description="Only names that match: `*` matches any characters, `?` a single one.",
-        max_length=MAX_NAME_CHARACTERS,
-    ),
-]
-
-ConfigValue = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS)] | bool | int | float
-Config = Annotated[dict[Name, ConfigValue], Field(max_length=MAX_ENTRIES)]
+ConfigValue = Text | bool | int | float
+Config = Annotated[dict[Name, ConfigValue], Meta(max_length=MAX_ENTRIES)]
 """Settings of a topic by name; numbers and booleans are written as Kafka writes them."""
-Policy = Annotated[dict[Name, Any], Field(max_length=MAX_ENTRIES)]
-TopicNames = Annotated[list[TopicName], Field(max_length=MAX_ENTRIES)]
-Names = Annotated[list[Name], Field(max_length=MAX_ENTRIES)]
+Policy = Annotated[dict[Name, Any], Meta(max_length=MAX_ENTRIES)]
+TopicNames = Annotated[list[TopicName], Meta(max_length=MAX_ENTRIES)]
+Names = Annotated[list[Name], Meta(max_length=MAX_ENTRIES)]
 
 
-class Body(BaseModel):
+class Body(Struct, forbid_unknown_fields=True):
     """A JSON object that a client sends. Types are strict: `"3"` is not a number."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+
+class PathParameters(Struct):
+    """The parts of paths; a name means the same in each."""
+
+    topic: Annotated[
+        str,
+        Meta(
+            max_length=MAX_TOPIC_CHARACTERS,
+            description="Name of the topic.",
+            extra_json_schema=_TOPIC_PATTERN,
+        ),
+    ]
+    queue: Annotated[MaybeName, Meta(description="Name of the queue.")]
+    group: Annotated[MaybeName, Meta(description="Name of the group.")]
+    subscriber: Annotated[MaybeName, Meta(description="Name of the subscriber.")]
+    user: Annotated[MaybeName, Meta(description="Name of the user.")]
+    partition: Annotated[Partition, Meta(description="Number of the partition.")]
+    offset: Annotated[Offset, Meta(description="Offset in the partition.")]
 
 
-class Shown(BaseModel):
-    """A JSON object that a client gets. For the document only; responses are made without it."""
+class Listing(Struct):
+    """The query of routes that list by name."""
 
-    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+    pattern: Annotated[
+        MaybeName,
+        Meta(description="Only names that match: `*` matches any characters, `?` a single one."),
+    ] = "*"
+
+
+def choices(literal: object) -> Meta:
+    """Return the choices of a `Literal` in their order, which msgspec does not keep."""
+    return Meta(extra={CHOICES: get_args(literal)}, extra_json_schema={"type": "string"})
+
+
+def given(body: Struct) -> dict[str, Any]:
+    """Return the members of a body that were given."""
+    return {name: value for name, value in msgspec.structs.asdict(body).items() if value is not msgspec.UNSET}
 
 
 def config_texts(config: dict[str, str | bool | int | float]) -> dict[str, str]:

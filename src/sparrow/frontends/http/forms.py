@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sparrow.frontends.http.openapi import (
     BYTES,
@@ -20,7 +20,12 @@ from sparrow.frontends.http.openapi import (
     query_parameter,
     response,
 )
-from sparrow.frontends.http.records import JSON, MESSAGES_JSON, MESSAGES_NDJSON, NDJSON
+from sparrow.frontends.http.records import MESSAGES_JSON, MESSAGES_NDJSON, NDJSON
+from sparrow.frontends.http.responses import JSON
+from sparrow.frontends.http.router import Route
+
+if TYPE_CHECKING:
+    from sparrow.frontends.http.router import Handler
 
 _MAX_INTEGER: Final = (1 << 62) - 1
 _TEXT_OR_NULL: Final[Schema] = {"type": ["string", "null"]}
@@ -95,12 +100,12 @@ A body of `application/json` with a member `messages` has many messages, as has 
 on each line). Any other body is the value of one message: its key, headers and the rest are in
 headers `Sparrow-…`.
 """
-_PUBLISH_BODY: Final[dict[str, Any]] = body(
+_PUBLISH_BODY: Final[Schema] = body(
     "The value of one message, or many messages.",
     {MESSAGES_JSON: _MANY, JSON: _MANY, NDJSON: MESSAGE, MESSAGES_NDJSON: MESSAGE, "*/*": BYTES},
     is_required=False,
 )
-_PARAMETERS: Final[list[dict[str, Any]]] = [
+_PARAMETERS: Final[list[Schema]] = [
     query_parameter(
         "acks",
         "`all`: the response comes when the messages are on stable storage. `leader`: when the "
@@ -135,7 +140,7 @@ _PARAMETERS: Final[list[dict[str, Any]]] = [
         "Sparrow-Parent-Ids", "Ids of messages that must be handled before it, separated by commas."
     ),
 ]
-_PUBLISHED: Final[dict[int | str, dict[str, Any]]] = {
+_PUBLISHED: Final[dict[int, Schema]] = {
     200: response(
         "Position of each message; of a single message without a list.",
         {JSON: {"anyOf": [_STORED, _STORED_LIST]}},
@@ -145,9 +150,17 @@ _PUBLISHED: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-def publish_operation(parameter: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a route that publishes; `parameter` is the one in its path."""
-    return {
-        "responses": problems(404, 409, 413, 415, 422, 429, 507) | _PUBLISHED,
-        "openapi_extra": {"parameters": [parameter, *_PARAMETERS], "requestBody": _PUBLISH_BODY},
-    }
+def publishing_route(path: str, handler: Handler, *, tag: str, summary: str, text: str) -> Route:
+    """Return a route that publishes."""
+    return Route(
+        "POST",
+        path,
+        handler,
+        tag=tag,
+        name="publish",
+        summary=summary,
+        text=text,
+        parameters=_PARAMETERS,
+        request_body=_PUBLISH_BODY,
+        responses=problems(404, 409, 413, 415, 422, 429, 507) | _PUBLISHED,
+    )

@@ -1,8 +1,7 @@
-"""Checks that every request passes before FastAPI: login, origin and size of the body. Errors
+"""Checks that every request passes before its route: login, origin and size of the body. Errors
 become problem details here.
 
-Pure ASGI, as a middleware of Starlette's `BaseHTTPMiddleware` would cost more than the request. The
-checks are here and not in the routes, so that no route can forget them.
+The checks are here and not in the routes, so that no route can forget them.
 """
 
 from __future__ import annotations
@@ -11,14 +10,13 @@ import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from starlette.requests import ClientDisconnect
-
 from sparrow.base.errors import Draining, InternalError, NotAuthenticated, Overloaded, SparrowError
 from sparrow.broker.access.sessions import Guard
 from sparrow.frontends.admission import SLOT
 from sparrow.frontends.http.before_login import LOGIN
 from sparrow.frontends.http.bodies import BoundedBody, ClientGone
 from sparrow.frontends.http.context import EXCHANGE
+from sparrow.frontends.http.cors import CrossOrigin
 from sparrow.frontends.http.identity import (
     CERTIFICATE,
     LISTENER,
@@ -37,36 +35,29 @@ from sparrow.frontends.http.origins import (
 from sparrow.frontends.http.problems import BUG, OriginRefused, response_parts
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
+    from sparrow.frontends.http.asgi import App, Message, Receive, Scope, Send
     from sparrow.frontends.http.context import HttpContext
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/favicon.ico"})
 """Paths that are served without login."""
 
 
-def allowing_origins(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
+def allowing_origins(app: App, origins: tuple[str, ...]) -> App:
     """Return the application with CORS for pages of these origins. It wraps the gate: a browser
     sends its preflight request without credentials, and pages must see why they are refused.
     """
-    if not origins:
-        return app
-    from starlette.middleware.cors import CORSMiddleware
-
-    return CORSMiddleware(
-        app, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"], expose_headers=["*"]
-    )
+    return CrossOrigin(app, origins) if origins else app
 
 
 class Gate:
     """ASGI application that checks requests and passes them on.
 
     Args:
-        app: FastAPI's application.
+        app: the routes.
         frontend: has the limits and logins.
     """
 
-    def __init__(self, app: ASGIApp, frontend: HttpContext) -> None:
+    def __init__(self, app: App, frontend: HttpContext) -> None:
         self._app = app
         self._frontend = frontend
 
@@ -101,7 +92,7 @@ class Gate:
             if length is not None:
                 await body.announce(int(length))
             await self._app(scope, body, sender.send)
-        except (ClientGone, ClientDisconnect):
+        except ClientGone:
             pass
         except SparrowError as error:
             await sender.fail(error, ends_connection=_is_refused_login(error, scope))

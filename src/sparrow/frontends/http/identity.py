@@ -12,7 +12,7 @@ from __future__ import annotations
 import binascii
 import inspect
 from base64 import b64decode
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import parse_qsl
 
 from sparrow.base.errors import NotAuthenticated
@@ -21,7 +21,8 @@ from sparrow.broker.access.authz import ANONYMOUS, Principal
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
-    from starlette.requests import HTTPConnection
+    from sparrow.frontends.http.asgi import Scope
+    from sparrow.frontends.http.request import Request
 
 LISTENER: Final = "http"
 """Name of this listener in the audit."""
@@ -112,16 +113,15 @@ def with_host(principal: Principal, host: str) -> Principal:
     return Principal(principal.name, principal.kind, host, LISTENER, principal.login)
 
 
-def caller(request: HTTPConnection) -> Principal:
+def caller(request: Request) -> Principal:
     """Return the principal of a request, which the gate has left there."""
-    principal: Principal = request.scope["state"][PRINCIPAL]
+    principal: Principal = request.state[PRINCIPAL]
     return principal
 
 
-def caller_of_socket(socket: HTTPConnection) -> Principal | None:
+def caller_of_socket(scope: Scope) -> Principal | None:
     """Return the principal of a WebSocket; None if login is required and the handshake had no
     credentials.
     """
-    state: dict[str, Any] = socket.scope["state"]
-    principal: Principal | None = state[PRINCIPAL]
+    principal: Principal | None = scope["state"][PRINCIPAL]
     return principal

@@ -1,23 +1,25 @@
-"""Parts of the OpenAPI document, and routes that FastAPI documents and does not call.
-
-FastAPI parses a request by the types of its handler, which costs more than a publish. A `RawRoute`
-is in the document with what its declaration says, and its handler gets the bare request.
+"""The OpenAPI document, made of the table of routes, and the parts of which routes describe
+themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import inspect
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi.routing import APIRoute
+import msgspec
 
+from sparrow.base.version import version
+from sparrow.frontends.http.fields import PathParameters
 from sparrow.frontends.http.problems import MEDIA_TYPE
+from sparrow.frontends.http.responses import JSON
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from starlette.requests import Request
-    from starlette.responses import Response
+    from msgspec import Struct
+
+    from sparrow.frontends.http.router import Route
 
 Schema = dict[str, Any]
 
@@ -71,33 +73,7 @@ ALWAYS: Final = (400, 401, 403, 408, 431, 503)
 """Problems of every route."""
 
 
-Handler = Callable[["Request"], Coroutine[Any, Any, "Response"]]
-_HANDLER: Final = "raw_handler"
-
-
-class RawRoute(APIRoute):
-    """A route whose handler gets the bare request and returns a response. FastAPI sees a stand-in
-    without parameters, so it parses none.
-    """
-
-    def __init__(self, path: str, endpoint: Handler, **options: Any) -> None:
-        self._handler: Handler = getattr(endpoint, _HANDLER, endpoint)
-        options["response_model"] = None
-        super().__init__(path, _stand_in(self._handler), **options)
-
-    def get_route_handler(self) -> Handler:
-        return self._handler
-
-
-def _stand_in(handler: Handler) -> Callable[[], None]:
-    def stand_in() -> None: ...
-
-    stand_in.__name__ = getattr(handler, "__name__", "handler")
-    setattr(stand_in, _HANDLER, handler)  # FastAPI may create the route again from it
-    return stand_in
-
-
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def problems(*statuses: int) -> dict[int, Schema]:
     """Return the problems of a route, including those of every route."""
     return {
         status: {"description": _MEANING[status], "content": {MEDIA_TYPE: {"schema": PROBLEM}}}
@@ -122,10 +98,6 @@ def body(text: str, media: Mapping[str, Schema], *, is_required: bool = True) ->
         "required": is_required,
         "content": {kind: {"schema": schema} for kind, schema in media.items()},
     }
-
-
-def path_parameter(name: str, text: str, schema: Schema | None = None) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "description": text, "schema": schema or TEXT}
 
 
 def query_parameter(name: str, text: str, schema: Schema | None = None) -> dict[str, Any]:
@@ -157,3 +129,103 @@ def members(required: list[str] | None = None, /, **properties: Schema) -> Schem
     if required:
         found["required"] = required
     return found
+
+
+def reference(struct: type[Struct]) -> Schema:
+    """Return the schema of a struct, by its name."""
+    return {"$ref": _REFERENCE.format(name=struct.__name__)}
+
+
+def body_of(struct: type[Struct], *, is_required: bool) -> Schema:
+    """Return the description of a body of JSON."""
+    schema = reference(struct)
+    return {
+        "content": {JSON: {"schema": schema if is_required else {"anyOf": [schema, {"type": "null"}]}}},
+        "required": is_required,
+    }
+
+
+# ── the document ──────────────────────────────────────────────────────────────────────────────────
+
+_REFERENCE: Final = "#/components/schemas/{name}"
+_INFO: Final = {
+    "title": "Sparrow",
+    "description": """\
+The message broker for Python and Spark, by HTTP.
+
+Errors are problem details (RFC 9457) with a stable `code` and a flag `retriable`: the same request
+may succeed later. Times are milliseconds since 1970, sizes are bytes, as their names say.
+""",
+}
+_SECURITY: Final = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A token of the configuration."},
+    "basic": {"type": "http", "scheme": "basic", "description": "A user and a password."},
+}
+
+
+def document(routes: Sequence[Route]) -> Schema:
+    """Return the OpenAPI document. May be called in any thread."""
+    shown = [route for route in routes if route.tag]
+    queries = [route.query for route in shown if route.query]
+    structs = [each for route in shown for each in route.structs]
+    _, schemas = msgspec.json.schema_components(
+        list(dict.fromkeys([PathParameters, *queries, *structs])), ref_template=_REFERENCE
+    )
+    for schema in schemas.values():
+        if "description" in schema:
+            schema["description"] = inspect.cleandoc(schema["description"])
+    in_path = {each["name"]: each for each in _parameters("path", schemas.pop(PathParameters.__name__))}
+    in_query = {query: list(_parameters("query", schemas[query.__name__])) for query in queries}
+    for query in in_query:
+        del schemas[query.__name__]
+    paths: Schema = {}
+    for route in shown:
+        parameters = [in_path[name] for name in route.path_names]
+        parameters += in_query[route.query] if route.query else route.parameters
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, parameters)
+    made = {
+        "openapi": "3.1.0",
+        "info": {**_INFO, "version": version()},
+        "paths": paths,
+        "components": {"schemas": {**schemas, "Problem": PROBLEM_SCHEMA}, "securitySchemes": _SECURITY},
+        "security": [*({name: []} for name in _SECURITY), {}],
+    }
+    _widen_integers(made)
+    return made
+
+
+def _operation(route: Route, parameters: list[Schema]) -> Schema:
+    found: Schema = {
+        "tags": [route.tag],
+        "summary": route.summary,
+        "description": route.text.strip(),
+        "operationId": f"{route.tag}_{route.name}".replace(" ", "_"),
+        "parameters": parameters,
+        "requestBody": route.request_body,
+        "responses": {str(status): route.responses[status] for status in sorted(route.responses)},
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _parameters(where: str, schema: Schema) -> Iterable[Schema]:
+    """Yield the members of a struct as parameters."""
+    for name, each in schema["properties"].items():
+        kind = {key: value for key, value in each.items() if key != "description" and value is not None}
+        text = {"description": each["description"]} if "description" in each else {}
+        yield {"name": name, "in": where, "required": name in schema["required"], **text, "schema": kind}
+
+
+def _widen_integers(part: Any) -> None:
+    """Declare all integers as 64-bit: generators of clients assume 32 bits, and offsets and times
+    have more.
+    """
+    if isinstance(part, dict):
+        if "integer" in (part.get("type"), *_listed(part.get("type"))):
+            part.setdefault("format", "int64")
+        part = list(part.values())
+    for each in _listed(part):
+        _widen_integers(each)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

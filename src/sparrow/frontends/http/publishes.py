@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.broker.publishes import ACKS_ALL
 from sparrow.broker.quotas.rules import QuotaKind
-from sparrow.frontends.http.bodies import read_body
 from sparrow.frontends.http.idempotency import REPLAYED, maybe_key
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.queries import Query
@@ -16,10 +15,9 @@ from sparrow.frontends.http.records import messages_of, publish_response
 from sparrow.frontends.http.responses import wait_for_quota
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.request import Request
+    from sparrow.frontends.http.responses import Response
 
 _MAX_PARTITION: Final = (1 << 31) - 1
 _ACKS: Final = {"all": ACKS_ALL, "leader": 1, "none": 0}
@@ -39,14 +37,14 @@ async def publish(frontend: HttpContext, request: Request, topic: str) -> Respon
     partition = query.integer("partition", -1, 0, _MAX_PARTITION)
     is_raw = query.flag("raw")
     query.refuse_others()
-    body = await read_body(request)
+    body = await request.body()
     await wait_for_quota(request, frontend, QuotaKind.PRODUCE)
     principal = caller(request)
     headers = request.scope["headers"]
     read = partial(
         messages_of,
         body,
-        _content_type(headers),
+        request.header(b"content-type"),
         headers,
         limits=frontend.limits,
         now_ms=frontend.broker.clock.wall_ms(),
@@ -66,11 +64,7 @@ async def publish(frontend: HttpContext, request: Request, topic: str) -> Respon
     return publish_response(
         results,
         published,
-        request.scope["path"],
+        request.path,
         status=_ACCEPTED if acks == "none" else 200,
         headers=dict([REPLAYED]) if is_replay else None,
     )
-
-
-def _content_type(headers: list[tuple[bytes, bytes]]) -> str:
-    return next((value.decode("latin-1") for name, value in headers if name == b"content-type"), "")

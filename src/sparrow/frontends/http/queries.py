@@ -10,7 +10,7 @@ from sparrow.base.errors import InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from starlette.requests import Request
+    from sparrow.frontends.http.request import Request
 
 T = TypeVar("T", bound=str)
 
@@ -48,6 +48,9 @@ class Query:
             if name in self._values:
                 raise InvalidArgument(f"the parameter {name!r} is given twice; give it once")
             self._values[name] = value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
 
     def text(self, name: str, default: str = "") -> str:
         self._known.add(name)

@@ -35,9 +35,8 @@ from sparrow.records.delivery_options import DeliveryOptions, with_delivery_opti
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from starlette.responses import Response
-
     from sparrow.frontends.http.problems import Headers
+    from sparrow.frontends.http.responses import Response
     from sparrow.records.record import Record
 
     Header = tuple[str, bytes | None]

@@ -33,19 +33,17 @@ from sparrow.frontends.http.rawform import (
     message_of_headers,
     pairs_of,
 )
-from sparrow.frontends.http.responses import json_response, problem_response
+from sparrow.frontends.http.responses import JSON, json_response, problem_response
 from sparrow.frontends.publisher import Message, Stored
 from sparrow.records.delivery_options import DeliveryOptions, with_delivery_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from starlette.responses import Response
-
     from sparrow.frontends.http.limits import HttpLimits
+    from sparrow.frontends.http.responses import Response
     from sparrow.frontends.publisher import PublishResult
 
-JSON: Final = "application/json"
 MESSAGES_JSON: Final = "application/vnd.sparrow.messages+json"
 NDJSON: Final = "application/x-ndjson"
 MESSAGES_NDJSON: Final = "application/vnd.sparrow.messages+x-ndjson"

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from starlette.responses import Response
 
 from sparrow.frontends.http.bodies import ClientGone
 from sparrow.frontends.http.context import EXCHANGE, GONE
@@ -23,19 +22,35 @@ from sparrow.frontends.http.problems import response_parts
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from starlette.requests import Request
-    from starlette.types import Receive, Scope, Send
-
     from sparrow.base.errors import SparrowError
     from sparrow.broker.quotas.rules import QuotaKind
+    from sparrow.frontends.http.asgi import Send
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.problems import Headers
+    from sparrow.frontends.http.request import Request
     from sparrow.frontends.send_budget import Backlog, Reservation
 
 _encode: Final = msgspec.json.Encoder().encode
-_JSON: Final = (b"content-type", b"application/json")
+JSON: Final = "application/json"
+_JSON: Final = (b"content-type", JSON.encode())
 PATIENCE_S: Final = 15.0
 """Time that a request waits for memory: longer than a connection may stall while others wait."""
+
+
+class Response:
+    """A response of bytes: status, headers with names in lower case, and body."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    async def send(self, send: Send) -> None:
+        """Send the response."""
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        await send({"type": "http.response.body", "body": self.body})
 
 
 def json_response(
@@ -48,13 +63,8 @@ def json_response(
 
 
 def bytes_response(body: bytes, status: int, headers: Headers) -> Response:
-    """Return a response of bytes. Starlette's constructor would encode each header again."""
-    response = Response.__new__(Response)
-    response.status_code = status
-    response.background = None
-    response.body = body
-    response.raw_headers = [*headers, (b"content-length", b"%d" % len(body))]
-    return response
+    """Return a response of bytes, with their length."""
+    return Response(status, [*headers, (b"content-length", b"%d" % len(body))], body)
 
 
 class ReservedResponse(Response):
@@ -65,19 +75,16 @@ class ReservedResponse(Response):
         reservation: memory of what the response was made of; resized here to its body.
     """
 
+    __slots__ = ("_reservation",)
+
     def __init__(self, response: Response, reservation: Reservation) -> None:
-        self.status_code = response.status_code
-        self.background = None
-        self.body = response.body
-        self.raw_headers = response.raw_headers
+        super().__init__(response.status, response.headers, response.body)
         self._reservation = reservation
         reservation.resize(len(self.body))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's form
+    async def send(self, send: Send) -> None:
         try:
-            await send(
-                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-            )
+            await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
             await send({"type": "http.response.body", "body": self.body, "more_body": True})
             self.body = b""
             self._reservation.sent()
@@ -89,13 +96,12 @@ class ReservedResponse(Response):
 
 def no_content() -> Response:
     """Return the response without content."""
-    return Response(status_code=204)
+    return Response(204, [])
 
 
 def problem_response(error: SparrowError, instance: str = "") -> Response:
     """Return the response for an error."""
-    status, headers, body = response_parts(error, instance)
-    return bytes_response(body, status, [each for each in headers if each[0] != b"content-length"])
+    return Response(*response_parts(error, instance))
 
 
 def _encoded(headers: Mapping[str, str]) -> Headers:
@@ -108,7 +114,7 @@ async def watch_disconnect(request: Request) -> AsyncIterator[asyncio.Future[Non
     read.
     """
     gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    state: dict[str, Any] = request.scope["state"]
+    state = request.state
     state[GONE] = gone
     if state[EXCHANGE].disconnected:
         gone.set_result(None)
@@ -149,7 +155,7 @@ async def wait_for_quota(request: Request, frontend: HttpContext, kind: QuotaKin
         return
     async with watch_end(request, frontend) as end:
         await asyncio.wait([end], timeout=min(throttle_ms, frontend.limits.max_wait_ms) / 1000)
-    if request.scope["state"][EXCHANGE].disconnected:
+    if request.state[EXCHANGE].disconnected:
         raise ClientGone
 
 
@@ -158,7 +164,7 @@ async def wait_for_quota(request: Request, frontend: HttpContext, kind: QuotaKin
 
 def backlog_of(request: Request, frontend: HttpContext) -> Backlog:
     """Return the account of the request's connection."""
-    backlog: Backlog = request.scope["state"][EXCHANGE].transport.backlog_in(frontend.send_budget)
+    backlog: Backlog = request.state[EXCHANGE].transport.backlog_in(frontend.send_budget)
     return backlog
 
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import msgspec
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.frontends.http.bodies import read_body
 from sparrow.frontends.http.problems import BodyTooLarge
 from sparrow.frontends.http.queries import Query
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
+    from sparrow.frontends.http.request import Request
 
 MAX_LEASES: Final = 10_000
 """Leases of one request."""
@@ -56,7 +55,7 @@ async def read_settle_body(request: Request, kind: type[SettleBody]) -> SettleBo
     Raises:
         InvalidArgument, BodyTooLarge
     """
-    content = await read_body(request)
+    content = await request.body()
     if len(content) > MAX_BODY_BYTES:
         raise BodyTooLarge(
             f"the body is larger than {MAX_BODY_BYTES} bytes; settle fewer leases with each request"
@@ -66,7 +65,7 @@ async def read_settle_body(request: Request, kind: type[SettleBody]) -> SettleBo
         if content:
             query.refuse_others()
             return msgspec.json.decode(content, type=kind)
-        fields = {name: query.text(name, "") for name in _PARAMETERS if name in request.query_params}
+        fields = {name: query.text(name, "") for name in _PARAMETERS if name in query}
         query.refuse_others()
         if "lease" not in fields:
             raise InvalidArgument(

@@ -1,22 +1,24 @@
 """Routes of access rules, in Kafka's terms: list, create, delete."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from __future__ import annotations
 
-import msgspec
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import ConfigDict, Field
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta, Struct
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.access.acls import ANY_HOST, AclBinding, AclFilter, PatternType, Permission, check_rule
 from sparrow.broker.access.authz import Operation, ResourceType
-from sparrow.frontends.http.fields import MAX_ENTRIES, MAX_NAME_CHARACTERS, Body, Name, Shown
+from sparrow.frontends.http.arguments import operation
+from sparrow.frontends.http.fields import MAX_ENTRIES, Body, MaybeName, Name, choices
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.jsonroute import JsonRoute
-from sparrow.frontends.http.openapi import problems
 from sparrow.frontends.http.responses import json_response
 
 if TYPE_CHECKING:
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.request import Request
+    from sparrow.frontends.http.responses import Response
+    from sparrow.frontends.http.router import Route
 
 ResourceName = Literal["Topic", "Group", "Cluster", "TransactionalId", "DelegationToken", "User"]
 OperationName = Literal[
@@ -37,17 +39,21 @@ OperationName = Literal[
 ]
 PermissionName = Literal["Allow", "Deny"]
 PatternName = Literal["Literal", "Prefixed"]
-_Name = Query(max_length=MAX_NAME_CHARACTERS)
+SelectedPatternName = Literal["Literal", "Prefixed", "Match"]
+_Resource = Annotated[ResourceName, choices(ResourceName)]
+_Operation = Annotated[OperationName, choices(OperationName)]
+_Permission = Annotated[PermissionName, choices(PermissionName)]
+_Pattern = Annotated[PatternName, choices(PatternName)]
 
 
 class Rule(Body):
-    resource_type: ResourceName
+    resource_type: _Resource
     name: Name
-    principal: Annotated[Name, Field(description="Such as User:alice; User:* is any user.")]
-    operation: OperationName
-    permission: PermissionName = "Allow"
-    pattern_type: PatternName = "Literal"
-    host: Annotated[Name, Field(description="An address; * is any address.")] = ANY_HOST
+    principal: Annotated[Name, Meta(description="Such as User:alice; User:* is any user.")]
+    operation: _Operation
+    permission: _Permission = "Allow"
+    pattern_type: _Pattern = "Literal"
+    host: Annotated[Name, Meta(description="An address; * is any address.")] = ANY_HOST
 
     def binding(self) -> AclBinding:
         """Return the rule in the broker's form."""
@@ -63,10 +69,10 @@ class Rule(Body):
 
 
 class Rules(Body):
-    rules: Annotated[list[Rule], Field(min_length=1, max_length=MAX_ENTRIES)]
+    rules: Annotated[list[Rule], Meta(min_length=1, max_length=MAX_ENTRIES)]
 
 
-class RuleShown(Shown):
+class RuleShown(Struct):
     resource_type: str
     name: str
     pattern_type: str
@@ -76,22 +82,20 @@ class RuleShown(Shown):
     permission: str
 
 
-class RuleList(Shown):
+class RuleList(Struct):
     rules: list[RuleShown]
 
 
 class Selection(Body):
     """A selection of rules; members that are left out match everything."""
 
-    model_config = ConfigDict(extra="forbid", strict=False)
-
-    resource_type: ResourceName | None = None
-    name: Annotated[str | None, _Name] = None
-    principal: Annotated[str | None, _Name] = None
-    operation: OperationName | None = None
-    permission: PermissionName | None = None
-    pattern_type: Literal["Literal", "Prefixed", "Match"] | None = None
-    host: Annotated[str | None, _Name] = None
+    resource_type: _Resource | None = None
+    name: MaybeName | None = None
+    principal: MaybeName | None = None
+    operation: _Operation | None = None
+    permission: _Permission | None = None
+    pattern_type: Annotated[SelectedPatternName, choices(SelectedPatternName)] | None = None
+    host: MaybeName | None = None
 
     def selects_all(self) -> bool:
         return all(getattr(self, name) is None for name in _SELECTORS)
@@ -109,23 +113,23 @@ class Selection(Body):
         )
 
 
-_SELECTORS = tuple(Selection.model_fields)
+_SELECTORS = Selection.__struct_fields__
 
 
 class Deletion(Selection):
-    all: Annotated[bool, Field(description="Required to delete all rules, if nothing else is given.")] = False
+    all: Annotated[bool, Meta(description="Required to delete all rules, if nothing else is given.")] = False
 
 
 class _Acls:
-    def __init__(self, frontend: "HttpContext") -> None:
+    def __init__(self, frontend: HttpContext) -> None:
         self._acls = frontend.broker.acls
 
-    async def list_rules(self, request: Request, by: Annotated[Selection, Query()]) -> Response:
+    async def list_rules(self, request: Request, by: Selection) -> Response:
         """List the rules that match. With `pattern_type=Match`, `name` selects all rules that apply
         to the resource with this name.
         """
         found = self._acls.describe(by.filter(), principal=caller(request))
-        return json_response({"rules": msgspec.to_builtins(list(found))})
+        return json_response({"rules": list(found)})
 
     async def create(self, request: Request, body: Rules) -> Response:
         """Create rules, all or none. Existing rules stay as they are."""
@@ -135,32 +139,23 @@ class _Acls:
         for outcome in await self._acls.create(rules, principal=caller(request)):
             if outcome is not None:
                 raise outcome
-        return json_response({"rules": msgspec.to_builtins(rules)}, 201)
+        return json_response({"rules": rules}, 201)
 
-    async def delete(self, request: Request, by: Annotated[Deletion, Query()]) -> Response:
+    async def delete(self, request: Request, by: Deletion) -> Response:
         """Delete the rules that match, and return them."""
         if by.selects_all() and not by.all:
             raise InvalidArgument("this would delete every rule; say which, or all=true if you mean it")
         (deleted,) = await self._acls.delete([by.filter()], principal=caller(request))
-        return json_response({"rules": msgspec.to_builtins(deleted)})
+        return json_response({"rules": deleted})
 
 
-def router(frontend: "HttpContext") -> APIRouter:
+def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of access rules."""
-    routes = _Acls(frontend)
-    api = APIRouter(tags=["access rules"], route_class=JsonRoute)
-    api.add_api_route(
-        "/v1/acls", routes.list_rules, methods=["GET"], response_model=RuleList, responses=problems(400, 403)
-    )
-    api.add_api_route(
-        "/v1/acls",
-        routes.create,
-        methods=["POST"],
-        status_code=201,
-        response_model=RuleList,
-        responses=problems(400, 403),
-    )
-    api.add_api_route(
-        "/v1/acls", routes.delete, methods=["DELETE"], response_model=RuleList, responses=problems(400, 403)
-    )
-    return api
+    acls = _Acls(frontend)
+    path = "/v1/acls"
+    options: dict[str, Any] = {"tag": "access rules", "result": RuleList, "refusals": (403,)}
+    return [
+        operation("GET", path, acls.list_rules, query=Selection, **options),
+        operation("POST", path, acls.create, body=Rules, status=201, **options),
+        operation("DELETE", path, acls.delete, query=Deletion, **options),
+    ]

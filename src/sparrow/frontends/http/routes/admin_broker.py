@@ -1,27 +1,32 @@
 """Routes of the broker itself: version, statistics, reload, and quotas of its clients."""
 
-from typing import TYPE_CHECKING, Annotated
+from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
-from pydantic import Field
+from typing import TYPE_CHECKING, Annotated, Final
+
+from msgspec import Meta, Struct
 
 from sparrow.base.version import version
 from sparrow.broker.quotas.rules import QuotaChange
-from sparrow.frontends.http.fields import Body, Name, Shown
+from sparrow.frontends.http.arguments import operation
+from sparrow.frontends.http.fields import Body, Name
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.jsonroute import JsonRoute
-from sparrow.frontends.http.openapi import problems
 from sparrow.frontends.http.responses import json_response, no_content
 
 if TYPE_CHECKING:
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.request import Request
+    from sparrow.frontends.http.responses import Response
+    from sparrow.frontends.http.router import Route
+
+_TAG: Final = "broker"
 
 
-class BrokerShown(Shown):
+class BrokerShown(Struct):
     version: str
     cluster_id: str
     uptime_ms: int
-    connections: Annotated[int, Field(description="Connections of the HTTP listener.")]
+    connections: Annotated[int, Meta(description="Connections of the HTTP listener.")]
     topics: int
     partitions: int
     bytes: int
@@ -29,33 +34,33 @@ class BrokerShown(Shown):
     free_bytes: int
 
 
-class ReloadedShown(Shown):
-    loaded: Annotated[list[str], Field(description="Options whose new values or files are in use.")]
-    needs_restart: Annotated[list[str], Field(description="Changed options that need a restart.")]
+class ReloadedShown(Struct):
+    loaded: Annotated[list[str], Meta(description="Options whose new values or files are in use.")]
+    needs_restart: Annotated[list[str], Meta(description="Changed options that need a restart.")]
 
 
 class Quota(Body):
     entity: Annotated[
         dict[Name, Name | None],
-        Field(max_length=3, description="user, client-id or ip → its name; null is the default of the type."),
+        Meta(max_length=3, description="user, client-id or ip → its name; null is the default of the type."),
     ]
     values: Annotated[
         dict[Name, float | None],
-        Field(max_length=10, description="Such as producer_byte_rate; null removes the limit."),
+        Meta(max_length=10, description="Such as producer_byte_rate; null removes the limit."),
     ]
 
 
-class QuotaShown(Shown):
+class QuotaShown(Struct):
     entity: dict[str, str | None]
     values: dict[str, float]
 
 
-class QuotaList(Shown):
+class QuotaList(Struct):
     quotas: list[QuotaShown]
 
 
 class _Broker:
-    def __init__(self, frontend: "HttpContext") -> None:
+    def __init__(self, frontend: HttpContext) -> None:
         self._frontend = frontend
         self._broker = frontend.broker
 
@@ -95,24 +100,15 @@ class _Broker:
         return no_content()
 
 
-def router(frontend: "HttpContext") -> APIRouter:
+def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of the broker and its quotas."""
-    routes = _Broker(frontend)
-    api = APIRouter(tags=["broker"], route_class=JsonRoute)
-    api.add_api_route(
-        "/v1/broker", routes.describe, methods=["GET"], response_model=BrokerShown, responses=problems(403)
-    )
-    api.add_api_route(
-        "/v1/broker/reload",
-        routes.reload,
-        methods=["POST"],
-        response_model=ReloadedShown,
-        responses=problems(400, 403),
-    )
-    api.add_api_route(
-        "/v1/quotas", routes.list_quotas, methods=["GET"], response_model=QuotaList, responses=problems(403)
-    )
-    api.add_api_route(
-        "/v1/quotas", routes.alter_quota, methods=["PATCH"], status_code=204, responses=problems(400, 403)
-    )
-    return api
+    broker = _Broker(frontend)
+    wrong = (403,)
+    return [
+        operation("GET", "/v1/broker", broker.describe, tag=_TAG, result=BrokerShown, refusals=wrong),
+        operation("POST", "/v1/broker/reload", broker.reload, tag=_TAG, result=ReloadedShown, refusals=wrong),
+        operation("GET", "/v1/quotas", broker.list_quotas, tag=_TAG, result=QuotaList, refusals=wrong),
+        operation(
+            "PATCH", "/v1/quotas", broker.alter_quota, tag=_TAG, body=Quota, status=204, refusals=wrong
+        ),
+    ]

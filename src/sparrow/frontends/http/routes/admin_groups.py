@@ -1,37 +1,32 @@
 """Routes of groups of all kinds: members, offsets and lag; reset and delete."""
 
-from typing import TYPE_CHECKING, Annotated
+from __future__ import annotations
 
-import msgspec
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field, StringConstraints
+from typing import TYPE_CHECKING, Annotated, Final
+
+from msgspec import Meta, Struct, field
 
 from sparrow.base.errors import DuplicateResource
-from sparrow.frontends.http.fields import (
-    MAX_NAME_CHARACTERS,
-    Body,
-    GroupPath,
-    Offset,
-    Partition,
-    Shown,
-    TopicName,
-)
+from sparrow.frontends.http.arguments import operation
+from sparrow.frontends.http.fields import Body, MaybeName, Offset, Partition, TopicName
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.jsonroute import JsonRoute
-from sparrow.frontends.http.openapi import problems
 from sparrow.frontends.http.responses import json_response, no_content
 from sparrow.frontends.http.start_position import START_POSITION_TEXT, parse_start_position
 
 if TYPE_CHECKING:
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.request import Request
+    from sparrow.frontends.http.responses import Response
+    from sparrow.frontends.http.router import Route
 
-_MAX_OFFSETS = 10_000
+_TAG: Final = "groups"
+_MAX_OFFSETS: Final = 10_000
 _TopicPartition = Annotated[
-    list[str | int], Field(min_length=2, max_length=2, description="Topic and partition.")
+    list[str | int], Meta(min_length=2, max_length=2, description="Topic and partition.")
 ]
 
 
-class GroupListed(Shown):
+class GroupListed(Struct):
     group: str
     state: str
     members: int
@@ -39,11 +34,11 @@ class GroupListed(Shown):
     protocol_type: str
 
 
-class GroupList(Shown):
+class GroupList(Struct):
     groups: list[GroupListed]
 
 
-class MemberShown(Shown):
+class MemberShown(Struct):
     member_id: str
     client_name: str
     topics: list[str]
@@ -55,7 +50,7 @@ class MemberShown(Shown):
     client_host: str
 
 
-class LagShown(Shown):
+class LagShown(Struct):
     topic: str
     partition: int
     offset: int
@@ -64,7 +59,7 @@ class LagShown(Shown):
     metadata: str
 
 
-class GroupShown(Shown):
+class GroupShown(Struct):
     group: str
     state: str
     epoch: int
@@ -73,78 +68,75 @@ class GroupShown(Shown):
     type: str
 
 
-class CommittedShown(Shown):
+class CommittedShown(Struct):
     topic: str
     partition: int
     offset: int
     metadata: str
 
 
-class CommittedList(Shown):
+class CommittedList(Struct):
     offsets: list[CommittedShown]
 
 
-class GroupPlaceShown(Shown):
+class GroupPlaceShown(Struct):
     topic: str
     partition: int
     offset: int
 
 
-class PlaceList(Shown):
+class PlaceList(Struct):
     offsets: list[GroupPlaceShown]
+
+
+class OffsetsOf(Struct):
+    topic: Annotated[MaybeName, Meta(description="Only this topic.")] = ""
 
 
 class Committed(Body):
     topic: TopicName
     partition: Partition
     offset: Offset
-    metadata: Annotated[str, StringConstraints(max_length=100_000)] = ""
+    metadata: Annotated[str, Meta(max_length=100_000)] = ""
 
 
 class Commits(Body):
-    offsets: Annotated[list[Committed], Field(max_length=_MAX_OFFSETS)]
+    offsets: Annotated[list[Committed], Meta(max_length=_MAX_OFFSETS)]
 
 
 class Reset(Body):
     topic: TopicName
-    to: Annotated[str | int, Field(description=f"New position: {START_POSITION_TEXT}")]
+    to: Annotated[str | int, Meta(description=f"New position: {START_POSITION_TEXT}")]
     partitions: Annotated[
-        list[Partition], Field(max_length=_MAX_OFFSETS, description="Only these; empty: all.")
-    ] = Field(default_factory=list)
+        list[Partition], Meta(max_length=_MAX_OFFSETS, description="Only these; empty: all.")
+    ] = field(default_factory=list)
 
 
 class _Groups:
-    def __init__(self, frontend: "HttpContext") -> None:
+    def __init__(self, frontend: HttpContext) -> None:
         self._broker = frontend.broker
 
     async def list_groups(self, request: Request) -> Response:
         """List the groups that you may describe. Share groups are listed as queues, too."""
         found = self._broker.group_service.list_groups(principal=caller(request))
-        return json_response({"groups": [msgspec.to_builtins(each) for each in found]})
+        return json_response({"groups": found})
 
-    async def describe(self, request: Request, group: GroupPath) -> Response:
+    async def describe(self, request: Request, group: str) -> Response:
         """Describe a group: its members, offsets and lag."""
-        return json_response(
-            msgspec.to_builtins(await self._broker.group_admin.report(group, principal=caller(request)))
-        )
+        return json_response(await self._broker.group_admin.report(group, principal=caller(request)))
 
-    async def delete(self, request: Request, group: GroupPath) -> Response:
+    async def delete(self, request: Request, group: str) -> Response:
         """Delete a group without members, and its offsets."""
         await self._broker.group_admin.delete(group, principal=caller(request))
         return no_content()
 
-    async def offsets(
-        self,
-        request: Request,
-        group: GroupPath,
-        topic: Annotated[str, Query(description="Only this topic.", max_length=MAX_NAME_CHARACTERS)] = "",
-    ) -> Response:
+    async def offsets(self, request: Request, group: str, by: OffsetsOf) -> Response:
         """Return the committed offsets of a group."""
-        topics = [topic] if topic else []
+        topics = [by.topic] if by.topic else []
         found = self._broker.group_admin.fetch_offsets(group, topics, principal=caller(request))
-        return json_response({"offsets": [msgspec.to_builtins(each) for each in found]})
+        return json_response({"offsets": found})
 
-    async def commit(self, request: Request, group: GroupPath, body: Commits) -> Response:
+    async def commit(self, request: Request, group: str, body: Commits) -> Response:
         """Commit offsets for a group without members. They are on stable storage when the response
         arrives.
         """
@@ -154,7 +146,7 @@ class _Groups:
         await self._broker.commit_offsets(group, offsets, principal=caller(request))
         return no_content()
 
-    async def reset(self, request: Request, group: GroupPath, body: Reset) -> Response:
+    async def reset(self, request: Request, group: str, body: Reset) -> Response:
         """Set the offsets of a group without members in a topic, and return them."""
         start = parse_start_position(str(body.to))
         moved = await self._broker.group_admin.reset(
@@ -163,39 +155,40 @@ class _Groups:
         return json_response({"offsets": [{"topic": t, "partition": p, "offset": o} for t, p, o in moved]})
 
 
-def router(frontend: "HttpContext") -> APIRouter:
+def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of groups."""
-    routes = _Groups(frontend)
-    api = APIRouter(tags=["groups"], route_class=JsonRoute)
+    groups = _Groups(frontend)
     one = "/v1/groups/{group}"
-    api.add_api_route(
-        "/v1/groups", routes.list_groups, methods=["GET"], response_model=GroupList, responses=problems()
-    )
-    api.add_api_route(
-        one, routes.describe, methods=["GET"], response_model=GroupShown, responses=problems(400, 403, 404)
-    )
-    api.add_api_route(
-        one, routes.delete, methods=["DELETE"], status_code=204, responses=problems(400, 403, 404, 409)
-    )
-    api.add_api_route(
-        f"{one}/offsets",
-        routes.offsets,
-        methods=["GET"],
-        response_model=CommittedList,
-        responses=problems(400, 403, 404),
-    )
-    api.add_api_route(
-        f"{one}/offsets",
-        routes.commit,
-        methods=["PUT"],
-        status_code=204,
-        responses=problems(400, 403, 404, 409),
-    )
-    api.add_api_route(
-        f"{one}/reset",
-        routes.reset,
-        methods=["POST"],
-        response_model=PlaceList,
-        responses=problems(400, 403, 404, 409),
-    )
-    return api
+    wrong = (403, 404)
+    return [
+        operation("GET", "/v1/groups", groups.list_groups, tag=_TAG, result=GroupList),
+        operation("GET", one, groups.describe, tag=_TAG, result=GroupShown, refusals=wrong),
+        operation("DELETE", one, groups.delete, tag=_TAG, status=204, refusals=(*wrong, 409)),
+        operation(
+            "GET",
+            f"{one}/offsets",
+            groups.offsets,
+            tag=_TAG,
+            query=OffsetsOf,
+            result=CommittedList,
+            refusals=wrong,
+        ),
+        operation(
+            "PUT",
+            f"{one}/offsets",
+            groups.commit,
+            tag=_TAG,
+            body=Commits,
+            status=204,
+            refusals=(*wrong, 409),
+        ),
+        operation(
+            "POST",
+            f"{one}/reset",
+            groups.reset,
+            tag=_TAG,
+            body=Reset,
+            result=PlaceList,
+            refusals=(*wrong, 409),
+        ),
+    ]

@@ -6,17 +6,16 @@ another queue it competes with the consumers that lease, and its name only ident
 subscriber without a `url` is a name among the subscribers of an all-of queue.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any
+from __future__ import annotations
 
-import msgspec
-from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import Field
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from sparrow.base.errors import UnknownWebhook
-from sparrow.frontends.http.fields import MAX_NAME_CHARACTERS, Body, QueuePath, Shown, Text
+from sparrow.frontends.http.arguments import operation
+from sparrow.frontends.http.fields import Body, Text, given
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.jsonroute import JsonRoute
-from sparrow.frontends.http.openapi import problems
 from sparrow.frontends.http.responses import json_response, no_content
 from sparrow.frontends.http.routes.admin_queues import LaneShown
 
@@ -25,12 +24,22 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.description import QueueInfo
     from sparrow.broker.webhooks.description import EndpointInfo
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.request import Request
+    from sparrow.frontends.http.responses import Response
+    from sparrow.frontends.http.router import Route
 
-SubscriberPath = Annotated[str, Path(description="Name of the subscriber.", max_length=MAX_NAME_CHARACTERS)]
-_Number = Annotated[int | float | None, Field(lt=1e15, gt=-1e15)]
+_TAG: Final = "subscribers"
+_Number = (
+    Annotated[int, Meta(gt=-(10**15), lt=10**15)]
+    | Annotated[float, Meta(gt=-1e15, lt=1e15)]
+    | None
+    | UnsetType
+)
 _Duration = Annotated[
-    _Number | Text, Field(description='With a unit, such as "10s"; a bare number is milliseconds.')
+    _Number | Text, Meta(description='With a unit, such as "10s"; a bare number is milliseconds.')
 ]
+_Text = Text | None | UnsetType
+_Secrets = Annotated[list[Text], Meta(max_length=100)] | None | UnsetType
 
 
 class Subscriber(Body):
@@ -38,31 +47,28 @@ class Subscriber(Body):
     for a new webhook. null is the default.
     """
 
-    url: Annotated[Text | None, Field(description="Address to which the broker POSTs messages.")] = None
-    format: Text | None = None
-    accept: Text | None = None
-    headers: Annotated[dict[str, Text] | None, Field(max_length=100)] = None
-    concurrency: _Number = None
-    rate: _Number = None
-    timeout: _Duration = None
-    backoff_delay: _Duration = None
-    backoff_max: _Duration = None
-    jitter: _Number = None
-    timeout_ms: _Number = None
-    backoff_ms: _Number = None
-    backoff_max_ms: _Number = None
-    backoff_jitter: _Number = None
-    pause_after: _Number = None
+    url: Annotated[_Text, Meta(description="Address to which the broker POSTs messages.")] = UNSET
+    format: _Text = UNSET
+    accept: _Text = UNSET
+    headers: Annotated[dict[str, Text], Meta(max_length=100)] | UnsetType | None = UNSET
+    concurrency: _Number = UNSET
+    rate: _Number = UNSET
+    timeout: _Duration = UNSET
+    backoff_delay: _Duration = UNSET
+    backoff_max: _Duration = UNSET
+    jitter: _Number = UNSET
+    timeout_ms: _Number = UNSET
+    backoff_ms: _Number = UNSET
+    backoff_max_ms: _Number = UNSET
+    backoff_jitter: _Number = UNSET
+    pause_after: _Number = UNSET
     secrets: Annotated[
-        list[Text] | None,
-        Field(
-            max_length=100,
-            description="whsec_…, newest first; []: no signatures; left out: the broker creates one.",
-        ),
-    ] = None
+        _Secrets,
+        Meta(description="whsec_…, newest first; []: no signatures; left out: the broker creates one."),
+    ] = UNSET
     add_subscriber: Annotated[
         bool,
-        Field(
+        Meta(
             description="Make the name a subscriber of the queue, which becomes an all-of queue if "
             "it is not one."
         ),
@@ -70,20 +76,32 @@ class Subscriber(Body):
 
     def settings(self) -> dict[str, Any]:
         """Return the given settings."""
-        return self.model_dump(include=self.model_fields_set - {"add_subscriber"})
+        found = given(self)
+        del found["add_subscriber"]
+        return found
+
+
+class Keeping(Struct):
+    keep_subscriber: Annotated[
+        bool,
+        Meta(description="Delete only the webhook: its share of an all-of queue waits for consumers."),
+    ] = False
 
 
 class Rotation(Body):
-    secret: Annotated[Text | None, Field(description="The new secret; left out: the broker creates it.")] = (
+    secret: Annotated[Text | None, Meta(description="The new secret; left out: the broker creates it.")] = (
         None
     )
-    keep_ms: Annotated[
-        int | None,
-        Field(ge=0, lt=1 << 53, description="Time that the old secrets sign beside it; default: a day."),
-    ] = None
+    keep_ms: (
+        Annotated[
+            int,
+            Meta(ge=0, lt=1 << 53, description="Time that the old secrets sign beside it; default: a day."),
+        ]
+        | None
+    ) = None
 
 
-class WebhookShown(Shown):
+class WebhookShown(Struct):
     queue: str
     name: str
     settings: dict[str, Any]
@@ -94,26 +112,26 @@ class WebhookShown(Shown):
     paused_because: str
     created_ms: int
     statistics: dict[str, Any]
-    secret: Annotated[str, Field(description="A secret that was just created. It is not shown again.")]
+    secret: Annotated[str, Meta(description="A secret that was just created. It is not shown again.")]
 
 
-class SubscriberShown(Shown):
+class SubscriberShown(Struct):
     name: str
-    is_subscriber: Annotated[bool, Field(description="True if the queue delivers every message to it.")]
+    is_subscriber: Annotated[bool, Meta(description="True if the queue delivers every message to it.")]
     messages: LaneShown | None
     webhook: WebhookShown | None
 
 
-class SubscriberList(Shown):
+class SubscriberList(Struct):
     subscribers: list[SubscriberShown]
 
 
 class _Subscribers:
-    def __init__(self, frontend: "HttpContext") -> None:
+    def __init__(self, frontend: HttpContext) -> None:
         self._queues = frontend.broker.queues
         self._webhooks = frontend.broker.webhooks
 
-    async def list_subscribers(self, request: Request, queue: QueuePath) -> Response:
+    async def list_subscribers(self, request: Request, queue: str) -> Response:
         """List the subscribers of a queue, and its webhooks."""
         principal = caller(request)
         info = self._queues.describe(queue, principal=principal)
@@ -121,26 +139,24 @@ class _Subscribers:
         names = dict.fromkeys([*info.statistics.subscribers, *webhooks])
         return json_response({"subscribers": [_shown(name, info, webhooks.get(name)) for name in names]})
 
-    async def describe(self, request: Request, queue: QueuePath, subscriber: SubscriberPath) -> Response:
+    async def describe(self, request: Request, queue: str, subscriber: str) -> Response:
         """Describe one subscriber."""
         return json_response(self._described(queue, subscriber, caller(request)))
 
-    def _described(self, queue: str, name: str, principal: "Principal") -> dict[str, Any]:
+    def _described(self, queue: str, name: str, principal: Principal) -> dict[str, Any]:
         info = self._queues.describe(queue, principal=principal)
         webhook = self._maybe_webhook(queue, name, principal)
         if webhook is None and name not in info.statistics.subscribers:
             raise UnknownWebhook(f"queue {queue!r} has no subscriber {name[:200]!r}")
         return _shown(name, info, webhook)
 
-    def _maybe_webhook(self, queue: str, name: str, principal: "Principal") -> "EndpointInfo | None":
+    def _maybe_webhook(self, queue: str, name: str, principal: Principal) -> EndpointInfo | None:
         try:
             return self._webhooks.describe(queue, name, principal=principal)
         except UnknownWebhook:
             return None
 
-    async def put(
-        self, request: Request, queue: QueuePath, subscriber: SubscriberPath, body: Subscriber
-    ) -> Response:
+    async def put(self, request: Request, queue: str, subscriber: str, body: Subscriber) -> Response:
         """Create a subscriber, or change a webhook. With a `url` it is a webhook; an empty object
         creates a plain subscriber.
 
@@ -159,16 +175,7 @@ class _Subscribers:
         await self._queues.set_subscriber(queue, subscriber, is_one=True, principal=principal)
         return json_response(self._described(queue, subscriber, principal))
 
-    async def delete(
-        self,
-        request: Request,
-        queue: QueuePath,
-        subscriber: SubscriberPath,
-        keep_subscriber: Annotated[
-            bool,
-            Query(description="Delete only the webhook: its share of an all-of queue waits for consumers."),
-        ] = False,
-    ) -> Response:
+    async def delete(self, request: Request, queue: str, subscriber: str, by: Keeping) -> Response:
         """Delete a subscriber: its webhook, and its share of an all-of queue, whose messages it no
         longer has to handle.
         """
@@ -176,79 +183,74 @@ class _Subscribers:
         self._described(queue, subscriber, principal)
         if self._maybe_webhook(queue, subscriber, principal) is not None:
             await self._webhooks.delete(
-                queue, subscriber, remove_subscriber=not keep_subscriber, principal=principal
+                queue, subscriber, remove_subscriber=not by.keep_subscriber, principal=principal
             )
-        elif not keep_subscriber:
+        elif not by.keep_subscriber:
             await self._queues.set_subscriber(queue, subscriber, is_one=False, principal=principal)
         return no_content()
 
-    async def pause(self, request: Request, queue: QueuePath, subscriber: SubscriberPath) -> Response:
+    async def pause(self, request: Request, queue: str, subscriber: str) -> Response:
         """Stop deliveries to a webhook until `resume`."""
-        return _webhook_response(await self._webhooks.pause(queue, subscriber, principal=caller(request)))
+        return json_response(await self._webhooks.pause(queue, subscriber, principal=caller(request)))
 
-    async def resume(self, request: Request, queue: QueuePath, subscriber: SubscriberPath) -> Response:
+    async def resume(self, request: Request, queue: str, subscriber: str) -> Response:
         """Resume deliveries to a webhook: after `pause`, or at once after failures."""
-        return _webhook_response(await self._webhooks.resume(queue, subscriber, principal=caller(request)))
+        return json_response(await self._webhooks.resume(queue, subscriber, principal=caller(request)))
 
-    async def rotate(
-        self, request: Request, queue: QueuePath, subscriber: SubscriberPath, body: Rotation | None = None
-    ) -> Response:
+    async def rotate(self, request: Request, queue: str, subscriber: str, body: Rotation) -> Response:
         """Sign with a new secret; the old ones sign beside it for a while. The response contains a
         secret that the broker created. It is not shown again.
         """
-        rotation = body or Rotation()
-        options = {} if rotation.keep_ms is None else {"keep_ms": rotation.keep_ms}
+        options = {} if body.keep_ms is None else {"keep_ms": body.keep_ms}
         rotated = await self._webhooks.rotate_secret(
-            queue, subscriber, rotation.secret, **options, principal=caller(request)
+            queue, subscriber, body.secret, **options, principal=caller(request)
         )
-        return _webhook_response(rotated)
+        return json_response(rotated)
 
 
-def _webhook_response(info: "EndpointInfo") -> Response:
-    return json_response(msgspec.to_builtins(info))
-
-
-def _shown(name: str, info: "QueueInfo", webhook: "EndpointInfo | None") -> dict[str, Any]:
+def _shown(name: str, info: QueueInfo, webhook: EndpointInfo | None) -> dict[str, Any]:
     messages = info.statistics.subscribers.get(name)
     return {
         "name": name,
         "is_subscriber": messages is not None,
-        "messages": None if messages is None else msgspec.to_builtins(messages),
-        "webhook": None if webhook is None else msgspec.to_builtins(webhook),
+        "messages": messages,
+        "webhook": webhook,
     }
 
 
-def router(frontend: "HttpContext") -> APIRouter:
+def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of subscribers."""
-    routes = _Subscribers(frontend)
-    api = APIRouter(tags=["subscribers"], route_class=JsonRoute)
+    subscribers = _Subscribers(frontend)
     all_of_them = "/v1/queues/{queue}/subscribers"
     one = f"{all_of_them}/{{subscriber}}"
-    wrong = problems(400, 403, 404)
-    api.add_api_route(
-        all_of_them,
-        routes.list_subscribers,
-        methods=["GET"],
-        response_model=SubscriberList,
-        responses=wrong,
-    )
-    api.add_api_route(one, routes.describe, methods=["GET"], response_model=SubscriberShown, responses=wrong)
-    api.add_api_route(
-        one,
-        routes.put,
-        methods=["PUT"],
-        response_model=SubscriberShown,
-        responses=problems(400, 403, 404, 409),
-    )
-    api.add_api_route(
-        one, routes.delete, methods=["DELETE"], status_code=204, responses=problems(400, 403, 404, 409)
-    )
-    for action, handler in (
-        ("pause", routes.pause),
-        ("resume", routes.resume),
-        ("rotate-secret", routes.rotate),
-    ):
-        api.add_api_route(
-            f"{one}/{action}", handler, methods=["POST"], response_model=WebhookShown, responses=wrong
-        )
-    return api
+    wrong = (403, 404)
+    return [
+        operation(
+            "GET", all_of_them, subscribers.list_subscribers, tag=_TAG, result=SubscriberList, refusals=wrong
+        ),
+        operation("GET", one, subscribers.describe, tag=_TAG, result=SubscriberShown, refusals=wrong),
+        operation(
+            "PUT",
+            one,
+            subscribers.put,
+            tag=_TAG,
+            body=Subscriber,
+            result=SubscriberShown,
+            refusals=(*wrong, 409),
+        ),
+        operation(
+            "DELETE", one, subscribers.delete, tag=_TAG, query=Keeping, status=204, refusals=(*wrong, 409)
+        ),
+        operation("POST", f"{one}/pause", subscribers.pause, tag=_TAG, result=WebhookShown, refusals=wrong),
+        operation("POST", f"{one}/resume", subscribers.resume, tag=_TAG, result=WebhookShown, refusals=wrong),
+        operation(
+            "POST",
+            f"{one}/rotate-secret",
+            subscribers.rotate,
+            tag=_TAG,
+            body=Rotation,
+            needs_body=False,
+            result=WebhookShown,
+            refusals=wrong,
+        ),
+    ]

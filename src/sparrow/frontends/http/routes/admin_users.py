@@ -4,20 +4,21 @@ A password arrives in plain text and is hashed by the broker for SCRAM, as Kafka
 it is not stored. So these routes should only be used with TLS, or on the same machine.
 """
 
+from __future__ import annotations
+
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
-from fastapi import APIRouter, Path, Request, Response
-from pydantic import AfterValidator, Field, SecretStr
+from msgspec import Meta, Struct, field
 
 from sparrow.broker.access.authz import Operation
 from sparrow.broker.access.credentials import DEFAULT_ITERATIONS, upsertions_of
 from sparrow.broker.access.scram import MAX_ITERATIONS, MIN_ITERATIONS, Mechanism
-from sparrow.frontends.http.fields import MAX_NAME_CHARACTERS, Body, Name, Shown
+from sparrow.frontends.http.arguments import operation
+from sparrow.frontends.http.faults import SECRET
+from sparrow.frontends.http.fields import Body, Name, choices
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.jsonroute import JsonRoute
-from sparrow.frontends.http.openapi import problems
 from sparrow.frontends.http.responses import json_response, no_content
 
 if TYPE_CHECKING:
@@ -26,56 +27,62 @@ if TYPE_CHECKING:
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.access.credentials import Upsertion
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.request import Request
+    from sparrow.frontends.http.responses import Response
+    from sparrow.frontends.http.router import Route
 
-_CONCURRENT_HASHES = 2
+_TAG: Final = "users"
+_CONCURRENT_HASHES: Final = 2
 """Passwords that are hashed at a time, each in a thread; others wait."""
-UserPath = Annotated[str, Path(description="Name of the user.", max_length=MAX_NAME_CHARACTERS)]
 MechanismName = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 _BOTH: list[MechanismName] = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
-def _unicode(password: SecretStr) -> SecretStr:
-    password.get_secret_value().encode()
-    return password
-
-
 class Password(Body):
-    password: Annotated[SecretStr, Field(min_length=1, max_length=1000), AfterValidator(_unicode)]
+    password: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=1000,
+            extra={SECRET: True},
+            extra_json_schema={"format": "password", "writeOnly": True},
+        ),
+    ]
     mechanisms: Annotated[
-        list[MechanismName],
-        Field(
+        list[Annotated[MechanismName, choices(MechanismName)]],
+        Meta(
             min_length=1,
             max_length=2,
             description="Mechanisms for the login of the user; PLAIN accepts any of them.",
         ),
-    ] = Field(default_factory=_BOTH.copy)
-    iterations: Annotated[int, Field(ge=MIN_ITERATIONS, le=MAX_ITERATIONS)] = DEFAULT_ITERATIONS
+    ] = field(default_factory=_BOTH.copy)
+    iterations: Annotated[int, Meta(ge=MIN_ITERATIONS, le=MAX_ITERATIONS)] = DEFAULT_ITERATIONS
 
 
-class NewUser(Password):
+class NewUser(Password, kw_only=True):
     name: Name
 
 
-class CredentialShown(Shown):
+class CredentialShown(Struct):
     mechanism: str
     iterations: int
 
 
-class UserShown(Shown):
+class UserShown(Struct):
     name: str
     credentials: list[CredentialShown]
 
 
-class UserMade(Shown):
+class UserMade(Struct):
     name: str
 
 
-class UserList(Shown):
+class UserList(Struct):
     users: list[UserShown]
 
 
 class _Users:
-    def __init__(self, frontend: "HttpContext") -> None:
+    def __init__(self, frontend: HttpContext) -> None:
         self._broker = frontend.broker
         self._hash_permits = asyncio.Semaphore(_CONCURRENT_HASHES)
 
@@ -103,57 +110,47 @@ class _Users:
         await self._broker.users.create(await self._salted(body.name, body, principal), principal=principal)
         return json_response({"name": body.name}, 201)
 
-    async def set_password(self, request: Request, user: UserPath, body: Password) -> Response:
+    async def set_password(self, request: Request, user: str, body: Password) -> Response:
         """Set the password of a user. Existing connections stay logged in."""
         principal = caller(request)
         await self._broker.users.set_password(await self._salted(user, body, principal), principal=principal)
         return no_content()
 
-    async def delete(self, request: Request, user: UserPath) -> Response:
+    async def delete(self, request: Request, user: str) -> Response:
         """Delete a user. Existing connections stay logged in."""
         await self._broker.users.delete(user, principal=caller(request))
         return no_content()
 
-    async def _salted(self, name: str, body: Password, principal: "Principal") -> "Sequence[Upsertion]":
+    async def _salted(self, name: str, body: Password, principal: Principal) -> Sequence[Upsertion]:
         """Hash a password. This takes milliseconds, so the right is checked first and few run at a
         time.
         """
         self._broker.access.require_cluster(principal, Operation.ALTER)
         mechanisms = [Mechanism(each) for each in dict.fromkeys(body.mechanisms)]
-        work = partial(upsertions_of, name, body.password.get_secret_value(), mechanisms, body.iterations)
+        work = partial(upsertions_of, name, body.password, mechanisms, body.iterations)
         await self._hash_permits.acquire()
         done = asyncio.get_running_loop().run_in_executor(None, work)
         done.add_done_callback(lambda _: self._hash_permits.release())
         return await asyncio.shield(done)
 
 
-def router(frontend: "HttpContext") -> APIRouter:
+def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of users."""
-    routes = _Users(frontend)
-    api = APIRouter(tags=["users"], route_class=JsonRoute)
-    api.add_api_route(
-        "/v1/users", routes.list_users, methods=["GET"], response_model=UserList, responses=problems(403)
-    )
-    api.add_api_route(
-        "/v1/users",
-        routes.create,
-        methods=["POST"],
-        status_code=201,
-        response_model=UserMade,
-        responses=problems(400, 403, 409),
-    )
-    api.add_api_route(
-        "/v1/users/{user}",
-        routes.set_password,
-        methods=["PUT"],
-        status_code=204,
-        responses=problems(400, 403, 404),
-    )
-    api.add_api_route(
-        "/v1/users/{user}",
-        routes.delete,
-        methods=["DELETE"],
-        status_code=204,
-        responses=problems(400, 403, 404),
-    )
-    return api
+    users = _Users(frontend)
+    one = "/v1/users/{user}"
+    wrong = (403, 404)
+    return [
+        operation("GET", "/v1/users", users.list_users, tag=_TAG, result=UserList, refusals=(403,)),
+        operation(
+            "POST",
+            "/v1/users",
+            users.create,
+            tag=_TAG,
+            body=NewUser,
+            result=UserMade,
+            status=201,
+            refusals=(403, 409),
+        ),
+        operation("PUT", one, users.set_password, tag=_TAG, body=Password, status=204, refusals=wrong),
+        operation("DELETE", one, users.delete, tag=_TAG, status=204, refusals=wrong),
+    ]

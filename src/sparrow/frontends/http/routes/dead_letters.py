@@ -2,49 +2,55 @@
 where they came from.
 """
 
+from __future__ import annotations
+
 import binascii
 from base64 import b64decode
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-import msgspec
-from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import ConfigDict, Field
+from msgspec import Meta, Struct, field
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.queues.dead_letters.format import DEAD_LETTER_PREFIX
 from sparrow.broker.queues.dead_letters.redrive import RedriveFilter
-from sparrow.frontends.http.fields import Body, MaybeName, Offset, Partition, QueuePath, Shown, Text, TimeMs
+from sparrow.frontends.http.arguments import operation
+from sparrow.frontends.http.fields import Body, MaybeName, Partition, Text, TimeMs, choices
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.jsonroute import JsonRoute
-from sparrow.frontends.http.openapi import problems
 from sparrow.frontends.http.responses import ReservedResponse, json_response, reserve
 from sparrow.frontends.record_json import json_headers, members_of_record
 
 if TYPE_CHECKING:
     from sparrow.broker.queues.dead_letters.browse import DeadLetter
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.request import Request
+    from sparrow.frontends.http.responses import Response
+    from sparrow.frontends.http.router import Route
 
+_TAG: Final = "dead letters"
 _MAX_SHOWN = 1000
 _MAX_BYTES = 4 << 20
 """Rough limit for one page; it has at least one dead letter."""
 
 
+Encoding = Literal["text", "base64"]
+
+
 class Where(Body):
     """A selection of dead letters; members that are left out match everything."""
 
-    reason: Annotated[MaybeName | None, Field(description="Such as DELIVERY_LIMIT or REJECTED.")] = None
-    topic: Annotated[MaybeName | None, Field(description="Only from this topic.")] = None
+    reason: Annotated[MaybeName | None, Meta(description="Such as DELIVERY_LIMIT or REJECTED.")] = None
+    topic: Annotated[MaybeName | None, Meta(description="Only from this topic.")] = None
     partition: Partition | None = None
-    key: Annotated[Text | None, Field(description="Only with this key.")] = None
-    key_base64: Annotated[Text | None, Field(description="The same for a key that is not text.")] = None
+    key: Annotated[Text | None, Meta(description="Only with this key.")] = None
+    key_base64: Annotated[Text | None, Meta(description="The same for a key that is not text.")] = None
     error_contains: Text | None = None
     subscriber: Annotated[
-        MaybeName | None, Field(description="Only of this subscriber of an all-of queue.")
+        MaybeName | None, Meta(description="Only of this subscriber of an all-of queue.")
     ] = None
-    since_ms: Annotated[
-        TimeMs | None, Field(description="Only those that gave up at this time or later.")
-    ] = None
-    until_ms: Annotated[TimeMs | None, Field(description="Only those that gave up before this time.")] = None
+    since_ms: Annotated[TimeMs | None, Meta(description="Only those that gave up at this time or later.")] = (
+        None
+    )
+    until_ms: Annotated[TimeMs | None, Meta(description="Only those that gave up before this time.")] = None
 
     def filter(self) -> RedriveFilter:
         """Return the selection in the broker's form."""
@@ -61,22 +67,20 @@ class Where(Body):
 
 
 class Browsing(Where):
-    model_config = ConfigDict(extra="forbid", strict=False)
-
-    limit: Annotated[int, Field(ge=1, le=_MAX_SHOWN)] = 10
-    skip: Annotated[int, Field(ge=0, lt=1 << 62, description="`next_skip` of the previous page.")] = 0
-    encoding: Literal["text", "base64"] = "text"
+    limit: Annotated[int, Meta(ge=1, le=_MAX_SHOWN)] = 10
+    skip: Annotated[int, Meta(ge=0, lt=1 << 62, description="`next_skip` of the previous page.")] = 0
+    encoding: Annotated[Encoding, choices(Encoding)] = "text"
 
 
 class Redrive(Body):
-    where: Where = Field(default_factory=Where)
+    where: Where = field(default_factory=Where)
     max: Annotated[
-        int, Field(ge=0, lt=1 << 62, description="Largest number of messages; 0: all that exist now.")
+        int, Meta(ge=0, lt=1 << 62, description="Largest number of messages; 0: all that exist now.")
     ] = 0
-    per_second: Annotated[float, Field(ge=0, le=1e9, description="Messages per second; 0: no limit.")] = 0
+    per_second: Annotated[float, Meta(ge=0, le=1e9, description="Messages per second; 0: no limit.")] = 0
 
 
-class OriginShown(Shown):
+class OriginShown(Struct):
     topic: str
     partition: int
     offset: int
@@ -86,16 +90,16 @@ class OriginShown(Shown):
     last_delivery_ms: int | None
 
 
-class LetterShown(Shown):
+class LetterShown(Struct, kw_only=True):
     topic: str
     partition: int
     offset: int
-    timestamp_ms: Annotated[int, Field(description="Time when the message gave up.")]
+    timestamp_ms: Annotated[int, Meta(description="Time when the message gave up.")]
     key: str | None = None
     key_base64: str = ""
     value: str | None = None
     value_base64: str = ""
-    headers: Annotated[list[list[Any]], Field(description="Headers of the message.")]
+    headers: Annotated[list[list[Any]], Meta(description="Headers of the message.")]
     state: str
     reason: str
     error: str
@@ -103,25 +107,25 @@ class LetterShown(Shown):
     origin: OriginShown
 
 
-class LetterList(Shown):
+class LetterList(Struct):
     messages: list[LetterShown]
-    next_skip: Annotated[int | None, Field(description="null: there are no more.")]
+    next_skip: Annotated[int | None, Meta(description="null: there are no more.")]
 
 
-class Progress(Shown):
+class Progress(Struct):
     moved: int
-    skipped: Annotated[int, Field(description="Messages that do not match.")]
-    failed: Annotated[int, Field(description="Messages that could not be moved and stay where they were.")]
+    skipped: Annotated[int, Meta(description="Messages that do not match.")]
+    failed: Annotated[int, Meta(description="Messages that could not be moved and stay where they were.")]
     is_running: bool
-    error: Annotated[str, Field(description="Reason of an early end.")]
+    error: Annotated[str, Meta(description="Reason of an early end.")]
 
 
 class _DeadLetters:
-    def __init__(self, frontend: "HttpContext") -> None:
+    def __init__(self, frontend: HttpContext) -> None:
         self._queues = frontend.broker.queues
         self._frontend = frontend
 
-    async def browse(self, request: Request, queue: QueuePath, by: Annotated[Browsing, Query()]) -> Response:
+    async def browse(self, request: Request, queue: str, by: Browsing) -> Response:
         """Browse the dead letters of a queue that are not finished. Nothing changes."""
         reservation = reserve(request, self._frontend)
         try:
@@ -145,43 +149,36 @@ class _DeadLetters:
             raise
         return ReservedResponse(response, reservation)
 
-    async def redrive(self, request: Request, queue: QueuePath, body: Redrive | None = None) -> Response:
+    async def redrive(self, request: Request, queue: str, body: Redrive) -> Response:
         """Start to redrive dead letters to where they came from, each exactly once. The broker does
         it in the background.
         """
-        request_body = body or Redrive()
         progress = await self._queues.redrive(
             queue,
-            request_body.where.filter(),
-            max_records=request_body.max,
-            per_second=request_body.per_second,
+            body.where.filter(),
+            max_records=body.max,
+            per_second=body.per_second,
             principal=caller(request),
         )
-        return json_response(msgspec.to_builtins(progress), 202)
+        return json_response(progress, 202)
 
-    async def redrive_one(
-        self,
-        request: Request,
-        queue: QueuePath,
-        partition: Annotated[Partition, Path(description="Partition of the dead letter.")],
-        offset: Annotated[Offset, Path(description="Offset of the dead letter.")],
-    ) -> Response:
+    async def redrive_one(self, request: Request, queue: str, partition: int, offset: int) -> Response:
         """Redrive a single dead letter."""
         where = RedriveFilter(letter=(partition, offset))
         progress = await self._queues.redrive(queue, where, principal=caller(request))
-        return json_response(msgspec.to_builtins(progress), 202)
+        return json_response(progress, 202)
 
-    async def progress(self, request: Request, queue: QueuePath) -> Response:
+    async def progress(self, request: Request, queue: str) -> Response:
         """Return the progress of the current redrive, or of the last one since the broker
         started.
         """
         found = self._queues.redrive_progress(queue, principal=caller(request))
-        return json_response(msgspec.to_builtins(found))
+        return json_response(found)
 
-    async def stop(self, request: Request, queue: QueuePath) -> Response:
+    async def stop(self, request: Request, queue: str) -> Response:
         """Stop the current redrive. Messages that it has moved stay moved."""
         found = await self._queues.stop_redrive(queue, principal=caller(request))
-        return json_response(msgspec.to_builtins(found))
+        return json_response(found)
 
 
 def _key(where: Where) -> bytes | None:
@@ -195,7 +192,7 @@ def _key(where: Where) -> bytes | None:
         raise InvalidArgument(f"key_base64 is {where.key_base64[:80]!r}, which is not base64") from None
 
 
-def _shown(letter: "DeadLetter", *, as_base64: bool) -> dict[str, object]:
+def _shown(letter: DeadLetter, *, as_base64: bool) -> dict[str, object]:
     """Return a dead letter as JSON. The headers that repeat its origin are left out."""
     peeked, origin = letter
     own = [each for each in peeked.record.headers if not each[0].startswith(DEAD_LETTER_PREFIX)]
@@ -222,29 +219,33 @@ def _or_null(number: int) -> int | None:
     return None if number < 0 else number
 
 
-def router(frontend: "HttpContext") -> APIRouter:
+def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of dead letters."""
-    routes = _DeadLetters(frontend)
-    api = APIRouter(tags=["dead letters"], route_class=JsonRoute)
-    letters, redrive = "/v1/queues/{queue}/dead-letters", "/v1/queues/{queue}/redrive"
-    wrong = problems(400, 403, 404)
-    api.add_api_route(letters, routes.browse, methods=["GET"], response_model=LetterList, responses=wrong)
-    api.add_api_route(
-        f"{letters}/{{partition}}/{{offset}}/redrive",
-        routes.redrive_one,
-        methods=["POST"],
-        status_code=202,
-        response_model=Progress,
-        responses=problems(400, 403, 404, 409),
-    )
-    api.add_api_route(
-        redrive,
-        routes.redrive,
-        methods=["POST"],
-        status_code=202,
-        response_model=Progress,
-        responses=problems(400, 403, 404, 409),
-    )
-    api.add_api_route(redrive, routes.progress, methods=["GET"], response_model=Progress, responses=wrong)
-    api.add_api_route(redrive, routes.stop, methods=["DELETE"], response_model=Progress, responses=wrong)
-    return api
+    letters = _DeadLetters(frontend)
+    path, redrive = "/v1/queues/{queue}/dead-letters", "/v1/queues/{queue}/redrive"
+    wrong = (403, 404)
+    return [
+        operation("GET", path, letters.browse, tag=_TAG, query=Browsing, result=LetterList, refusals=wrong),
+        operation(
+            "POST",
+            f"{path}/{{partition}}/{{offset}}/redrive",
+            letters.redrive_one,
+            tag=_TAG,
+            result=Progress,
+            status=202,
+            refusals=(*wrong, 409),
+        ),
+        operation(
+            "POST",
+            redrive,
+            letters.redrive,
+            tag=_TAG,
+            body=Redrive,
+            needs_body=False,
+            result=Progress,
+            status=202,
+            refusals=(*wrong, 409),
+        ),
+        operation("GET", redrive, letters.progress, tag=_TAG, result=Progress, refusals=wrong),
+        operation("DELETE", redrive, letters.stop, tag=_TAG, result=Progress, refusals=wrong),
+    ]

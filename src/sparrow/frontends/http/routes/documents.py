@@ -1,99 +1,101 @@
 """The API's description: /openapi.json for programs, /docs for people, with a redirect from /.
 /favicon.ico is for browsers.
 
-The page is Swagger UI. Its files come from the package fastapi-offline if that is installed, so
-that the page works without the internet and runs no script of another host. Without it, the page
-loads them from where FastAPI does.
+The page is Swagger UI, whose files are in `viewer/`: it works without the internet and asks no
+other host.
 """
 
 from __future__ import annotations
 
 import asyncio
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from fastapi import APIRouter
-from fastapi.openapi.docs import get_swagger_ui_html
-from starlette.responses import FileResponse, RedirectResponse
 
-from sparrow.frontends.http.openapi import RawRoute
+from sparrow.frontends.http.openapi import document
 from sparrow.frontends.http.problems import NoSuchPage
-from sparrow.frontends.http.responses import json_response
+from sparrow.frontends.http.responses import Response, bytes_response, json_response
+from sparrow.frontends.http.router import Route
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
+    from collections.abc import Sequence
 
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.request import Request
 
 OPENAPI: Final = "/openapi.json"
 DOCS: Final = "/docs"
 FAVICON: Final = "/favicon.ico"
-_PACKAGE: Final = "fastapi_offline"
-_SCRIPT: Final = "swagger-ui-bundle.js"
-_STYLE: Final = "swagger-ui.css"
 _OWN_ICON: Final = Path(__file__).parents[1] / "favicon.svg"
-_FILES: Final = {_SCRIPT: "text/javascript", _STYLE: "text/css"}
+_VIEWER: Final = Path(__file__).parents[1] / "viewer"
+_FILES: Final = {
+    "swagger-ui-bundle.js": b"text/javascript; charset=utf-8",
+    "swagger-ui.css": b"text/css; charset=utf-8",
+}
+_PAGE: Final = f"""\
+<!DOCTYPE html>
+<html>
+<head>
+<meta name="viewport" content="width=device-width, initial-scale=1.0">
+<link type="text/css" rel="stylesheet" href="{DOCS}/swagger-ui.css">
+<link rel="shortcut icon" href="{FAVICON}">
+<title>Sparrow</title>
+</head>
+<body>
+<div id="swagger-ui"></div>
+<script src="{DOCS}/swagger-ui-bundle.js"></script>
+<script>
+SwaggerUIBundle({{url: "{OPENAPI}", dom_id: "#swagger-ui", deepLinking: true, validatorUrl: null}})
+</script>
+</body>
+</html>
+"""
 
 
 class _Documents:
-    def __init__(self, frontend: HttpContext) -> None:
+    def __init__(self, frontend: HttpContext, described: Sequence[Route]) -> None:
         self._frontend = frontend
+        self._described = described
         self._build_lock = asyncio.Lock()
         self._document = b""
-        self._files = _maybe_files()
 
-    async def describe(self, request: Request) -> Response:
+    async def describe(self, _: Request) -> Response:
         """Return the document, created in a thread by the first request."""
         async with self._build_lock:
             if not self._document:
-                make = request.app.openapi
-                self._document = await self._frontend.in_thread(lambda: msgspec.json.encode(make()))
+                self._document = await self._frontend.in_thread(
+                    lambda: msgspec.json.encode(document(self._described))
+                )
         return json_response(self._document)
 
     async def show(self, _: Request) -> Response:
-        if self._files is None:
-            return get_swagger_ui_html(openapi_url=OPENAPI, title="Sparrow", swagger_favicon_url=FAVICON)
-        return get_swagger_ui_html(
-            openapi_url=OPENAPI,
-            title="Sparrow",
-            swagger_js_url=f"{DOCS}/{_SCRIPT}",
-            swagger_css_url=f"{DOCS}/{_STYLE}",
-            swagger_favicon_url=FAVICON,
-        )
+        return bytes_response(_PAGE.encode(), 200, [(b"content-type", b"text/html; charset=utf-8")])
 
     async def lead(self, _: Request) -> Response:
         """Redirect a browser from / to the page."""
-        return RedirectResponse(DOCS, 307)
+        return bytes_response(b"", 307, [(b"location", DOCS.encode())])
 
     async def icon(self, _: Request) -> Response:
-        return FileResponse(_OWN_ICON, media_type="image/svg+xml", headers={"cache-control": "max-age=86400"})
+        content = await self._frontend.in_thread(_OWN_ICON.read_bytes)
+        headers = [(b"content-type", b"image/svg+xml"), (b"cache-control", b"max-age=86400")]
+        return bytes_response(content, 200, headers)
 
     async def file(self, request: Request) -> Response:
         name = request.path_params["file"]
-        if self._files is None or name not in _FILES:
-            raise NoSuchPage(f"nothing is served at {request.scope['path']}; see {DOCS}")
-        return FileResponse(self._files / name, media_type=_FILES[name])
+        if name not in _FILES:
+            raise NoSuchPage(f"nothing is served at {request.path}; see {DOCS}")
+        content = await self._frontend.in_thread((_VIEWER / name).read_bytes)
+        return bytes_response(content, 200, [(b"content-type", _FILES[name])])
 
 
-def _maybe_files() -> Path | None:
-    """Return the directory of Swagger UI's files, None if they are not installed."""
-    found = find_spec(_PACKAGE)
-    if found is None or found.origin is None:
-        return None
-    files = Path(found.origin).parent / "static"
-    return files if all((files / name).is_file() for name in _FILES) else None
-
-
-def router(frontend: HttpContext) -> APIRouter:
-    """Return the routes of /openapi.json and /docs."""
-    documents = _Documents(frontend)
-    api = APIRouter(route_class=RawRoute, include_in_schema=False)
-    api.add_api_route(OPENAPI, documents.describe, methods=["GET"])
-    api.add_api_route("/", documents.lead, methods=["GET"])
-    api.add_api_route(FAVICON, documents.icon, methods=["GET"])
-    api.add_api_route(DOCS, documents.show, methods=["GET"])
-    api.add_api_route(f"{DOCS}/{{file}}", documents.file, methods=["GET"])
-    return api
+def routes(frontend: HttpContext, described: Sequence[Route]) -> list[Route]:
+    """Return the routes of /openapi.json and /docs. `described` are those in the document."""
+    documents = _Documents(frontend, described)
+    return [
+        Route("GET", OPENAPI, documents.describe),
+        Route("GET", "/", documents.lead),
+        Route("GET", FAVICON, documents.icon),
+        Route("GET", DOCS, documents.show),
+        Route("GET", f"{DOCS}/{{file}}", documents.file),
+    ]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, Request, Response
-
-from sparrow.frontends.http.openapi import TEXT, RawRoute, array, members, response
-from sparrow.frontends.http.responses import json_response
+from sparrow.frontends.http.openapi import TEXT, array, members, response
+from sparrow.frontends.http.responses import JSON, Response, json_response
+from sparrow.frontends.http.router import Route
 
 if TYPE_CHECKING:
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.request import Request
 
 MAX_DAMAGES = 100
 _HEALTH = members(["status"], status=TEXT)
@@ -42,29 +42,33 @@ class _Health:
         return reasons if refusal is None else [*reasons, refusal.text]
 
 
-def router(frontend: HttpContext) -> APIRouter:
+def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of /healthz and /readyz."""
     health = _Health(frontend)
-    api = APIRouter(route_class=RawRoute, tags=["health"])
-    api.add_api_route(
-        "/healthz",
-        health.is_alive,
-        methods=["GET"],
-        summary="Check that the process is alive",
-        responses={200: response("Yes.", {"application/json": _HEALTH})},
-    )
-    api.add_api_route(
-        "/readyz",
-        health.is_ready,
-        methods=["GET"],
-        summary="Check that the broker accepts messages",
-        description="503 while it shuts down, and while its disk refuses records. The status is "
-        "`degraded`, with 200, while partitions"
-        " are closed or bytes are known to be damaged: `reasons` names file and offsets, "
-        "everything else is served.",
-        responses={
-            200: response("Yes.", {"application/json": _READINESS}),
-            503: response("No; `reasons` says why.", {"application/json": _READINESS}),
-        },
-    )
-    return api
+    return [
+        Route(
+            "GET",
+            "/healthz",
+            health.is_alive,
+            tag="health",
+            name="is_alive",
+            summary="Check that the process is alive",
+            responses={200: response("Yes.", {JSON: _HEALTH})},
+        ),
+        Route(
+            "GET",
+            "/readyz",
+            health.is_ready,
+            tag="health",
+            name="is_ready",
+            summary="Check that the broker accepts messages",
+            text="503 while it shuts down, and while its disk refuses records. The status is "
+            "`degraded`, with 200, while partitions"
+            " are closed or bytes are known to be damaged: `reasons` names file and offsets, "
+            "everything else is served.",
+            responses={
+                200: response("Yes.", {JSON: _READINESS}),
+                503: response("No; `reasons` says why.", {JSON: _READINESS}),
+            },
+        ),
+    ]

@@ -10,12 +10,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from fastapi import APIRouter
-
 from sparrow.broker.queues.rules.settlement import Verb
 from sparrow.broker.quotas.rules import QuotaKind
 from sparrow.frontends.http import forms
-from sparrow.frontends.http.bodies import read_body
 from sparrow.frontends.http.context import EXCHANGE
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.leased_messages import LeaseRenderer, unpack
@@ -28,13 +25,11 @@ from sparrow.frontends.http.openapi import (
     BYTES,
     PROBLEM,
     TEXT,
-    RawRoute,
     array,
     body,
     choice,
     integer,
     members,
-    path_parameter,
     problems,
     query_parameter,
     response,
@@ -43,6 +38,7 @@ from sparrow.frontends.http.problems import problem_of
 from sparrow.frontends.http.queries import Query
 from sparrow.frontends.http.rawform import raw_response
 from sparrow.frontends.http.responses import (
+    JSON,
     ReservedResponse,
     json_response,
     no_content,
@@ -51,6 +47,7 @@ from sparrow.frontends.http.responses import (
     wait_for_quota,
     watch_end,
 )
+from sparrow.frontends.http.router import Route
 from sparrow.frontends.http.settlements import (
     MAX_DELAY_MS,
     MAX_LEASE_MS,
@@ -67,15 +64,15 @@ from sparrow.frontends.record_json import encode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from starlette.requests import Request
-    from starlette.responses import Response
-
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.broker.queues.rules.settlement import Leased
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.leased_messages import LeasedMessage, UnpackedLeases
     from sparrow.frontends.http.openapi import Schema
+    from sparrow.frontends.http.request import Request
+    from sparrow.frontends.http.responses import Response
+    from sparrow.frontends.http.router import Handler
     from sparrow.frontends.send_budget import Reservation
 
 MAX_BYTES: Final = 16 << 20
@@ -97,9 +94,9 @@ class _Routes:
     # ── leasing ───────────────────────────────────────────────────────────────────────────────────
 
     async def lease(self, request: Request) -> Response:
-        await read_body(request)
+        await request.body()
         query = Query(request)
-        is_raw = _OCTETS in request.headers.get("accept", "")
+        is_raw = _OCTETS in request.header(b"accept")
         lease_request = LeaseRequest(
             request.path_params["queue"],
             1 if is_raw else query.integer("max", 1, 1, self._frontend.limits.max_messages),
@@ -140,7 +137,7 @@ class _Routes:
             response = self._raw(consumer, found.deliveries)
         else:
             response = json_response(await self._shown(consumer, found, as_base64=as_base64))
-        if leased and request.scope["state"][EXCHANGE].disconnected:
+        if leased and request.state[EXCHANGE].disconnected:
             await self._consumers.release(consumer, leased)
         return response
 
@@ -271,7 +268,7 @@ class _Routes:
         outcomes = await self._consumers.settle(named, settle_body.leases, principal=caller(request))
         failures = [outcome for outcome in outcomes if outcome is not None]
         if failures and len(failures) == len(outcomes) and len({each.code for each in failures}) == 1:
-            return problem_response(failures[0], request.scope["path"])
+            return problem_response(failures[0], request.path)
         return json_response(
             {"leases": [_OK if each is None else {"error": problem_of(each)} for each in outcomes]},
             207 if failures else 200,
@@ -285,13 +282,12 @@ def _queue(request: Request) -> str:
 
 def _client_name(request: Request) -> str:
     """Return the name of the client in statistics."""
-    name = request.headers.get("user-agent", "")[:80]
+    name = request.header(b"user-agent")[:80]
     return name if name.isprintable() else ""
 
 
 # ── the routes and their document ─────────────────────────────────────────────────────────────────
 
-_QUEUE: Final = path_parameter("queue", "Name of the queue.")
 _TOKENS: Final = {**array(TEXT), "maxItems": MAX_LEASES}
 _MESSAGE: Final = {
     "allOf": [
@@ -323,57 +319,50 @@ _LEASE_MS: Final = integer(least=1, most=MAX_LEASE_MS)
 _SOME_TEXT: Final = {**TEXT, "maxLength": MAX_TEXT_CHARACTERS}
 
 
-def router(frontend: HttpContext) -> APIRouter:
+def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of leases."""
-    routes = _Routes(frontend)
-    api = APIRouter(tags=["queues"], route_class=RawRoute)
-    api.add_api_route(
-        "/v1/queues/{queue}/lease",
-        routes.lease,
-        methods=["POST"],
-        summary="Lease",
-        description=_LEASE_TEXT,
-        responses=problems(400, 403, 404, 409)
-        | {
-            200: response(
-                "The leased messages; empty if there were none.",
-                {"application/json": _LEASED, _OCTETS: BYTES},
-            ),
-            204: response(f"There was no message (requested as {_OCTETS})."),
-        },
-        openapi_extra={"parameters": [_QUEUE, *_lease_parameters(frontend)]},
-    )
-    _add(api, "ack", routes.ack, "Acknowledge messages: they are handled and never delivered again.", {})
-    _add(
-        api,
-        "nack",
-        routes.nack,
-        "Report a failure: the messages are retried after `delay_ms` (left out: the delay of the "
-        "queue's policy) until the delivery limit.",
-        {"delay_ms": _DELAY, "error": _SOME_TEXT},
-    )
-    _add(
-        api,
-        "reject",
-        routes.reject,
-        "Reject messages that can never be handled: they go to the dead letters with the reason.",
-        {"reason": _SOME_TEXT},
-    )
-    _add(
-        api,
-        "extend",
-        routes.extend,
-        "Extend leases: they end `lease_ms` from now (left out: the queue's lease time).",
-        {"lease_ms": _LEASE_MS},
-    )
-    _add(
-        api,
-        "release",
-        routes.release,
-        "Release unused messages: they are ready again at once, and the delivery does not count.",
-        {},
-    )
-    return api
+    leases = _Routes(frontend)
+    return [
+        Route(
+            "POST",
+            "/v1/queues/{queue}/lease",
+            leases.lease,
+            tag="queues",
+            name="lease",
+            summary="Lease",
+            text=_LEASE_TEXT,
+            parameters=_lease_parameters(frontend),
+            responses=problems(400, 403, 404, 409)
+            | {
+                200: response(
+                    "The leased messages; empty if there were none.", {JSON: _LEASED, _OCTETS: BYTES}
+                ),
+                204: response(f"There was no message (requested as {_OCTETS})."),
+            },
+        ),
+        _settling(leases.ack, "Acknowledge messages: they are handled and never delivered again."),
+        _settling(
+            leases.nack,
+            "Report a failure: the messages are retried after `delay_ms` (left out: the delay of the "
+            "queue's policy) until the delivery limit.",
+            delay_ms=_DELAY,
+            error=_SOME_TEXT,
+        ),
+        _settling(
+            leases.reject,
+            "Reject messages that can never be handled: they go to the dead letters with the reason.",
+            reason=_SOME_TEXT,
+        ),
+        _settling(
+            leases.extend,
+            "Extend leases: they end `lease_ms` from now (left out: the queue's lease time).",
+            lease_ms=_LEASE_MS,
+        ),
+        _settling(
+            leases.release,
+            "Release unused messages: they are ready again at once, and the delivery does not count.",
+        ),
+    ]
 
 
 _LEASE_TEXT: Final = (
@@ -385,7 +374,7 @@ _LEASE_TEXT: Final = (
 )
 
 
-def _lease_parameters(frontend: HttpContext) -> list[dict[str, Any]]:
+def _lease_parameters(frontend: HttpContext) -> list[Schema]:
     limits = frontend.limits
     return [
         query_parameter("max", "Largest number of messages.", integer(1, 1, limits.max_messages)),
@@ -412,23 +401,26 @@ def _lease_parameters(frontend: HttpContext) -> list[dict[str, Any]]:
     ]
 
 
-def _add(api: APIRouter, operation: str, handler: Any, text: str, others: dict[str, Schema]) -> None:
+def _settling(handler: Handler, text: str, **others: Schema) -> Route:
+    """Return the route of an operation on leases; `others` are its arguments beside them."""
+    name: str = handler.__name__
     schema = {**members(["leases"], leases=_TOKENS, **others), "additionalProperties": False}
-    in_query = [query_parameter("lease", "One lease, instead of a body.")]
-    in_query += [query_parameter(name, "As in the body.", each) for name, each in others.items()]
-    api.add_api_route(
-        f"/v1/queues/{{queue}}/{operation}",
+    return Route(
+        "POST",
+        f"/v1/queues/{{queue}}/{name}",
         handler,
-        methods=["POST"],
-        summary=operation.capitalize(),
-        description=f"{text} The response comes when the change is on stable storage.",
+        tag="queues",
+        name=name,
+        summary=name.capitalize(),
+        text=f"{text} The response comes when the change is on stable storage.",
+        parameters=[
+            query_parameter("lease", "One lease, instead of a body."),
+            *(query_parameter(each, "As in the body.", others[each]) for each in others),
+        ],
+        request_body=body("The leases.", {JSON: schema}, is_required=False),
         responses=problems(400, 403, 404, 409, 413)
         | {
-            200: response("All leases were settled.", {"application/json": _SETTLED}),
-            207: response("Some leases were settled.", {"application/json": _SETTLED}),
-        },
-        openapi_extra={
-            "parameters": [_QUEUE, *in_query],
-            "requestBody": body("The leases.", {"application/json": schema}, is_required=False),
+            200: response("All leases were settled.", {JSON: _SETTLED}),
+            207: response("Some leases were settled.", {JSON: _SETTLED}),
         },
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-from fastapi import APIRouter, Request, Response
+from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.quotas.rules import QuotaKind
@@ -12,10 +10,9 @@ from sparrow.frontends.http import forms
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     AS_STORED,
-    RawRoute,
+    Schema,
     choice,
     integer,
-    path_parameter,
     problems,
     query_parameter,
     response,
@@ -24,20 +21,24 @@ from sparrow.frontends.http.positions import format_positions
 from sparrow.frontends.http.publishes import publish
 from sparrow.frontends.http.queries import Query, maybe_integer
 from sparrow.frontends.http.rawform import raw_response
-from sparrow.frontends.http.records import JSON, NDJSON
+from sparrow.frontends.http.records import NDJSON
 from sparrow.frontends.http.responses import (
+    JSON,
     ReservedResponse,
+    Response,
     bytes_response,
     reserve,
     wait_for_quota,
     watch_end,
 )
+from sparrow.frontends.http.router import Route
 from sparrow.frontends.http.start_position import START_POSITION_TEXT
 from sparrow.frontends.http.topic_reader import Page, ReadRequest, TopicReader
 from sparrow.records.readable import FAIL, ON_CORRUPT
 
 if TYPE_CHECKING:
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.request import Request
     from sparrow.frontends.send_budget import Reservation
 
 NEXT: Final = b"sparrow-next"
@@ -46,7 +47,6 @@ DEFAULT_LIMIT: Final = 100
 DEFAULT_BYTES: Final = 1 << 20
 MAX_PARTITION: Final = (1 << 31) - 1
 MAX_OFFSET: Final = (1 << 62) - 1
-_TOPIC: Final = path_parameter("topic", "Name of the topic.")
 
 
 class _Messages:
@@ -78,7 +78,7 @@ class _Messages:
                 )
         else:
             page = await self._reader.read(read_request, reservation=reservation, principal=principal)
-        body, kind = _shown(page, request.headers.get("accept", ""))
+        body, kind = _shown(page, request.header(b"accept"))
         headers = [
             (b"content-type", kind.encode()),
             (NEXT, format_positions(page.positions).encode()),
@@ -139,10 +139,9 @@ def _shown(page: Page, accept: str) -> tuple[bytes, str]:
 # ── the document ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _reading_parameters(frontend: HttpContext) -> list[dict[str, Any]]:
+def _reading_parameters(frontend: HttpContext) -> list[Schema]:
     limits = frontend.limits
     return [
-        _TOPIC,
         query_parameter(
             "from",
             f"Start position: {START_POSITION_TEXT} Or the header Sparrow-Next of an earlier page, "
@@ -180,42 +179,39 @@ def _reading_parameters(frontend: HttpContext) -> list[dict[str, Any]]:
     ]
 
 
-def router(frontend: HttpContext) -> APIRouter:
+def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of /v1/topics/{topic}/messages and below."""
     messages = _Messages(frontend)
-    api = APIRouter(route_class=RawRoute, prefix="/v1/topics/{topic}/messages", tags=["messages"])
-    api.add_api_route(
-        "",
-        messages.publish,
-        methods=["POST"],
-        summary="Publish one message or many",
-        description=forms.PUBLISH_TEXT,
-        **forms.publish_operation(_TOPIC),
-    )
-    api.add_api_route(
-        "",
-        messages.read,
-        methods=["GET"],
-        summary="Read messages",
-        description="A page of messages, and the positions of the next page. The broker keeps no "
-        "state between two requests.",
-        responses=problems(404, 413)
-        | {200: response("A page, which may be empty.", {JSON: forms.PAGE, NDJSON: forms.RECORD})},
-        openapi_extra={"parameters": _reading_parameters(frontend)},
-    )
-    api.add_api_route(
-        "/{partition}/{offset}",
-        messages.read_one,
-        methods=["GET"],
-        summary="Read one message as it is",
-        description="The body is the value; key, headers, time and position are in headers `Sparrow-…`.",
-        responses=problems(404) | {200: response("The value.", {"*/*": AS_STORED})},
-        openapi_extra={
-            "parameters": [
-                _TOPIC,
-                path_parameter("partition", "Number of the partition.", integer(least=0, most=MAX_PARTITION)),
-                path_parameter("offset", "Offset of the message.", integer(least=0, most=MAX_OFFSET)),
-            ]
-        },
-    )
-    return api
+    path = "/v1/topics/{topic}/messages"
+    return [
+        forms.publishing_route(
+            path,
+            messages.publish,
+            tag="messages",
+            summary="Publish one message or many",
+            text=forms.PUBLISH_TEXT,
+        ),
+        Route(
+            "GET",
+            path,
+            messages.read,
+            tag="messages",
+            name="read",
+            summary="Read messages",
+            text="A page of messages, and the positions of the next page. The broker keeps no "
+            "state between two requests.",
+            parameters=_reading_parameters(frontend),
+            responses=problems(404, 413)
+            | {200: response("A page, which may be empty.", {JSON: forms.PAGE, NDJSON: forms.RECORD})},
+        ),
+        Route(
+            "GET",
+            f"{path}/{{partition}}/{{offset}}",
+            messages.read_one,
+            tag="messages",
+            name="read_one",
+            summary="Read one message as it is",
+            text="The body is the value; key, headers, time and position are in headers `Sparrow-…`.",
+            responses=problems(404) | {200: response("The value.", {"*/*": AS_STORED})},
+        ),
+    ]

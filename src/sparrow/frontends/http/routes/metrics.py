@@ -7,14 +7,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from fastapi import APIRouter, Request, Response
-
 from sparrow.broker.metrics.collector import MAX_NAMES
 from sparrow.frontends.http.exposition import Exposition, accepts_open_metrics
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     TEXT,
-    RawRoute,
     choice,
     integer,
     problems,
@@ -22,10 +19,13 @@ from sparrow.frontends.http.openapi import (
     response,
 )
 from sparrow.frontends.http.queries import Query
+from sparrow.frontends.http.responses import Response, bytes_response
+from sparrow.frontends.http.router import Route
 
 if TYPE_CHECKING:
     from sparrow.broker.measures import FrontendMeasures
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.request import Request
 
 _MOST_NAMES: Final = 100_000
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -47,13 +47,13 @@ class _Metrics:
         names = query.integer("names", MAX_NAMES, 0, _MOST_NAMES)
         detail = query.choice("detail", _DETAILS[0], _DETAILS)
         query.refuse_others()
-        is_open = accepts_open_metrics(request.headers.get("accept", ""))
+        is_open = accepts_open_metrics(request.header(b"accept"))
         async with self._scrape_lock:
             collected = await self._frontend.broker.metrics.collect(
                 caller(request), max_names=names, by_partition=detail == _DETAILS[1]
             )
             media_type, text = await self._exposition.write(collected, is_open=is_open)
-        return Response(text, headers={"content-type": media_type})
+        return bytes_response(text, 200, [(b"content-type", media_type.encode())])
 
 
 class Observer:
@@ -76,23 +76,24 @@ class Observer:
         return name
 
 
-def router(frontend: HttpContext) -> APIRouter:
+def routes(frontend: HttpContext) -> list[Route]:
     """Return the route of /metrics."""
     metrics = _Metrics(frontend)
     frontend.observer = Observer(frontend.broker.measures.frontend("http", lambda: frontend.connections))
-    api = APIRouter(route_class=RawRoute, tags=["metrics"])
-    api.add_api_route(
-        "/metrics",
-        metrics.show,
-        methods=["GET"],
-        summary="Metrics for monitoring",
-        description=(
-            "All metrics in the text format of Prometheus, or as OpenMetrics if `Accept` asks for "
-            "it. Requires DESCRIBE on the cluster; topics, groups and"
-            " queues that the caller may not describe are left out."
-        ),
-        openapi_extra={
-            "parameters": [
+    return [
+        Route(
+            "GET",
+            "/metrics",
+            metrics.show,
+            tag="metrics",
+            name="show",
+            summary="Metrics for monitoring",
+            text=(
+                "All metrics in the text format of Prometheus, or as OpenMetrics if `Accept` asks for "
+                "it. Requires DESCRIBE on the cluster; topics, groups and"
+                " queues that the caller may not describe are left out."
+            ),
+            parameters=[
                 query_parameter(
                     "names",
                     "Number of topics, groups, queues and webhooks with values of their own; the "
@@ -102,11 +103,10 @@ def router(frontend: HttpContext) -> APIRouter:
                 query_parameter(
                     "detail", "`partitions`: values by partition as well.", choice(_DETAILS[0], *_DETAILS)
                 ),
-            ]
-        },
-        responses={
-            **problems(),
-            200: response("The values.", {"text/plain": TEXT, "application/openmetrics-text": TEXT}),
-        },
-    )
-    return api
+            ],
+            responses={
+                **problems(),
+                200: response("The values.", {"text/plain": TEXT, "application/openmetrics-text": TEXT}),
+            },
+        )
+    ]

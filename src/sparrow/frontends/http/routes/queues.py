@@ -5,36 +5,32 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from fastapi import APIRouter
-
 from sparrow.broker.queues.peek import PEEKED_STATES, size_of
 from sparrow.frontends.http import forms
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
     TEXT,
-    RawRoute,
     array,
     choice,
     integer,
     members,
-    path_parameter,
     problems,
     query_parameter,
     response,
 )
 from sparrow.frontends.http.publishes import publish
 from sparrow.frontends.http.queries import Query
-from sparrow.frontends.http.responses import ReservedResponse, json_response, reserve
+from sparrow.frontends.http.responses import JSON, ReservedResponse, json_response, reserve
+from sparrow.frontends.http.router import Route
 from sparrow.frontends.record_json import encode, members_of_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from starlette.requests import Request
-    from starlette.responses import Response
-
     from sparrow.broker.queues.description import Peeked
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.request import Request
+    from sparrow.frontends.http.responses import Response
 
 MAX_SHOWN: Final = 1000
 MAX_BYTES: Final = 16 << 20
@@ -99,7 +95,6 @@ def _shown(peeked: Peeked, *, as_base64: bool) -> dict[str, object]:
     }
 
 
-_QUEUE: Final = path_parameter("queue", "Name of the queue.")
 _MESSAGE: Final = {
     "allOf": [
         forms.RECORD,
@@ -116,35 +111,28 @@ _MESSAGE: Final = {
 }
 
 
-def router(frontend: HttpContext) -> APIRouter:
+def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of a queue's messages, except leases."""
-    routes = _Queues(frontend)
-    api = APIRouter(tags=["queues"], route_class=RawRoute)
+    queues = _Queues(frontend)
     path = "/v1/queues/{queue}/messages"
-    api.add_api_route(
-        path,
-        routes.publish,
-        methods=["POST"],
-        summary="Publish to a queue",
-        description="Publish to the queue's first topic.",
-        **forms.publish_operation(_QUEUE),
-    )
-    api.add_api_route(
-        path,
-        routes.peek,
-        methods=["GET"],
-        summary="Look at messages",
-        description="Browse messages in their current state, ready ones in the order in which they "
-        "will be leased. Nothing changes.",
-        responses=problems(400, 403, 404)
-        | {
-            200: response(
-                "Some messages.", {"application/json": members(["messages"], messages=array(_MESSAGE))}
-            )
-        },
-        openapi_extra={
-            "parameters": [
-                _QUEUE,
+    return [
+        forms.publishing_route(
+            path,
+            queues.publish,
+            tag="queues",
+            summary="Publish to a queue",
+            text="Publish to the queue's first topic.",
+        ),
+        Route(
+            "GET",
+            path,
+            queues.peek,
+            tag="queues",
+            name="peek",
+            summary="Look at messages",
+            text="Browse messages in their current state, ready ones in the order in which they "
+            "will be leased. Nothing changes.",
+            parameters=[
                 query_parameter("limit", "Largest number of messages.", integer(10, 1, MAX_SHOWN)),
                 query_parameter("skip", "Number of messages to skip.", integer(0, 0)),
                 query_parameter(
@@ -161,7 +149,8 @@ def router(frontend: HttpContext) -> APIRouter:
                     "`base64`: keys, values and headers in base64 throughout.",
                     choice("text", "text", "base64"),
                 ),
-            ]
-        },
-    )
-    return api
+            ],
+            responses=problems(400, 403, 404)
+            | {200: response("Some messages.", {JSON: members(["messages"], messages=array(_MESSAGE))})},
+        ),
+    ]

@@ -16,9 +16,6 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from fastapi import APIRouter
-from starlette.responses import Response
-
 from sparrow.base.errors import (
     CorruptBatch,
     Draining,
@@ -36,10 +33,8 @@ from sparrow.frontends.batches import split_batches
 from sparrow.frontends.http.context import EXCHANGE
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.openapi import (
-    RawRoute,
     header_parameter,
     integer,
-    path_parameter,
     problems,
     query_parameter,
     response,
@@ -48,7 +43,8 @@ from sparrow.frontends.http.positions import format_others, format_positions, is
 from sparrow.frontends.http.problems import BUG, body_of
 from sparrow.frontends.http.queries import Query
 from sparrow.frontends.http.render_cache import Form
-from sparrow.frontends.http.responses import backlog_of, watch_disconnect
+from sparrow.frontends.http.responses import Response, backlog_of, watch_disconnect
+from sparrow.frontends.http.router import Route
 from sparrow.frontends.http.start_position import START_POSITION_TEXT, parse_start_position
 from sparrow.frontends.send_budget import BATCH_BYTES
 from sparrow.records.readable import FAIL, ON_CORRUPT
@@ -56,14 +52,13 @@ from sparrow.records.readable import FAIL, ON_CORRUPT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from starlette.requests import Request
-    from starlette.types import Receive, Scope, Send
-
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.reader import ReadDelivery
     from sparrow.broker.subscription import Subscription
     from sparrow.frontends.batches import PartitionBatch
+    from sparrow.frontends.http.asgi import Send
     from sparrow.frontends.http.context import HttpContext
+    from sparrow.frontends.http.request import Request
     from sparrow.frontends.send_budget import Reservation
     from sparrow.records.readable import OnCorrupt
     from sparrow.records.topic_partition import TopicPartition
@@ -89,21 +84,23 @@ _HEADERS: Final = [
 ]
 
 
-def router(frontend: HttpContext) -> APIRouter:
+def routes(frontend: HttpContext) -> list[Route]:
     """Return the route of streams."""
     frontend.at_sweep.append(frontend.render_cache.sweep)
-    api = APIRouter(route_class=RawRoute, tags=["messages"])
-    api.add_api_route(
-        "/v1/topics/{topic}/stream",
-        Streams(frontend).stream,
-        methods=["GET"],
-        summary="Follow a topic by Server-Sent Events",
-        description=_TEXT,
-        openapi_extra={"parameters": _PARAMETERS},
-        responses=problems(404)
-        | {200: response("Events, until the client disconnects.", {MEDIA_TYPE: {"type": "string"}})},
-    )
-    return api
+    return [
+        Route(
+            "GET",
+            "/v1/topics/{topic}/stream",
+            Streams(frontend).stream,
+            tag="messages",
+            name="stream",
+            summary="Follow a topic by Server-Sent Events",
+            text=_TEXT,
+            parameters=_PARAMETERS,
+            responses=problems(404)
+            | {200: response("Events, until the client disconnects.", {MEDIA_TYPE: {"type": "string"}})},
+        )
+    ]
 
 
 _TEXT: Final = (
@@ -113,7 +110,6 @@ _TEXT: Final = (
     "one. Comments are sent while there are no events."
 )
 _PARAMETERS: Final = [
-    path_parameter("topic", "Name of the topic."),
     query_parameter(
         "from",
         f"Start position: {START_POSITION_TEXT} Or the header Sparrow-Next of a page, such as `0:17,1:4`.",
@@ -173,7 +169,7 @@ class Streams:
 
 def _last_event_id(request: Request, query: Query) -> str:
     in_query = query.text("last_event_id")
-    return request.headers.get("last-event-id", "") or in_query
+    return request.header(b"last-event-id") or in_query
 
 
 def _selector(topic: str, partition: int, start: str, last_event_id: str) -> Selector:
@@ -410,14 +406,12 @@ class EventStream(Response):
     """The response: the chunks of a feed, until the client disconnects or the feed ends."""
 
     def __init__(self, feed: Feed, request: Request, frontend: HttpContext) -> None:
-        self.status_code = 200
-        self.background = None
-        self.raw_headers = list(_HEADERS)
+        super().__init__(200, list(_HEADERS))
         self._feed = feed
         self._request = request
         self._frontend = frontend
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
+    async def send(self, send: Send) -> None:
         feed, stopping = self._feed, self._frontend.stopping
 
         def drain(_: asyncio.Future[None]) -> None:
@@ -434,8 +428,8 @@ class EventStream(Response):
             feed.forget()
 
     async def _send_all(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        exchange = self._request.scope["state"][EXCHANGE]
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        exchange = self._request.state[EXCHANGE]
         while not exchange.response_complete and (
             chunk := await self._next_chunk()
         ):  # HEAD ends with its head
