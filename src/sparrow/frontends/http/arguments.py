@@ -21,7 +21,7 @@ from sparrow.frontends.http.fields import PathParameters
 from sparrow.frontends.http.openapi import body_of, problems, reference, response
 from sparrow.frontends.http.problems import BodyTooLarge, InvalidParameters, UnsupportedMediaType
 from sparrow.frontends.http.queries import Query
-from sparrow.frontends.http.responses import JSON
+from sparrow.frontends.http.responses import JSON, Response, json_response, no_content
 from sparrow.frontends.http.router import Route
 
 if TYPE_CHECKING:
@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from msgspec import Struct
 
     from sparrow.frontends.http.request import Request
-    from sparrow.frontends.http.responses import Response
 
 MAX_BODY_BYTES: Final = 1 << 20
+WRONG: Final = (403, 404)
+CONFLICTING: Final = (*WRONG, 409)
 _MAX_SHOWN: Final = 3
 """Faults in the sentence for people; the list has all."""
 
@@ -40,12 +41,12 @@ _MAX_SHOWN: Final = 3
 def operation(
     method: str,
     path: str,
-    handle: Callable[..., Awaitable[Response]],
+    handle: Callable[..., Awaitable[object]],
+    result: type[Struct] | None = None,
     *,
     tag: str,
-    result: type[Struct] | None = None,
     status: int = 200,
-    refusals: Sequence[int] = (),
+    refusals: Sequence[int] = WRONG,
     query: type[Struct] | None = None,
     body: type[Struct] | None = None,
     needs_body: bool = True,
@@ -55,7 +56,8 @@ def operation(
 
     Args:
         handle: called with the request, the parts of the path by their names, `by` (of the type
-            `query`) and `body`, which has its defaults if it may be left out and is.
+            `query`) and `body`, which has its defaults if it may be left out and is. Returns what
+            becomes the JSON of the response, None for a response without a body, or the response.
         result: the successful response, with `status`; None: it has no body.
         refusals: statuses of its problems, beside those of every route.
         also: texts of other successful statuses.
@@ -63,7 +65,10 @@ def operation(
     arguments = _Arguments(query, body, needs_body=needs_body)
 
     async def handle_checked(request: Request) -> Response:
-        return await handle(request, **await arguments.read(request))
+        found = await handle(request, **await arguments.read(request))
+        if isinstance(found, Response):
+            return found
+        return no_content() if found is None else json_response(found, status)
 
     media = {JSON: reference(result)} if result else None
     successes = {status: "Successful Response", **(also or {})}

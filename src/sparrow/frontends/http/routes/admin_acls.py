@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -12,12 +13,10 @@ from sparrow.broker.access.authz import Operation, ResourceType
 from sparrow.frontends.http.arguments import operation
 from sparrow.frontends.http.fields import MAX_ENTRIES, Body, MaybeName, Name, choices
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.responses import json_response
 
 if TYPE_CHECKING:
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
-    from sparrow.frontends.http.responses import Response
     from sparrow.frontends.http.router import Route
 
 ResourceName = Literal["Topic", "Group", "Cluster", "TransactionalId", "DelegationToken", "User"]
@@ -124,14 +123,14 @@ class _Acls:
     def __init__(self, frontend: HttpContext) -> None:
         self._acls = frontend.broker.acls
 
-    async def list_rules(self, request: Request, by: Selection) -> Response:
+    async def list_rules(self, request: Request, by: Selection) -> object:
         """List the rules that match. With `pattern_type=Match`, `name` selects all rules that apply
         to the resource with this name.
         """
         found = self._acls.describe(by.filter(), principal=caller(request))
-        return json_response({"rules": list(found)})
+        return {"rules": list(found)}
 
-    async def create(self, request: Request, body: Rules) -> Response:
+    async def create(self, request: Request, body: Rules) -> object:
         """Create rules, all or none. Existing rules stay as they are."""
         rules = [each.binding() for each in body.rules]
         for rule in rules:
@@ -139,23 +138,23 @@ class _Acls:
         for outcome in await self._acls.create(rules, principal=caller(request)):
             if outcome is not None:
                 raise outcome
-        return json_response({"rules": rules}, 201)
+        return {"rules": rules}
 
-    async def delete(self, request: Request, by: Deletion) -> Response:
+    async def delete(self, request: Request, by: Deletion) -> object:
         """Delete the rules that match, and return them."""
         if by.selects_all() and not by.all:
             raise InvalidArgument("this would delete every rule; say which, or all=true if you mean it")
         (deleted,) = await self._acls.delete([by.filter()], principal=caller(request))
-        return json_response({"rules": deleted})
+        return {"rules": deleted}
 
 
 def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of access rules."""
     acls = _Acls(frontend)
+    serve = partial(operation, result=RuleList, tag="access rules", refusals=(403,))
     path = "/v1/acls"
-    options: dict[str, Any] = {"tag": "access rules", "result": RuleList, "refusals": (403,)}
     return [
-        operation("GET", path, acls.list_rules, query=Selection, **options),
-        operation("POST", path, acls.create, body=Rules, status=201, **options),
-        operation("DELETE", path, acls.delete, query=Deletion, **options),
+        serve("GET", path, acls.list_rules, query=Selection),
+        serve("POST", path, acls.create, body=Rules, status=201),
+        serve("DELETE", path, acls.delete, query=Deletion),
     ]

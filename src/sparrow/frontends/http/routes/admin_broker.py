@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
@@ -11,15 +12,11 @@ from sparrow.broker.quotas.rules import QuotaChange
 from sparrow.frontends.http.arguments import operation
 from sparrow.frontends.http.fields import Body, Name
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.responses import json_response, no_content
 
 if TYPE_CHECKING:
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
-    from sparrow.frontends.http.responses import Response
     from sparrow.frontends.http.router import Route
-
-_TAG: Final = "broker"
 
 
 class BrokerShown(Struct):
@@ -64,51 +61,44 @@ class _Broker:
         self._frontend = frontend
         self._broker = frontend.broker
 
-    async def describe(self, request: Request) -> Response:
+    async def describe(self, request: Request) -> object:
         """Return the version, identity and statistics of the broker."""
         broker = self._broker
-        return json_response(
-            {
-                **broker.statistics(principal=caller(request)),
-                "version": version(),
-                "cluster_id": broker.cluster_id,
-                "uptime_ms": broker.clock.wall_ms() - broker.started_at_ms,
-                "connections": self._frontend.connections,
-            }
-        )
+        return {
+            **broker.statistics(principal=caller(request)),
+            "version": version(),
+            "cluster_id": broker.cluster_id,
+            "uptime_ms": broker.clock.wall_ms() - broker.started_at_ms,
+            "connections": self._frontend.connections,
+        }
 
-    async def reload(self, request: Request) -> Response:
+    async def reload(self, request: Request) -> object:
         """Load certificates, tokens and log level again. If one of them is invalid, nothing
         changes.
         """
         done = await self._broker.reload(principal=caller(request))
-        return json_response({"loaded": done.loaded, "needs_restart": done.needs_restart})
+        return {"loaded": done.loaded, "needs_restart": done.needs_restart}
 
-    async def list_quotas(self, request: Request) -> Response:
+    async def list_quotas(self, request: Request) -> object:
         """List all quotas."""
         found = self._broker.quotas.describe([], principal=caller(request))
-        return json_response(
-            {"quotas": [{"entity": dict(entity), "values": values} for entity, values in found]}
-        )
+        return {"quotas": [{"entity": dict(entity), "values": values} for entity, values in found]}
 
-    async def alter_quota(self, request: Request, body: Quota) -> Response:
+    async def alter_quota(self, request: Request, body: Quota) -> None:
         """Set or remove limits of one entity. They apply immediately."""
         change = QuotaChange(tuple(body.entity.items()), tuple(body.values.items()))
         (refused,) = await self._broker.quotas.alter([change], principal=caller(request))
         if refused is not None:
             raise refused
-        return no_content()
 
 
 def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of the broker and its quotas."""
     broker = _Broker(frontend)
-    wrong = (403,)
+    serve = partial(operation, tag="broker", refusals=(403,))
     return [
-        operation("GET", "/v1/broker", broker.describe, tag=_TAG, result=BrokerShown, refusals=wrong),
-        operation("POST", "/v1/broker/reload", broker.reload, tag=_TAG, result=ReloadedShown, refusals=wrong),
-        operation("GET", "/v1/quotas", broker.list_quotas, tag=_TAG, result=QuotaList, refusals=wrong),
-        operation(
-            "PATCH", "/v1/quotas", broker.alter_quota, tag=_TAG, body=Quota, status=204, refusals=wrong
-        ),
+        serve("GET", "/v1/broker", broker.describe, BrokerShown),
+        serve("POST", "/v1/broker/reload", broker.reload, ReloadedShown),
+        serve("GET", "/v1/quotas", broker.list_quotas, QuotaList),
+        serve("PATCH", "/v1/quotas", broker.alter_quota, body=Quota, status=204),
     ]

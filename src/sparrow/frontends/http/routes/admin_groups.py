@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct, field
 
 from sparrow.base.errors import DuplicateResource
-from sparrow.frontends.http.arguments import operation
+from sparrow.frontends.http.arguments import CONFLICTING, operation
 from sparrow.frontends.http.fields import Body, MaybeName, Offset, Partition, TopicName
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.responses import json_response, no_content
 from sparrow.frontends.http.start_position import START_POSITION_TEXT, parse_start_position
 
 if TYPE_CHECKING:
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
-    from sparrow.frontends.http.responses import Response
     from sparrow.frontends.http.router import Route
 
-_TAG: Final = "groups"
 _MAX_OFFSETS: Final = 10_000
 _TopicPartition = Annotated[
     list[str | int], Meta(min_length=2, max_length=2, description="Topic and partition.")
@@ -116,27 +114,26 @@ class _Groups:
     def __init__(self, frontend: HttpContext) -> None:
         self._broker = frontend.broker
 
-    async def list_groups(self, request: Request) -> Response:
+    async def list_groups(self, request: Request) -> object:
         """List the groups that you may describe. Share groups are listed as queues, too."""
         found = self._broker.group_service.list_groups(principal=caller(request))
-        return json_response({"groups": found})
+        return {"groups": found}
 
-    async def describe(self, request: Request, group: str) -> Response:
+    async def describe(self, request: Request, group: str) -> object:
         """Describe a group: its members, offsets and lag."""
-        return json_response(await self._broker.group_admin.report(group, principal=caller(request)))
+        return await self._broker.group_admin.report(group, principal=caller(request))
 
-    async def delete(self, request: Request, group: str) -> Response:
+    async def delete(self, request: Request, group: str) -> None:
         """Delete a group without members, and its offsets."""
         await self._broker.group_admin.delete(group, principal=caller(request))
-        return no_content()
 
-    async def offsets(self, request: Request, group: str, by: OffsetsOf) -> Response:
+    async def offsets(self, request: Request, group: str, by: OffsetsOf) -> object:
         """Return the committed offsets of a group."""
         topics = [by.topic] if by.topic else []
         found = self._broker.group_admin.fetch_offsets(group, topics, principal=caller(request))
-        return json_response({"offsets": found})
+        return {"offsets": found}
 
-    async def commit(self, request: Request, group: str, body: Commits) -> Response:
+    async def commit(self, request: Request, group: str, body: Commits) -> None:
         """Commit offsets for a group without members. They are on stable storage when the response
         arrives.
         """
@@ -144,51 +141,26 @@ class _Groups:
         if len(offsets) < len(body.offsets):
             raise DuplicateResource("a partition is named twice; name each once")
         await self._broker.commit_offsets(group, offsets, principal=caller(request))
-        return no_content()
 
-    async def reset(self, request: Request, group: str, body: Reset) -> Response:
+    async def reset(self, request: Request, group: str, body: Reset) -> object:
         """Set the offsets of a group without members in a topic, and return them."""
         start = parse_start_position(str(body.to))
         moved = await self._broker.group_admin.reset(
             group, body.topic, start.at, start.value, body.partitions, principal=caller(request)
         )
-        return json_response({"offsets": [{"topic": t, "partition": p, "offset": o} for t, p, o in moved]})
+        return {"offsets": [{"topic": t, "partition": p, "offset": o} for t, p, o in moved]}
 
 
 def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of groups."""
     groups = _Groups(frontend)
+    serve = partial(operation, tag="groups")
     one = "/v1/groups/{group}"
-    wrong = (403, 404)
     return [
-        operation("GET", "/v1/groups", groups.list_groups, tag=_TAG, result=GroupList),
-        operation("GET", one, groups.describe, tag=_TAG, result=GroupShown, refusals=wrong),
-        operation("DELETE", one, groups.delete, tag=_TAG, status=204, refusals=(*wrong, 409)),
-        operation(
-            "GET",
-            f"{one}/offsets",
-            groups.offsets,
-            tag=_TAG,
-            query=OffsetsOf,
-            result=CommittedList,
-            refusals=wrong,
-        ),
-        operation(
-            "PUT",
-            f"{one}/offsets",
-            groups.commit,
-            tag=_TAG,
-            body=Commits,
-            status=204,
-            refusals=(*wrong, 409),
-        ),
-        operation(
-            "POST",
-            f"{one}/reset",
-            groups.reset,
-            tag=_TAG,
-            body=Reset,
-            result=PlaceList,
-            refusals=(*wrong, 409),
-        ),
+        serve("GET", "/v1/groups", groups.list_groups, GroupList, refusals=()),
+        serve("GET", one, groups.describe, GroupShown),
+        serve("DELETE", one, groups.delete, status=204, refusals=CONFLICTING),
+        serve("GET", f"{one}/offsets", groups.offsets, CommittedList, query=OffsetsOf),
+        serve("PUT", f"{one}/offsets", groups.commit, body=Commits, status=204, refusals=CONFLICTING),
+        serve("POST", f"{one}/reset", groups.reset, PlaceList, body=Reset, refusals=CONFLICTING),
     ]

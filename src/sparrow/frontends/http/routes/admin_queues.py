@@ -4,23 +4,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from sparrow.frontends.http.arguments import operation
+from sparrow.frontends.http.arguments import CONFLICTING, operation
 from sparrow.frontends.http.fields import Body, Listing, Name, Names, Policy, TopicNames
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.responses import json_response, no_content
 
 if TYPE_CHECKING:
     from sparrow.broker.queues.description import QueueInfo
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
-    from sparrow.frontends.http.responses import Response
     from sparrow.frontends.http.router import Route
 
-_TAG: Final = "queues"
 _PARTITIONS = Annotated[
     int,
     Meta(ge=-1, le=1_000_000, description="Partitions of topics that are created; -1: the broker's default."),
@@ -109,20 +107,20 @@ class _Queues:
     def __init__(self, frontend: HttpContext) -> None:
         self._queues = frontend.broker.queues
 
-    async def list_queues(self, request: Request, by: Listing) -> Response:
+    async def list_queues(self, request: Request, by: Listing) -> object:
         """List the queues whose names match and that you may describe, with their statistics."""
         found = await self._queues.listing_in_steps(by.pattern, principal=caller(request))
-        return json_response({"queues": [shown(each) for each in found]})
+        return {"queues": [shown(each) for each in found]}
 
-    async def create(self, request: Request, body: NewQueue) -> Response:
+    async def create(self, request: Request, body: NewQueue) -> object:
         """Create a queue. A queue that exists with the same topics and policy stays as it is."""
-        return json_response(await self._made(request, body.name, body), 201)
+        return await self._made(request, body.name, body)
 
-    async def put(self, request: Request, queue: str, body: QueueMade) -> Response:
+    async def put(self, request: Request, queue: str, body: QueueMade) -> object:
         """Create a queue if it does not exist. One that exists with other topics or another policy
         is a conflict.
         """
-        return json_response(await self._made(request, queue, body))
+        return await self._made(request, queue, body)
 
     async def _made(self, request: Request, name: str, body: QueueMade) -> dict[str, Any]:
         made = await self._queues.create(
@@ -130,33 +128,30 @@ class _Queues:
         )
         return shown(made)
 
-    async def describe(self, request: Request, queue: str) -> Response:
+    async def describe(self, request: Request, queue: str) -> object:
         """Describe a queue: its policy and statistics."""
-        return json_response(shown(self._queues.describe(queue, principal=caller(request))))
+        return shown(self._queues.describe(queue, principal=caller(request)))
 
-    async def configure(self, request: Request, queue: str, body: QueueSettings) -> Response:
+    async def configure(self, request: Request, queue: str, body: QueueSettings) -> object:
         """Change settings of the policy. They apply to everything from now on."""
         changed = await self._queues.configure(queue, body.set, body.unset, principal=caller(request))
-        return json_response(shown(changed))
+        return shown(changed)
 
-    async def delete(self, request: Request, queue: str) -> Response:
+    async def delete(self, request: Request, queue: str) -> None:
         """Delete a queue and the state of its messages. The messages stay in their topics."""
         await self._queues.delete(queue, principal=caller(request))
-        return no_content()
 
-    async def pause(self, request: Request, queue: str) -> Response:
+    async def pause(self, request: Request, queue: str) -> None:
         """Stop deliveries until `resume`. Leased messages can still be settled."""
         await self._queues.pause(queue, principal=caller(request))
-        return no_content()
 
-    async def resume(self, request: Request, queue: str) -> Response:
+    async def resume(self, request: Request, queue: str) -> None:
         """Resume deliveries after `pause`."""
         await self._queues.resume(queue, principal=caller(request))
-        return no_content()
 
-    async def purge(self, request: Request, queue: str) -> Response:
+    async def purge(self, request: Request, queue: str) -> object:
         """Finish all messages that are not leased now, and return how many."""
-        return json_response({"purged": await self._queues.purge(queue, principal=caller(request))})
+        return {"purged": await self._queues.purge(queue, principal=caller(request))}
 
 
 def shown(info: QueueInfo) -> dict[str, Any]:
@@ -175,35 +170,18 @@ def shown(info: QueueInfo) -> dict[str, Any]:
 def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of queues."""
     queues = _Queues(frontend)
+    serve = partial(operation, tag="queues")
     one = "/v1/queues/{queue}"
-    wrong = (403, 404)
     return [
-        operation("GET", "/v1/queues", queues.list_queues, tag=_TAG, query=Listing, result=QueueList),
-        operation(
-            "POST",
-            "/v1/queues",
-            queues.create,
-            tag=_TAG,
-            body=NewQueue,
-            result=QueueShown,
-            status=201,
-            refusals=(*wrong, 409),
+        serve("GET", "/v1/queues", queues.list_queues, QueueList, query=Listing, refusals=()),
+        serve(
+            "POST", "/v1/queues", queues.create, QueueShown, body=NewQueue, status=201, refusals=CONFLICTING
         ),
-        operation(
-            "PUT", one, queues.put, tag=_TAG, body=QueueMade, result=QueueShown, refusals=(*wrong, 409)
-        ),
-        operation("GET", one, queues.describe, tag=_TAG, result=QueueShown, refusals=wrong),
-        operation(
-            "PATCH",
-            one,
-            queues.configure,
-            tag=_TAG,
-            body=QueueSettings,
-            result=QueueShown,
-            refusals=(*wrong, 409),
-        ),
-        operation("DELETE", one, queues.delete, tag=_TAG, status=204, refusals=wrong),
-        operation("POST", f"{one}/pause", queues.pause, tag=_TAG, status=204, refusals=wrong),
-        operation("POST", f"{one}/resume", queues.resume, tag=_TAG, status=204, refusals=wrong),
-        operation("POST", f"{one}/purge", queues.purge, tag=_TAG, result=Purged, refusals=wrong),
+        serve("PUT", one, queues.put, QueueShown, body=QueueMade, refusals=CONFLICTING),
+        serve("GET", one, queues.describe, QueueShown),
+        serve("PATCH", one, queues.configure, QueueShown, body=QueueSettings, refusals=CONFLICTING),
+        serve("DELETE", one, queues.delete, status=204),
+        serve("POST", f"{one}/pause", queues.pause, status=204),
+        serve("POST", f"{one}/resume", queues.resume, status=204),
+        serve("POST", f"{one}/purge", queues.purge, Purged),
     ]

@@ -8,15 +8,15 @@ subscriber without a `url` is a name among the subscribers of an all-of queue.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from sparrow.base.errors import UnknownWebhook
-from sparrow.frontends.http.arguments import operation
+from sparrow.frontends.http.arguments import CONFLICTING, operation
 from sparrow.frontends.http.fields import Body, Text, given
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.responses import json_response, no_content
 from sparrow.frontends.http.routes.admin_queues import LaneShown
 
 if TYPE_CHECKING:
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from sparrow.broker.webhooks.description import EndpointInfo
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
-    from sparrow.frontends.http.responses import Response
     from sparrow.frontends.http.router import Route
 
-_TAG: Final = "subscribers"
 _Number = (
     Annotated[int, Meta(gt=-(10**15), lt=10**15)]
     | Annotated[float, Meta(gt=-1e15, lt=1e15)]
@@ -131,17 +129,17 @@ class _Subscribers:
         self._queues = frontend.broker.queues
         self._webhooks = frontend.broker.webhooks
 
-    async def list_subscribers(self, request: Request, queue: str) -> Response:
+    async def list_subscribers(self, request: Request, queue: str) -> object:
         """List the subscribers of a queue, and its webhooks."""
         principal = caller(request)
         info = self._queues.describe(queue, principal=principal)
         webhooks = {each.name: each for each in self._webhooks.listing(queue, principal=principal)}
         names = dict.fromkeys([*info.statistics.subscribers, *webhooks])
-        return json_response({"subscribers": [_shown(name, info, webhooks.get(name)) for name in names]})
+        return {"subscribers": [_shown(name, info, webhooks.get(name)) for name in names]}
 
-    async def describe(self, request: Request, queue: str, subscriber: str) -> Response:
+    async def describe(self, request: Request, queue: str, subscriber: str) -> object:
         """Describe one subscriber."""
-        return json_response(self._described(queue, subscriber, caller(request)))
+        return self._described(queue, subscriber, caller(request))
 
     def _described(self, queue: str, name: str, principal: Principal) -> dict[str, Any]:
         info = self._queues.describe(queue, principal=principal)
@@ -156,7 +154,7 @@ class _Subscribers:
         except UnknownWebhook:
             return None
 
-    async def put(self, request: Request, queue: str, subscriber: str, body: Subscriber) -> Response:
+    async def put(self, request: Request, queue: str, subscriber: str, body: Subscriber) -> object:
         """Create a subscriber, or change a webhook. With a `url` it is a webhook; an empty object
         creates a plain subscriber.
 
@@ -171,11 +169,11 @@ class _Subscribers:
             put = await self._webhooks.put(
                 queue, subscriber, settings, add_subscriber=body.add_subscriber, principal=principal
             )
-            return json_response(_shown(subscriber, self._queues.describe(queue, principal=principal), put))
+            return _shown(subscriber, self._queues.describe(queue, principal=principal), put)
         await self._queues.set_subscriber(queue, subscriber, is_one=True, principal=principal)
-        return json_response(self._described(queue, subscriber, principal))
+        return self._described(queue, subscriber, principal)
 
-    async def delete(self, request: Request, queue: str, subscriber: str, by: Keeping) -> Response:
+    async def delete(self, request: Request, queue: str, subscriber: str, by: Keeping) -> None:
         """Delete a subscriber: its webhook, and its share of an all-of queue, whose messages it no
         longer has to handle.
         """
@@ -187,25 +185,23 @@ class _Subscribers:
             )
         elif not by.keep_subscriber:
             await self._queues.set_subscriber(queue, subscriber, is_one=False, principal=principal)
-        return no_content()
 
-    async def pause(self, request: Request, queue: str, subscriber: str) -> Response:
+    async def pause(self, request: Request, queue: str, subscriber: str) -> object:
         """Stop deliveries to a webhook until `resume`."""
-        return json_response(await self._webhooks.pause(queue, subscriber, principal=caller(request)))
+        return await self._webhooks.pause(queue, subscriber, principal=caller(request))
 
-    async def resume(self, request: Request, queue: str, subscriber: str) -> Response:
+    async def resume(self, request: Request, queue: str, subscriber: str) -> object:
         """Resume deliveries to a webhook: after `pause`, or at once after failures."""
-        return json_response(await self._webhooks.resume(queue, subscriber, principal=caller(request)))
+        return await self._webhooks.resume(queue, subscriber, principal=caller(request))
 
-    async def rotate(self, request: Request, queue: str, subscriber: str, body: Rotation) -> Response:
+    async def rotate(self, request: Request, queue: str, subscriber: str, body: Rotation) -> object:
         """Sign with a new secret; the old ones sign beside it for a while. The response contains a
         secret that the broker created. It is not shown again.
         """
         options = {} if body.keep_ms is None else {"keep_ms": body.keep_ms}
-        rotated = await self._webhooks.rotate_secret(
+        return await self._webhooks.rotate_secret(
             queue, subscriber, body.secret, **options, principal=caller(request)
         )
-        return json_response(rotated)
 
 
 def _shown(name: str, info: QueueInfo, webhook: EndpointInfo | None) -> dict[str, Any]:
@@ -221,36 +217,16 @@ def _shown(name: str, info: QueueInfo, webhook: EndpointInfo | None) -> dict[str
 def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of subscribers."""
     subscribers = _Subscribers(frontend)
+    serve = partial(operation, tag="subscribers")
     all_of_them = "/v1/queues/{queue}/subscribers"
     one = f"{all_of_them}/{{subscriber}}"
-    wrong = (403, 404)
+    rotate = f"{one}/rotate-secret"
     return [
-        operation(
-            "GET", all_of_them, subscribers.list_subscribers, tag=_TAG, result=SubscriberList, refusals=wrong
-        ),
-        operation("GET", one, subscribers.describe, tag=_TAG, result=SubscriberShown, refusals=wrong),
-        operation(
-            "PUT",
-            one,
-            subscribers.put,
-            tag=_TAG,
-            body=Subscriber,
-            result=SubscriberShown,
-            refusals=(*wrong, 409),
-        ),
-        operation(
-            "DELETE", one, subscribers.delete, tag=_TAG, query=Keeping, status=204, refusals=(*wrong, 409)
-        ),
-        operation("POST", f"{one}/pause", subscribers.pause, tag=_TAG, result=WebhookShown, refusals=wrong),
-        operation("POST", f"{one}/resume", subscribers.resume, tag=_TAG, result=WebhookShown, refusals=wrong),
-        operation(
-            "POST",
-            f"{one}/rotate-secret",
-            subscribers.rotate,
-            tag=_TAG,
-            body=Rotation,
-            needs_body=False,
-            result=WebhookShown,
-            refusals=wrong,
-        ),
+        serve("GET", all_of_them, subscribers.list_subscribers, SubscriberList),
+        serve("GET", one, subscribers.describe, SubscriberShown),
+        serve("PUT", one, subscribers.put, SubscriberShown, body=Subscriber, refusals=CONFLICTING),
+        serve("DELETE", one, subscribers.delete, query=Keeping, status=204, refusals=CONFLICTING),
+        serve("POST", f"{one}/pause", subscribers.pause, WebhookShown),
+        serve("POST", f"{one}/resume", subscribers.resume, WebhookShown),
+        serve("POST", rotate, subscribers.rotate, WebhookShown, body=Rotation, needs_body=False),
     ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct, field
 
-from sparrow.frontends.http.arguments import operation
+from sparrow.frontends.http.arguments import CONFLICTING, operation
 from sparrow.frontends.http.fields import (
     MAX_ENTRIES,
     Body,
@@ -18,7 +19,7 @@ from sparrow.frontends.http.fields import (
     config_texts,
 )
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.responses import json_response, no_content
+from sparrow.frontends.http.responses import json_response
 from sparrow.frontends.http.start_position import START_POSITION_TEXT, parse_start_position
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.responses import Response
     from sparrow.frontends.http.router import Route
 
-_TAG: Final = "topics"
 _ALL_PARTITIONS: Final = -1
 
 
@@ -116,10 +116,10 @@ class _Topics:
     def __init__(self, frontend: HttpContext) -> None:
         self._broker = frontend.broker
 
-    async def list_topics(self, request: Request, by: Listing) -> Response:
+    async def list_topics(self, request: Request, by: Listing) -> object:
         """List the topics whose names match and that you may describe."""
         found = await self._broker.topic_service.list_topics_in_slices(by.pattern, principal=caller(request))
-        return json_response({"topics": [_listed(each) for each in found]})
+        return {"topics": [_listed(each) for each in found]}
 
     async def create(self, request: Request, body: NewTopic) -> Response:
         """Create a topic. It is on stable storage when the response arrives."""
@@ -132,34 +132,33 @@ class _Topics:
         )
         return json_response(_shown(made), 200 if body.validate_only else 201)
 
-    async def describe(self, request: Request, topic: str) -> Response:
+    async def describe(self, request: Request, topic: str) -> object:
         """Describe a topic: its partitions, and its settings if you may see those."""
         await self._broker.topic_service.open(topic, principal=caller(request))
-        return json_response(_shown(self._broker.describe_topic(topic, principal=caller(request))))
+        return _shown(self._broker.describe_topic(topic, principal=caller(request)))
 
-    async def configure(self, request: Request, topic: str, body: TopicSettings) -> Response:
+    async def configure(self, request: Request, topic: str, body: TopicSettings) -> object:
         """Change settings. They apply immediately."""
         changed = await self._broker.configure_topic(
             topic, config_texts(body.set), body.unset, principal=caller(request)
         )
-        return json_response(_shown(changed))
+        return _shown(changed)
 
-    async def delete(self, request: Request, topic: str) -> Response:
+    async def delete(self, request: Request, topic: str) -> None:
         """Delete a topic, its records, and the offsets that groups have committed for it."""
         await self._broker.delete_topic(topic, principal=caller(request))
-        return no_content()
 
-    async def add_partitions(self, request: Request, topic: str, body: Growth) -> Response:
+    async def add_partitions(self, request: Request, topic: str, body: Growth) -> object:
         """Add partitions to a topic. Keys go to other partitions from then on."""
         grown = await self._broker.add_partitions(topic, body.total, principal=caller(request))
-        return json_response(_shown(grown))
+        return _shown(grown)
 
-    async def truncate(self, request: Request, topic: str, body: Truncation) -> Response:
+    async def truncate(self, request: Request, topic: str, body: Truncation) -> object:
         """Delete the oldest records, and return the first offset of each partition."""
         starts = await self._broker.delete_records(topic, body.before, principal=caller(request))
-        return json_response({"starts": {str(partition): start for partition, start in starts.items()}})
+        return {"starts": starts}
 
-    async def offsets(self, request: Request, topic: str, by: OffsetsQuery) -> Response:
+    async def offsets(self, request: Request, topic: str, by: OffsetsQuery) -> object:
         """Look up a start position in each partition; the offset is -1 where no record is that
         late.
         """
@@ -167,9 +166,7 @@ class _Topics:
         found = await self._broker.record_service.offsets(
             topic, start.at, start.value, by.partition, principal=caller(request)
         )
-        return json_response(
-            {"offsets": [{"partition": p, "offset": o, "timestamp_ms": t} for p, o, t in found]}
-        )
+        return {"offsets": [{"partition": p, "offset": o, "timestamp_ms": t} for p, o, t in found]}
 
 
 def _listed(info: TopicInfo) -> dict[str, object]:
@@ -187,51 +184,25 @@ def _shown(info: TopicInfo) -> dict[str, object]:
 def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of topics, except those of their messages."""
     topics = _Topics(frontend)
+    serve = partial(operation, tag="topics")
     one = "/v1/topics/{topic}"
-    wrong = (403, 404)
+    also = {200: "It could be created (`validate_only`)."}
     return [
-        operation("GET", "/v1/topics", topics.list_topics, tag=_TAG, query=Listing, result=TopicList),
-        operation(
+        serve("GET", "/v1/topics", topics.list_topics, TopicList, query=Listing, refusals=()),
+        serve(
             "POST",
             "/v1/topics",
             topics.create,
-            tag=_TAG,
+            TopicShown,
             body=NewTopic,
-            result=TopicShown,
             status=201,
+            also=also,
             refusals=(403, 409),
-            also={200: "It could be created (`validate_only`)."},
         ),
-        operation("GET", one, topics.describe, tag=_TAG, result=TopicShown, refusals=wrong),
-        operation(
-            "PATCH", one, topics.configure, tag=_TAG, body=TopicSettings, result=TopicShown, refusals=wrong
-        ),
-        operation("DELETE", one, topics.delete, tag=_TAG, status=204, refusals=(*wrong, 409)),
-        operation(
-            "POST",
-            f"{one}/partitions",
-            topics.add_partitions,
-            tag=_TAG,
-            body=Growth,
-            result=TopicShown,
-            refusals=wrong,
-        ),
-        operation(
-            "POST",
-            f"{one}/truncate",
-            topics.truncate,
-            tag=_TAG,
-            body=Truncation,
-            result=Starts,
-            refusals=(*wrong, 409),
-        ),
-        operation(
-            "GET",
-            f"{one}/offsets",
-            topics.offsets,
-            tag=_TAG,
-            query=OffsetsQuery,
-            result=OffsetList,
-            refusals=wrong,
-        ),
+        serve("GET", one, topics.describe, TopicShown),
+        serve("PATCH", one, topics.configure, TopicShown, body=TopicSettings),
+        serve("DELETE", one, topics.delete, status=204, refusals=CONFLICTING),
+        serve("POST", f"{one}/partitions", topics.add_partitions, TopicShown, body=Growth),
+        serve("POST", f"{one}/truncate", topics.truncate, Starts, body=Truncation, refusals=CONFLICTING),
+        serve("GET", f"{one}/offsets", topics.offsets, OffsetList, query=OffsetsQuery),
     ]

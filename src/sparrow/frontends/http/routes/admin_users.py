@@ -19,7 +19,6 @@ from sparrow.frontends.http.arguments import operation
 from sparrow.frontends.http.faults import SECRET
 from sparrow.frontends.http.fields import Body, Name, choices
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.responses import json_response, no_content
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,10 +27,8 @@ if TYPE_CHECKING:
     from sparrow.broker.access.credentials import Upsertion
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
-    from sparrow.frontends.http.responses import Response
     from sparrow.frontends.http.router import Route
 
-_TAG: Final = "users"
 _CONCURRENT_HASHES: Final = 2
 """Passwords that are hashed at a time, each in a thread; others wait."""
 MechanismName = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -86,40 +83,36 @@ class _Users:
         self._broker = frontend.broker
         self._hash_permits = asyncio.Semaphore(_CONCURRENT_HASHES)
 
-    async def list_users(self, request: Request) -> Response:
+    async def list_users(self, request: Request) -> object:
         """List all users, with the mechanisms by which they may log in."""
         found = self._broker.users.listing(principal=caller(request))
-        return json_response(
-            {
-                "users": [
-                    {
-                        "name": user.name,
-                        "credentials": [
-                            {"mechanism": mechanism, "iterations": iterations}
-                            for mechanism, iterations in user.credentials
-                        ],
-                    }
-                    for user in found
-                ]
-            }
-        )
+        return {
+            "users": [
+                {
+                    "name": user.name,
+                    "credentials": [
+                        {"mechanism": mechanism, "iterations": iterations}
+                        for mechanism, iterations in user.credentials
+                    ],
+                }
+                for user in found
+            ]
+        }
 
-    async def create(self, request: Request, body: NewUser) -> Response:
+    async def create(self, request: Request, body: NewUser) -> object:
         """Create a user."""
         principal = caller(request)
         await self._broker.users.create(await self._salted(body.name, body, principal), principal=principal)
-        return json_response({"name": body.name}, 201)
+        return {"name": body.name}
 
-    async def set_password(self, request: Request, user: str, body: Password) -> Response:
+    async def set_password(self, request: Request, user: str, body: Password) -> None:
         """Set the password of a user. Existing connections stay logged in."""
         principal = caller(request)
         await self._broker.users.set_password(await self._salted(user, body, principal), principal=principal)
-        return no_content()
 
-    async def delete(self, request: Request, user: str) -> Response:
+    async def delete(self, request: Request, user: str) -> None:
         """Delete a user. Existing connections stay logged in."""
         await self._broker.users.delete(user, principal=caller(request))
-        return no_content()
 
     async def _salted(self, name: str, body: Password, principal: Principal) -> Sequence[Upsertion]:
         """Hash a password. This takes milliseconds, so the right is checked first and few run at a
@@ -137,20 +130,11 @@ class _Users:
 def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of users."""
     users = _Users(frontend)
+    serve = partial(operation, tag="users")
     one = "/v1/users/{user}"
-    wrong = (403, 404)
     return [
-        operation("GET", "/v1/users", users.list_users, tag=_TAG, result=UserList, refusals=(403,)),
-        operation(
-            "POST",
-            "/v1/users",
-            users.create,
-            tag=_TAG,
-            body=NewUser,
-            result=UserMade,
-            status=201,
-            refusals=(403, 409),
-        ),
-        operation("PUT", one, users.set_password, tag=_TAG, body=Password, status=204, refusals=wrong),
-        operation("DELETE", one, users.delete, tag=_TAG, status=204, refusals=wrong),
+        serve("GET", "/v1/users", users.list_users, UserList, refusals=(403,)),
+        serve("POST", "/v1/users", users.create, UserMade, body=NewUser, status=201, refusals=(403, 409)),
+        serve("PUT", one, users.set_password, body=Password, status=204),
+        serve("DELETE", one, users.delete, status=204),
     ]

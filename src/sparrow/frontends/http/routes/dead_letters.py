@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.queues.dead_letters.format import DEAD_LETTER_PREFIX
 from sparrow.broker.queues.dead_letters.redrive import RedriveFilter
-from sparrow.frontends.http.arguments import operation
+from sparrow.frontends.http.arguments import CONFLICTING, operation
 from sparrow.frontends.http.fields import Body, MaybeName, Partition, Text, TimeMs, choices
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.responses import ReservedResponse, json_response, reserve
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.responses import Response
     from sparrow.frontends.http.router import Route
 
-_TAG: Final = "dead letters"
 _MAX_SHOWN = 1000
 _MAX_BYTES = 4 << 20
 """Rough limit for one page; it has at least one dead letter."""
@@ -149,36 +149,32 @@ class _DeadLetters:
             raise
         return ReservedResponse(response, reservation)
 
-    async def redrive(self, request: Request, queue: str, body: Redrive) -> Response:
+    async def redrive(self, request: Request, queue: str, body: Redrive) -> object:
         """Start to redrive dead letters to where they came from, each exactly once. The broker does
         it in the background.
         """
-        progress = await self._queues.redrive(
+        return await self._queues.redrive(
             queue,
             body.where.filter(),
             max_records=body.max,
             per_second=body.per_second,
             principal=caller(request),
         )
-        return json_response(progress, 202)
 
-    async def redrive_one(self, request: Request, queue: str, partition: int, offset: int) -> Response:
+    async def redrive_one(self, request: Request, queue: str, partition: int, offset: int) -> object:
         """Redrive a single dead letter."""
         where = RedriveFilter(letter=(partition, offset))
-        progress = await self._queues.redrive(queue, where, principal=caller(request))
-        return json_response(progress, 202)
+        return await self._queues.redrive(queue, where, principal=caller(request))
 
-    async def progress(self, request: Request, queue: str) -> Response:
+    async def progress(self, request: Request, queue: str) -> object:
         """Return the progress of the current redrive, or of the last one since the broker
         started.
         """
-        found = self._queues.redrive_progress(queue, principal=caller(request))
-        return json_response(found)
+        return self._queues.redrive_progress(queue, principal=caller(request))
 
-    async def stop(self, request: Request, queue: str) -> Response:
+    async def stop(self, request: Request, queue: str) -> object:
         """Stop the current redrive. Messages that it has moved stay moved."""
-        found = await self._queues.stop_redrive(queue, principal=caller(request))
-        return json_response(found)
+        return await self._queues.stop_redrive(queue, principal=caller(request))
 
 
 def _key(where: Where) -> bytes | None:
@@ -222,30 +218,13 @@ def _or_null(number: int) -> int | None:
 def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of dead letters."""
     letters = _DeadLetters(frontend)
+    serve = partial(operation, tag="dead letters")
     path, redrive = "/v1/queues/{queue}/dead-letters", "/v1/queues/{queue}/redrive"
-    wrong = (403, 404)
+    started: dict[str, Any] = {"result": Progress, "status": 202, "refusals": CONFLICTING}
     return [
-        operation("GET", path, letters.browse, tag=_TAG, query=Browsing, result=LetterList, refusals=wrong),
-        operation(
-            "POST",
-            f"{path}/{{partition}}/{{offset}}/redrive",
-            letters.redrive_one,
-            tag=_TAG,
-            result=Progress,
-            status=202,
-            refusals=(*wrong, 409),
-        ),
-        operation(
-            "POST",
-            redrive,
-            letters.redrive,
-            tag=_TAG,
-            body=Redrive,
-            needs_body=False,
-            result=Progress,
-            status=202,
-            refusals=(*wrong, 409),
-        ),
-        operation("GET", redrive, letters.progress, tag=_TAG, result=Progress, refusals=wrong),
-        operation("DELETE", redrive, letters.stop, tag=_TAG, result=Progress, refusals=wrong),
+        serve("GET", path, letters.browse, LetterList, query=Browsing),
+        serve("POST", f"{path}/{{partition}}/{{offset}}/redrive", letters.redrive_one, **started),
+        serve("POST", redrive, letters.redrive, body=Redrive, needs_body=False, **started),
+        serve("GET", redrive, letters.progress, Progress),
+        serve("DELETE", redrive, letters.stop, Progress),
     ]
