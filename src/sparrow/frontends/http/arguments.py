@@ -19,10 +19,11 @@ from sparrow.base.errors import InvalidArgument
 from sparrow.frontends.http.faults import Faults, check
 from sparrow.frontends.http.fields import PathParameters
 from sparrow.frontends.http.openapi import body_of, problems, reference, response
-from sparrow.frontends.http.problems import BodyTooLarge, InvalidParameters, UnsupportedMediaType
+from sparrow.frontends.http.problems import BodyTooLarge, InvalidParameters
 from sparrow.frontends.http.queries import Query
 from sparrow.frontends.http.responses import JSON, Response, json_response, no_content
 from sparrow.frontends.http.router import Route
+from sparrow.protocol.http.errors import UnsupportedMediaType
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

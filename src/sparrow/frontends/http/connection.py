@@ -35,16 +35,15 @@ from sparrow.frontends.http.before_login import NO_ROOM as NO_LOGIN_ROOM
 from sparrow.frontends.http.context import EXCHANGE, GONE
 from sparrow.frontends.http.default_headers import DEFAULT_HEADERS
 from sparrow.frontends.http.identity import CERTIFICATE
-from sparrow.frontends.http.problems import (
+from sparrow.frontends.http.problems import TooSlow, response_parts
+from sparrow.frontends.http.sockets.protocol import SocketProtocol
+from sparrow.frontends.tls import certificate_principal
+from sparrow.protocol.http.errors import (
     HeadTooLarge,
     MalformedRequest,
     MethodNotAllowed,
-    TooSlow,
     UnsupportedMediaType,
-    response_parts,
 )
-from sparrow.frontends.http.sockets.protocol import SocketProtocol
-from sparrow.frontends.tls import certificate_principal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from sparrow.base import errors as e
+from sparrow.protocol.http.errors import HeadTooLarge, MethodNotAllowed, UnsupportedMediaType
 
 MEDIA_TYPE: Final = "application/problem+json"
 _MEDIA_TYPE_BYTES: Final = MEDIA_TYPE.encode()
@@ -28,14 +29,6 @@ class NoSuchPage(e.NotFound):
     """Nothing is served under the path."""
 
     code = "NO_SUCH_PAGE"
-
-
-class MethodNotAllowed(e.BadInput):
-    code = "METHOD_NOT_ALLOWED"
-
-
-class UnsupportedMediaType(e.BadInput):
-    code = "UNSUPPORTED_MEDIA_TYPE"
 
 
 class UpgradeRequired(e.BadInput):
@@ -52,21 +45,11 @@ class BodyTooLarge(e.BadInput):
     code = "BODY_TOO_LARGE"
 
 
-class HeadTooLarge(e.BadInput):
-    code = "HEAD_TOO_LARGE"
-
-
 class TooSlow(e.BadInput):
     """The client did not send its request in time."""
 
     code = "TOO_SLOW"
     retriable = True
-
-
-class MalformedRequest(e.BadInput):
-    """The received bytes are not HTTP."""
-
-    code = "MALFORMED_REQUEST"
 
 
 class OriginRefused(e.Refused):

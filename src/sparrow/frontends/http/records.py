@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.frontends.http.problems import BodyTooLarge, InvalidParameters, UnsupportedMediaType, problem_of
+from sparrow.frontends.http.problems import BodyTooLarge, InvalidParameters, problem_of
 from sparrow.frontends.http.rawform import (
     HeaderPairs,
     check_timestamp,
@@ -35,6 +35,7 @@ from sparrow.frontends.http.rawform import (
 )
 from sparrow.frontends.http.responses import JSON, json_response, problem_response
 from sparrow.frontends.publisher import Message, Stored
+from sparrow.protocol.http.errors import UnsupportedMediaType
 from sparrow.records.delivery_options import DeliveryOptions, with_delivery_options
 
 if TYPE_CHECKING:

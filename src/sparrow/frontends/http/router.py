@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from sparrow.frontends.http.problems import MethodNotAllowed, NoSuchPage, response_parts
+from sparrow.frontends.http.problems import NoSuchPage, response_parts
 from sparrow.frontends.http.request import Request
 from sparrow.frontends.http.responses import Response
+from sparrow.protocol.http.errors import MethodNotAllowed
 
 if TYPE_CHECKING:
     from msgspec import Struct
