@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.protocol.seeds.syncbrok import Event, Refusal, Server
+from tests.http_codec.corpus import AMBIGUOUS
 from tests.seeds.syncbrok_client import request
 
 LIMIT = 1_000
@@ -89,3 +90,12 @@ def test_nothing_is_kept_behind_a_refusal() -> None:
     assert server.next_event() is None
     assert server.bytes_wanted == 0
     assert server.must_close
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+def test_an_ambiguous_request_is_refused_and_nothing_behind_it_is_read(name: str) -> None:
+    data = AMBIGUOUS[name] + request("/msg", b"smuggled", queue="q")
+    for chunks in ([data], [data[at : at + 1] for at in range(len(data))]):
+        events, sent = talk(chunks)
+        assert [essence(event) for event in events] == [400]
+        assert sent.count(b"Connection: close\r\n") == sent.count(b"HTTP/1.1 4") == 1

@@ -209,9 +209,9 @@ class HttpCodec:
         data = self._block(is_head=True)
         if data is None:
             return None
-        if data.count(_LINE_END) - 2 > self._max_headers:
-            raise HeadTooLarge(f"the request has more than {self._max_headers} headers; send fewer")
         head = parse_head(data)
+        if len(head.headers) > self._max_headers:
+            raise HeadTooLarge(f"the request has more than {self._max_headers} headers; send fewer")
         if len(self._unanswered) > self._max_pipelined:
             raise Overloaded(
                 f"{self._max_pipelined} requests of this connection are waiting already; read some "
@@ -358,11 +358,21 @@ class HttpCodec:
             self._reading.expects_continue = False
             self._output.append(_CONTINUE)
 
+    @property
+    def is_last_response(self) -> bool:
+        """Return True if the connection ends with the next response: its request says so, or is not
+        complete, and its rest is not read.
+        """
+        request = self._unanswered[0]
+        return request is self._reading or not request.keeps_alive
+
     def respond(self, status: int, headers: Headers, body: bytes = b"") -> None:
         """Send a whole response to the oldest request without one."""
-        head = self._start(
-            status, headers, b"" if status in _BODILESS else b"content-length: %d\r\n" % len(body)
-        )
+        length = b"" if status in _BODILESS else b"content-length: %d\r\n" % len(body)
+        self.send_response(self._head_of_response(status, headers, length), body)
+
+    def send_response(self, head: bytes, body: bytes) -> None:
+        """Send a whole response whose head is complete."""
         if self._unanswered[0].method == "HEAD":
             body = b""
         if len(body) < _COPIED_BYTES:
@@ -376,9 +386,8 @@ class HttpCodec:
         request = self._unanswered[0]
         self._is_chunked = request.version == "1.1"
         self.has_begun_response = True
-        self._output.append(
-            self._start(status, headers, b"transfer-encoding: chunked\r\n" if self._is_chunked else b"")
-        )
+        framing = b"transfer-encoding: chunked\r\n" if self._is_chunked else b""
+        self._output.append(self._head_of_response(status, headers, framing))
 
     def send_part(self, data: bytes) -> None:
         """Send a part of the response, not empty."""
@@ -400,22 +409,16 @@ class HttpCodec:
         output, self._output = self._output, []
         return output
 
-    def _start(self, status: int, headers: Headers, framing: bytes) -> bytes:
-        """Return the head of a response. The connection ends with it if the request has not come as
-        a whole: its rest is not read.
-        """
-        request = self._unanswered[0]
-        if request is self._reading:
-            request.keeps_alive = False
-            self._state = _State.OVER
+    def _head_of_response(self, status: int, headers: Headers, framing: bytes) -> bytes:
+        closing = b"connection: close\r\n" if self.is_last_response else b""
         own = _encoded(headers)
-        closing = b"" if request.keeps_alive else b"connection: close\r\n"
         return b"".join((_STATUS_LINES[status], self._common.block, own, framing, closing, _LINE_END))
 
     def _finish(self) -> None:
+        is_last = self.is_last_response
+        self._unanswered.popleft()
         self.has_begun_response = False
-        request = self._unanswered.popleft()
-        if not request.keeps_alive:
+        if is_last:
             self._state = _State.OVER
             self._unanswered.clear()
 

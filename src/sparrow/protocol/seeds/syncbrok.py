@@ -6,8 +6,8 @@ limits; and the meaning of its requests.
     POST /msg        queue: NAME, ParentId: UUID    the body is a message; the response is its UUID
 
 The original considers the path and these headers, never the method. Its responses are plain text
-without a line break. Grammar, framing, keep-alive, pipelining and "100-continue" are the library
-h11's; the limits are here: of a request's head, and of its body, over which nothing is kept.
+without a line break. HTTP is read as on the broker's own HTTP port (`protocol/http/`); the limits
+are here: of a request's head, and of its body, over which nothing is kept.
 """
 
 from __future__ import annotations
@@ -16,21 +16,20 @@ import uuid
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple
-from urllib.parse import unquote, urlsplit
-
-import h11
 
 from sparrow.base.errors import InvalidArgument
+from sparrow.protocol.http.codec import BodyPart, CommonHeaders, HttpCodec, RequestEnd
+from sparrow.protocol.http.errors import HeadTooLarge, MethodNotAllowed
+from sparrow.protocol.http.heads import RequestHead
 
 MAX_HEAD_BYTES: Final = 16 << 10
 """Limit of a request line and its headers; of a chunk's head and of trailers, too."""
-MAX_SMALL_PIECES: Final = 4_096
-SMALL_BYTES: Final = 16
-"""A body may come in so many pieces of less than so many bytes on average: each chunk costs time,
-however small it is.
-"""
+MAX_HEADERS: Final = 100
 TEXT: Final = (b"Content-Type", b"text/plain; charset=utf-8")
 NOT_SNIFFED: Final = (b"X-Content-Type-Options", b"nosniff")
+_NO_HEADERS: Final = CommonHeaders([])
+_STATUSES: Final[dict[type, int]] = {HeadTooLarge: 431, MethodNotAllowed: 405}
+"""The status of an error; 400 for others."""
 NOT_FOUND: Final = b"404 page not found\n"
 NO_QUEUE_NAME: Final = b"You posted empty queue name, queue name shall be provided"
 
@@ -66,13 +65,13 @@ class Server:
     """
 
     def __init__(self, max_body_bytes: int) -> None:
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._http = HttpCodec(
+            _NO_HEADERS, max_head_bytes=MAX_HEAD_BYTES, max_headers=MAX_HEADERS, max_pipelined=0
+        )
         self._max_body_bytes = max_body_bytes
-        self._request: h11.Request | None = None
-        self._body = bytearray()
-        self._output: list[bytes] = []
-        self._pieces = 0
-        self._is_head = False
+        self._head: RequestHead | None = None
+        self._parts: list[bytes] = []
+        self._body_bytes = 0
         self._is_over = False
 
     @property
@@ -80,84 +79,61 @@ class Server:
         """Largest size of the unfinished body, 1 for a head; 0: no request is unfinished."""
         if self._is_over:
             return 0
-        if self._request is not None:
+        if self._http.is_in_body:
             return self._announced_bytes + 1
-        return int(self._http.their_state is h11.IDLE and bool(self._http.trailing_data[0]))
+        return int(self._http.is_in_head)
 
     @property
     def _announced_bytes(self) -> int:
         """Announced size of the body; the largest permitted one if it is not announced."""
-        request = self._request
-        length = None if request is None else dict(request.headers).get(b"content-length")
-        return self._max_body_bytes if length is None else int(length)
+        length = -1 if self._head is None else self._head.content_length
+        return self._max_body_bytes if length < 0 else length
 
     @property
     def must_close(self) -> bool:
         """True if the connection ends when all is sent."""
-        return self._is_over or self._http.our_state in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
+        return self._is_over or self._http.must_close
 
     def receive_data(self, data: bytes) -> None:
         """Take more bytes."""
-        if data and not self._is_over and self._http.their_state not in (h11.CLOSED, h11.ERROR):
+        if not self._is_over:
             self._http.receive_data(data)
 
     def next_event(self) -> Event | None:
         """Return the next event to be answered; None if more bytes are needed."""
-        if self.must_close:
+        if self._is_over:
             return None
-        try:
-            return self._next()
-        except h11.RemoteProtocolError as error:
-            why = str(error).partition(": bytearray")[0]
-            return self._refuse(error.error_status_hint, f"this is no request of HTTP/1.1: {why}")
-
-    def _next(self) -> Event | None:
-        while True:
-            event = self._http.next_event()
-            if isinstance(event, h11.Request):
-                self._request, self._is_head, self._pieces = event, event.method == b"HEAD", 0
-                if event.method == b"CONNECT":
-                    return self._refuse(405, "this is no proxy")
+        for event in self._http.events():
+            if isinstance(event, RequestHead):
+                self._head, self._parts, self._body_bytes = event, [], 0
                 if self._announced_bytes > self._max_body_bytes:
                     return self._too_large()
-                self._continue()
-            elif isinstance(event, h11.Data):
-                self._body += event.data
-                self._pieces += 1
-                if len(self._body) > self._max_body_bytes:
+                self._http.send_continue()
+            elif isinstance(event, BodyPart):
+                self._parts.append(event.data)
+                self._body_bytes += len(event.data)
+                if self._body_bytes > self._max_body_bytes:
                     return self._too_large()
-                if self._pieces > MAX_SMALL_PIECES and len(self._body) < SMALL_BYTES * self._pieces:
-                    return self._refuse(400, "the body comes in too many tiny chunks; send larger ones")
-            elif isinstance(event, h11.EndOfMessage):
+            elif isinstance(event, RequestEnd):
                 return self._whole()
             else:
-                return None
-
-    def _continue(self) -> None:
-        if self._http.they_are_waiting_for_100_continue:
-            self._send(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
+                text = f"this is no request of HTTP/1.1: {event.text}"
+                return self._refuse(_STATUSES.get(type(event), 400), text)
+        return None
 
     def _too_large(self) -> Refusal:
         return self._refuse(413, f"the body is too large; a message has at most {self._max_body_bytes} bytes")
 
     def _refuse(self, status: int, text: str) -> Refusal:
+        self._parts = []
         self._is_over = True
-        self._body.clear()
         return Refusal(status, f"{text}\n")
 
-    def _whole(self) -> Event:
-        request, body = self._request, bytes(self._body)
-        self._request = None
-        self._body.clear()
-        assert request is not None
-        headers: dict[bytes, bytes] = {}
-        for name, value in request.headers:
-            headers.setdefault(bytes(name), bytes(value))
-        try:
-            path = unquote(urlsplit(request.target).path.decode("latin-1"), errors="replace")
-        except ValueError:
-            path = ""  # which nothing is at
-        return Request(path, headers, body)
+    def _whole(self) -> Request:
+        head, self._head = self._head, None
+        assert head is not None
+        body, self._parts = b"".join(self._parts), []
+        return Request(head.path, head.by_name, body)
 
     def respond(self, status: int, text: bytes, date: str) -> None:
         """Respond to the last event.
@@ -167,22 +143,14 @@ class Server:
         """
         headers = [(b"Date", date.encode()), (b"Content-Length", b"%d" % len(text))]
         headers = [*headers, TEXT] if status == HTTPStatus.OK else [TEXT, NOT_SNIFFED, *headers]
-        if self._is_over:
+        if self._http.is_last_response:
             headers.append((b"Connection", b"close"))
-        self._send(h11.Response(status_code=status, headers=headers, reason=_reason(status)))
-        if text and not self._is_head:
-            self._send(h11.Data(data=text))
-        self._send(h11.EndOfMessage())
-        if not self.must_close:
-            self._http.start_next_cycle()
-
-    def _send(self, event: h11.Event) -> None:
-        self._output.append(self._http.send(event) or b"")
+        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+        self._http.send_response(b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, _reason(status), lines), text)
 
     def data_to_send(self) -> bytes:
         """Return the bytes to write now."""
-        output, self._output = self._output, []
-        return b"".join(output)
+        return b"".join(self._http.data_to_send())
 
 
 def _reason(status: int) -> bytes:
