@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrow.base.options import options_of
+from sparrow.base.settings import options_of
 from sparrow.cli.exits import BAD_CONFIG, OK
 from sparrow.server.config import ServerConfig
 from tests.bootstrap.conftest import Command, Write

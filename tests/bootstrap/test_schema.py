@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.base.options import options_of
+from sparrow.base.settings import options_of
 from sparrow.server.bootstrap.schema import file_schema
 from sparrow.server.config import ServerConfig, load
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sparrow.base.options import options_of
+from sparrow.base.settings import options_of
 from sparrow.server.config import ServerConfig
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"

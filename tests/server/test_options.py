@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.base.options import (
+from sparrow.base.settings import (
     BOOLEAN,
     PAIRS,
     TEXT,

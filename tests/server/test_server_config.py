@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.base.options import options_of
+from sparrow.base.settings import options_of
 from sparrow.base.yamlfile import read_yaml
 from sparrow.server.bootstrap.topics import TopicDeclaration
 from sparrow.server.config import (

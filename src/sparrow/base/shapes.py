@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sparrow.base.faults import NOTHING, Fault, Misfit, Nothing, closest, faults_of, misfit, shown, suggestion
-from sparrow.base.options import TEXT, Kind, schema_of
+from sparrow.base.settings import TEXT, Kind, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.base.options import Located
+from sparrow.base.settings import Located
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

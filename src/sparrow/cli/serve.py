@@ -9,13 +9,13 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
-from sparrow.base.options import BOOLEAN, options_of
+from sparrow.base.settings import BOOLEAN, options_of
 from sparrow.server.config import CONFIG_FLAG, CONFIG_VARIABLE, DEFAULT_FILE, ServerConfig, load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.base.options import Option
+    from sparrow.base.settings import Option
 
 DESCRIPTION = "Run a broker in the foreground until SIGTERM or Ctrl-C, which drain it."
 EPILOG = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from sparrow.base.options import Located
+from sparrow.base.settings import Located
 from sparrow.pipelines.model import (
     DeltaSink,
     IcebergSink,

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 if TYPE_CHECKING:
     from sparrow.base.faults import Path
-    from sparrow.base.options import Located
+    from sparrow.base.settings import Located
 
 META_COLUMNS = ("_key", "_value", "_topic", "_partition", "_offset", "_timestamp")
 """Columns that every decoded row has beside its own; key and value are the original bytes."""

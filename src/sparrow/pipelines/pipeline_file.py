@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.faults import Misfit, by_line, dotted
-from sparrow.base.options import Located
+from sparrow.base.settings import Located
 from sparrow.base.shapes import Part, Rest, section_of
 from sparrow.base.yamlfile import YamlFile
 from sparrow.pipelines.checks import faults

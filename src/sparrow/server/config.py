@@ -1,4 +1,4 @@
-"""Options of a server, each declared once (see `sparrow.base.options`).
+"""Options of a server, each declared once (see `sparrow.base.settings`).
 
 The file is `sparrow.yml` in the working directory if there is one, or the one that `--config` or
 `SPARROW_CONFIG` names.
@@ -13,7 +13,7 @@ from ipaddress import ip_network
 from typing import TYPE_CHECKING
 
 from sparrow.base.faults import Fault, Misfit
-from sparrow.base.options import (
+from sparrow.base.settings import (
     BOOLEAN,
     PAIRS,
     PAIRS_SCHEMA,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparrow.base.options import TEXT, TEXT_SCHEMA, TEXTS_SCHEMA, WORDS, Kind, integer, schema_of
+from sparrow.base.settings import TEXT, TEXT_SCHEMA, TEXTS_SCHEMA, WORDS, Kind, integer, schema_of
 
 OFF = -1
 UNSET = -2

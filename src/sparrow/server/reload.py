@@ -8,7 +8,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from sparrow.base.options import options_of
+from sparrow.base.settings import options_of
 from sparrow.broker.reload import Reloaded
 from sparrow.server.config import ServerConfig
 from sparrow.server.logs import set_level

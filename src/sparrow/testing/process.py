@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
 from sparrow.base.errors import DataDirectoryError, InvalidConfig, SparrowError, TimedOut
-from sparrow.base.options import ENVIRONMENT_PREFIX, options_of
+from sparrow.base.settings import ENVIRONMENT_PREFIX, options_of
 from sparrow.server.config import ServerConfig
 from sparrow.server.ready import Ready
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparrow.base.errors import InvalidArgument, InvalidConfig
-from sparrow.base.options import options_of, resolve
+from sparrow.base.settings import options_of, resolve
 from sparrow.server.config import SEED_PORTS, ServerConfig
 
 if TYPE_CHECKING:

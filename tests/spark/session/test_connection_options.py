@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.base.options import BOOLEAN, TEXT, integer
+from sparrow.base.settings import BOOLEAN, TEXT, integer
 from sparrow.spark.options import declare
 from sparrow.spark.options.connection import CONNECTION, target_of, with_connection
 from sparrow.spark.options.declare import DataSourceOption, Options, Values, plain

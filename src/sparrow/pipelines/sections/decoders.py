@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparrow.base.options import BOOLEAN, TEXT, integer
+from sparrow.base.settings import BOOLEAN, TEXT, integer
 from sparrow.base.shapes import Part
 from sparrow.pipelines.model import (
     AvroDecoder,

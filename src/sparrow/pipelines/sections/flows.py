@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparrow.base.faults import suggestion
-from sparrow.base.options import BOOLEAN, Kind, choice, integer, size
+from sparrow.base.settings import BOOLEAN, Kind, choice, integer, size
 from sparrow.base.shapes import NAME, Part, list_of, named, section_of
 from sparrow.pipelines.model import (
     BEGINNING,

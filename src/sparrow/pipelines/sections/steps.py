@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparrow.base.faults import misfit, shown
-from sparrow.base.options import Kind, choice
+from sparrow.base.settings import Kind, choice
 from sparrow.base.shapes import Part, list_of
 from sparrow.pipelines.model import (
     JOINS,

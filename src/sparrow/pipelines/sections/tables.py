@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparrow.base.faults import NOTHING, Misfit, faults_of, misfit
-from sparrow.base.options import Kind, integer
+from sparrow.base.settings import Kind, integer
 from sparrow.base.shapes import Part, rest_of
 from sparrow.pipelines.model import (
     FILE_FORMATS,

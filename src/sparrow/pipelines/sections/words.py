@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparrow.base import shapes
 from sparrow.base.faults import Fault, Misfit, faults_of, misfit, shown, suggestion
-from sparrow.base.options import PAIRS, TEXT, TEXT_SCHEMA, TEXTS_SCHEMA, Kind, schema_of
+from sparrow.base.settings import PAIRS, TEXT, TEXT_SCHEMA, TEXTS_SCHEMA, Kind, schema_of
 from sparrow.base.shapes import Part, built, rest_of
 from sparrow.base.units import parse_duration_ms
 

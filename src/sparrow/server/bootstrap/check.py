@@ -22,7 +22,7 @@ from sparrow.server.listeners import OFF
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from sparrow.base.options import Resolved
+    from sparrow.base.settings import Resolved
 
 
 @dataclass(frozen=True, slots=True)

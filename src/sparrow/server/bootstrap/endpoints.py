@@ -14,7 +14,7 @@ from typing import Any
 
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
-from sparrow.base.options import BOOLEAN, PATH, TEXT_SCHEMA, TEXTS_SCHEMA, Kind
+from sparrow.base.settings import BOOLEAN, PATH, TEXT_SCHEMA, TEXTS_SCHEMA, Kind
 from sparrow.base.shapes import NAME, Part, Section, named
 from sparrow.broker.webhooks.endpoint import ACCEPTS, DEFAULTS, FORMATS, WORDS, check_secrets, new_settings
 from sparrow.server.bootstrap.settings import parts_of, without_aliases

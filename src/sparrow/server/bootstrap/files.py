@@ -16,11 +16,11 @@ from sparrow.server.bootstrap import syncbrok
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from sparrow.base.options import Located
+    from sparrow.base.settings import Located
 
 
 def read_config_file(path: str, keys: Collection[str]) -> dict[str, Located]:
-    """Read dotted key → value with its location, as `base.options.resolve` takes it.
+    """Read dotted key → value with its location, as `base.settings.resolve` takes it.
 
     Args:
         keys: those of all options.

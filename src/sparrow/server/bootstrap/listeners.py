@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sparrow.base.faults import misfit
-from sparrow.base.options import BOOLEAN, BOOLEAN_SCHEMA, Kind
+from sparrow.base.settings import BOOLEAN, BOOLEAN_SCHEMA, Kind
 from sparrow.base.shapes import NAME, Part, Section, named
 from sparrow.server.listeners import (
     ADDRESS,

@@ -7,13 +7,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.base.options import options_of
+from sparrow.base.settings import options_of
 from sparrow.server.bootstrap.files import read_config_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.base.options import Located, Resolved
+    from sparrow.base.settings import Located, Resolved
 
 DEFAULT = "default"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
-from sparrow.base.options import PATH, TEXT_SCHEMA, Kind
+from sparrow.base.settings import PATH, TEXT_SCHEMA, Kind
 from sparrow.base.shapes import NAME, Part, Section, named
 
 

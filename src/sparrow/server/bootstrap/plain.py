@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from sparrow.base.options import options_of
+from sparrow.base.settings import options_of
 from sparrow.server.bootstrap.endpoints import EndpointDeclaration
 from sparrow.server.config import SEED_PORTS, ServerConfig, seed_ports
 from sparrow.server.listeners import PORT_OR_OFF
 
 if TYPE_CHECKING:
-    from sparrow.base.options import Resolved
+    from sparrow.base.settings import Resolved
 
 HIDDEN = "hidden"
 

@@ -22,8 +22,8 @@ from typing import Any
 
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
-from sparrow.base.options import TEXT, TEXT_SCHEMA, Kind
 from sparrow.base.queue_policy import SETTINGS
+from sparrow.base.settings import TEXT, TEXT_SCHEMA, Kind
 from sparrow.base.shapes import NAME, Part, Section, list_of, named, section_of
 from sparrow.broker.queues.rules.policy import QueuePolicy
 from sparrow.server.bootstrap.endpoints import (

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from sparrow.base.faults import misfit, suggestion
-from sparrow.base.options import BOOLEAN, TEXT, TEXT_SCHEMA, TEXTS_SCHEMA, Kind
+from sparrow.base.settings import BOOLEAN, TEXT, TEXT_SCHEMA, TEXTS_SCHEMA, Kind
 from sparrow.base.shapes import Part, Section, list_of, section_of
 from sparrow.broker.access.acls import AclBinding, PatternType, Permission
 from sparrow.broker.access.authz import CLUSTER_NAME, Operation, ResourceType

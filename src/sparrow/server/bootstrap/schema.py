@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sparrow.base.options import options_of, schema_of
+from sparrow.base.settings import options_of, schema_of
 from sparrow.server.config import ServerConfig
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

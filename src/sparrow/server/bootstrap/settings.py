@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
-from sparrow.base.options import Kind
+from sparrow.base.settings import Kind
 from sparrow.base.shapes import Part
 from sparrow.base.units import parse_duration_ms
 

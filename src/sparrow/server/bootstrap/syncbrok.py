@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import InvalidConfig, SparrowError
 from sparrow.base.faults import by_line, shown, suggestion
-from sparrow.base.options import Located
+from sparrow.base.settings import Located
 from sparrow.broker.webhooks.endpoint import SYNCBROK, new_settings
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import Fault, Misfit, misfit
-from sparrow.base.options import PAIRS, PAIRS_SCHEMA, Kind, integer
+from sparrow.base.settings import PAIRS, PAIRS_SCHEMA, Kind, integer
 from sparrow.base.shapes import NAME, Part, Section, named
 from sparrow.base.units import plain_topic_config
 

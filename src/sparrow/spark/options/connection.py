@@ -21,7 +21,7 @@ from typing import Any
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.base.faults import misfit
-from sparrow.base.options import TEXT, choice, duration, integer
+from sparrow.base.settings import TEXT, choice, duration, integer
 from sparrow.client.url import SCHEME, TLS_SCHEME, parse_url
 from sparrow.spark.options.declare import DataSourceOption, Options, Rule, Values
 from sparrow.spark.options.kafka import IGNORED, REFUSED

@@ -22,7 +22,7 @@ from sparrow.base.errors import InvalidArgument
 from sparrow.base.faults import closest, faults_of, suggestion
 
 if TYPE_CHECKING:
-    from sparrow.base.options import Kind
+    from sparrow.base.settings import Kind
 
 Rule = Callable[["Values"], Iterable[str]]
 """Returns faults of values that are right one by one: sentences, none when all is well."""

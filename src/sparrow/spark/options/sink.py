@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sparrow.base.options import BOOLEAN, TEXT, choice, duration, integer, size
+from sparrow.base.settings import BOOLEAN, TEXT, choice, duration, integer, size
 from sparrow.records.compression import Compression
 from sparrow.spark.options.connection import with_connection
 from sparrow.spark.options.declare import DataSourceOption, Values

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.base.faults import suggestion
-from sparrow.base.options import BOOLEAN, TEXT, WORDS, Kind, choice, duration, integer, size
+from sparrow.base.settings import BOOLEAN, TEXT, WORDS, Kind, choice, duration, integer, size
 from sparrow.spark.options.connection import with_connection
 from sparrow.spark.options.declare import DataSourceOption, Values
 
