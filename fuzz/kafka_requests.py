@@ -20,10 +20,10 @@ import atheris
 
 with atheris.instrument_imports(include=["sparrow"]):
     from sparrow.broker.broker import Broker
-    from sparrow.frontends.kafka import KafkaFrontend, Listener
     from sparrow.frontends.kafka.apis import APIS
     from sparrow.frontends.kafka.connection import Connection
     from sparrow.frontends.kafka.dispatch import preload
+    from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener
     from sparrow.meta.memory import MemoryMetaStore
     from sparrow.storage.faulty import FaultyFileSystem
     from sparrow.storage.local import LocalLogStore

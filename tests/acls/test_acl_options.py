@@ -24,7 +24,7 @@ from sparrow.server.config import load
 )
 def test_super_users_are_names_or_principals(given: object, expected: set[str]) -> None:
     config, _ = load({"super_users": given}, {})
-    assert config.super_users == expected
+    assert config.broker.super_users == expected
 
 
 @pytest.mark.parametrize("wrong", ["User:", ":alice"])

@@ -208,4 +208,4 @@ async def test_a_full_disk_at_the_stop_ends_it_in_time(
 def test_a_name_that_cannot_be_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"audit\.topic"):
         load({"audit_topic": name, "data_dir": str(tmp_path)}, {})
-    assert ServerConfig().audit_topic == ""
+    assert ServerConfig().broker.audit_topic == ""

@@ -131,7 +131,7 @@ def test_what_one_option_merged_is_no_repetition_in_another(write):
         "2d}}}\ndefault_topic_config: *b\n"
     )
     config, _ = load({"config": "sparrow.yml"}, {})
-    assert config.topic_defaults["retention.ms"] == "172800000"
+    assert config.broker.topic_defaults["retention.ms"] == "172800000"
 
 
 def test_options_themselves_are_not_merged(write):

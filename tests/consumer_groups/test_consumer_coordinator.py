@@ -341,7 +341,7 @@ async def test_group_of_another_protocol_type_is_not_converted(stand: Stand) -> 
 
 
 async def test_nothing_is_converted_when_that_is_switched_off() -> None:
-    stand = Stand(group_migration_policy="disabled")
+    stand = Stand(group_migration="disabled")
     groups = await stand.start()
     await stable_classic(groups)
     with pytest.raises(UnknownGroup):

@@ -17,7 +17,8 @@ import pytest_asyncio
 from sparrow.base.clock import ManualClock
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.frontends.http import HttpFrontend, HttpLimits
+from sparrow.frontends.http.frontend import HttpFrontend
+from sparrow.frontends.http.limits import HttpLimits
 from sparrow.server.logins import Logins
 from sparrow.server.run import loop_factory
 from sparrow.server.tokens import Tokens

@@ -127,10 +127,12 @@ def test_a_broker_that_nobody_asks_by_http_loads_none_of_its_libraries() -> None
 import asyncio, sys, tempfile
 from sparrow.server.config import ServerConfig
 from sparrow.server.server import Server
+from sparrow.storage.options import StorageOptions
 
 async def main():
     with tempfile.TemporaryDirectory() as path:
-        config = ServerConfig(data_dir=path, native_port=0, kafka_port=0, http_port=0, reserve_bytes=0)
+        storage = StorageOptions(reserve_bytes=0)
+        config = ServerConfig(data_dir=path, native_port=0, kafka_port=0, http_port=0, storage=storage)
         server = Server(config)
         await server.start()
         heavy = {"uvicorn", "httptools", "websockets", "aiohttp", "prometheus_client"}

@@ -11,7 +11,8 @@ import pytest
 
 from sparrow.base.errors import SparrowError
 from sparrow.frontends import publisher
-from sparrow.frontends.http import HttpLimits, publishes, records
+from sparrow.frontends.http import publishes, records
+from sparrow.frontends.http.limits import HttpLimits
 from tests.http_frontend.conftest import Http
 
 BODY_BYTES = 4 << 20

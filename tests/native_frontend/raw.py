@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparrow.base.errors import from_code
 from sparrow.broker.access.authz import ANONYMOUS, Principal
-from sparrow.frontends.native import NativeFrontend, NativeLimits
+from sparrow.frontends.native.frontend import NativeFrontend
+from sparrow.frontends.native.limits import NativeLimits
 from sparrow.protocol.native import messages as m
 from sparrow.protocol.native.connection import Connection, Received, Role
 from sparrow.records.batch import split

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparrow.frontends.native.frontend import MAX_REFUSED
+from sparrow.frontends.native import MAX_REFUSED
 from sparrow.frontends.native.limits import NativeLimits
 from sparrow.frontends.native.liveness import Liveness, Observation, Verdict
 from sparrow.frontends.native.work_queue import WorkQueue

@@ -17,7 +17,8 @@ from sparrow.broker.access.authz import Principal
 from sparrow.broker.access.login_limits import LimitedScram
 from sparrow.broker.access.scram import Mechanism
 from sparrow.broker.broker import Broker
-from sparrow.frontends.kafka import KafkaFrontend, KafkaLimits
+from sparrow.frontends.kafka.frontend import KafkaFrontend
+from sparrow.frontends.kafka.limits import KafkaLimits
 from tests.security.scram_client import plain
 from tests.security.test_sasl_frontend import API_VERSIONS, AUTHENTICATE, HANDSHAKE, METADATA, ServedFrontend
 

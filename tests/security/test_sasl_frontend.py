@@ -14,7 +14,8 @@ from kio.serial import entity_reader, entity_writer
 from sparrow.broker.access.credentials import upsertions_of
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.frontends.kafka import KafkaFrontend, KafkaLimits, Listener
+from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener
+from sparrow.frontends.kafka.limits import KafkaLimits
 from tests.security.scram_client import ScramClient, plain
 
 METADATA, HANDSHAKE, API_VERSIONS, AUTHENTICATE, DESCRIBE_USERS = 3, 17, 18, 36, 50

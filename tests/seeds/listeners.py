@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 from sparrow.broker.broker import Broker
 from sparrow.broker.fetch import FetchRequest
-from sparrow.frontends.seeds import SeedFrontend, SeedSettings
+from sparrow.frontends.seeds.frontend import SeedFrontend
+from sparrow.frontends.seeds.settings import SeedSettings
 from sparrow.records.batch import split
 from sparrow.records.builder import build_batch
 from sparrow.records.record import Record, decode

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from sparrow.broker.broker import Broker
-from sparrow.frontends.seeds import SeedSettings
+from sparrow.frontends.seeds.settings import SeedSettings
 from tests.corrupt import bad
 from tests.seeds.listeners import OpenListeners, Wire, publish, records, stored
 from tests.seeds.messagebroker_client import (

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import sparrow.testing
-from sparrow.frontends.seeds import SeedSettings
 from sparrow.frontends.seeds.names import topic_of
+from sparrow.frontends.seeds.settings import SeedSettings
 from sparrow.testing.running_broker import RunningBroker
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "seeds.md").read_text()

@@ -12,7 +12,8 @@ import pytest
 from sparrow.base.errors import InvalidConfig
 from sparrow.broker.access.authz import SYSTEM
 from sparrow.broker.broker import Broker
-from sparrow.frontends.webhook import WebhookFrontend, WebhookSettings
+from sparrow.frontends.webhook.frontend import WebhookFrontend
+from sparrow.frontends.webhook.settings import WebhookSettings
 from tests.seeds.listeners import OpenListeners, publish, until
 from tests.seeds.syncbrok_client import SyncbrokClient
 from tests.webhooks.endpoints import EndpointServer, Got, http_response

@@ -17,9 +17,10 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 CONNECTIONS_PROBE = """
+from sparrow.frontends.listener_limits import ListenerLimits
 from sparrow.server.config import ServerConfig
 from sparrow.server.files import allow_connections, connection_room
-config = ServerConfig(max_connections=100)
+config = ServerConfig(listeners=ListenerLimits(max_connections=100))
 allow_connections(config)
 print(connection_room(config))
 """

@@ -38,7 +38,7 @@ def test_defaults_hold_without_a_file(file):
     assert config == ServerConfig()
     assert set(resolved.sources.values()) == {"default"}
     assert (config.native_host, config.native_port, config.data_dir) == ("127.0.0.1", 9094, "./sparrow-data")
-    assert (config.auto_create_topics, config.default_partitions) == (True, 4)
+    assert (config.broker.auto_create_topics, config.broker.default_partitions) == (True, 4)
 
 
 def test_file_in_the_working_directory_is_read(file):
@@ -62,9 +62,9 @@ topics:
     )
     config, _ = load({}, {})
     assert (config.data_dir, config.native_host, config.native_port) == ("/srv/sparrow", "10.0.0.5", 7000)
-    assert (config.max_frame_bytes, config.idle_timeout_ms) == (32 << 20, 120_000)
+    assert (config.native.max_frame_bytes, config.listeners.idle_timeout_ms) == (32 << 20, 120_000)
     assert config.tokens == {"alice": "s3cret", "bob": "hunter2"}
-    assert config.topic_defaults == {"retention.ms": "86400000"}
+    assert config.broker.topic_defaults == {"retention.ms": "86400000"}
     orders = TopicDeclaration("orders", 8, {"retention.ms": "604800000", "cleanup.policy": "compact"})
     assert config.topics == (TopicDeclaration("audit", -1, {}), orders)
 
@@ -73,8 +73,8 @@ def test_config_flag_names_another_file_and_wins_over_the_variable(file, tmp_pat
     file("default_partitions: 1")
     (tmp_path / "flag.yml").write_text("default_partitions: 2")
     (tmp_path / "variable.yml").write_text("default_partitions: 3")
-    assert load({}, {"SPARROW_CONFIG": "variable.yml"})[0].default_partitions == 3
-    assert load({"config": "flag.yml"}, {"SPARROW_CONFIG": "variable.yml"})[0].default_partitions == 2
+    assert load({}, {"SPARROW_CONFIG": "variable.yml"})[0].broker.default_partitions == 3
+    assert load({"config": "flag.yml"}, {"SPARROW_CONFIG": "variable.yml"})[0].broker.default_partitions == 2
 
 
 @pytest.mark.parametrize(
@@ -273,3 +273,11 @@ def test_where_nobody_can_log_in_there_are_no_passwords_in_clear():
     check_clear_passwords(ServerConfig(native_host=PUBLIC, http_host=PUBLIC), authenticated=False)
     with pytest.raises(InvalidConfig, match=r"native\.host"):
         check_clear_passwords(ServerConfig(native_host=PUBLIC, native_login="required"), authenticated=False)
+
+
+def test_an_option_reaches_the_object_that_uses_it():
+    config, _ = load({"http_idempotency_window_ms": "5m", "idle_timeout_ms": "9s", "acl_default": "deny"}, {})
+    assert config.broker.idempotency_window_ms == 300_000
+    assert (config.native.idle_timeout_ms, config.seeds.idle_timeout_ms) == (9_000, 9_000)
+    assert (config.kafka.idle_timeout_ms, config.http.idle_timeout_ms) == (600_000, 75_000)
+    assert config.broker.allow_unnamed_resources is False

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from websockets.asyncio.client import connect as connect_websocket
 
+from sparrow.base.settings import build
 from sparrow.server.config import ServerConfig
 from sparrow.server.server import Server
 from tests.native_frontend.raw import RawClient
@@ -253,7 +254,7 @@ async def serve(stack: AsyncExitStack, path: Path, **options: Any) -> Served:
     `read_again` is the server's.
     """
     read_again = options.pop("read_again", None)
-    config = ServerConfig(**config_of(path, **options))
+    config = build(ServerConfig, config_of(path, **options))
     server = Server(config, read_again=read_again)
     await server.start()
     stack.push_async_callback(server.stop, 0.2)
@@ -272,6 +273,6 @@ def config_of(path: Path, **options: Any) -> dict[str, Any]:
         "kafka_host": "127.0.0.1",
         "http_port": 0,
         "super_users": ADMINISTRATOR,
-        "acl_default": "allow",
+        "acl_default": True,
         **options,
     }

@@ -23,6 +23,7 @@ import sparrow.sync
 import sparrow.testing
 from sparrow.base.der import certificate_named, revoked_in
 from sparrow.base.errors import InvalidArgument, InvalidConfig, NotAuthorized
+from sparrow.base.settings import build
 from sparrow.broker.access.authz import Principal
 from sparrow.broker.broker import Broker
 from sparrow.server.config import ServerConfig
@@ -185,7 +186,7 @@ async def test_sessions_of_removed_tokens_end_and_new_tokens_hold(start, tmp_pat
 
 
 async def test_what_takes_a_restart_is_named_and_the_log_level_holds(start, tmp_path):
-    changed = ServerConfig(**config_of(tmp_path, default_partitions=9, log_level="debug"))
+    changed = build(ServerConfig, config_of(tmp_path, default_partitions=9, log_level="debug"))
     served = await start(read_again=lambda: changed)
     done = await served.server.reload()
     assert done.needs_restart == ("default_partitions",)
@@ -208,7 +209,7 @@ async def test_what_would_change_who_must_log_in_is_refused(start, authority, tm
             made["tls_client_ca"] = authority.file
         return {**made, **({"tokens": given["tokens"]} if "tokens" in given else {})}
 
-    changed = ServerConfig(**config_of(tmp_path, **options(after)))
+    changed = build(ServerConfig, config_of(tmp_path, **options(after)))
     served = await start(read_again=lambda: changed, **options(before))
     with pytest.raises(InvalidConfig, match=words):
         await served.server.reload()
@@ -327,4 +328,6 @@ def _until(is_so, seconds=30):
 
 
 def test_a_server_is_made_without_a_way_to_read_again(tmp_path):
-    assert Server(ServerConfig(**config_of(tmp_path)))._read_again() == ServerConfig(**config_of(tmp_path))
+    assert Server(build(ServerConfig, config_of(tmp_path)))._read_again() == build(
+        ServerConfig, config_of(tmp_path)
+    )

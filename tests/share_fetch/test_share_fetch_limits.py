@@ -17,7 +17,8 @@ from kio.schema.errors import ErrorCode
 
 from sparrow.broker.broker import Broker
 from sparrow.broker.quotas.rules import QuotaChange, QuotaKind
-from sparrow.frontends.kafka import KafkaFrontend, KafkaLimits, Listener
+from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener
+from sparrow.frontends.kafka.limits import KafkaLimits
 from sparrow.records.builder import build_batch
 from tests.kafka_frontend.raw import encode
 from tests.share_fetch.calls import Member, acquired, batch, configure, fill, offsets, share_fetch

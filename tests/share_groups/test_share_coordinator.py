@@ -90,7 +90,7 @@ class Stand:
         self.queues = FakeQueues()
         self.set: dict[tuple[str, str], str] = {}
         self.config = BrokerConfig(
-            group_initial_rebalance_delay_ms=0, share_group_max_members=3, share_group_max_groups=4
+            group_initial_rebalance_delay_ms=0, share_max_members=3, share_max_groups=4
         )
 
     async def start(self) -> GroupRegistry:

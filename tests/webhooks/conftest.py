@@ -16,7 +16,8 @@ from sparrow.broker.config import BrokerConfig
 from sparrow.broker.queues.description import QueueStatistics
 from sparrow.broker.webhooks.description import EndpointInfo, EndpointStatistics
 from sparrow.frontends.publisher import Message, Publisher
-from sparrow.frontends.webhook import WebhookFrontend, WebhookSettings
+from sparrow.frontends.webhook.frontend import WebhookFrontend
+from sparrow.frontends.webhook.settings import WebhookSettings
 
 LOCAL = WebhookSettings(allow=("127.0.0.0/8",))
 

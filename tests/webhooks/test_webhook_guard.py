@@ -15,7 +15,7 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.frontends.webhook import WebhookSettings
+from sparrow.frontends.webhook.settings import WebhookSettings
 from tests.security.certificates import Certificates, make_certificates
 from tests.webhooks.conftest import LOCAL, Hooks
 from tests.webhooks.endpoints import EndpointServer, Got, http_response

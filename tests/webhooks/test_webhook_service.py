@@ -29,7 +29,7 @@ from sparrow.broker.webhooks import persistence, registry
 from sparrow.broker.webhooks.endpoint import make_secret
 from sparrow.broker.webhooks.service import WebhookService
 from sparrow.frontends.publisher import Message, Publisher
-from sparrow.frontends.webhook import WebhookFrontend
+from sparrow.frontends.webhook.frontend import WebhookFrontend
 from tests.webhooks.conftest import LOCAL, Hooks
 from tests.webhooks.endpoints import EndpointServer
 
@@ -327,7 +327,8 @@ async def test_without_endpoints_no_http_client_is_loaded(tmp_path: Path) -> Non
     code = (
         "import asyncio, sys\n"
         "from sparrow.broker.broker import Broker\n"
-        "from sparrow.frontends.webhook import WebhookFrontend, WebhookSettings\n"
+        "from sparrow.frontends.webhook.frontend import WebhookFrontend\n"
+        "from sparrow.frontends.webhook.settings import WebhookSettings\n"
         "async def main():\n"
         f"    async with Broker({str(tmp_path / 'data')!r}) as broker:\n"
         "        frontend = WebhookFrontend(broker, settings=WebhookSettings())\n"

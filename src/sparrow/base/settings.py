@@ -1,9 +1,12 @@
-"""Options: each is declared once, and everything else follows from the declaration.
+"""Settings: each is declared once, on the frozen object that uses it, and everything else follows.
 
-A configuration is a frozen dataclass whose fields are made by `option(...)`, with name, YAML key,
-flag, environment variable, type, default and help in one line of source. A value comes from the
-first of: flag, environment, file, default. A wrong value is reported with its location (flag,
-variable, or file and line), and all wrong ones at once.
+A field made by `option(...)` is an option of `sparrow serve`: YAML key, kind (unit and range),
+default and help. A field made by `nested(...)` has an object with options of its own, so that a
+configuration contains what its parts take. `options_of` lists all of them, `resolve` finds their
+values, and `build` makes the objects.
+
+A value comes from the first of: flag, environment, file, default. A wrong value is reported with
+its location (flag, variable, or file and line), and all wrong ones at once.
 
 YAML keys are dotted paths (`native.port`); flag (`--native-port`) and variable
 (`SPARROW_NATIVE_PORT`) follow from the key unless the declaration says otherwise; `flag=""` keeps a
@@ -21,15 +24,24 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.faults import Fault, Misfit, Path, by_line, dotted, faults_of, suggestion
-from sparrow.base.units import parse_duration_ms, parse_size_bytes
+from sparrow.base.units import exact_size, format_duration, parse_duration_ms, parse_size_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 ENVIRONMENT_PREFIX = "SPARROW_"
+_OPTION, _NESTED = "option", "nested"
+"""Keys of the metadata of fields."""
+
+
+def show_plain(value: object) -> str:
+    """Return a value for people: "true", "none", "5"."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) or value else "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +58,8 @@ class Kind(Generic[T_co]):
     """Permitted values in a file, as JSON Schema for editors; it allows whatever `read` takes. See
     `schema_of`.
     """
+    show: Callable[[Any], str] = show_plain
+    """Return a value as people write it."""
 
 
 def schema_of(kind: Kind[Any]) -> Mapping[str, object]:
@@ -65,9 +79,15 @@ def deferred(module: str, attribute: str, name: str, *, repeats: bool = False) -
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One declared option. `name` is the dataclass field."""
+    """One declared option.
+
+    `name` is the field's, behind the sections of the key if the object is named as the first one
+    (`http_max_body_bytes`).
+    """
 
     name: str
+    path: tuple[str, ...]
+    """From the configuration to the value: names of fields."""
     key: str
     flag: str
     environment: str
@@ -78,6 +98,12 @@ class Option:
     """The default as it is shown to people."""
     secret: bool = False
     """True if the value never appears in an error."""
+
+    def value_in(self, configuration: object) -> Any:
+        """Return the value that a configuration has."""
+        for name in self.path:
+            configuration = getattr(configuration, name)
+        return configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,23 +143,36 @@ def option(
     default: T,
     help: str,  # noqa: A002 - what argparse and Typer call it, too
     *,
+    name: str | None = None,
     flag: str | None = None,
     environment: str | None = None,
     show: str | None = None,
     secret: bool = False,
 ) -> T:
-    """Return a dataclass field that declares an option; see the module's text."""
+    """Return a dataclass field that declares an option; see the module's text.
+
+    Args:
+        name: the option's name, where it differs from the field's.
+        show: the default as it is shown; None: as the kind shows it.
+    """
     words = key.replace(".", "-").replace("_", "-")
     declared = {
+        "name": name,
         "key": key,
         "kind": kind,
         "help": help,
         "flag": f"--{words}" if flag is None else flag,
         "environment": _variable(words) if environment is None else environment,
-        "show": str(default) if show is None else show,
+        "show": kind.show(default) if show is None else show,
         "secret": secret,
     }
-    made: T = field(default_factory=lambda: default, metadata={"option": declared})
+    made: T = field(default_factory=lambda: default, metadata={_OPTION: declared})
+    return made
+
+
+def nested(configuration: type[T]) -> T:
+    """Return a dataclass field with an object that declares options of its own."""
+    made: T = field(default_factory=configuration, metadata={_NESTED: configuration})
     return made
 
 
@@ -142,13 +181,48 @@ def _variable(words: str) -> str:
 
 
 def options_of(configuration: type) -> list[Option]:
-    """Return the declared options of a dataclass, in order."""
-    found = []
+    """Return the declared options of a dataclass and its nested objects, in order; those of one
+    section of the file stand together. One that several objects inherit occurs once.
+    """
+    found: dict[str, Option] = {}
+    for each in _declared(configuration, ()):
+        found.setdefault(each.key, each)
+    sections = list(dict.fromkeys(map(_section, found.values())))
+    return sorted(found.values(), key=lambda each: sections.index(_section(each)))
+
+
+def _section(each: Option) -> str:
+    section, dot, _ = each.key.partition(".")
+    return section if dot else each.key
+
+
+def _declared(configuration: type, path: tuple[str, ...]) -> Iterator[Option]:
     for each in dataclasses.fields(configuration):
-        declared = each.metadata.get("option")
-        if declared is not None and not isinstance(each.default_factory, dataclasses._MISSING_TYPE):  # noqa: SLF001
-            found.append(Option(name=each.name, default=each.default_factory(), **declared))
-    return found
+        declared = each.metadata.get(_OPTION)
+        if _NESTED in each.metadata:
+            yield from _declared(each.metadata[_NESTED], (*path, each.name))
+        elif declared is not None and not isinstance(each.default_factory, dataclasses._MISSING_TYPE):  # noqa: SLF001
+            sections = declared["key"].split(".")[:-1]
+            is_section = bool(path and sections) and sections[0] == path[-1]
+            name = "_".join([*sections, each.name]) if is_section else each.name
+            found = {**declared, "name": declared["name"] or name}
+            yield Option(path=(*path, each.name), default=each.default_factory(), **found)
+
+
+def build(configuration: type[T], values: Mapping[str, Any]) -> T:
+    """Return a configuration with these values, by the names of options; others have defaults."""
+    keys = {each.name: each.key for each in options_of(configuration)}
+    return _build(configuration, {keys[name]: value for name, value in values.items()})
+
+
+def _build(configuration: type[T], values: Mapping[str, Any]) -> T:
+    given = {}
+    for each in dataclasses.fields(configuration):  # type: ignore[arg-type]  # it is a dataclass
+        if _NESTED in each.metadata:
+            given[each.name] = _build(each.metadata[_NESTED], values)
+        elif (key := each.metadata.get(_OPTION, {}).get("key")) in values:
+            given[each.name] = values[key]
+    return configuration(**given)
 
 
 def resolve(
@@ -285,12 +359,18 @@ def integer(low: int, high: int) -> Kind[int]:
 
 def size(low: int, high: int) -> Kind[int]:
     """Return the kind of a size in bytes, within bounds."""
-    return Kind("size", _bounded(parse_size_bytes, low, high, "bytes"), schema=_amount("64 MiB", low, high))
+    read = _bounded(parse_size_bytes, low, high, "bytes")
+    return Kind("size", read, schema=_amount("64 MiB", low, high), show=exact_size)
 
 
 def duration(low: int, high: int) -> Kind[int]:
     """Return the kind of a duration in milliseconds, within bounds."""
-    return Kind("duration", _bounded(parse_duration_ms, low, high, "ms"), schema=_amount("30s", low, high))
+    read = _bounded(parse_duration_ms, low, high, "ms")
+    return Kind("duration", read, schema=_amount("30s", low, high), show=_show_duration)
+
+
+def _show_duration(duration_ms: int) -> str:
+    return format_duration(duration_ms) if duration_ms else "0"
 
 
 def _amount(example: str, low: int, high: int) -> dict[str, object]:

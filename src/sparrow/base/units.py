@@ -64,6 +64,15 @@ def format_size(size_bytes: int) -> str:
     return f"{value:.1f} TiB"
 
 
+def exact_size(size_bytes: int) -> str:
+    """Return a size for people, and exactly, as `parse_size_bytes` reads it: "64 MiB", "1000"."""
+    power = 0
+    while power < 4 and size_bytes and size_bytes % 1024 == 0:
+        size_bytes //= 1024
+        power += 1
+    return f"{size_bytes} {('', 'KiB', 'MiB', 'GiB', 'TiB')[power]}".rstrip()
+
+
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
 
 

@@ -1,28 +1,137 @@
-"""Configuration of a broker: one frozen object, filled by the server."""
+"""Configuration of a broker: one frozen object whose options are declared here."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Final
+
+from sparrow.base.settings import (
+    BOOLEAN,
+    TEXT,
+    TEXT_SCHEMA,
+    TEXTS_SCHEMA,
+    Kind,
+    choice,
+    deferred,
+    duration,
+    integer,
+    option,
+    size,
+)
+
+_DAY_MS: Final = 86_400_000
+SESSION_BOUNDS: Final = (1_000, 3_600_000)
+HEARTBEAT_BOUNDS: Final = (50, 600_000)
+RECORD_LOCK_BOUNDS: Final = (1_000, 3_600_000)
+DELIVERY_COUNT_BOUNDS: Final = (2, 25)
+MAX_RECORD_LOCKS_BOUNDS: Final = (100, 10_000)
+
+
+def _read_principals(given: object) -> frozenset[str]:
+    """Names or "Type:name", from a list or from one text with semicolons between (a name may hold
+    commas: CN=a,O=b).
+
+    A type is one word: a colon behind anything else is part of a name, such as CN=a,OU=urn:b.
+    """
+    listed = given if isinstance(given, list | frozenset) else TEXT.read(given).split(";")
+    texts = [TEXT.read(each).strip() for each in listed]
+    principals = frozenset(
+        f"User:{text}" if ":" not in text or re.match(r"\w*[^\w:]", text) else text for text in texts if text
+    )
+    if any(not kind or not name for kind, _, name in (each.partition(":") for each in principals)):
+        raise ValueError("principals, such as alice or User:alice")
+    return principals
+
+
+def _read_audit_topic(given: object) -> str:
+    from sparrow.base.errors import InvalidTopicName
+    from sparrow.broker.internal_topics import INTERNAL_TOPICS
+    from sparrow.broker.names import check_topic_name
+
+    name = TEXT.read(given)
+    if name in INTERNAL_TOPICS:
+        raise ValueError(f"a topic of its own; {name} is one of Kafka's")
+    if name:
+        try:
+            check_topic_name(name)
+        except InvalidTopicName as error:
+            raise ValueError(error.text) from None
+    return name
+
+
+_UNNAMED: Final = {"auto": None, "allow": True, "deny": False}
+_WORD: Final = choice(*_UNNAMED)
+_ACL_DEFAULT: Final = Kind(
+    _WORD.name,
+    lambda given: _UNNAMED[_WORD.read(given)],
+    schema=_WORD.schema,
+    show={meaning: word for word, meaning in _UNNAMED.items()}.__getitem__,
+)
+_PRINCIPALS: Final = Kind("principal", _read_principals, repeats=True, schema=TEXTS_SCHEMA)
+_TOPIC_CONFIG: Final = deferred(
+    "sparrow.broker.configs.topic_kind", "TOPIC_CONFIG", "name=value", repeats=True
+)
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """Configuration of a broker. Times are in milliseconds, sizes in bytes."""
-
-    node_id: int = 1
-    """The number of this broker in the responses to clients (Kafka: node.id)."""
-    default_partitions: int = 4
-    """The number of partitions of a topic that is created without one."""
-    auto_create_topics: bool = True
-    """True if publishing or subscribing to a topic that does not exist creates it."""
-    max_partitions_per_topic: int = 10_000
-    max_partitions: int = 200_000
-    """The limit of partitions of all topics together: each takes about a kilobyte of memory, so
-    this stops a flood of new topics.
+    """Configuration of a broker. Times are in milliseconds, sizes in bytes. `broker.configs.node`
+    has Kafka's names of the same.
     """
-    topic_defaults: Mapping[str, str] = field(default_factory=dict)
-    """Configuration values that topics of this broker have unless they set their own."""
+
+    node_id: int = option(
+        "kafka.node_id",
+        integer(0, (1 << 31) - 1),
+        1,
+        "Number of this broker among those that Kafka clients are told of.",
+        name="kafka_node_id",
+    )
+    super_users: frozenset[str] = option(
+        "super_users",
+        _PRINCIPALS,
+        frozenset(),
+        "Principals who may do everything, whatever the access rules say.",
+    )
+    allow_unnamed_resources: bool | None = option(
+        "acl.default",
+        _ACL_DEFAULT,
+        None,
+        "Whether everybody may use topics, groups, queues and sinks that no access rule names; "
+        "auto: only while nobody can log in. Administration takes a rule or a super user once "
+        "somebody can log in.",
+        name="acl_default",
+    )
+    audit_topic: str = option(
+        "audit.topic",
+        Kind("topic", _read_audit_topic, schema=TEXT_SCHEMA),
+        "",
+        "An internal topic that audit events are written to as JSON, which only the broker writes; "
+        "the logger sparrow.audit has them in any case.",
+    )
+    auto_create_topics: bool = option(
+        "auto_create_topics", BOOLEAN, True, "Publishing or subscribing to a missing topic creates it."
+    )
+    default_partitions: int = option(
+        "default_partitions",
+        integer(1, 10_000),
+        4,
+        "Partitions of a topic that is created without a number of them.",
+    )
+    max_partitions_per_topic: int = 10_000
+    max_partitions: int = option(
+        "max_partitions",
+        integer(1, 10_000_000),
+        200_000,
+        "Partitions of all topics together (about 1 KB of memory each); more are refused.",
+    )
+    topic_defaults: Mapping[str, str] = option(
+        "default_topic_config",
+        _TOPIC_CONFIG,
+        {},
+        "Configuration of topics that do not set their own, such as retention.ms=1d.",
+    )
     checkpoint_bytes: int = 64 << 20
     """The appended bytes after which a log writes a checkpoint: about the most that recovery after
     a crash scans.
@@ -30,81 +139,117 @@ class BrokerConfig:
     retention_check_interval_ms: int = 30_000
     tick_interval_ms: int = 500
     """The interval at which groups check their clocks."""
-    producer_expiration_ms: int = 86_400_000
-    """The time after which a silent idempotent producer is forgotten (Kafka:
-    producer.id.expiration.ms).
-    """
-    idempotency_window_ms: int = 86_400_000
-    """The time for which the result of a publish with an idempotency key is remembered."""
+    idempotency_window_ms: int = option(
+        "http.idempotency_window",
+        duration(1_000, 30 * _DAY_MS),
+        _DAY_MS,
+        "How long the answer to a publish with an Idempotency-Key is kept.",
+        name="http_idempotency_window_ms",
+    )
     idempotency_max_keys: int = 1_000_000
     """The limit of keys of all principals together; each takes about 200 bytes of the meta
     store.
     """
-    offsets_retention_ms: int = 7 * 86_400_000
-    """The time after which offsets of a group without members are forgotten (Kafka:
-    offsets.retention.minutes).
-    """
-    transaction_max_timeout_ms: int = 900_000
-    """The longest time-out that a transactional producer may ask for (Kafka:
-    transaction.max.timeout.ms).
-    """
-    transactional_id_expiration_ms: int = 7 * 86_400_000
-    """The time after which an unused transactional id is forgotten (Kafka:
-    transactional.id.expiration.ms).
-    """
-    group_initial_rebalance_delay_ms: int = 100
-    """The time that a new classic group waits for more members (Kafka:
-    group.initial.rebalance.delay.ms).
-    """
-    group_min_session_timeout_ms: int = 1_000
-    """The least session timeout of a classic member (Kafka: group.min.session.timeout.ms)."""
-    group_max_session_timeout_ms: int = 1_800_000
-    """The largest session timeout of a classic member (Kafka: group.max.session.timeout.ms)."""
-    group_max_members: int = 10_000
-    """The limit of members of one classic group (Kafka: group.max.size)."""
-    consumer_group_session_timeout_ms: int = 45_000
-    """The default session timeout of consumer groups (KIP-848; Kafka:
-    group.consumer.session.timeout.ms).
-    """
-    consumer_group_heartbeat_interval_ms: int = 5_000
-    """Their default heartbeat interval (Kafka: group.consumer.heartbeat.interval.ms)."""
-    share_group_session_timeout_ms: int = 45_000
-    """The default session timeout of share groups (KIP-932; Kafka:
-    group.share.session.timeout.ms).
-    """
-    share_group_heartbeat_interval_ms: int = 5_000
-    """Their default heartbeat interval (Kafka: group.share.heartbeat.interval.ms)."""
-    share_group_record_lock_duration_ms: int = 30_000
-    """Their default for how long an acquired record is kept from other members (Kafka:
-    group.share.record.lock.duration.ms).
-    """
-    share_group_delivery_count_limit: int = 5
-    """Their default number of deliveries of a record (Kafka: group.share.delivery.count.limit)."""
-    share_group_partition_max_record_locks: int = 2_000
-    """Their default number of acquired records in a partition (Kafka:
-    group.share.partition.max.record.locks).
-    """
-    share_group_max_members: int = 200
-    """The limit of members of one share group (Kafka: group.share.max.size)."""
-    share_group_max_groups: int = 2_000
-    """The limit of share groups (Kafka 4.0: group.share.max.groups). They exist until they are
-    deleted and take about 20 kilobytes each, so this stops a flood of names.
-    """
-    group_migration_policy: str = "bidirectional"
-    """Selects which groups with members change between the classic and the consumer protocol:
-    "disabled", "upgrade", "downgrade" or "bidirectional" (Kafka: group.consumer.migration.policy).
-    """
+    group_initial_rebalance_delay_ms: int = option(
+        "groups.initial_rebalance_delay",
+        duration(0, 60_000),
+        100,
+        "How long a classic consumer group that begins waits for more members.",
+    )
+    group_min_session_timeout_ms: int = option(
+        "groups.min_session_timeout",
+        duration(1, _DAY_MS),
+        1_000,
+        "Shortest session timeout that a member of a classic group may choose.",
+    )
+    group_max_session_timeout_ms: int = option(
+        "groups.max_session_timeout",
+        duration(1, _DAY_MS),
+        1_800_000,
+        "Longest session timeout that a member of a classic group may choose.",
+    )
+    group_max_members: int = option(
+        "groups.max_members", integer(1, 1_000_000), 10_000, "Members of one classic group at most."
+    )
+    group_heartbeat_interval_ms: int = option(
+        "groups.heartbeat_interval",
+        duration(*HEARTBEAT_BOUNDS),
+        5_000,
+        "How long members of a group of the consumer protocol (KIP-848) or of a share group wait "
+        "between heartbeats.",
+    )
+    group_session_timeout_ms: int = option(
+        "groups.session_timeout",
+        duration(*SESSION_BOUNDS),
+        45_000,
+        "After how long without a heartbeat a member of such a group is put out.",
+    )
+    share_record_lock_duration_ms: int = option(
+        "groups.share_record_lock_duration",
+        duration(*RECORD_LOCK_BOUNDS),
+        30_000,
+        "How long a record that a member of a share group (KIP-932) acquired is kept from the others.",
+    )
+    share_delivery_count_limit: int = option(
+        "groups.share_delivery_count_limit",
+        integer(*DELIVERY_COUNT_BOUNDS),
+        5,
+        "Deliveries of a record before a share group gives it up.",
+    )
+    share_max_record_locks: int = option(
+        "groups.share_max_record_locks",
+        integer(*MAX_RECORD_LOCKS_BOUNDS),
+        2_000,
+        "Records of a partition that members of a share group may have acquired at a time.",
+    )
+    share_max_members: int = option(
+        "groups.share_max_members", integer(1, 1_000), 200, "Members of one share group at most."
+    )
+    share_max_groups: int = option(
+        "groups.share_max_groups",
+        integer(1, 1_000_000),
+        2_000,
+        "Share groups, empty ones too (about 20 KB of memory each); more are refused.",
+    )
+    """They exist until they are deleted, so this stops a flood of names."""
+    group_migration: str = option(
+        "groups.migration",
+        choice("disabled", "upgrade", "downgrade", "bidirectional"),
+        "bidirectional",
+        "Whether groups with members change between the classic and the consumer protocol when members do.",
+    )
+    offsets_retention_ms: int = option(
+        "groups.offsets_retention",
+        duration(60_000, 365 * _DAY_MS),
+        7 * _DAY_MS,
+        "How long committed offsets are kept once their group has no members.",
+    )
+    transaction_max_timeout_ms: int = option(
+        "transactions.max_timeout",
+        duration(1_000, _DAY_MS),
+        900_000,
+        "The longest that a transactional producer may let a transaction stay open.",
+    )
+    transactional_id_expiration_ms: int = option(
+        "transactions.id_expiration",
+        duration(1_000, 365 * _DAY_MS),
+        7 * _DAY_MS,
+        "Time after which an unused transactional id is forgotten.",
+    )
+    producer_expiration_ms: int = option(
+        "producers.expiration",
+        duration(1_000, 365 * _DAY_MS),
+        _DAY_MS,
+        "A partition forgets the sequence numbers of an idempotent producer that was silent for so long.",
+    )
     recovery_threads: int = 4
-    scrub_bytes_per_s: int = 0
-    """The rate at which closed segments are read to find bit rot; 0: they are not read."""
-    super_users: frozenset[str] = frozenset()
-    """Principals ("User:admin") who may do everything, independent of the access rules."""
-    allow_unnamed_resources: bool | None = None
-    """True if all principals may use topics, groups and transactional ids that no access rule names
-    (Kafka: allow.everyone.if.no.acl.found). None: only while no login is configured.
-    """
-    audit_topic: str = ""
-    """The internal topic that audit events are written to; "": there is none."""
+    scrub_bytes_per_s: int = option(
+        "log.scrub_rate",
+        size(0, 1 << 40),
+        1 << 20,
+        "Bytes per second that the broker reads of closed segments to find bit rot; 0: none.",
+        name="log_scrub_rate",
+    )
     has_logins: bool = False
     """True if principals who are no users of the meta store can log in, by a token or a
     certificate.

@@ -24,19 +24,19 @@ def allow_connections(config: ServerConfig) -> None:
     """Raise the limit as far as possible and useful; warn if it leaves fewer connections than one
     listener would take.
     """
-    wanted = _frontends(config) * config.max_connections
+    wanted = _frontends(config) * config.listeners.max_connections
     allow_open_files(wanted + _besides(config))
     room = connection_room(config)
     if not room or room >= wanted:
         return
     log.log(
-        logging.WARNING if room < config.max_connections else logging.DEBUG,
+        logging.WARNING if room < config.listeners.max_connections else logging.DEBUG,
         "the limit of open files (ulimit -n) leaves room for %d connections at a time, of all %d "
         "frontends together, not for"
         " max_connections %d at each",
         room,
         _frontends(config),
-        config.max_connections,
+        config.listeners.max_connections,
     )
 
 
@@ -55,7 +55,7 @@ def _frontends(config: ServerConfig) -> int:
 
 
 def _besides(config: ServerConfig) -> int:
-    return OPEN_FILES_BESIDES + config.webhooks_max_connections
+    return OPEN_FILES_BESIDES + config.webhooks.max_connections
 
 
 def allow_open_files(wanted: int) -> int:

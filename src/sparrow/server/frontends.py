@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sparrow.base.errors import InvalidConfig
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from sparrow.broker.broker import Broker
-    from sparrow.frontends.http import HttpFrontend
-    from sparrow.frontends.kafka import KafkaFrontend
-    from sparrow.frontends.native import NativeFrontend
-    from sparrow.frontends.seeds import SeedFrontend
-    from sparrow.frontends.webhook import WebhookFrontend
+    from sparrow.frontends.http.frontend import HttpFrontend
+    from sparrow.frontends.kafka.frontend import KafkaFrontend
+    from sparrow.frontends.native.frontend import NativeFrontend
+    from sparrow.frontends.seeds.frontend import SeedFrontend
+    from sparrow.frontends.webhook.frontend import WebhookFrontend
     from sparrow.server.access import ServerAccess
     from sparrow.server.config import ServerConfig
     from sparrow.server.listeners import ListenerDeclaration
@@ -66,7 +66,7 @@ class Frontends:
             addresses=AddressLimits(config.max_connections_per_address, config.max_connections_overrides),
             max_strangers=config.max_connections_before_login,
         )
-        self._send_budget = SendBudget(config.send_budget_bytes)
+        self._send_budget = SendBudget(config.listeners.send_budget_bytes)
         broker.measures.send_budget = self._send_budget.used_bytes
         self._memory_return = MemoryReturn(lambda: self._connection_limit.connections)
 
@@ -156,19 +156,13 @@ def _native_frontend(
     connection_limit: ConnectionLimit,
     send_budget: SendBudget,
 ) -> NativeFrontend:
-    from sparrow.frontends.native import NativeFrontend, NativeLimits
+    from sparrow.frontends.native.frontend import NativeFrontend
 
-    limits = NativeLimits(
-        max_frame_bytes=config.max_frame_bytes,
-        max_connections=config.max_connections,
-        receive_budget_bytes=config.receive_budget_bytes,
-        idle_timeout_ms=config.idle_timeout_ms,
-    )
     logger = logging.getLogger("sparrow.native")
     return NativeFrontend(
         broker,
         authenticator=logins,
-        limits=limits,
+        limits=config.native,
         connection_limit=connection_limit,
         send_budget=send_budget,
         logger=logger,
@@ -182,16 +176,10 @@ def _kafka_frontend(
     connection_limit: ConnectionLimit,
     send_budget: SendBudget,
 ) -> KafkaFrontend:
-    from sparrow.frontends.kafka import KafkaFrontend, KafkaLimits
+    from sparrow.frontends.kafka.frontend import KafkaFrontend
 
-    limits = KafkaLimits(
-        max_connections=config.max_connections,
-        receive_budget_bytes=config.receive_budget_bytes,
-        max_session_ms=config.kafka_max_session_ms,
-        max_replication_factor=config.kafka_max_replication_factor,
-    )
     return KafkaFrontend(
-        broker, limits=limits, logins=logins, connection_limit=connection_limit, send_budget=send_budget
+        broker, limits=config.kafka, logins=logins, connection_limit=connection_limit, send_budget=send_budget
     )
 
 
@@ -202,57 +190,32 @@ def _http_frontend(
     connection_limit: ConnectionLimit,
     send_budget: SendBudget,
 ) -> HttpFrontend:
-    from sparrow.frontends.http import HttpFrontend, HttpLimits
+    from sparrow.frontends.http.frontend import HttpFrontend
 
-    limits = HttpLimits(
-        max_connections=config.max_connections,
-        max_body_bytes=config.http_max_body_bytes,
-        body_timeout_ms=config.http_body_timeout_ms,
-        receive_budget_bytes=config.receive_budget_bytes,
-        cors_origins=config.http_cors_origins,
-        idempotency_window_ms=config.http_idempotency_window_ms,
-    )
     return HttpFrontend(
-        broker, logins=logins, limits=limits, connection_limit=connection_limit, send_budget=send_budget
+        broker, logins=logins, limits=config.http, connection_limit=connection_limit, send_budget=send_budget
     )
 
 
 def _webhook_frontend(config: ServerConfig, broker: Broker) -> WebhookFrontend:
-    from sparrow.frontends.webhook import WebhookFrontend, WebhookSettings
+    from sparrow.frontends.webhook.frontend import WebhookFrontend
 
-    settings = WebhookSettings(
-        allow=config.webhooks_allow,
-        max_connections=config.webhooks_max_connections,
-        ca_path=config.webhooks_ca,
-    )
-    return WebhookFrontend(broker, settings=settings)
+    return WebhookFrontend(broker, settings=config.webhooks)
 
 
 def _seed_frontends(
     config: ServerConfig, broker: Broker, connection_limit: ConnectionLimit, send_budget: SendBudget
 ) -> SeedFrontend:
-    from sparrow.frontends.seeds import SeedFrontend, SeedSettings
+    from sparrow.frontends.seeds.frontend import SeedFrontend
 
-    settings = SeedSettings(
-        host=config.seeds_host,
-        ports=seed_ports(config),
-        max_connections=config.max_connections,
-        max_message_bytes=config.seeds_max_message_bytes,
-        idle_timeout_ms=config.idle_timeout_ms,
-        ack_timeout_ms=config.seeds_messagebroker_ack_timeout_ms,
-        ack_delay_ms=config.seeds_messagebroker_ack_delay_ms,
-        redeliveries=config.seeds_messagebroker_redeliveries,
-        stall_timeout_ms=config.seeds_msbq_stall_timeout_ms,
-        endpoint_timeout_ms=config.seeds_syncbrok_timeout_ms,
-        private_endpoints=config.seeds_syncbrok_private_endpoints,
-    )
+    settings = replace(config.seeds, host=config.seeds_host, ports=seed_ports(config))
     return SeedFrontend(broker, settings, connection_limit=connection_limit, send_budget=send_budget)
 
 
 async def _listen_for_kafka(
     frontend: KafkaFrontend, declared: ListenerDeclaration, access: ServerAccess
 ) -> int:
-    from sparrow.frontends.kafka import Listener
+    from sparrow.frontends.kafka.frontend import Listener
     from sparrow.frontends.kafka.sasl import MECHANISMS
 
     listener = Listener(

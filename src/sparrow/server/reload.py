@@ -68,9 +68,7 @@ class ConfigLoader:
     def _loaded(self, config: ServerConfig) -> tuple[str, ...]:
         """Return the keys of the reloadable options that are set."""
         return tuple(
-            each.key
-            for each in options_of(ServerConfig)
-            if each.key in RELOADED and getattr(config, each.name)
+            each.key for each in options_of(ServerConfig) if each.key in RELOADED and each.value_in(config)
         )
 
     def _changed(self, config: ServerConfig) -> tuple[str, ...]:
@@ -78,5 +76,5 @@ class ConfigLoader:
         return tuple(
             each.key
             for each in options_of(ServerConfig)
-            if each.key not in RELOADED and getattr(config, each.name) != getattr(before, each.name)
+            if each.key not in RELOADED and each.value_in(config) != each.value_in(before)
         )

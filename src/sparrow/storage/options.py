@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparrow.base.settings import duration, option, size
 from sparrow.storage.handles import DEFAULT_LIMIT
 
 
@@ -23,14 +24,20 @@ class StorageOptions:
     """Number of cold reads, recoveries, deletes and compactions at once. 0: on the loop itself, for
     tests that must repeat exactly.
     """
-    flush_interval_ms: int = 1000
-    """A log without a requested sync is synced this long after its first unsynced append. 0:
-    never.
-    """
-    reserve_bytes: int = 64 << 20
-    """Appends are refused when less is free, so that acknowledgements and deletes always find
-    space; at most 5 % of the device.
-    """
+    flush_interval_ms: int = option(
+        "flush_interval",
+        duration(1, 86_400_000),
+        1000,
+        "Records that nobody waits for (acks 0 and 1) are synced at the latest after this.",
+    )
+    """Counted from a log's first unsynced append. 0: never."""
+    reserve_bytes: int = option(
+        "reserve",
+        size(0, 1 << 50),
+        64 << 20,
+        "Room kept free on the disk; publishing is refused below it (at most 5 % of the disk).",
+    )
+    """Acknowledgements and deletes always find space."""
     space_check_bytes: int = 16 << 20
     """Ask the device for its free space after this many bytes were appended, and at least every
     second.

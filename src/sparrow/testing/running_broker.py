@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from sparrow.base.errors import InvalidArgument, InvalidConfig
-from sparrow.base.settings import options_of, resolve
+from sparrow.base.settings import build, options_of, resolve
 from sparrow.server.config import SEED_PORTS, ServerConfig
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _config(given: Mapping[str, object]) -> ServerConfig:
             f"there is no option {unknown[0]!r}; sparrow.server.config.ServerConfig has them all"
         )
     resolved = resolve(options, flags=given, environment={}, file={})
-    return ServerConfig(**resolved.values)
+    return build(ServerConfig, resolved.values)
 
 
 @contextmanager

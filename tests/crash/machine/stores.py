@@ -10,7 +10,7 @@ from urllib.parse import quote
 from sparrow.base.clock import Clock
 from sparrow.meta.sqlite import SqliteMetaStore
 from sparrow.server.config import ServerConfig
-from sparrow.server.engine import META_FILE, storage_options
+from sparrow.server.engine import META_FILE
 from sparrow.storage.faulty import FaultyFileSystem
 from sparrow.storage.filesystem import write_all
 from sparrow.storage.local import LocalLogStore
@@ -62,7 +62,7 @@ def stores_on(fs: FaultyFileSystem, vfs: str) -> OpenStores:
     """What a server opens instead of files."""
 
     async def open_stores(config: ServerConfig, opening: AsyncExitStack) -> tuple[LogStore, SqliteMetaStore]:
-        logs = log_store(fs, None, storage_options(config))
+        logs = log_store(fs, None, config.storage)
         opening.push_async_callback(logs.close)
         meta = meta_store(fs, vfs)
         opening.push_async_callback(meta.close)

@@ -10,14 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sparrow.base.errors import InvalidConfig, InvalidTopicName
+from sparrow.broker.config import (
+    DELIVERY_COUNT_BOUNDS,
+    HEARTBEAT_BOUNDS,
+    MAX_RECORD_LOCKS_BOUNDS,
+    RECORD_LOCK_BOUNDS,
+    SESSION_BOUNDS,
+    BrokerConfig,
+)
 from sparrow.broker.configs.values import BOOLEAN, ConfigType, ValueKind, integer, one_of
 from sparrow.broker.names import check_topic_name
-
-if TYPE_CHECKING:
-    from sparrow.broker.config import BrokerConfig
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
@@ -32,11 +37,6 @@ SHARE_RENEW_ACKNOWLEDGE: Final = "share.renew.acknowledge.enable"
 DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 DEAD_LETTER_COPY: Final = "errors.deadletterqueue.copy.record.enable"
 
-SESSION_BOUNDS: Final = (1_000, 3_600_000)
-HEARTBEAT_BOUNDS: Final = (50, 600_000)
-RECORD_LOCK_BOUNDS: Final = (1_000, 3_600_000)
-DELIVERY_COUNT_BOUNDS: Final = (2, 25)
-MAX_RECORD_LOCKS_BOUNDS: Final = (100, 10_000)
 BY_DURATION: Final = "by_duration:"
 _DAY_MS: Final = 86_400_000
 _DURATION: Final = re.compile(
@@ -106,43 +106,43 @@ GROUP_CONFIGS: Final[Mapping[str, GroupConfig]] = {
         GroupConfig(
             SESSION_TIMEOUT,
             integer(*SESSION_BOUNDS),
-            "consumer_group_session_timeout_ms",
+            "group_session_timeout_ms",
             "Milliseconds without a heartbeat after which a member is removed.",
         ),
         GroupConfig(
             HEARTBEAT_INTERVAL,
             integer(*HEARTBEAT_BOUNDS),
-            "consumer_group_heartbeat_interval_ms",
+            "group_heartbeat_interval_ms",
             "Milliseconds between the heartbeats of a member.",
         ),
         GroupConfig(
             SHARE_SESSION_TIMEOUT,
             integer(*SESSION_BOUNDS),
-            "share_group_session_timeout_ms",
+            "group_session_timeout_ms",
             "Milliseconds without a heartbeat after which a member of a share group is removed.",
         ),
         GroupConfig(
             SHARE_HEARTBEAT_INTERVAL,
             integer(*HEARTBEAT_BOUNDS),
-            "share_group_heartbeat_interval_ms",
+            "group_heartbeat_interval_ms",
             "Milliseconds between the heartbeats of a member of a share group.",
         ),
         GroupConfig(
             SHARE_RECORD_LOCK_DURATION,
             integer(*RECORD_LOCK_BOUNDS),
-            "share_group_record_lock_duration_ms",
+            "share_record_lock_duration_ms",
             "Milliseconds for which a record that a member acquired is kept from the others.",
         ),
         GroupConfig(
             SHARE_DELIVERY_COUNT_LIMIT,
             integer(*DELIVERY_COUNT_BOUNDS),
-            "share_group_delivery_count_limit",
+            "share_delivery_count_limit",
             "Deliveries of a record before it is given up.",
         ),
         GroupConfig(
             SHARE_MAX_RECORD_LOCKS,
             integer(*MAX_RECORD_LOCKS_BOUNDS),
-            "share_group_partition_max_record_locks",
+            "share_max_record_locks",
             "Limit of the records of a partition that are acquired at a time.",
         ),
         GroupConfig(

@@ -23,15 +23,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sparrow.broker.config import BrokerConfig
-from sparrow.broker.configs.group import (
+from sparrow.broker.config import (
     DELIVERY_COUNT_BOUNDS,
-    GROUP_CONFIGS,
     HEARTBEAT_BOUNDS,
     MAX_RECORD_LOCKS_BOUNDS,
     RECORD_LOCK_BOUNDS,
     SESSION_BOUNDS,
+    BrokerConfig,
 )
+from sparrow.broker.configs.group import GROUP_CONFIGS
 from sparrow.broker.configs.topic import DECLARATIONS as TOPIC_CONFIGS
 from sparrow.broker.configs.values import (
     BOOLEAN,
@@ -255,19 +255,19 @@ _FROM_CONFIG: Final = (
     ),
     _shown(
         "group.consumer.heartbeat.interval.ms",
-        "consumer_group_heartbeat_interval_ms",
+        "group_heartbeat_interval_ms",
         integer(1),
         "Interval of the heartbeats of members of consumer groups.",
     ),
     _shown(
         "group.consumer.migration.policy",
-        "group_migration_policy",
+        "group_migration",
         STRING,
         "Lets groups change between the protocols while they have members.",
     ),
     _shown(
         "group.consumer.session.timeout.ms",
-        "consumer_group_session_timeout_ms",
+        "group_session_timeout_ms",
         integer(1),
         "Time after which a silent member of a consumer group is removed.",
     ),
@@ -282,33 +282,33 @@ _FROM_CONFIG: Final = (
     _shown("group.min.session.timeout.ms", "group_min_session_timeout_ms", integer(0), "Shortest session."),
     _shown(
         "group.share.delivery.count.limit",
-        "share_group_delivery_count_limit",
+        "share_delivery_count_limit",
         integer(2),
         "Deliveries of a record before a share group gives it up.",
     ),
     _shown(
         "group.share.heartbeat.interval.ms",
-        "share_group_heartbeat_interval_ms",
+        "group_heartbeat_interval_ms",
         integer(1),
         "Interval of the heartbeats of members of share groups.",
     ),
-    _shown("group.share.max.groups", "share_group_max_groups", integer(1), "Share groups, empty ones too."),
-    _shown("group.share.max.size", "share_group_max_members", integer(1), "Members of a share group."),
+    _shown("group.share.max.groups", "share_max_groups", integer(1), "Share groups, empty ones too."),
+    _shown("group.share.max.size", "share_max_members", integer(1), "Members of a share group."),
     _shown(
         "group.share.partition.max.record.locks",
-        "share_group_partition_max_record_locks",
+        "share_max_record_locks",
         integer(100),
         "Limit of the records of a partition that members of a share group have acquired at a time.",
     ),
     _shown(
         "group.share.record.lock.duration.ms",
-        "share_group_record_lock_duration_ms",
+        "share_record_lock_duration_ms",
         integer(1000),
         "Time for which a record that a member of a share group acquired is kept from the others.",
     ),
     _shown(
         "group.share.session.timeout.ms",
-        "share_group_session_timeout_ms",
+        "group_session_timeout_ms",
         integer(1),
         "Time after which a silent member of a share group is removed.",
     ),

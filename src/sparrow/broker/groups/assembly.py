@@ -63,7 +63,7 @@ class BrokerGroups(GroupRegistry):
             self,
             self.consumer.topics,
             lambda group: share_settings(config, partial(setting, group)),
-            config.share_group_max_groups,
+            config.share_max_groups,
         )
         self.register(self.native)
         self.register(self.classic)
@@ -77,7 +77,7 @@ def consumer_limits(config: BrokerConfig, setting: Callable[[str], str | None]) 
     def value(name: str) -> int:
         return int(setting(name) or GROUP_CONFIGS[name].default(config))
 
-    policy = config.group_migration_policy
+    policy = config.group_migration
     return ConsumerLimits(
         value(SESSION_TIMEOUT),
         value(HEARTBEAT_INTERVAL),

@@ -4,8 +4,3 @@
 `dispatch.py` calls the handlers. `handlers/` has one module per family of APIs, `codec/` encodes
 and decodes.
 """
-
-from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener
-from sparrow.frontends.kafka.limits import KafkaLimits
-
-__all__ = ["KafkaFrontend", "KafkaLimits", "Listener"]

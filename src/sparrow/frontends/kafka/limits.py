@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparrow.base.settings import duration, integer, option
+from sparrow.frontends.listener_limits import ListenerLimits
 
-@dataclass(frozen=True, slots=True)
-class KafkaLimits:
-    """Sizes in bytes, times in milliseconds. Kafka's names of the same limits in brackets."""
+_YEAR_MS = 365 * 86_400_000
 
-    max_connections: int = 10_000
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaLimits(ListenerLimits):
+    """Sizes in bytes, times in milliseconds. Kafka's names of the same limits in brackets;
+    `receive_budget_bytes` is queued.max.request.bytes there.
+    """
+
     max_request_bytes: int = 100 << 20
     """(socket.request.max.bytes)"""
     max_unauthenticated_request_bytes: int = 16 << 10
@@ -26,10 +32,14 @@ class KafkaLimits:
     """Limit from the beginning of the connection until the login is complete."""
     failed_authentication_delay_ms: int = 100
     """(connection.failed.authentication.delay.ms)"""
-    max_session_ms: int = 0
-    """Validity of a login; 0: as long as the connection (connections.max.reauth.ms)."""
-    receive_budget_bytes: int = 256 << 20
-    """For the unfinished requests of all connections together (queued.max.request.bytes)."""
+    max_session_ms: int = option(
+        "kafka.max_session",
+        duration(0, _YEAR_MS),
+        0,
+        "How long a SASL login is good for before the client must log in again; 0: as long as the "
+        "connection.",
+    )
+    """(connections.max.reauth.ms)"""
     max_waiting_requests: int = 64
     """Requests of one connection that were received and not begun; beyond it the connection is not
     read from.
@@ -40,10 +50,6 @@ class KafkaLimits:
     """Produce requests of one connection whose records wait for the disk."""
     write_high_water_bytes: int = 4 << 20
     """Unsent bytes beyond which a connection's requests wait."""
-    send_budget_bytes: int = 256 << 20
-    """For the records in unsent responses of all connections together; a Fetch waits for its
-    part.
-    """
     idle_timeout_ms: int = 600_000
     """A connection may be idle, or take nothing of its responses, for this long
     (connections.max.idle.ms).
@@ -66,8 +72,11 @@ class KafkaLimits:
     """All share sessions together, about 100 bytes per partition; beyond it no session is
     opened.
     """
-    max_replication_factor: int = 1
-    """The largest factor that a new topic may request. More than 1 is for programs and test suites
-    that insist on it: there is one replica.
-    """
+    max_replication_factor: int = option(
+        "kafka.max_replication_factor",
+        integer(1, 32_767),
+        1,
+        "Largest replication factor that a new topic may ask for; there is one replica all the same.",
+    )
+    """More than 1 is for programs and test suites that insist on it."""
     sweep_interval_ms: int = 1_000

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparrow.base.settings import option, size
+from sparrow.frontends.listener_limits import ListenerLimits
 from sparrow.protocol.native import frames
 from sparrow.protocol.native.connection import MAX_CHANNELS
 
 
-@dataclass(frozen=True, slots=True)
-class NativeLimits:
-    """Limits of the native frontend. Sizes in bytes, times in milliseconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeLimits(ListenerLimits):
+    """Limits of the native frontend. Sizes in bytes, times in milliseconds. `idle_timeout_ms` 0: no
+    timeout.
+    """
 
-    max_connections: int = 10_000
     max_channels: int = MAX_CHANNELS
     """Limit per connection."""
-    max_frame_bytes: int = frames.MAX_FRAME_BYTES
-    receive_budget_bytes: int = 256 << 20
-    """Memory for the unfinished frames of all connections together."""
-    send_budget_bytes: int = 256 << 20
-    """Memory for records that were sent to all connections together and are not yet read by
-    them.
-    """
+    max_frame_bytes: int = option(
+        "max_frame",
+        size(64 << 10, 1 << 30),
+        frames.MAX_FRAME_BYTES,
+        "Largest frame that a client may send.",
+    )
     window_bytes: int = 8 << 20
     """Unconfirmed batches of one producer channel."""
     connection_window_bytes: int = 64 << 20
@@ -43,8 +45,6 @@ class NativeLimits:
     hello_timeout_ms: int = 10_000
     failed_authentication_delay_ms: int = 100
     """Delay before the response to a wrong login."""
-    idle_timeout_ms: int = 60_000
-    """0: no timeout."""
     stall_timeout_ms: int = 30_000
     """Time within which an unfinished frame must progress by a twentieth of its size."""
     closing_timeout_ms: int = 5_000

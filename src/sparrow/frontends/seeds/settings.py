@@ -6,34 +6,65 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from sparrow.base.settings import BOOLEAN, duration, integer, option, size
+from sparrow.frontends.listener_limits import ListenerLimits
+
 DEFAULT_MAX_MESSAGE_BYTES: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class SeedSettings:
-    """Settings of the listeners for seed systems. Times in milliseconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedSettings(ListenerLimits):
+    """Settings of the listeners for seed systems. Times in milliseconds. `max_connections` is the
+    limit of each port, `idle_timeout_ms` the time that a client may pause within a message.
+    """
 
     host: str = "127.0.0.1"
     ports: Mapping[str, int] = field(default_factory=dict)
     """The port of each listener, 0 for a free one: diy_message_broker, messagebroker, mbus,
     mbus_consumer, msbq, syncbrok. Listeners without a port stay closed.
     """
-    max_connections: int = 10_000
-    """Limit of each port."""
-    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
-    idle_timeout_ms: int = 60_000
-    """Time that a client may pause within a message."""
-    ack_timeout_ms: int = 2_000
-    """messagebroker: how long a subscriber may take to acknowledge."""
-    ack_delay_ms: int = 1_000
-    """messagebroker: delay before a message that was not acknowledged is delivered again."""
-    redeliveries: int = 4
-    """messagebroker: how often a message is delivered again before it becomes a dead letter."""
-    stall_timeout_ms: int = 10_000
-    """msbq: how long a consumer may read nothing of what was sent to it."""
-    endpoint_timeout_ms: int = 600_000
-    """Syncbrok: how long an endpoint may take to respond. The original has no limit; this is the
-    maximum for webhooks.
-    """
-    private_endpoints: bool = True
-    """Syncbrok: True if clients may name endpoints with loopback and private addresses."""
+    max_message_bytes: int = option(
+        "seeds.max_message",
+        size(1 << 10, 32 << 20),
+        DEFAULT_MAX_MESSAGE_BYTES,
+        "Largest message that clients of seed systems may send. Topics that are made for them take "
+        "such messages.",
+    )
+    ack_timeout_ms: int = option(
+        "seeds.messagebroker.ack_timeout",
+        duration(10, 3_600_000),
+        2_000,
+        "How long a subscriber of messagebroker may take to acknowledge a message.",
+    )
+    ack_delay_ms: int = option(
+        "seeds.messagebroker.ack_delay",
+        duration(0, 3_600_000),
+        1_000,
+        "How long a message waits that a subscriber of messagebroker did not acknowledge.",
+    )
+    redeliveries: int = option(
+        "seeds.messagebroker.redeliveries",
+        integer(0, 250),
+        4,
+        "How often it is delivered again before it goes to the dead letters.",
+    )
+    stall_timeout_ms: int = option(
+        "seeds.msbq.stall_timeout",
+        duration(100, 3_600_000),
+        10_000,
+        "How long a consumer of msbq may take nothing of what is sent to it before its connection ends.",
+    )
+    endpoint_timeout_ms: int = option(
+        "seeds.syncbrok.timeout",
+        duration(100, 600_000),
+        600_000,
+        "How long an endpoint of Syncbrok may take to answer a delivery.",
+        name="seeds_syncbrok_timeout_ms",
+    )
+    """The original has no limit; this is the maximum for webhooks."""
+    private_endpoints: bool = option(
+        "seeds.syncbrok.private_endpoints",
+        BOOLEAN,
+        True,
+        "Whether endpoints that clients of Syncbrok name may have loopback and private addresses.",
+    )

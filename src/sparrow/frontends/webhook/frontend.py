@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.webhooks.endpoint import Endpoint
     from sparrow.broker.webhooks.registry import EndpointKey
+    from sparrow.frontends.webhook.settings import WebhookSettings
     from sparrow.frontends.webhook.worker import EndpointWorker, RequestSender
 
 _LOG = logging.getLogger(__name__)
@@ -39,17 +40,6 @@ _CHANGE_TIMEOUT_S: Final = 15.0
 """Time that running requests have when an endpoint is changed, paused or deleted."""
 _RETRY_S: Final = 5.0
 _AFTER_BUG_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class WebhookSettings:
-    """Allowed targets of webhooks (`webhooks.allow`), the number of concurrent requests, and a PEM
-    file with further authorities.
-    """
-
-    allow: tuple[str, ...] = ()
-    max_connections: int = 1_000
-    ca_path: str = ""
 
 
 class WebhookFrontend:

@@ -41,7 +41,7 @@ async def apply(broker: Broker, config: ServerConfig) -> None:
     if any(queue.endpoints for queue in config.queues):
         from sparrow.broker.webhooks.addresses import AddressRules
 
-        broker.webhooks.addresses = AddressRules(config.webhooks_allow)
+        broker.webhooks.addresses = AddressRules(config.webhooks.allow)
     for topic in config.topics:
         await _doing(f"topics: the topic {topic.name!r}", _apply_topic(broker, topic))
     for queue in config.queues:
@@ -145,7 +145,7 @@ async def _apply_endpoint(
     before = broker.webhooks.registry.find(queue, declared.name)
     settings = dict(declared.settings)
     if settings.get("format") == SYNCBROK:
-        settings.setdefault("timeout_ms", config.seeds_syncbrok_timeout_ms)
+        settings.setdefault("timeout_ms", config.seeds.endpoint_timeout_ms)
     if declared.secrets is not None:
         settings["secrets"] = list(declared.secrets)
     try:

@@ -110,11 +110,11 @@ def _overlap(one: str, other: str) -> bool:
 def _judge_webhooks(config: ServerConfig, locations: Locations) -> Iterator[str]:
     from sparrow.broker.webhooks.addresses import AddressRules
 
-    if config.webhooks_ca:
-        yield from _tried(lambda: _read_authorities(config.webhooks_ca), locations.of("webhooks_ca"))
+    if config.webhooks.ca_path:
+        yield from _tried(lambda: _read_authorities(config.webhooks.ca_path), locations.of("webhooks_ca"))
     yield from _judge_number_of_webhooks(config, locations)
     try:
-        addresses = AddressRules(config.webhooks_allow)
+        addresses = AddressRules(config.webhooks.allow)
     except InvalidConfig as error:
         yield f"{locations.of('webhooks_allow')}: {error.text}"
         return
@@ -180,12 +180,12 @@ def _judge_partitions(config: ServerConfig, locations: Locations) -> Iterator[st
     # The first queue creates a topic that several queues have.
     partitions = {topic: queue.partitions for queue in reversed(config.queues) for topic in queue.topics}
     partitions |= {each.name: each.partitions for each in config.topics}
-    total = sum(config.default_partitions if count < 0 else count for count in partitions.values())
-    if total > config.max_partitions:
+    total = sum(config.broker.default_partitions if count < 0 else count for count in partitions.values())
+    if total > config.broker.max_partitions:
         yield (
             f"{locations.of('max_partitions', 'topics')}: the topics declared have {total} "
             "partitions; max_partitions is"
-            f" {config.max_partitions}"
+            f" {config.broker.max_partitions}"
         )
 
 

@@ -60,7 +60,7 @@ def plain_options(config: ServerConfig, resolved: Resolved) -> dict[str, dict[st
     shown = {}
     ports = {SEED_PORTS[name][0]: port for name, port in seed_ports(config).items()}
     for each in options_of(ServerConfig):
-        value = getattr(config, each.name)
+        value = each.value_in(config)
         if each.secret and value:
             value = f"{len(value)}, not shown"
         elif each.kind is PORT_OR_OFF and value < 0:

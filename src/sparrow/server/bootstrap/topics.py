@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import SparrowError
-from sparrow.base.faults import Fault, Misfit, misfit
-from sparrow.base.settings import PAIRS, PAIRS_SCHEMA, Kind, integer
+from sparrow.base.faults import misfit
+from sparrow.base.settings import Kind, integer
 from sparrow.base.shapes import NAME, Part, Section, named
-from sparrow.base.units import plain_topic_config
+from sparrow.broker.configs.topic_kind import TOPIC_CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,28 +26,6 @@ class TopicDeclaration:
     name: str
     partitions: int
     config: Mapping[str, str]
-
-
-def read_topic_config(given: object) -> dict[str, str]:
-    """Read a configuration by Kafka's names; units become numbers.
-
-    Raises:
-        Misfit: names every wrong one.
-    """
-    from sparrow.broker.configs.topic import check_config
-
-    values: dict[str, str] = {}
-    faults: list[Fault] = []
-    for name, value in PAIRS.read({} if given is None else given).items():
-        try:
-            values |= check_config(plain_topic_config({name: value}))
-        except SparrowError as error:
-            faults.append(Fault((name,), f": {error.text}"))
-        except ValueError as error:
-            faults.append(Fault((name,), f": it takes {error}"))
-    if faults:
-        raise Misfit(faults)
-    return values
 
 
 def check_topic(name: str, *path: str | int) -> str:
@@ -69,8 +47,5 @@ def _make(values: dict[str, Any]) -> TopicDeclaration:
     return TopicDeclaration(name, values.get("partitions", -1), values.get("config", {}))
 
 
-TOPIC_CONFIG: Kind[dict[str, str]] = Kind(
-    "name=value", read_topic_config, repeats=True, schema={"anyOf": [PAIRS_SCHEMA, {"type": "null"}]}
-)
 _TOPIC = Section("a topic", {"partitions": Part(PARTITIONS), "config": Part(TOPIC_CONFIG)})
 TOPICS: Kind[tuple[TopicDeclaration, ...]] = named(_TOPIC, _make, "topics")

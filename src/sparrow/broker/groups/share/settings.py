@@ -65,7 +65,7 @@ def share_settings(config: BrokerConfig, setting: Callable[[str], str | None]) -
     return ShareSettings(
         int(value(names.SHARE_SESSION_TIMEOUT)),
         int(value(names.SHARE_HEARTBEAT_INTERVAL)),
-        config.share_group_max_members,
+        config.share_max_members,
         int(value(names.SHARE_RECORD_LOCK_DURATION)),
         int(value(names.SHARE_DELIVERY_COUNT_LIMIT)),
         int(value(names.SHARE_MAX_RECORD_LOCKS)),

@@ -14,9 +14,11 @@ from sparrow.base.settings import (
     PAIRS,
     TEXT,
     Located,
+    build,
     choice,
     duration,
     integer,
+    nested,
     option,
     options_of,
     resolve,
@@ -109,3 +111,50 @@ def test_any_text_is_read_or_refused_with_an_invalid_config(text):
         except InvalidConfig as error:
             refused.append(error.text)
     assert all("it takes" in each for each in refused)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    most: int = option("most", integer(1, 9), 5, "Most.")
+    wait_ms: int = option("wait", duration(0, 1000), 500, "Wait.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Oven(Shared):
+    heat: int = option("oven.heat", integer(0, 300), 200, "Heat.")
+    wait_ms: int = 7
+    """A constant here, not the option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    room_bytes: int = option("room", size(1, 1 << 40), 1024, "Room.")
+    cold: bool = option("oven.cold", BOOLEAN, False, "Cold.", name="oven_is_cold")
+
+
+@dataclass(frozen=True, kw_only=True)
+class House:
+    oven_door: str = option("oven.door", TEXT, "left", "Door.")
+    shared: Shared = nested(Shared)
+    oven: Oven = nested(Oven)
+    store: Store = nested(Store)
+
+
+def test_nested_objects_declare_their_options_and_those_of_one_section_stand_together():
+    options = options_of(House)
+    assert [each.key for each in options] == ["oven.door", "oven.heat", "oven.cold", "most", "wait", "room"]
+    names = [each.name for each in options]
+    assert names == ["oven_door", "oven_heat", "oven_is_cold", "most", "wait_ms", "room_bytes"]
+    assert [each.show for each in options] == ["left", "200", "false", "5", "500ms", "1 KiB"]
+
+
+def test_an_option_that_several_objects_inherit_has_its_value_in_each():
+    house = build(House, {"most": 3, "wait_ms": 9, "oven_heat": 100, "room_bytes": 5, "oven_is_cold": True})
+    assert (house.shared, house.oven) == (Shared(most=3, wait_ms=9), Oven(most=3, heat=100))
+    assert (house.oven.wait_ms, house.store) == (7, Store(5, True))
+    values = {each.name: each.value_in(house) for each in options_of(House)}
+    assert build(House, values) == house
+
+
+def test_without_values_a_configuration_is_that_of_its_defaults():
+    assert build(House, {}) == House() == House(oven=Oven(), store=Store(), shared=Shared())
