@@ -20,8 +20,8 @@ import sparrow
 from bench.results import Measurement, Target
 from bench.server import Server, server
 from bench.workloads.queue_sizes import MAX_RUNS, until, warmed
+from sparrow.base.queue_policy import QueuePolicy
 from sparrow.broker.queues.rules.delivery_info import DeliveryInfo
-from sparrow.broker.queues.rules.policy import QueuePolicy
 from sparrow.broker.queues.rules.state import ONE_OF, QueueState
 from sparrow.broker.queues.scan.record_headers import PIECE_RECORDS
 

@@ -194,6 +194,7 @@ def test_show_has_every_option_with_its_source_and_no_secret(write: Write, comma
     ended = command("config", "show")
     rows = {row[0]: row[1:] for row in (line.split("\t") for line in ended.out.splitlines()[1:])}
     assert list(rows) == [each.key for each in options_of(ServerConfig)]
+    assert rows["acl.default"] == ["auto", "default"]
     assert rows["native.port"] == ["7000", "sparrow.yml:1"]
     assert rows["log.level"] == ["debug", "environment variable SPARROW_LOG_LEVEL"]
     assert rows["data_dir"] == ["./sparrow-data", "default"]

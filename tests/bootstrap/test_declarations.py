@@ -64,9 +64,9 @@ def test_a_policy_takes_the_words_of_the_command_line_and_units(read):
         "parent_failed": "release",
         "on_corrupt": "fail",
     }
-    assert list(texts) == [each.flag.removeprefix("--").replace("-", "_") for each in OPTIONS]
+    assert list(texts) == list(OPTIONS)
     by_words = read(policy_of(texts))
-    settings = [each.setting for each in OPTIONS]
+    settings = [each.name for each in OPTIONS.values()]
     by_settings = read(policy_of(dict(zip(settings, texts.values(), strict=True))))
     assert by_words.queues == by_settings.queues
     assert by_words.queues[0].policy == {

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidArgument, InvalidConfig
+from sparrow.base.settings import Kind
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.configs.changes import ConfigChange, ConfigOperation, changed, check_changes, replacing
 from sparrow.broker.configs.node import NODE_CONFIGS, as_topic_defaults, static_values, synonyms_of_topic
@@ -17,7 +20,6 @@ from sparrow.broker.configs.values import (
     ONLY_FALSE,
     STRING,
     THROTTLED_REPLICAS,
-    ValueKind,
     integer,
     items,
 )
@@ -29,7 +31,7 @@ values = st.lists(st.sampled_from("abcd"), max_size=3).map(",".join)
 maps = st.dictionaries(names, values)
 
 
-def kind_of(name: str) -> ValueKind:
+def kind_of(name: str) -> Kind[Any]:
     if name not in DEFAULTS:
         raise InvalidConfig(name)
     return LIST if name in LISTS else STRING
@@ -100,7 +102,7 @@ def test_kinds_take_what_kafka_takes() -> None:
 def test_every_default_of_a_broker_passes_its_own_check_and_every_topic_default_has_a_name() -> None:
     for row in NODE_CONFIGS.values():
         if row.default is not None:
-            row.kind.parse(row.default)
+            row.kind.read(row.default)
     of_topics_alone = {
         name
         for name in DECLARATIONS

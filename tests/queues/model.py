@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sparrow.broker.queues.rules.policy import QueuePolicy
+from sparrow.base.queue_policy import QueuePolicy
 
 
 @dataclass

@@ -6,9 +6,9 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from sparrow.base.queue_policy import QueuePolicy
 from sparrow.broker.queues.persistence import pages
 from sparrow.broker.queues.rules.delivery_info import DeliveryInfo
-from sparrow.broker.queues.rules.policy import QueuePolicy
 from sparrow.broker.queues.rules.record_state import BLOCKED, LEASED, MOVING, READY, STATE_MASK
 from sparrow.broker.queues.rules.state import QueueState
 from sparrow.meta.store import Entry

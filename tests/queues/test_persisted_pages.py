@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import DirectoryUnreadable, NewerFormat
+from sparrow.base.queue_policy import QueuePolicy
 from sparrow.broker.queues.maps.range_map import RangeMap
 from sparrow.broker.queues.persistence import definition as definitions
 from sparrow.broker.queues.persistence import pages
 from sparrow.broker.queues.rules.leases import Lease
-from sparrow.broker.queues.rules.policy import QueuePolicy
 from sparrow.broker.queues.rules.record_state import (
     COUNT_SHIFT,
     DELAYED,

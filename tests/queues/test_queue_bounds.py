@@ -1,8 +1,8 @@
 """Bounds of the memory of a queue, and of the time of one call, however it is used."""
 
+from sparrow.base.queue_policy import QueuePolicy
 from sparrow.broker.queues.rules.delivery_info import DeliveryInfo
 from sparrow.broker.queues.rules.leases import Lease
-from sparrow.broker.queues.rules.policy import QueuePolicy
 from sparrow.broker.queues.rules.ready import ReadyRanges
 from sparrow.broker.queues.rules.record_state import (
     DELAYED,

@@ -16,9 +16,9 @@ from hypothesis.stateful import (
 from tests.queues.model import Message, Model
 
 from sparrow.base.errors import LeaseExpired, NotLeased
+from sparrow.base.queue_policy import QueuePolicy
 from sparrow.broker.queues.persistence import pages
 from sparrow.broker.queues.rules.delivery_info import DeliveryInfo
-from sparrow.broker.queues.rules.policy import QueuePolicy
 from sparrow.broker.queues.rules.record_state import STATE_MASK, STATES, count_of, level_of
 from sparrow.broker.queues.rules.state import QueueState
 from sparrow.broker.queues.rules.subscriber import DeadRecords

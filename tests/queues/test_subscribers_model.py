@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from sparrow.base.queue_policy import QueuePolicy
 from sparrow.broker.queues.rules.delivery_info import DeliveryInfo
-from sparrow.broker.queues.rules.policy import QueuePolicy
 from sparrow.broker.queues.rules.record_state import BELOW_LEASE, LEASED, STATE_MASK
 from sparrow.broker.queues.rules.state import QueueState
 from sparrow.broker.queues.rules.subscriber import SubscriberState

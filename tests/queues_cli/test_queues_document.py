@@ -18,9 +18,8 @@ from pathlib import Path
 import pytest
 
 import sparrow.testing
-from sparrow.base.queue_policy import known
+from sparrow.base.queue_policy import QueuePolicy
 from sparrow.broker.queues.description import QueueStatistics
-from sparrow.broker.queues.rules.policy import QueuePolicy
 from sparrow.cli.queue_policy import OPTIONS, policy_rows
 from sparrow.records import wellknown
 from sparrow.testing.running_broker import RunningBroker
@@ -157,7 +156,7 @@ def test_every_setting_is_documented_with_its_option_and_default() -> None:
         "jitter": "0",
     }
     assert told == {
-        **{known(each.setting).word: (each.flag, defaults[each.setting]) for each in OPTIONS},
+        **{word: (f"--{word.replace('_', '-')}", defaults[word]) for word in OPTIONS},
         "subscribers": ("--subscriber", "none"),
     }
     assert "`isolation`" in section("Policy")

@@ -18,9 +18,8 @@ import pytest
 
 import sparrow
 from sparrow.base.errors import InvalidArgument, InvalidConfig, NotAuthorized, QueueExists
-from sparrow.base.queue_policy import AT_CORRUPT, SETTINGS, WORDS
+from sparrow.base.queue_policy import AT_CORRUPT, SETTINGS, WORDS, QueuePolicy
 from sparrow.broker.access.authz import Operation, Principal, ResourceType
-from sparrow.broker.queues.rules.policy import QueuePolicy
 from sparrow.cli.queue_policy import parse_policy
 from sparrow.client.client import Client
 from sparrow.client.policy import Policy, settings_of

@@ -1,10 +1,9 @@
-"""The settings of a queue's policy: one table of names, words, units, limits and defaults, and the
-parser for all sources of policies.
+"""The policy of a queue: one frozen object, whose fields declare name, word, unit, range, default
+and help of each setting.
 
 The configuration file, Python (`policy=`), HTTP, the native protocol and the command line read
-policies by `read_settings`, so a setting has one word and one meaning everywhere. Each setting has
-a `word` ("lease"), which people write, and a `name` ("lease_ms"), which has the unit: policies are
-stored, sent and shown by name. Both are understood wherever a policy is read.
+policies by `read_settings`, so a setting has one word and one meaning everywhere; see
+`base/named_settings.py`.
 
 A duration is a text with a unit ("30s"), a `timedelta`, or a whole number of milliseconds.
 
@@ -14,12 +13,14 @@ A duration is a text with a unit ("30s"), a `timedelta`, or a whole number of mi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.base.faults import shown, suggestion
+from sparrow.base.faults import Fault, Misfit, shown
+from sparrow.base.named_settings import SettingTable, setting
+from sparrow.base.settings import Kind, choice, decimal, integer
 from sparrow.base.units import format_duration, parse_duration_ms
 
 ORDERS: Final = ("none", "key", "parented")
@@ -37,59 +38,23 @@ _YEAR_MS: Final = 366 * _DAY_MS
 _MAX_SUBSCRIBERS: Final = 100
 _MAX_NAME: Final = 200
 
-Check = Callable[[str, object], Any]
-"""A function that returns the value of a setting as it is stored. The text is the setting's name in
-the caller's terms, for errors. Raises InvalidConfig.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting of a policy."""
-
-    name: str
-    """Name in stored policies and on the wire; a duration's ends in `_ms`."""
-    word: str
-    """The word that people write: a key of the file, of Python's `policy=` and of HTTP, and the
-    option `--word` of the command line.
-    """
-    default: object
-    check: Check
-    choices: tuple[str, ...] = ()
-    """All values, if they are few."""
-
-    @property
-    def is_duration(self) -> bool:
-        """True if the value is a number of milliseconds."""
-        return self.name.endswith("_ms")
-
-    def show(self, value: object) -> str:
-        """Return a value as people write it: "30s", "none", "a, b"."""
-        if self.is_duration and isinstance(value, int):
-            return format_duration(value)
-        if self.name == "dead_letter_topic":
-            return "none" if value is None else str(value) or "default"
-        if isinstance(value, list | tuple):
-            return ", ".join(map(str, value)) or "none"
-        return str(value)
-
 
 # ── values ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _duration(low_ms: int, high_ms: int) -> Check:
+def _duration(low_ms: int, high_ms: int) -> Kind[int]:
     allowed = (
         f'a duration from {format_duration(low_ms)} to {format_duration(high_ms)}, such as "90s" or "1h30m"'
         " (a bare number is milliseconds)"
     )
 
-    def check(word: str, value: object) -> int:
-        duration_ms = _milliseconds(value)
+    def read(given: object) -> int:
+        duration_ms = _milliseconds(given)
         if duration_ms is None or not low_ms <= duration_ms <= high_ms:
-            raise InvalidConfig(f"{word} is {_text(value)}; it is {allowed}")
+            raise ValueError(allowed)
         return duration_ms
 
-    return check
+    return Kind("duration", read, show=_show_duration)
 
 
 def _milliseconds(value: object) -> int | None:
@@ -105,57 +70,22 @@ def _milliseconds(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _integer(low: int, high: int) -> Check:
-    def check(word: str, value: object) -> int:
-        number = _number(value)
-        if number is None or not low <= number <= high:
-            raise InvalidConfig(f"{word} is {_text(value)}; it is a whole number from {low} to {high}")
-        return number
-
-    return check
+def _show_duration(value: object) -> str:
+    return format_duration(value) if isinstance(value, int) else str(value)
 
 
-def _number(value: object) -> int | None:
-    if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) < 20:
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _read_topic(given: object) -> str | None:
+    if given is not None and not isinstance(given, str):
+        raise ValueError('the name of a topic, "" for the default, or null (None) for none')
+    return given
 
 
-def _one_of(choices: Sequence[str]) -> Check:
-    def check(word: str, value: object) -> str:
-        if value not in choices:
-            close = suggestion(value, choices) if isinstance(value, str) else ""
-            raise InvalidConfig(f"{word} is {_text(value)}; it is one of {', '.join(choices)}{close}")
-        return str(value)
-
-    return check
-
-
-def _share(word: str, value: object) -> float:
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        number = -1.0
-    if not 0 <= number <= 1:
-        raise InvalidConfig(f"{word} is {_text(value)}; it is a number from 0 to 1")
-    return number
-
-
-def _topic(word: str, value: object) -> str | None:
-    if value is not None and not isinstance(value, str):
-        raise InvalidConfig(
-            f'{word} is {_text(value)}; it is the name of a topic, "" for the default, or null '
-            "(None) for none"
-        )
-    return value
-
-
-def _start(word: str, value: object) -> str:
-    found = value
-    if isinstance(value, Mapping) and list(value) == ["timestamp"]:
-        found = f"{TIMESTAMP_PREFIX}{value['timestamp']}"
+def _read_start(given: object) -> str:
+    found = given
+    if isinstance(given, Mapping) and list(given) == ["timestamp"]:
+        found = f"{TIMESTAMP_PREFIX}{given['timestamp']}"
     # a datetime, as Python has and YAML makes
-    elif callable(timestamp := getattr(value, "timestamp", None)):
+    elif callable(timestamp := getattr(given, "timestamp", None)):
         found = f"{TIMESTAMP_PREFIX}{round(timestamp() * 1000)}"
     if found in (BEGINNING, END):
         return str(found)
@@ -163,30 +93,152 @@ def _start(word: str, value: object) -> str:
         at = found.removeprefix(TIMESTAMP_PREFIX)
         if at.isdecimal() and int(at) < 1 << 62:
             return found
-    raise InvalidConfig(
-        f"{word} is {_text(value)}; it is {BEGINNING!r}, {END!r} or '{TIMESTAMP_PREFIX}<ms since the epoch>'"
-    )
+    raise ValueError(f"{BEGINNING!r}, {END!r} or '{TIMESTAMP_PREFIX}<ms since the epoch>'")
 
 
-def _subscribers(word: str, value: object) -> list[str]:
-    if not isinstance(value, list | tuple) or not all(_is_subscriber(each) for each in value):
-        raise InvalidConfig(
-            f"{word} is {_text(value)}; it is a list of names of 1 to {_MAX_NAME} printable "
-            "characters without '/'"
-        )
-    if len(set(value)) < len(value):
-        raise InvalidConfig(f"{word} names a subscriber twice: {_text(value)}")
-    if len(value) > _MAX_SUBSCRIBERS:
-        raise InvalidConfig(f"{word} has {len(value)} names; there may be {_MAX_SUBSCRIBERS}")
-    return list(value)
+def _read_subscribers(given: object) -> list[str]:
+    if not isinstance(given, list | tuple) or not all(_is_subscriber(each) for each in given):
+        raise ValueError(f"a list of names of 1 to {_MAX_NAME} printable characters without '/'")
+    if len(set(given)) < len(given):
+        raise Misfit([Fault((), f" names a subscriber twice: {shown(given)}")])
+    if len(given) > _MAX_SUBSCRIBERS:
+        raise Misfit([Fault((), f" has {len(given)} names; there may be {_MAX_SUBSCRIBERS}")])
+    return list(given)
 
 
 def _is_subscriber(name: object) -> bool:
     return isinstance(name, str) and 0 < len(name) <= _MAX_NAME and name.isprintable() and "/" not in name
 
 
-def _text(value: object) -> str:
-    return shown(value)
+_TOPIC: Final = Kind("topic", _read_topic, show=lambda value: "none" if value is None else value or "default")
+_SUBSCRIBERS: Final = Kind("names", _read_subscribers, show=lambda value: ", ".join(value) or "none")
+
+
+# ── the policy ────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePolicy:
+    """Settings of a queue. Times are in milliseconds. See `docs/queues.md` for what each setting
+    does.
+    """
+
+    lease_ms: int = setting(
+        _duration(100, 43_200_000),
+        30_000,
+        word="lease",
+        help="How long a consumer has for a record before others get it.",
+    )
+    delivery_limit: int = setting(
+        integer(0, MAX_DELIVERY_LIMIT),
+        5,
+        help="Deliveries before a record goes to the dead letters; 0: no limit.",
+    )
+    """Number of the last delivery: a record that is not acknowledged then goes to the dead letters.
+    0: no limit.
+    """
+    backoff: str = setting(
+        choice(*BACKOFFS),
+        "fixed",
+        help="How the delay before another delivery grows: fixed, linear, exponential.",
+        metavar="KIND",
+    )
+    backoff_ms: int = setting(
+        _duration(0, _DAY_MS), 0, word="backoff_delay", help="The delay after the first delivery."
+    )
+    backoff_max_ms: int = setting(
+        _duration(0, 30 * _DAY_MS), 600_000, word="backoff_max", help="The longest delay."
+    )
+    backoff_jitter: float = setting(
+        decimal(0, 1),
+        0.0,
+        word="jitter",
+        help="Vary delays by up to this share, 0 to 1. [0]",
+        metavar="SHARE",
+    )
+    prefetch: int = setting(
+        integer(0, 1_000_000), 0, help="Records that one consumer may hold leased; 0: no limit."
+    )
+    max_leased: int = setting(
+        integer(1, 10_000_000), 100_000, help="Records that all consumers may hold leased."
+    )
+    order: str = setting(
+        choice(*ORDERS),
+        "none",
+        help="none, key (one record of a key at a time), or parented.",
+        metavar="ORDER",
+    )
+    expiry_ms: int = setting(
+        _duration(0, 100 * _YEAR_MS),
+        0,
+        word="expiry",
+        help="Age at which a record that nobody took expires; 0: never.",
+    )
+    dead_letter_topic: str | None = setting(
+        _TOPIC, "", help="Where records go that cannot be handled. [QUEUE.dead]", metavar="TOPIC"
+    )
+    """ "": `<queue>.dead`. None: what cannot be handled is dropped."""
+    start: str = setting(
+        Kind("start", _read_start, show=str),
+        BEGINNING,
+        help="beginning, end, or a time: the first record of the queue.",
+        metavar="WHERE",
+    )
+    parent_wait_ms: int = setting(
+        _duration(0, _YEAR_MS),
+        600_000,
+        word="parent_wait",
+        help="How long a record waits for a parent that never came.",
+    )
+    parent_failed: str = setting(
+        choice(*PARENT_FAILED),
+        "follow",
+        help="follow the failed parent into the dead letters, or release.",
+        metavar="WHAT",
+    )
+    subscribers: tuple[str, ...] = setting(_SUBSCRIBERS, ())
+    on_corrupt: str = setting(
+        choice(*AT_CORRUPT),
+        "skip",
+        help="At a batch that nobody can read: skip (its records are dead letters), or fail (the queue "
+        "stops).",
+        metavar="WHAT",
+    )
+    isolation: str = setting(choice(*ISOLATIONS), "read_committed")
+    """Used by share groups, which Kafka lets read records of open transactions."""
+
+    def backoff_after(self, deliveries: int, jitter: float) -> int:
+        """Return the delay of a record that came back after so many deliveries.
+
+        Args:
+            jitter: a random number from -1 to 1.
+        """
+        delay = backoff_after(self.backoff, self.backoff_ms, self.backoff_max_ms, deliveries)
+        return max(0, round(delay * (1 + self.backoff_jitter * jitter)))
+
+    def dead_letters_of(self, queue: str) -> str | None:
+        """Return the dead-letter topic of a queue of this name, or None."""
+        return f"{queue}.dead" if self.dead_letter_topic == "" else self.dead_letter_topic
+
+    def settings(self) -> dict[str, object]:
+        """Return all settings by name, as `changed` takes them."""
+        values: dict[str, object] = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["subscribers"] = list(self.subscribers)
+        return values
+
+    def changed(self, settings: Mapping[str, object], unset: Sequence[str] = ()) -> QueuePolicy:
+        """Return this policy with other settings, by word or name; those named by `unset` get their
+        defaults.
+
+        Raises:
+            InvalidConfig: no such setting, or a value that it does not take; names all that is
+                wrong.
+        """
+        values: dict[str, Any] = {name: SETTINGS[name].default for name in names_of(unset)}
+        values |= read_settings(settings)
+        if "subscribers" in values:
+            values["subscribers"] = tuple(values["subscribers"])
+        return replace(self, **values)
 
 
 def backoff_after(kind: str, first_ms: int, max_ms: int, deliveries: int) -> int:
@@ -203,67 +255,19 @@ def backoff_after(kind: str, first_ms: int, max_ms: int, deliveries: int) -> int
     return min(first_ms * factor, max_ms)
 
 
-# ── the table ─────────────────────────────────────────────────────────────────────────────────────
+# ── settings by word or name ──────────────────────────────────────────────────────────────────────
 
-
-def _few(name: str, default: str, choices: tuple[str, ...]) -> Setting:
-    return Setting(name, name, default, _one_of(choices), choices)
-
-
-SETTINGS: Final[Mapping[str, Setting]] = {
-    each.name: each
-    for each in (
-        Setting("lease_ms", "lease", 30_000, _duration(100, 43_200_000)),
-        Setting("delivery_limit", "delivery_limit", 5, _integer(0, MAX_DELIVERY_LIMIT)),
-        _few("backoff", "fixed", BACKOFFS),
-        Setting("backoff_ms", "backoff_delay", 0, _duration(0, _DAY_MS)),
-        Setting("backoff_max_ms", "backoff_max", 600_000, _duration(0, 30 * _DAY_MS)),
-        Setting("backoff_jitter", "jitter", 0.0, _share),
-        Setting("prefetch", "prefetch", 0, _integer(0, 1_000_000)),
-        Setting("max_leased", "max_leased", 100_000, _integer(1, 10_000_000)),
-        _few("order", "none", ORDERS),
-        Setting("expiry_ms", "expiry", 0, _duration(0, 100 * _YEAR_MS)),
-        Setting("dead_letter_topic", "dead_letter_topic", "", _topic),
-        Setting("start", "start", BEGINNING, _start),
-        Setting("parent_wait_ms", "parent_wait", 600_000, _duration(0, _YEAR_MS)),
-        _few("parent_failed", "follow", PARENT_FAILED),
-        Setting("subscribers", "subscribers", (), _subscribers),
-        _few("on_corrupt", "skip", AT_CORRUPT),
-        _few("isolation", "read_committed", ISOLATIONS),
-    )
-}
+_TABLE: Final = SettingTable("a queue", QueuePolicy)
+SETTINGS: Final = _TABLE.by_name
 """All settings by name. `docs/queues.md` describes each."""
-WORDS: Final[Mapping[str, Setting]] = {each.word: each for each in SETTINGS.values()}
+WORDS: Final = _TABLE.by_word
 """All settings by the word that people write."""
-
-
-def find(key: str) -> Setting | None:
-    """Return the setting of a word or a name, or None."""
-    return WORDS.get(key) or SETTINGS.get(key)
-
-
-def known(key: str) -> Setting:
-    """Return the setting of a word or a name.
-
-    Raises:
-        InvalidConfig: there is none; names a close one, or all.
-    """
-    setting = find(key)
-    if setting is None:
-        raise InvalidConfig(_unknown(key))
-    return setting
-
-
-def _unknown(key: str) -> str:
-    close = suggestion(key, [*WORDS, *SETTINGS])
-    return f"a queue has no setting {key!r}{close or '; there are ' + ', '.join(WORDS)}"
+find = _TABLE.find
+known = _TABLE.known
 
 
 def read_settings(given: object) -> dict[str, Any]:
-    """Return checked settings by name, durations in milliseconds.
-
-    Args:
-        given: a mapping of settings by word or name.
+    """Return checked settings by name; see `SettingTable.read`.
 
     Raises:
         InvalidConfig: names every setting that does not exist, has a wrong value, or is given
@@ -271,24 +275,7 @@ def read_settings(given: object) -> dict[str, Any]:
     """
     if not isinstance(given, Mapping):
         raise InvalidConfig(f"a policy is a mapping of settings, not {shown(given)}")
-    values: dict[str, Any] = {}
-    keys: dict[str, str] = {}
-    faults: list[str] = []
-    for key, value in given.items():
-        setting = find(key)
-        if setting is None:
-            faults.append(_unknown(key))
-        elif setting.name in keys:
-            faults.append(f"{keys[setting.name]!r} and {key!r} are one setting; give it once")
-        else:
-            keys[setting.name] = key
-            try:
-                values[setting.name] = setting.check(key, value)
-            except InvalidConfig as error:
-                faults.append(error.text)
-    if faults:
-        raise InvalidConfig("; ".join(faults))
-    return values
+    return _TABLE.read(given)
 
 
 def differences(there: Mapping[str, object], wanted: Mapping[str, object]) -> list[str]:
@@ -303,3 +290,28 @@ def differences(there: Mapping[str, object], wanted: Mapping[str, object]) -> li
         f"{each.word} is {each.show(there[each.name])}, not {each.show(wanted[each.name])}"
         for each in differing
     ]
+
+
+def names_of(keys: Sequence[str]) -> list[str]:
+    """Return the names of settings that are given by word or name. Raise InvalidConfig for unknown
+    ones.
+    """
+    return [known(key).name for key in keys]
+
+
+def changes_to(policy: QueuePolicy, asked: Mapping[str, object]) -> dict[str, object]:
+    """Return those of the settings `asked` for, by word or name, that differ from a policy; by
+    name.
+
+    Subscribers that are not asked for stay: other processes may have added them.
+
+    Raises:
+        InvalidConfig: no such setting, or a value that it does not take.
+    """
+    before = policy.settings()
+    changes = {name: value for name, value in read_settings(asked).items() if value != before[name]}
+    if "subscribers" in changes:
+        missing = [each for each in changes.pop("subscribers") if each not in policy.subscribers]
+        if missing:
+            changes["subscribers"] = [*policy.subscribers, *missing]
+    return changes

@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -33,6 +34,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 ENVIRONMENT_PREFIX = "SPARROW_"
+_WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
 _OPTION, _NESTED = "option", "nested"
 """Keys of the metadata of fields."""
 
@@ -60,6 +62,8 @@ class Kind(Generic[T_co]):
     """
     show: Callable[[Any], str] = show_plain
     """Return a value as people write it."""
+    choices: tuple[str, ...] = ()
+    """All values, if they are few."""
 
 
 def schema_of(kind: Kind[Any]) -> Mapping[str, object]:
@@ -344,7 +348,7 @@ def integer(low: int, high: int) -> Kind[int]:
 
     def read(given: object) -> int:
         text = str(given).strip()
-        if isinstance(given, bool) or not text.removeprefix("-").isdecimal() or not low <= int(text) <= high:
+        if isinstance(given, bool) or not _WHOLE.fullmatch(text) or not low <= int(text) <= high:
             raise ValueError(f"a whole number from {low} to {high}")
         return int(text)
 
@@ -355,6 +359,21 @@ def integer(low: int, high: int) -> Kind[int]:
         ]
     }
     return Kind("number", read, schema=schema)
+
+
+def decimal(low: float, high: float) -> Kind[float]:
+    """Return the kind of a number within bounds, both included."""
+
+    def read(given: object) -> float:
+        try:
+            number = float("nan") if isinstance(given, bool) else float(given)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            number = float("nan")
+        if not low <= number <= high:
+            raise ValueError(f"a number from {low:g} to {high:g}")
+        return number
+
+    return Kind("number", read)
 
 
 def size(low: int, high: int) -> Kind[int]:
@@ -397,11 +416,12 @@ def choice(*words: str) -> Kind[str]:
     def read(given: object) -> str:
         text = spelled[given] if isinstance(given, bool) else str(given)
         if text not in words:
-            raise ValueError(f"one of {', '.join(words)}{suggestion(text.lower(), words)}")
+            close = suggestion(text.lower(), words) if isinstance(given, str) else ""
+            raise ValueError(f"one of {', '.join(filter(None, words))}{close}")
         return text
 
     allowed = [*words, *(value for value, word in spelled.items() if word in words)]
-    return Kind("|".join(words), read, schema={"enum": allowed})
+    return Kind("|".join(words), read, schema={"enum": allowed}, show=str, choices=words)
 
 
 def _read_pairs(given: object) -> dict[str, str]:

@@ -68,6 +68,7 @@ _ACL_DEFAULT: Final = Kind(
     lambda given: _UNNAMED[_WORD.read(given)],
     schema=_WORD.schema,
     show={meaning: word for word, meaning in _UNNAMED.items()}.__getitem__,
+    choices=_WORD.choices,
 )
 _PRINCIPALS: Final = Kind("principal", _read_principals, repeats=True, schema=TEXTS_SCHEMA)
 _TOPIC_CONFIG: Final = deferred(

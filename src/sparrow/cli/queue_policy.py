@@ -1,27 +1,27 @@
 """A queue's policy on the command line: one option for each setting, the same for `create` and
 `configure`; and settings in words.
 
-The options are declared once, in `OPTIONS`; `takes_policy` adds them to a command.
+The options follow from the settings (`base.queue_policy`); `takes_policy` adds them to a command.
 """
 
 from __future__ import annotations
 
 import inspect
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.faults import suggestion
-from sparrow.base.queue_policy import find, known
+from sparrow.base.queue_policy import WORDS, find, known
 from sparrow.base.units import parse_duration_ms
 from sparrow.cli.times import format_time, parse_time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from sparrow.base.queue_policy import Setting
+    from sparrow.base.named_settings import Setting
 
 Settings = dict[str, Any]
 """Settings by name, as `client.admin.create_queue` takes them."""
@@ -29,75 +29,8 @@ Settings = dict[str, Any]
 _TIMESTAMP = "timestamp:"
 
 
-class PolicyOption(NamedTuple):
-    """One setting: its word (see `base.queue_policy`), its flag, the flag's metavar, and its
-    help.
-    """
-
-    setting: str
-    flag: str
-    metavar: str
-    help: str
-
-
-OPTIONS = (
-    PolicyOption(
-        "lease", "--lease", "DURATION", "How long a consumer has for a record before others get it. [30s]"
-    ),
-    PolicyOption(
-        "delivery_limit",
-        "--delivery-limit",
-        "N",
-        "Deliveries before a record goes to the dead letters; 0: no limit. [5]",
-    ),
-    PolicyOption(
-        "backoff",
-        "--backoff",
-        "KIND",
-        "How the delay before another delivery grows: fixed, linear, exponential. [fixed]",
-    ),
-    PolicyOption("backoff_delay", "--backoff-delay", "DURATION", "The delay after the first delivery. [0s]"),
-    PolicyOption("backoff_max", "--backoff-max", "DURATION", "The longest delay. [10m]"),
-    PolicyOption("jitter", "--jitter", "SHARE", "Vary delays by up to this share, 0 to 1. [0]"),
-    PolicyOption(
-        "prefetch", "--prefetch", "N", "Records that one consumer may hold leased; 0: no limit. [0]"
-    ),
-    PolicyOption("max_leased", "--max-leased", "N", "Records that all consumers may hold leased. [100000]"),
-    PolicyOption(
-        "order", "--order", "ORDER", "none, key (one record of a key at a time), or parented. [none]"
-    ),
-    PolicyOption(
-        "expiry", "--expiry", "DURATION", "Age at which a record that nobody took expires; 0: never. [0s]"
-    ),
-    PolicyOption(
-        "dead_letter_topic",
-        "--dead-letter-topic",
-        "TOPIC",
-        "Where records go that cannot be handled. [QUEUE.dead]",
-    ),
-    PolicyOption(
-        "start", "--start", "WHERE", "beginning, end, or a time: the first record of the queue. [beginning]"
-    ),
-    PolicyOption(
-        "parent_wait",
-        "--parent-wait",
-        "DURATION",
-        "How long a record waits for a parent that never came. [10m]",
-    ),
-    PolicyOption(
-        "parent_failed",
-        "--parent-failed",
-        "WHAT",
-        "follow the failed parent into the dead letters, or release. [follow]",
-    ),
-    PolicyOption(
-        "on_corrupt",
-        "--on-corrupt",
-        "WHAT",
-        "At a batch that nobody can read: skip (its records are dead letters), or fail (the queue "
-        "stops). [skip]",
-    ),
-)
+OPTIONS: Final = {word: each for word, each in WORDS.items() if each.help}
+"""The settings that have an option, by word."""
 _SETTING = "--set"
 
 
@@ -131,12 +64,7 @@ def _parameters() -> list[inspect.Parameter]:
             name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option]
         )
 
-    plain = [
-        parameter(
-            each.setting, str | None, None, typer.Option(each.flag, metavar=each.metavar, help=each.help)
-        )
-        for each in OPTIONS
-    ]
+    plain = [parameter(word, str | None, None, _option(word, each)) for word, each in OPTIONS.items()]
     no_dead_letters = typer.Option("--no-dead-letters", help="Drop what cannot be handled.")
     subscriber = typer.Option(
         "--subscriber",
@@ -150,6 +78,17 @@ def _parameters() -> list[inspect.Parameter]:
         parameter("subscriber", list[str] | None, None, subscriber),
         parameter("setting", list[str] | None, None, setting),
     ]
+
+
+def _option(word: str, setting: Setting) -> Any:
+    metavar = setting.metavar or ("DURATION" if setting.is_duration else "N")
+    return typer.Option(f"--{word.replace('_', '-')}", metavar=metavar, help=help_of(setting))
+
+
+def help_of(setting: Setting) -> str:
+    """Return the help of a setting's option, with the default."""
+    default = "" if setting.help.endswith("]") else f" [{setting.show(setting.default)}]"
+    return f"{setting.help}{default}"
 
 
 def parse_policy(
@@ -195,10 +134,10 @@ def _value(setting: Setting, word: str, text: str) -> Any:
             return f"{_TIMESTAMP}{parse_time_ms(text.removeprefix(_TIMESTAMP))}"
     except ValueError as error:
         raise InvalidConfig(f"{word} cannot be {text!r}: {error}") from None
-    if setting.choices and text not in setting.choices:
+    if setting.kind.choices and text not in setting.kind.choices:
         raise InvalidConfig(
             f"{word} cannot be {text!r}; it takes one of "
-            f"{', '.join(setting.choices)}{suggestion(text, setting.choices)}"
+            f"{', '.join(setting.kind.choices)}{suggestion(text, setting.kind.choices)}"
         )
     return text.split(",") if setting.name == "subscribers" else text
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import InvalidArgument, InvalidConfig
-from sparrow.broker.configs.values import ConfigType, ValueKind, items
+from sparrow.broker.configs.values import ConfigType, items
+
+if TYPE_CHECKING:
+    from sparrow.base.settings import Kind
 
 
 class ConfigOperation(Enum):
@@ -58,7 +62,7 @@ def check_changes(changes: Sequence[ConfigChange]) -> None:
 def changed(
     current: Mapping[str, str],
     changes: Sequence[ConfigChange],
-    kind_of: Callable[[str], ValueKind],
+    kind_of: Callable[[str], Kind[Any]],
     default_of: Callable[[str], str | None],
 ) -> dict[str, str]:
     """Return the values that are set after the changes.
@@ -86,11 +90,10 @@ def changed(
     return values
 
 
-def _list_after(change: ConfigChange, kind: ValueKind, now: list[str]) -> list[str]:
-    if kind.type is not ConfigType.LIST:
+def _list_after(change: ConfigChange, kind: Kind[Any], now: list[str]) -> list[str]:
+    if kind.name != ConfigType.LIST:
         raise InvalidConfig(
-            f"{change.operation.value} is for lists, and {change.name} is no list but of type "
-            f"{kind.type.value}"
+            f"{change.operation.value} is for lists, and {change.name} is no list but of type {kind.name}"
         )
     given = items(change.value or "")
     if change.operation is ConfigOperation.SUBTRACT:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -46,10 +46,10 @@ from sparrow.broker.configs.topic import TopicConfig, check_config, check_name
 from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
+    from sparrow.base.settings import Kind
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.audit.audit import Act
     from sparrow.broker.config import BrokerConfig
-    from sparrow.broker.configs.values import ValueKind
     from sparrow.broker.topics import Topics
     from sparrow.meta.store import Entry, MetaStore
 
@@ -370,16 +370,16 @@ class Configs:
 
 
 class _Rules(NamedTuple):
-    kind_of: Callable[[str], ValueKind]
+    kind_of: Callable[[str], Kind[Any]]
     check: Callable[[Mapping[str, str]], object]
 
 
-def _kind_for_topic(name: str) -> ValueKind:
+def _kind_for_topic(name: str) -> Kind[Any]:
     check_name(name)
     return TOPIC_CONFIGS[name].kind
 
 
-def _kind_for_node(name: str) -> ValueKind:
+def _kind_for_node(name: str) -> Kind[Any]:
     row = NODE_CONFIGS.get(name)
     if row is None:
         raise InvalidArgument(f"there is no configuration {name!r} of a broker")
@@ -393,12 +393,12 @@ def _kind_for_node(name: str) -> ValueKind:
 def _check_for_node(values: Mapping[str, str]) -> None:
     for name, value in values.items():
         try:
-            NODE_CONFIGS[name].kind.parse(value)
+            NODE_CONFIGS[name].kind.read(value)
         except ValueError as error:
             raise InvalidArgument(f"{name} cannot be {value!r}: it takes {error}") from None
 
 
-def _kind_for_clients(name: str) -> ValueKind:
+def _kind_for_clients(name: str) -> Kind[Any]:
     if name not in CLIENT_METRICS:
         raise InvalidConfig(f"there is no configuration {name!r} of clients' metrics")
     return CLIENT_METRICS[name].kind
@@ -407,7 +407,7 @@ def _kind_for_clients(name: str) -> ValueKind:
 def _check_for_clients(values: Mapping[str, str]) -> None:
     for name, value in values.items():
         try:
-            CLIENT_METRICS[name].kind.parse(value)
+            CLIENT_METRICS[name].kind.read(value)
         except ValueError as error:
             raise InvalidConfig(f"{name} cannot be {value!r}: it takes {error}") from None
 

@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.broker.configs.group import GROUP_CONFIGS
 from sparrow.broker.configs.node import NODE_CONFIGS, synonym_of_group, synonyms_of_topic
 from sparrow.broker.configs.topic import DECLARATIONS as TOPIC_CONFIGS
-from sparrow.broker.configs.values import LIST, ConfigType, ValueKind, integer
+from sparrow.broker.configs.values import LIST, ConfigType, integer
 
 if TYPE_CHECKING:
+    from sparrow.base.settings import Kind
     from sparrow.broker.configs.topic import TopicConfig
 
 
@@ -51,7 +52,8 @@ class DescribedConfig:
     name: str
     value: str | None
     source: ConfigSource
-    type: ConfigType
+    type: str
+    """One of `ConfigType`."""
     help: str
     is_read_only: bool = False
     is_sensitive: bool = False
@@ -93,7 +95,12 @@ def describe_topic(config: TopicConfig, layers: NodeLayers) -> list[DescribedCon
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         found.append(
             DescribedConfig(
-                row.name, config.value(row.name), source, row.kind.type, row.help, synonyms=tuple(synonyms)
+                row.name,
+                config.value(row.name),
+                source,
+                row.kind.name,
+                row.help,
+                synonyms=tuple(synonyms),
             )
         )
     return found
@@ -109,7 +116,13 @@ def describe_node(layers: NodeLayers) -> list[DescribedConfig]:
         )
         found.append(
             DescribedConfig(
-                row.name, value, source, row.kind.type, row.help, not row.is_dynamic, synonyms=synonyms
+                row.name,
+                value,
+                source,
+                row.kind.name,
+                row.help,
+                not row.is_dynamic,
+                synonyms=synonyms,
             )
         )
     return found
@@ -122,7 +135,7 @@ def describe_cluster_defaults(values: Mapping[str, str]) -> list[DescribedConfig
             name,
             value,
             ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
-            NODE_CONFIGS[name].kind.type,
+            NODE_CONFIGS[name].kind.name,
             NODE_CONFIGS[name].help,
             synonyms=(ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),),
         )
@@ -157,7 +170,7 @@ def describe_group(values: Mapping[str, str], layers: NodeLayers) -> list[Descri
         # Kafka shows a broker's value for all groups as a default.
         source = first.source if row.name in values else ConfigSource.DEFAULT_CONFIG
         found.append(
-            DescribedConfig(row.name, first.value, source, row.kind.type, row.help, synonyms=tuple(synonyms))
+            DescribedConfig(row.name, first.value, source, row.kind.name, row.help, synonyms=tuple(synonyms))
         )
     return found
 
@@ -168,7 +181,7 @@ class ClientMetric:
 
     name: str
     default: str
-    kind: ValueKind
+    kind: Kind[Any]
     help: str
 
 
@@ -192,7 +205,12 @@ def describe_client_metrics(values: Mapping[str, str]) -> list[DescribedConfig]:
         first = synonyms[0]
         found.append(
             DescribedConfig(
-                row.name, first.value, first.source, row.kind.type, row.help, synonyms=tuple(synonyms)
+                row.name,
+                first.value,
+                first.source,
+                row.kind.name,
+                row.help,
+                synonyms=tuple(synonyms),
             )
         )
     return found

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sparrow.base.errors import InvalidConfig, InvalidTopicName
+from sparrow.base.settings import Kind
 from sparrow.broker.config import (
     DELIVERY_COUNT_BOUNDS,
     HEARTBEAT_BOUNDS,
@@ -21,7 +22,7 @@ from sparrow.broker.config import (
     SESSION_BOUNDS,
     BrokerConfig,
 )
-from sparrow.broker.configs.values import BOOLEAN, ConfigType, ValueKind, integer, one_of
+from sparrow.broker.configs.values import BOOLEAN, ConfigType, integer, one_of
 from sparrow.broker.names import check_topic_name
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
@@ -62,14 +63,16 @@ def duration_ms(text: str) -> int | None:
     return total_ms if total_ms >= 0 else None
 
 
-def _offset_reset(text: str) -> str:
+def _offset_reset(given: object) -> str:
+    text = str(given)
     is_duration = text.startswith(BY_DURATION) and duration_ms(text.removeprefix(BY_DURATION)) is not None
     if not (text in {"latest", "earliest"} or is_duration):
         raise ValueError("latest, earliest, or by_duration:PnDTnHnMn.nS, such as by_duration:P1DT12H")
     return text
 
 
-def _dead_letter_topic(text: str) -> str:
+def _dead_letter_topic(given: object) -> str:
+    text = str(given)
     if text.startswith("__"):
         raise ValueError("the name of a topic that does not begin with '__'")
     if text:
@@ -90,7 +93,7 @@ class GroupConfig:
     """
 
     name: str
-    kind: ValueKind
+    kind: Kind[Any]
     field: str
     help: str
     constant: str = ""
@@ -147,7 +150,7 @@ GROUP_CONFIGS: Final[Mapping[str, GroupConfig]] = {
         ),
         GroupConfig(
             SHARE_AUTO_OFFSET_RESET,
-            ValueKind(ConfigType.STRING, _offset_reset),
+            Kind(ConfigType.STRING, _offset_reset),
             "",
             "Start position of a share group in a partition: latest, earliest, or "
             "by_duration:PnDTnHnMn.nS (so long ago).",
@@ -169,7 +172,7 @@ GROUP_CONFIGS: Final[Mapping[str, GroupConfig]] = {
         ),
         GroupConfig(
             DEAD_LETTER_TOPIC,
-            ValueKind(ConfigType.STRING, _dead_letter_topic),
+            Kind(ConfigType.STRING, _dead_letter_topic),
             "",
             "Topic for records that were rejected, or delivered as often as possible; empty: there is none.",
         ),
@@ -192,7 +195,7 @@ def check_group_config(values: Mapping[str, str]) -> None:
     """
     for name, value in values.items():
         try:
-            kind_of_group_config(name).parse(value)
+            kind_of_group_config(name).read(value)
         except ValueError as error:
             raise InvalidConfig(f"{name} cannot be {value!r}: it takes {error}") from None
 
@@ -216,7 +219,7 @@ def check_group_as_a_whole(values: Mapping[str, str], config: BrokerConfig) -> N
             )
 
 
-def kind_of_group_config(name: str) -> ValueKind:
+def kind_of_group_config(name: str) -> Kind[Any]:
     """Return the type of a configuration of groups.
 
     Raises:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.broker.config import (
     DELIVERY_COUNT_BOUNDS,
@@ -39,11 +39,13 @@ from sparrow.broker.configs.values import (
     MAX_INT,
     MAX_LONG,
     STRING,
-    ValueKind,
     fraction,
     integer,
     long,
 )
+
+if TYPE_CHECKING:
+    from sparrow.base.settings import Kind
 
 DEAD_LETTER_PREFIX: Final = "errors.deadletterqueue.topic.name.prefix"
 DEAD_LETTER_AUTO_CREATE: Final = "errors.deadletterqueue.auto.create.topics.enable"
@@ -65,7 +67,7 @@ class NodeConfig:
 
     name: str
     default: str | None
-    kind: ValueKind
+    kind: Kind[Any]
     help: str
     is_dynamic: bool = False
     topic: str = ""
@@ -134,7 +136,7 @@ def _topic_defaults() -> list[NodeConfig]:
     return rows
 
 
-def _shown(name: str, source: str, kind: ValueKind, help_: str, divisor: int = 1) -> NodeConfig:
+def _shown(name: str, source: str, kind: Kind[Any], help_: str, divisor: int = 1) -> NodeConfig:
     """Return a row that shows a field of `BrokerConfig`."""
     value = getattr(BrokerConfig(), source)
     return NodeConfig(name, _text(value, divisor), kind, help_, source=source, divisor=divisor)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.broker.configs.values import (
@@ -16,7 +17,6 @@ from sparrow.broker.configs.values import (
     MAX_LONG,
     ONLY_FALSE,
     THROTTLED_REPLICAS,
-    ValueKind,
     fraction,
     integer,
     items,
@@ -26,6 +26,9 @@ from sparrow.broker.configs.values import (
 )
 from sparrow.storage.store import LogConfig
 
+if TYPE_CHECKING:
+    from sparrow.base.settings import Kind
+
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
@@ -34,7 +37,7 @@ class Declaration:
     name: str
     default: str
     unit: str
-    kind: ValueKind
+    kind: Kind[Any]
     help: str
 
 
@@ -256,7 +259,7 @@ def check_config(values: Mapping[str, str]) -> dict[str, str]:
         if not isinstance(value, str):
             raise InvalidConfig(f"the value of {name} must be a string, not {type(value).__name__}")
         try:
-            declaration.kind.parse(value)
+            declaration.kind.read(value)
         except ValueError as error:
             raise InvalidConfig(f"{name} cannot be {value!r}: it takes {error}") from None
     return dict(values)

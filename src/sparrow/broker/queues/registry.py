@@ -21,7 +21,7 @@ from sparrow.base.errors import (
     UnknownQueue,
 )
 from sparrow.base.ids import uuid7
-from sparrow.base.queue_policy import TIMESTAMP_PREFIX
+from sparrow.base.queue_policy import TIMESTAMP_PREFIX, QueuePolicy, names_of
 from sparrow.broker.changes import Changes
 from sparrow.broker.internal_topics import INTERNAL_TOPICS
 from sparrow.broker.names import check_group_name, check_topic_name, compile_any_pattern
@@ -33,7 +33,6 @@ from sparrow.broker.queues.persistence import pages
 from sparrow.broker.queues.persistence.definition import DEAD, QUEUE, SHARE, Definition
 from sparrow.broker.queues.persistence.restore import StoredSource, StoredStates
 from sparrow.broker.queues.queue import Queue
-from sparrow.broker.queues.rules.policy import QueuePolicy, names_of
 from sparrow.broker.queues.scheduler import CooperativeScheduler
 from sparrow.meta.store import ABSENT, Delete, Put
 from sparrow.records.excerpt import Excerpter

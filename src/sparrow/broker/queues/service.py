@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidArgument, NotAuthorized, QueueExists, StaleMember
 from sparrow.base.ids import uuid7
-from sparrow.base.queue_policy import differences, read_settings
+from sparrow.base.queue_policy import QueuePolicy, changes_to, differences, names_of, read_settings
 from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType, require
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import names
@@ -36,7 +36,6 @@ from sparrow.broker.queues.dead_letters.redrive import RedriveFilter, RedrivePro
 from sparrow.broker.queues.description import Peeked, QueueInfo, describe
 from sparrow.broker.queues.persistence.definition import DEAD
 from sparrow.broker.queues.registry import check_dead_letters
-from sparrow.broker.queues.rules.policy import QueuePolicy, changes_to, names_of
 from sparrow.broker.queues.rules.state import ONE_OF
 
 if TYPE_CHECKING:

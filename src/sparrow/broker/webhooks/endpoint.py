@@ -1,9 +1,10 @@
 """An endpoint of a queue: its URL, how records are POSTed to it, and what happens after failures.
 Pure.
 
-The settings are declared once, here: every frontend and the configuration file take these names,
-types, limits and defaults, and `docs/webhooks.md` lists them. A URL is checked as it is written;
-its address is judged at each connection (`addresses.py`).
+The settings are declared once, as fields of `EndpointSettings`: every frontend and the
+configuration file take these names, words, ranges and defaults (`base/named_settings.py`), and
+`docs/webhooks.md` lists them. A URL is checked as it is written; its address is judged at each
+connection (`addresses.py`).
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.base.faults import suggestion
+from sparrow.base.faults import Fault, Misfit, shown
+from sparrow.base.named_settings import SettingTable, setting
+from sparrow.base.settings import Kind, choice, decimal, integer
 from sparrow.base.units import parse_duration_ms
 from sparrow.broker.webhooks.addresses import maybe_address
 
@@ -50,23 +53,152 @@ _SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the prefix that Standard Webhoo
 Headers = tuple[tuple[str, str], ...]
 
 
+# ── the URL ───────────────────────────────────────────────────────────────────────────────────────
+
+_HOST = re.compile(
+    r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?"
+)
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
+
+
+def _fault(text: str) -> Misfit:
+    """Return the error of a value; the text follows the name of the setting."""
+    return Misfit([Fault((), text)])
+
+
+def _read_url(given: object) -> str:
+    if not isinstance(given, str) or not 0 < len(given) <= _MAX_URL:
+        raise _fault(f" must be text of 1 to {_MAX_URL} characters, such as https://example.org/hook")
+    if not given.isascii() or any(letter <= " " or letter in '\x7f\\"<>^`{|}' for letter in given):
+        raise _fault(
+            " has a space, a control character or another letter that URLs do not have; write those as"
+            " %20 and so on, and names of hosts in their ASCII form"
+        )
+    try:
+        _check_url(urlsplit(given))
+    except Misfit:
+        raise
+    except ValueError as error:
+        raise _fault(f" is no URL: {error}") from None
+    return given
+
+
+def _check_url(parts: SplitResult) -> None:
+    if parts.scheme not in ("http", "https"):
+        raise _fault(f" begins with {parts.scheme or 'nothing'!r}; it must be http:// or https://")
+    if "@" in parts.netloc:
+        raise _fault(
+            " has a user or password in it, which logs and listings would show; send it in "
+            "a header of the webhook"
+            " (setting headers)"
+        )
+    if parts.fragment:
+        raise _fault(" has a fragment (#…), which is never sent; leave it out")
+    if parts.port == 0:
+        raise _fault(" has port 0")
+    if "[" in parts.netloc and maybe_address(parts.hostname or "") is None:
+        raise _fault(f" has {parts.netloc[:80]!r} for a host; an address in brackets is an IPv6 address")
+    _check_host(parts.hostname or "")
+
+
+def _check_host(host: str) -> None:
+    if not host:
+        raise _fault(" has no host")
+    if maybe_address(host) is not None:
+        return
+    if len(host) > 253 or not _HOST.fullmatch(host):
+        raise _fault(f" has {host[:80]!r} for a host, which is neither a name nor an address")
+    if _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
+        # What resolvers make of 2130706433, 0x7f.1 or 0177.0.0.1 is an address in disguise.
+        raise _fault(f" has {host!r} for a host; write an IPv4 address as four decimal numbers")
+
+
+# ── other settings ────────────────────────────────────────────────────────────────────────────────
+
+
+def _duration(low_ms: int, high_ms: int) -> Kind[int]:
+    """Return the kind of a duration: a text with a unit, or a number of milliseconds."""
+    number = integer(low_ms, high_ms)
+
+    def read(given: object) -> int:
+        is_plain = not isinstance(given, str) or given.isdecimal()
+        duration_ms = given if is_plain else parse_duration_ms(str(given))
+        try:
+            return number.read(duration_ms)
+        except ValueError as error:
+            raise _fault(f" is {shown(duration_ms)}; it is {error}") from None
+
+    return Kind("duration", read)
+
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_RESERVED: Final = frozenset(
+    {
+        "host",
+        "connection",
+        "content-length",
+        "content-type",
+        "transfer-encoding",
+        "te",
+        "trailer",
+        "upgrade",
+        "expect",
+        "keep-alive",
+        "accept-encoding",
+        "content-encoding",
+    }
+)
+_RESERVED_PREFIXES: Final = ("webhook-", "sparrow-", "ce-", "proxy-")
+
+
+def _read_headers(given: object) -> Headers:
+    value = given
+    if isinstance(value, list | tuple) and all(
+        isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], str) for each in value
+    ):
+        value = dict(value)
+    if not isinstance(value, Mapping) or len(value) > _MAX_HEADERS:
+        raise _fault(f" must be at most {_MAX_HEADERS} names with their values")
+    return tuple(_header(header, text) for header, text in value.items())
+
+
+def _header(header: object, text: object) -> tuple[str, str]:
+    if not isinstance(header, str) or not _TOKEN.fullmatch(header):
+        raise _fault(f": {shown(header)} is no name of an HTTP header")
+    if header.lower() in _RESERVED or header.lower().startswith(_RESERVED_PREFIXES):
+        raise _fault(f": {header!r} is set by the broker itself; leave it out")
+    if (
+        not isinstance(text, str)
+        or len(text) > _MAX_HEADER
+        or text != text.strip()
+        or not all(" " <= letter <= "~" for letter in text)
+    ):
+        raise _fault(f": the value of {header!r} must be at most {_MAX_HEADER} printable ASCII characters")
+    return header, text
+
+
+# ── the settings ──────────────────────────────────────────────────────────────────────────────────
+
+_DEFAULT_BACKOFF_MS: Final = 1_000
+
+
 @dataclass(frozen=True, slots=True)
 class EndpointSettings:
     """Times in milliseconds. See `docs/webhooks.md` for what each does."""
 
-    url: str
-    format: str = RAW
-    accept: str = ""
+    url: str = setting(Kind("url", _read_url))
+    format: str = setting(choice(*FORMATS), RAW)
+    accept: str = setting(choice("", *ACCEPTS), "")
     """"": by the format, as `accepts` says."""
-    headers: Headers = ()
-    concurrency: int = 8
-    rate: float = 0.0
-    timeout_ms: int = 10_000
-    backoff_ms: int | None = None
+    headers: Headers = setting(Kind("headers", _read_headers), ())
+    concurrency: int = setting(integer(1, MAX_CONCURRENCY), 8)
+    rate: float = setting(decimal(0, 1_000_000), 0.0)
+    timeout_ms: int = setting(_duration(100, 600_000), 10_000, word="timeout")
+    backoff_ms: int | None = setting(_duration(0, _DAY_MS), None, word="backoff_delay")
     """None: the queue's policy decides, or the endpoint's default if that has no backoff."""
-    backoff_max_ms: int = 600_000
-    backoff_jitter: float = 0.2
-    pause_after: int = 10
+    backoff_max_ms: int = setting(_duration(0, 30 * _DAY_MS), 600_000, word="backoff_max")
+    backoff_jitter: float = setting(decimal(0, 1), 0.2, word="jitter")
+    pause_after: int = setting(integer(1, 1_000_000), 10)
 
     @property
     def accepts(self) -> str:
@@ -96,20 +228,19 @@ class EndpointSettings:
         Raises:
             InvalidConfig: no such setting, or a value that it does not take; says which there are.
         """
-        return replace(self, **_checked(settings))
+        return replace(self, **TABLE.read(settings))
 
 
-WORDS: Final[Mapping[str, str]] = {
-    "timeout": "timeout_ms",
-    "backoff_delay": "backoff_ms",
-    "backoff_max": "backoff_max_ms",
-    "jitter": "backoff_jitter",
-}
+SETTINGS: Final = (*(field.name for field in fields(EndpointSettings)), "secrets")
+"""The names of all settings; `secrets` is kept apart from the others, as secrets are not shown
+again.
+"""
+TABLE: Final = SettingTable("a webhook", EndpointSettings, listed=SETTINGS, none_is_default=True)
+DEFAULTS: Final = {name: each.default for name, each in TABLE.by_name.items() if name != "url"}
+WORDS: Final = {word: each.name for word, each in TABLE.by_word.items() if word != each.name}
 """Settings by the words that people write, as those of a queue's policy; both are understood
 wherever settings are read.
 """
-_DEFAULT_BACKOFF_MS: Final = 1_000
-Check = Callable[[str, object], Any]
 
 
 def new_settings(settings: Mapping[str, object]) -> EndpointSettings:
@@ -118,217 +249,10 @@ def new_settings(settings: Mapping[str, object]) -> EndpointSettings:
     Raises:
         InvalidConfig: as `EndpointSettings.changed`, or there is no URL.
     """
-    checked = _checked(settings)
+    checked = TABLE.read(settings)
     if "url" not in checked:
         raise InvalidConfig("a webhook needs a url, such as https://example.org/hook")
     return EndpointSettings(**checked)
-
-
-def _checked(settings: Mapping[str, object]) -> dict[str, Any]:
-    checked: dict[str, Any] = {}
-    called: dict[str, str] = {}
-    for key, value in settings.items():
-        name = WORDS.get(key, key)
-        if name in called:
-            raise InvalidConfig(f"{called[name]!r} and {key!r} are one setting; give it once")
-        called[name] = key
-        if value is None and name in DEFAULTS:
-            checked[name] = DEFAULTS[name]
-        else:
-            checked[name] = _check_of(name)(key, _in_ms(name, key, value))
-    return checked
-
-
-def _check_of(name: str) -> Check:
-    if name not in _CHECKS:
-        close = suggestion(name, [*SETTINGS, *WORDS])
-        raise InvalidConfig(
-            f"a webhook has no setting {name!r}{close or '; there are ' + ', '.join(SETTINGS)}"
-        )
-    return _CHECKS[name]
-
-
-def _in_ms(name: str, key: str, value: object) -> object:
-    """Return a duration with a unit ("10s") as a number of milliseconds; anything else
-    unchanged.
-    """
-    if not name.endswith("_ms") or not isinstance(value, str) or value.isdecimal():
-        return value
-    try:
-        return parse_duration_ms(value)
-    except (ValueError, OverflowError) as error:
-        raise InvalidConfig(f"{key} is {_shown(value)}; it is {error}") from None
-
-
-# ── the URL ───────────────────────────────────────────────────────────────────────────────────────
-
-_HOST = re.compile(
-    r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*\.?"
-)
-_NUMBER = re.compile(r"0[xX][0-9a-fA-F]*|[0-9]+")
-
-
-def _url(name: str, value: object) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= _MAX_URL:
-        raise InvalidConfig(
-            f"{name} must be text of 1 to {_MAX_URL} characters, such as https://example.org/hook"
-        )
-    if not value.isascii() or any(letter <= " " or letter in '\x7f\\"<>^`{|}' for letter in value):
-        raise InvalidConfig(
-            f"{name} has a space, a control character or another letter that URLs do not have; "
-            "write those as %20 and so"
-            " on, and names of hosts in their ASCII form"
-        )
-    try:
-        parts = urlsplit(value)
-        _check_url(name, parts)
-    except ValueError as error:
-        raise InvalidConfig(f"{name} is no URL: {error}") from None
-    return value
-
-
-def _check_url(name: str, parts: SplitResult) -> None:
-    if parts.scheme not in ("http", "https"):
-        raise InvalidConfig(
-            f"{name} begins with {parts.scheme or 'nothing'!r}; it must be http:// or https://"
-        )
-    if "@" in parts.netloc:
-        raise InvalidConfig(
-            f"{name} has a user or password in it, which logs and listings would show; send it in "
-            "a header of the webhook"
-            " (setting headers)"
-        )
-    if parts.fragment:
-        raise InvalidConfig(f"{name} has a fragment (#…), which is never sent; leave it out")
-    if parts.port == 0:
-        raise InvalidConfig(f"{name} has port 0")
-    if "[" in parts.netloc and maybe_address(parts.hostname or "") is None:
-        raise InvalidConfig(
-            f"{name} has {parts.netloc[:80]!r} for a host; an address in brackets is an IPv6 address"
-        )
-    _check_host(name, parts.hostname or "")
-
-
-def _check_host(name: str, host: str) -> None:
-    if not host:
-        raise InvalidConfig(f"{name} has no host")
-    if maybe_address(host) is not None:
-        return
-    if len(host) > 253 or not _HOST.fullmatch(host):
-        raise InvalidConfig(f"{name} has {host[:80]!r} for a host, which is neither a name nor an address")
-    if _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
-        # What resolvers make of 2130706433, 0x7f.1 or 0177.0.0.1 is an address in disguise.
-        raise InvalidConfig(f"{name} has {host!r} for a host; write an IPv4 address as four decimal numbers")
-
-
-# ── other settings ────────────────────────────────────────────────────────────────────────────────
-
-
-def _integer(low: int, high: int) -> Check:
-    def check(name: str, value: object) -> int:
-        if isinstance(value, str) and value.isdecimal() and len(value) < 20:
-            value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise InvalidConfig(f"{name} is {_shown(value)}; it is a whole number from {low} to {high}")
-        return value
-
-    return check
-
-
-def _decimal(low: float, high: float) -> Check:
-    def check(name: str, value: object) -> float:
-        try:
-            number = -1.0 if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError, OverflowError):
-            number = -1.0
-        if not low <= number <= high:
-            raise InvalidConfig(f"{name} is {_shown(value)}; it is a number from {low:g} to {high:g}")
-        return number
-
-    return check
-
-
-def _choice(choices: tuple[str, ...]) -> Check:
-    def check(name: str, value: object) -> str:
-        if value not in choices:
-            raise InvalidConfig(f"{name} is {_shown(value)}; it is one of {', '.join(filter(None, choices))}")
-        return str(value)
-
-    return check
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]}…"
-
-
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
-_RESERVED: Final = frozenset(
-    {
-        "host",
-        "connection",
-        "content-length",
-        "content-type",
-        "transfer-encoding",
-        "te",
-        "trailer",
-        "upgrade",
-        "expect",
-        "keep-alive",
-        "accept-encoding",
-        "content-encoding",
-    }
-)
-_RESERVED_PREFIXES: Final = ("webhook-", "sparrow-", "ce-", "proxy-")
-
-
-def _headers(name: str, value: object) -> Headers:
-    if isinstance(value, list | tuple) and all(
-        isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], str) for each in value
-    ):
-        value = dict(value)
-    if not isinstance(value, Mapping) or len(value) > _MAX_HEADERS:
-        raise InvalidConfig(f"{name} must be at most {_MAX_HEADERS} names with their values")
-    return tuple(_header(header, text) for header, text in value.items())
-
-
-def _header(header: object, text: object) -> tuple[str, str]:
-    if not isinstance(header, str) or not _TOKEN.fullmatch(header):
-        raise InvalidConfig(f"headers: {_shown(header)} is no name of an HTTP header")
-    if header.lower() in _RESERVED or header.lower().startswith(_RESERVED_PREFIXES):
-        raise InvalidConfig(f"headers: {header!r} is set by the broker itself; leave it out")
-    if (
-        not isinstance(text, str)
-        or len(text) > _MAX_HEADER
-        or text != text.strip()
-        or not all(" " <= letter <= "~" for letter in text)
-    ):
-        raise InvalidConfig(
-            f"headers: the value of {header!r} must be at most {_MAX_HEADER} printable ASCII characters"
-        )
-    return header, text
-
-
-_CHECKS: Final[dict[str, Check]] = {
-    "url": _url,
-    "format": _choice(FORMATS),
-    "accept": _choice(("", *ACCEPTS)),
-    "headers": _headers,
-    "concurrency": _integer(1, MAX_CONCURRENCY),
-    "rate": _decimal(0, 1_000_000),
-    "timeout_ms": _integer(100, 600_000),
-    "backoff_ms": _integer(0, _DAY_MS),
-    "backoff_max_ms": _integer(0, 30 * _DAY_MS),
-    "backoff_jitter": _decimal(0, 1),
-    "pause_after": _integer(1, 1_000_000),
-}
-DEFAULTS: Final[dict[str, Any]] = {
-    field.name: field.default for field in fields(EndpointSettings) if field.name != "url"
-}
-SETTINGS: Final = (*_CHECKS, "secrets")
-"""The names of all settings; `secrets` is kept apart from the others, as secrets are not shown
-again.
-"""
 
 
 # ── secrets ───────────────────────────────────────────────────────────────────────────────────────

@@ -18,10 +18,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidArgument, InvalidConfig, UnknownWebhook
+from sparrow.base.queue_policy import QueuePolicy
 from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType, require
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import names, safe
-from sparrow.broker.queues.rules.policy import QueuePolicy
 from sparrow.broker.webhooks.addresses import AddressRules
 from sparrow.broker.webhooks.description import EndpointInfo, describe
 from sparrow.broker.webhooks.endpoint import (

@@ -92,7 +92,7 @@ CONFIG_SOURCE_CODES: Final = {
     ConfigSource.GROUP_CONFIG: 8,
 }
 
-CONFIG_TYPE_CODES: Final = {
+CONFIG_TYPE_CODES: Final[dict[str, int]] = {
     ConfigType.BOOLEAN: 1,
     ConfigType.STRING: 2,
     ConfigType.INT: 3,

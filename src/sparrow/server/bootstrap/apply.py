@@ -11,10 +11,10 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import BadInput, Conflict, InvalidArgument, InvalidConfig
+from sparrow.base.queue_policy import changes_to
 from sparrow.broker.access.acls import AclFilter
 from sparrow.broker.access.authz import SYSTEM
 from sparrow.broker.queues.persistence.definition import SHARE
-from sparrow.broker.queues.rules.policy import changes_to
 from sparrow.broker.webhooks.endpoint import SYNCBROK
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import InvalidConfig
 from sparrow.base.faults import by_line
-from sparrow.broker.queues.rules.policy import QueuePolicy
+from sparrow.base.queue_policy import QueuePolicy
 from sparrow.server.bootstrap.locations import Locations
 from sparrow.server.config import SEED_PORTS, ServerConfig, config_file_of, kafka_listeners, load, seed_ports
 from sparrow.server.listeners import OFF

@@ -16,8 +16,9 @@ from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
 from sparrow.base.settings import BOOLEAN, PATH, TEXT_SCHEMA, TEXTS_SCHEMA, Kind
 from sparrow.base.shapes import NAME, Part, Section, named
-from sparrow.broker.webhooks.endpoint import ACCEPTS, DEFAULTS, FORMATS, WORDS, check_secrets, new_settings
-from sparrow.server.bootstrap.settings import parts_of, without_aliases
+from sparrow.base.units import parse_duration_ms
+from sparrow.broker.webhooks.endpoint import TABLE, WORDS, check_secrets, new_settings
+from sparrow.server.bootstrap.settings import part_of, without_aliases
 
 ALIASES = {**WORDS, "backoff": "backoff_ms", "secret": "secrets"}
 """Other names of settings; `backoff` is the first name of `backoff_delay`."""
@@ -67,6 +68,8 @@ def _read_secret_file(given: object) -> tuple[str, ...]:
 
 
 def _check(name: str, value: object) -> object:
+    if name.endswith("_ms") and isinstance(value, str):
+        value = parse_duration_ms(value)
     # YAML makes numbers of digits, and true of on
     if name == "headers" and isinstance(value, Mapping):
         value = {key: _header_text(text) for key, text in value.items()}
@@ -80,13 +83,10 @@ def _header_text(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
+_SETTINGS = {name: part_of(each, name, _check) for name, each in TABLE.by_name.items()}
 _PARTS = {
-    **parts_of(
-        {"url": "", **DEFAULTS},
-        {alias: name for alias, name in ALIASES.items() if name != "secrets"},
-        _check,
-        {"format": FORMATS, "accept": ("", *ACCEPTS)},
-    ),
+    **_SETTINGS,
+    **{alias: _SETTINGS[name] for alias, name in ALIASES.items() if name != "secrets"},
     "secrets": Part(Kind("secrets", _read_secrets, schema=TEXTS_SCHEMA), is_secret=True),
     "secret": Part(Kind("secret", _read_secrets, schema=TEXTS_SCHEMA), is_secret=True),
     "secret_file": Part(Kind("path", _read_secret_file, schema=TEXT_SCHEMA)),
@@ -120,7 +120,7 @@ def check_name(name: str) -> str:
     Raises:
         Misfit: it cannot.
     """
-    from sparrow.broker.queues.rules.policy import QueuePolicy
+    from sparrow.base.queue_policy import QueuePolicy
 
     try:
         QueuePolicy().changed({"subscribers": [name]})

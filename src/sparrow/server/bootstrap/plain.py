@@ -65,6 +65,8 @@ def plain_options(config: ServerConfig, resolved: Resolved) -> dict[str, dict[st
             value = f"{len(value)}, not shown"
         elif each.kind is PORT_OR_OFF and value < 0:
             value = ports.get(each.name, "off")
+        elif each.kind.choices:
+            value = each.kind.show(value)
         shown[each.key] = {"value": plain(value), "source": resolved.sources[each.name]}
     return shown
 

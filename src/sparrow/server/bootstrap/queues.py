@@ -22,17 +22,16 @@ from typing import Any
 
 from sparrow.base.errors import SparrowError
 from sparrow.base.faults import misfit
-from sparrow.base.queue_policy import SETTINGS
+from sparrow.base.queue_policy import SETTINGS, QueuePolicy
 from sparrow.base.settings import TEXT, TEXT_SCHEMA, Kind
 from sparrow.base.shapes import NAME, Part, Section, list_of, named, section_of
-from sparrow.broker.queues.rules.policy import QueuePolicy
 from sparrow.server.bootstrap.endpoints import (
     SUBSCRIBERS,
     WEBHOOKS,
     EndpointDeclaration,
     SubscriberDeclaration,
 )
-from sparrow.server.bootstrap.settings import kind_of, schema_of_value, without_aliases
+from sparrow.server.bootstrap.settings import part_of, without_aliases
 from sparrow.server.bootstrap.topics import PARTITIONS, check_topic
 
 ALIASES = {each.word: each.name for each in SETTINGS.values() if each.word != each.name}
@@ -96,11 +95,7 @@ def _check_definition(name: str, topics: tuple[str, ...], policy: Mapping[str, o
 
 _POLICY = Section(
     "a policy",
-    {
-        key: Part(kind_of(key, each.check, schema_of_value(each.default, each.choices or None)))
-        for each in _SETTINGS
-        for key in (each.word, each.name)
-    },
+    {key: part_of(each, key, each.read) for each in _SETTINGS for key in (each.word, each.name)},
     advice=_ELSEWHERE,
 )
 _QUEUE = Section(

@@ -45,7 +45,10 @@ def _url(text: str) -> None:
 
 
 def _servers(text: str) -> None:
-    _url(_first_server(text))
+    try:
+        _first_server(text)
+    except InvalidArgument as error:
+        raise misfit(error.text) from None
 
 
 def _jaas(text: str) -> None:
@@ -79,13 +82,12 @@ CONNECTION = (
         "The same as Kafka names it; the first server counts, port 9092 becomes 9094. `url` wins.",
         ("bootstrap.servers", "bootstrapServers"),
         check=_servers,
-        show="",
     ),
     DataSourceOption(
         "token", TEXT, None, "Token that says who reads or writes; `SPARROW_TOKEN`.", is_secret=True, show=""
     ),
-    DataSourceOption("tokenFile", TEXT, None, "File on the driver whose first line is the token.", show=""),
-    DataSourceOption("user", TEXT, None, "Who logs in; `SPARROW_USER`.", ("kafka.sasl.username",), show=""),
+    DataSourceOption("tokenFile", TEXT, None, "File on the driver whose first line is the token."),
+    DataSourceOption("user", TEXT, None, "Who logs in; `SPARROW_USER`.", ("kafka.sasl.username",)),
     DataSourceOption(
         "password",
         TEXT,
@@ -93,7 +95,6 @@ CONNECTION = (
         "The password of `user`; `SPARROW_PASSWORD`.",
         ("kafka.sasl.password",),
         is_secret=True,
-        show="",
     ),
     DataSourceOption(
         "passwordFile", TEXT, None, "File on the driver whose first line is the password.", show=""
@@ -114,7 +115,6 @@ CONNECTION = (
         "PEM file of the certificate to show to the broker; `SPARROW_CERTIFICATE_FILE`.",
         ("kafka.ssl.certificate.location", "kafka.ssl.keystore.location"),
         check=_pem,
-        show="",
     ),
     DataSourceOption(
         "keyFile",
@@ -132,7 +132,7 @@ CONNECTION = (
         "How the connections are called in the broker's lists and logs.",
         ("kafka.client.id",),
     ),
-    DataSourceOption("connectTimeout", _TIMEOUT, 10_000, "How long a connection is tried for.", show="10s"),
+    DataSourceOption("connectTimeout", _TIMEOUT, 10_000, "How long a connection is tried for."),
     DataSourceOption(
         "callTimeout",
         _TIMEOUT,
@@ -154,14 +154,12 @@ CONNECTION = (
         choice(*_PROTOCOLS),
         None,
         "`SSL` and `SASL_SSL`: with TLS, for `kafka.bootstrap.servers`; a `url` says it by `sparrows://`.",
-        show="",
     ),
     DataSourceOption(
         "kafka.sasl.mechanism",
         choice(*_MECHANISMS),
         None,
         "Taken for what it is; user and password count.",
-        show="",
     ),
     DataSourceOption(
         "kafka.sasl.jaas.config",
@@ -170,10 +168,9 @@ CONNECTION = (
         "User and password are taken out of it.",
         check=_jaas,
         is_secret=True,
-        show="",
     ),
-    DataSourceOption("kafka.ssl.truststore.type", choice("PEM"), None, "Only PEM.", show=""),
-    DataSourceOption("kafka.ssl.keystore.type", choice("PEM"), None, "Only PEM.", show=""),
+    DataSourceOption("kafka.ssl.truststore.type", choice("PEM"), None, "Only PEM."),
+    DataSourceOption("kafka.ssl.keystore.type", choice("PEM"), None, "Only PEM."),
 )
 """Options that source and sink have in common."""
 

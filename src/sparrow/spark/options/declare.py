@@ -46,7 +46,7 @@ class DataSourceOption:
         aliases: other names of the same thing.
         check: judges a value that was read; raises ValueError with what is allowed.
         is_secret: the value never appears in an error.
-        show: how the default is written for people; None: as `str` has it.
+        show: how the default is written for people; None: as the kind shows it, or nothing.
     """
 
     name: str
@@ -210,7 +210,7 @@ class Options:
 def _shown_default(option: DataSourceOption) -> str:
     if option.show is not None:
         return option.show
-    return str(option.default).lower() if isinstance(option.default, bool) else str(option.default)
+    return "" if option.default is None else option.kind.show(option.default)
 
 
 def plain(name: str) -> str:

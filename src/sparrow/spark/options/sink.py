@@ -23,14 +23,12 @@ SINK = (
         TEXT,
         None,
         "Where all rows go. It comes before the column `topic`, which else says it for each row.",
-        show="",
     ),
     DataSourceOption(
         "includeHeaders",
         BOOLEAN,
         True,
         "Whether the column `headers` is written where there is one.",
-        show="true",
     ),
     DataSourceOption(
         "compression",
@@ -44,7 +42,6 @@ SINK = (
         size(1024, _MAX_BATCH_BYTES),
         1 << 20,
         "How large a batch of records becomes at most, before compression.",
-        show="1 MiB",
     ),
     DataSourceOption(
         "sinkId",
@@ -60,14 +57,12 @@ SINK = (
         None,
         "Of a batch write, with `sinkId`: its number. What has this number or a lower one was "
         "written before and is not written again. For `foreachBatch`.",
-        show="",
     ),
     DataSourceOption(
         "takeOver",
         BOOLEAN,
         False,
         "Whether this query may go on with a `sinkId` that another one used, and at any batch.",
-        show="false",
     ),
     DataSourceOption(
         "stageTimeout",

@@ -137,20 +137,18 @@ _TIME: Final = integer(0, _MAX)
 # ── the options ───────────────────────────────────────────────────────────────────────────────────
 
 _DECLARED: Final = (
-    DataSourceOption("subscribe", _TOPICS, None, "The topics to read, with commas between.", show=""),
+    DataSourceOption("subscribe", _TOPICS, None, "The topics to read, with commas between."),
     DataSourceOption(
         "subscribePattern",
         _PATTERN,
         None,
         "Regular expression of the topics to read, also of those made later.",
-        show="",
     ),
     DataSourceOption(
         "assign",
         _ASSIGNED,
         None,
         'The partitions to read: `{"orders": [0, 1]}`. One of these three.',
-        show="",
     ),
     DataSourceOption(
         "startingOffsets",
@@ -165,14 +163,12 @@ _DECLARED: Final = (
         _TIME,
         None,
         "Begin at the first record of this time (ms since 1970) or later. Wins over the other two.",
-        show="",
     ),
     DataSourceOption(
         "startingOffsetsByTimestamp",
         _TIMES,
         None,
         'The same by partition: `{"orders": {"0": 1700000000000}}`. Wins over `startingOffsets`.',
-        show="",
     ),
     DataSourceOption(
         "startingOffsetsByTimestampStrategy",
@@ -188,9 +184,8 @@ _DECLARED: Final = (
         _TIME,
         None,
         "A batch ends before the first record of this time or later. Wins over the other two.",
-        show="",
     ),
-    DataSourceOption("endingOffsetsByTimestamp", _TIMES, None, "The same by partition.", show=""),
+    DataSourceOption("endingOffsetsByTimestamp", _TIMES, None, "The same by partition."),
     DataSourceOption(
         "maxOffsetsPerTrigger",
         integer(1, _MAX),
@@ -212,7 +207,6 @@ _DECLARED: Final = (
         integer(1, _MANY),
         None,
         "At least so many tasks, as long as there are so many offsets.",
-        show="",
     ),
     DataSourceOption(
         "maxRecordsPerPartition", integer(1, _MAX), None, "A task gets at most so many offsets.", show="all"
@@ -223,14 +217,12 @@ _DECLARED: Final = (
         128 << 20,
         "A task gets about so many bytes at most, or less (16 MiB at least) where cores of the "
         "driver would be idle; larger partitions of a topic are split.",
-        show="128 MiB",
     ),
     DataSourceOption(
         "packBytes",
         size(0, 1 << 40),
         4 << 20,
         "Small partitions are read by one task up to about so many bytes; 0: a task for each.",
-        show="4 MiB",
     ),
     DataSourceOption(
         "failOnDataLoss", BOOLEAN, True, "Fail when records to be read are gone; `false`: warn and go on."
@@ -240,7 +232,6 @@ _DECLARED: Final = (
         BOOLEAN,
         True,
         "Fail at a batch that cannot be read; `false`: skip it, with a warning and a count.",
-        show="true",
     ),
     DataSourceOption(
         "onCorrupt",
@@ -249,7 +240,7 @@ _DECLARED: Final = (
         "The same by the word that all readers have: `skip` is `failOnCorrupt=false`.",
         show="fail",
     ),
-    DataSourceOption("includeHeaders", BOOLEAN, False, "With a column `headers`.", show="false"),
+    DataSourceOption("includeHeaders", BOOLEAN, False, "With a column `headers`."),
     DataSourceOption(
         "columns",
         _COLUMNS,
@@ -276,7 +267,6 @@ _DECLARED: Final = (
         size(1 << 16, 64 << 20),
         4 << 20,
         "How many bytes a task fetches at a time.",
-        show="4 MiB",
     ),
     DataSourceOption(
         "pollTimeout",
@@ -291,7 +281,7 @@ _DECLARED: Final = (
     DataSourceOption(
         "groupIdPrefix", TEXT, "spark", "The group's name is this, a hyphen and the query's name."
     ),
-    DataSourceOption("kafka.group.id", TEXT, None, "The whole name of that group.", ("groupId",), show=""),
+    DataSourceOption("kafka.group.id", TEXT, None, "The whole name of that group.", ("groupId",)),
 )
 
 _ADVICE: Final = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from sparrow.base.errors import DirectoryUnreadable, InvalidConfig, NewerFormat
-from sparrow.broker.queues.rules.policy import QueuePolicy
+from sparrow.base.queue_policy import QueuePolicy
 from sparrow.meta.store import Put
 
 if TYPE_CHECKING:

@@ -45,8 +45,8 @@ from sparrow.broker.queues.rules.timers import Timers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from sparrow.base.queue_policy import QueuePolicy
     from sparrow.broker.queues.rules.delivery_info import DeliveryInfo
-    from sparrow.broker.queues.rules.policy import QueuePolicy
 
 ONE_OF: Final = ""
 """Name of the only subscriber of a queue of competing consumers."""

@@ -49,7 +49,7 @@ from sparrow.broker.queues.rules.timers import Timers
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
-    from sparrow.broker.queues.rules.policy import QueuePolicy
+    from sparrow.base.queue_policy import QueuePolicy
 
 DELIVERY_LIMIT: Final = "DELIVERY_LIMIT"
 REJECTED: Final = "REJECTED"
