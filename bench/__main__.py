@@ -15,7 +15,7 @@ from bench.budget import Budget
 from bench.machine import machine
 from bench.report import CannotMerge, Report, check_mergeable, merged
 from bench.table import show
-from bench.versions import commit, settings, today, versions
+from bench.versions import commit, missing_peers, settings, today, versions
 
 if TYPE_CHECKING:
     from bench.results import Measurement
@@ -29,11 +29,11 @@ IN_MEMORY = ("tmpfs", "ramfs")
 
 def main() -> int:
     options = _options()
-    from bench.workloads import WORKLOADS
+    from bench.workloads import ALONG, WORKLOADS
 
     budget = Budget(options.runs or (1 if options.quick else 5), is_quick=options.quick)
     try:
-        names = harness.chosen(list(WORKLOADS), options.only)
+        names = harness.chosen(list(WORKLOADS), options.only, ALONG)
         old = Report.load(options.json) if options.merge and options.json.exists() else None
         empty = Report(options.quick, today(), machine(), versions(), settings())
         if old is not None:
@@ -80,6 +80,8 @@ def _measured(
             "synced; name a directory on a disk: TMPDIR=/path make bench",
             file=sys.stderr,
         )
+    for peer in missing_peers(report.versions):
+        print(f"bench: without {peer}; its rows stay empty", file=sys.stderr)
     source = {"date": report.date, "commit": commit()}
     print(f"{len(names)} workloads, {budget.runs} round{'s' * (budget.runs > 1)} each", flush=True)
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "topics": ("topic-publish", "topic-consume", "topic-latency"),
-    "queues": ("queue-batches", "queue-singly", "queue-latency"),
+    "queues": ("queue-batches", "queue-singly", "queue-one", "queue-latency"),
     "starting": ("startup", "recovery"),
     "client": ("throughput-100B", "throughput-varied", "throughput-1KB", "latency", "connections", "topics"),
     "queue-costs": ("queue-million", "queue-delayed", "queue-parented"),
     "kafka": ("kafka-100B", "kafka-1KB", "kafka-latency", "kafka-crowd"),
     "http": ("http-batches", "http-singly", "http-events", "http-sockets", "webhooks"),
-    "seeds": ("seeds", "seeds-syncbrok"),
+    "seeds": ("seeds", "queue-seeds"),
     "spark": (
         "spark-batch",
         "spark-stream",
@@ -40,6 +40,7 @@ class Panel(NamedTuple):
 
 _TOPIC_LATENCY = "topic: publish to consumer at 5,000 msg/s, "
 _QUEUE_LATENCY = "queue: publish to worker at 2,000 msg/s, "
+_BUSY_LATENCY = "queue: publish to worker at 10,000 msg/s, "
 PANELS = (
     Panel("Publish to a topic, 100 B", "msg/s", ("topic: publish 100 B",)),
     Panel("Consume a topic, 100 B", "msg/s", ("topic: consume 100 B",)),
@@ -57,6 +58,13 @@ PANELS = (
         "Queue: publish to worker at 2,000 msg/s",
         "ms",
         (f"{_QUEUE_LATENCY}p50", f"{_QUEUE_LATENCY}p99"),
+        is_latency=True,
+    ),
+    Panel("Queue: one worker, one message at a time", "msg/s", ("queue: 100 B, one worker",)),
+    Panel(
+        "Queue: publish to worker at 10,000 msg/s",
+        "ms",
+        (f"{_BUSY_LATENCY}p50", f"{_BUSY_LATENCY}p99"),
         is_latency=True,
     ),
     Panel("Start to first answer", "s", ("start to first answer",)),

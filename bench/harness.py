@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import groupby
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bench.kept import keeping
@@ -24,9 +25,11 @@ class Unknown(Exception):
     """No workload has such a word in its name."""
 
 
-def chosen(names: Sequence[str], only: str) -> list[str]:
+def chosen(
+    names: Sequence[str], only: str, along: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> list[str]:
     """Those that `only` (words with commas between) asks for: the workload of that very name, or
-    all that have the word in theirs; all without words.
+    all that have the word in theirs, and those that go along with the word; all without words.
 
     Raises:
         Unknown: a word asks for none.
@@ -37,7 +40,7 @@ def chosen(names: Sequence[str], only: str) -> list[str]:
         found = {word} if word in names else {name for name in names if word in name}
         if not found:
             raise Unknown(f"no workload has {word!r} in its name; there are {', '.join(names)}")
-        wanted |= found
+        wanted |= found | set(along.get(word, ()))
     return [name for name in names if name in wanted or not words]
 
 

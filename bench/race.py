@@ -22,7 +22,7 @@ from bench.kept import kept
 from bench.peers import kafka, nats, rabbitmq, redis
 from bench.peers.daemon import NotInstalled
 from bench.quiet import until_idle
-from bench.results import OURS, RATIO, SYNCED, Measurement
+from bench.results import OURS, RATIO, SYNCED, Measurement, Target
 from bench.server import Server, server
 from bench.together import Role, Span, seconds, together
 
@@ -209,11 +209,27 @@ def against_best(
     strength: 1 or more (or less, where less is better) is ahead of each of them.
     """
     equals = [row for row in rows.values() if row.broker != OURS and row.strength == ours.strength]
-    theirs = [row.runs for row in equals if row.runs]
-    best = max if more_is_better else min
-    rounds = zip(ours.runs, *theirs, strict=True) if theirs and ours.runs else ()
-    runs = [mine / best(others) for mine, *others in rounds]
+    runs = _multiples(ours, equals, more_is_better=more_is_better)
     note = "" if runs else "no peer of this strength was measured"
     return Measurement(
         name, RATIO, runs=runs, note=note, figure=ours.figure, client=ours.client, strength=ours.strength
     )
+
+
+def against_redis(
+    ours: Measurement, rows: Mapping[Contender, Measurement], target: Target, *, more_is_better: bool
+) -> Measurement:
+    """The same beside Redis with `appendfsync always` alone, which is the yardstick of queues."""
+    name = f"{ours.name}, of Redis's"
+    equals = [row for row in rows.values() if row.broker == "Redis" and row.strength == ours.strength]
+    runs = _multiples(ours, equals, more_is_better=more_is_better)
+    note = "" if runs else "Redis was not measured: apt-get install redis-server"
+    return Measurement(name, RATIO, target, runs=runs, note=note, strength=ours.strength)
+
+
+def _multiples(ours: Measurement, peers: Sequence[Measurement], *, more_is_better: bool) -> list[float]:
+    """Our figure of each round, divided by the best of the peers' of that round."""
+    theirs = [row.runs for row in peers if row.runs]
+    best = max if more_is_better else min
+    rounds = zip(ours.runs, *theirs, strict=True) if theirs and ours.runs else ()
+    return [mine / best(others) for mine, *others in rounds]

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from importlib import import_module, metadata
 from pathlib import Path
 
+from bench.peers import nats
 from bench.peers.daemon import NotInstalled
 
 ROOT = Path(__file__).parents[1]
@@ -63,6 +64,15 @@ def versions() -> dict[str, str]:
             found[name] = "not installed"
     found["Java"] = _java()
     return found | {peer: _version(module) for peer, module in PEERS.items()}
+
+
+def missing_peers(found: Mapping[str, str]) -> list[str]:
+    """Each peer that cannot be measured with these versions: its name, and how to get it."""
+    missing = [f"{peer}: {found[peer]}" for peer in PEERS if found.get(peer, "").startswith("not installed")]
+    release = found.get("NATS", "")
+    if release[:1].isdigit() and not nats.can_sync(release):
+        missing.append(nats.too_old(release))
+    return missing
 
 
 def settings() -> Mapping[str, str]:

@@ -1,9 +1,10 @@
-"""Publishers of the seed systems, as their documents describe them: plain blocking sockets, a
-message at a time. And a server that only reads and drops.
+"""Clients of the seed systems, as their documents describe them: plain blocking sockets, a message
+at a time. And a server that only reads and drops.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import socket
@@ -12,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 import msgspec
+import uvloop
 
 from bench.together import Stopwatch
 
@@ -88,6 +90,108 @@ def publish_by_connections(name: str, port: int, count: int, start: Start) -> Sp
             connection.sendall(make())
             connection.shutdown(socket.SHUT_WR)
     return watch.span()
+
+
+def publish_waiting(port: int, count: int, producers: int, start: Start) -> Span:
+    """So many messages of mbus, each over a connection of its own; each of the producers connects
+    again when the end of its last connection says that the message is on stable storage.
+    """
+    return uvloop.run(_publish_waiting(port, count, producers, start))
+
+
+async def _publish_waiting(port: int, count: int, producers: int, start: Start) -> Span:
+    left = count
+    message = mbus()
+
+    async def produce() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(message)
+            writer.write_eof()
+            await reader.read()
+            writer.close()
+
+    watch = Stopwatch(start)
+    await asyncio.gather(*(produce() for _ in range(producers)))
+    return watch.span()
+
+
+# ── consuming from diy_message_broker ─────────────────────────────────────────────────────────────
+
+_HEAD = struct.Struct(">IBq")
+_CONSUME, _CONSUME_EMPTY = 3, 4
+_NOT_COUNTED = 2
+"""Bytes of a message that its length leaves out."""
+_ASK = _HEAD.pack(9 + len(TOPIC), _CONSUME, 0) + bytes([len(TOPIC)]) + TOPIC.encode() + b"\x00"
+
+
+class _DiyConsumer(asyncio.Protocol):
+    """Asks for the next message when it has the last one, until there is none."""
+
+    def __init__(self, done: asyncio.Future[None]) -> None:
+        self.seen = 0
+        self._done = done
+        self._received = b""
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def ask(self) -> None:
+        self._transport.write(_ASK)
+
+    def data_received(self, data: bytes) -> None:
+        received = self._received + data if self._received else data
+        if len(received) < _HEAD.size:
+            self._received = received
+            return
+        length, kind, _ = _HEAD.unpack_from(received)
+        if kind == _CONSUME_EMPTY:
+            self._done.set_result(None)
+        elif len(received) < 4 + length + _NOT_COUNTED:
+            self._received = received
+        else:
+            self._received = b""
+            self.seen += 1
+            self._transport.write(_ASK)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._done.done():
+            self._done.set_exception(exc or RuntimeError("the broker closed the connection"))
+
+
+def consume(port: int, count: int, consumers: int, start: Start) -> Span:
+    """So many consumers with a connection each; each asks for one message after the other, until
+    the topic is empty.
+
+    Raises:
+        RuntimeError: together they did not get `count` messages.
+    """
+    return uvloop.run(_consume(port, count, consumers, start))
+
+
+async def _consume(port: int, count: int, consumers: int, start: Start) -> Span:
+    loop = asyncio.get_running_loop()
+    clients = []
+    for _ in range(consumers):
+        done: asyncio.Future[None] = loop.create_future()
+        _, client = await loop.create_connection(
+            lambda done=done: _DiyConsumer(done),  # type: ignore[misc]
+            "127.0.0.1",
+            port,
+        )
+        clients.append((client, done))
+    watch = Stopwatch(start)
+    for client, _ in clients:
+        client.ask()
+    await asyncio.gather(*(done for _, done in clients))
+    span = watch.span()
+    seen = sum(client.seen for client, _ in clients)
+    if seen != count:
+        raise RuntimeError(f"{count} messages were published, {seen} were consumed")
+    return span
 
 
 def drop(listening: socket.socket) -> None:

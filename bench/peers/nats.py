@@ -50,6 +50,14 @@ def can_sync(release: str) -> bool:
     return tuple(int(each) for each in numbers[:2]) >= _SYNCS_FROM
 
 
+def too_old(release: str) -> str:
+    """The sentence for a server that cannot."""
+    return (
+        f"nats-server {release} cannot sync before it acknowledges; 2.10 and later can: go install "
+        f"github.com/nats-io/nats-server/v2@latest, and name it in {PROGRAM_VARIABLE}"
+    )
+
+
 @contextlib.contextmanager
 def prepared(root: Path, *, is_synced: bool = False) -> Iterator[Peer]:
     """A server with its data below `root`, not started.
@@ -59,10 +67,7 @@ def prepared(root: Path, *, is_synced: bool = False) -> Iterator[Peer]:
     """
     command = program()
     if is_synced and not can_sync(version()):
-        raise NotInstalled(
-            f"nats-server {version()} cannot sync before it acknowledges; 2.10 and later can (name "
-            f"one in {PROGRAM_VARIABLE})"
-        )
+        raise NotInstalled(too_old(version()))
     port = free_port()
     (root / "nats.conf").write_text(_settings(root, port, is_synced=is_synced))
     yield Peer(Daemon([command, "-c", str(root / "nats.conf")], root / "log", port), port)

@@ -43,17 +43,18 @@ WORKLOADS: dict[str, Workload] = {
     "kafka-crowd": kafka.crowd,
     "queue-batches": queues.batches,
     "queue-singly": queues.singly,
+    "queue-one": queues.one,
     "queue-latency": queues.latency,
     "queue-million": queue_sizes.million,
     "queue-delayed": queue_sizes.delayed,
     "queue-parented": queue_parents.drained,
+    "queue-seeds": seeds.waiting,
     "http-batches": http.batches,
     "http-singly": http.singly,
     "http-events": http.events,
     "http-sockets": http.sockets,
     "webhooks": webhooks.deliveries,
     "seeds": seeds.publishing,
-    "seeds-syncbrok": seeds.syncbrok,
     "spark-kernels": kernels.both,
     "spark-batch": spark.reads,
     "spark-stream": spark.streams,
@@ -62,3 +63,8 @@ WORKLOADS: dict[str, Workload] = {
     "spark-latency": spark.latency,
     "spark-memory": spark.memory,
 }
+
+ALONG: dict[str, tuple[str, ...]] = {"queue": ("topic-latency",)}
+"""Words of `--only` → workloads that are measured along with those that have the word in their
+names: queues and topics are compared with the same peers in the same run.
+"""

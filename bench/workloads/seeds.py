@@ -1,5 +1,5 @@
-"""Publishing by the clients of the seed systems, beside the same client against a server that only
-reads and drops.
+"""The clients of the seed systems. Those that ask for no confirmation stand beside the same client
+against a server that only reads and drops; of those that wait for one, each answer follows a sync.
 """
 
 from __future__ import annotations
@@ -95,23 +95,62 @@ def publishing(runs: int, scale: float) -> list[Measurement]:
     return rows
 
 
-def syncbrok(runs: int, scale: float) -> list[Measurement]:
-    """Messages by Syncbrok's HTTP, each answered with its id when it is on stable storage; a server
-    that drops could not answer.
+def waiting(runs: int, scale: float) -> list[Measurement]:
+    """What waits for stable storage: messages by Syncbrok's HTTP and producers of mbus, each
+    answered when its message is synced, and consumers of diy_message_broker, which get a message
+    when nobody else can get it any more.
     """
-    row = Measurement(
-        "syncbrok: POST /msg, 100 B, 32 connections", "msg/s", None, "each answer after its fdatasync"
-    )
-    each = round(1_000 * scale)
+    after = "each answer after its fdatasync"
+    many = Measurement("syncbrok: POST /msg, 100 B, 32 connections", "msg/s", None, after)
+    one = Measurement("syncbrok: POST /msg, 100 B, one at a time", "msg/s", Target(1_500), after)
+    ended = "each connection ends after the fdatasync of its message"
+    producers = {
+        number: Measurement(f"mbus: {who}, each waits for the end of its connection", "msg/s", None, ended)
+        for number, who in ((1, "one producer"), (16, "16 producers"))
+    }
+    producers[16].target = Target(6_000)
+    once = "each message is handed out once, whatever is killed"
+    consumers = {
+        number: Measurement(f"diy_message_broker: consume, {who}", "msg/s", Target(floor), once)
+        for number, who, floor in ((1, "one consumer", 6_000), (16, "16 consumers", 15_000))
+    }
     for _ in range(runs):
-        port = free_port()
-        with server("--seeds-syncbrok-port", str(port)) as broker:
-            broker.until_listening(port)
-            queue = f"queue: {seeds.TOPIC}"
-            together(partial(http.repeat, port, http.post("/queue", b"", "text/plain", queue), 1, 1))
-            request = http.post("/msg", seeds.VALUE, "application/octet-stream", queue)
-            (span,) = together(partial(http.repeat, port, request, 32, each))
-            row.runs.append(32 * each / seconds([span]))
-            assert broker.process is not None
-            assert broker.process.poll() is None
-    return [row]
+        _post(many, one, round(1_000 * scale))
+        for number, row in producers.items():
+            _publish_waiting(row, number, round(10_000 * scale))
+        for number, row in consumers.items():
+            _consume(row, number, round(30_000 * scale))
+    return [many, one, *producers.values(), *consumers.values()]
+
+
+def _post(many: Measurement, one: Measurement, each: int) -> None:
+    port = free_port()
+    with server("--seeds-syncbrok-port", str(port)) as broker:
+        broker.until_listening(port)
+        queue = f"queue: {seeds.TOPIC}"
+        together(partial(http.repeat, port, http.post("/queue", b"", "text/plain", queue), 1, 1))
+        request = http.post("/msg", seeds.VALUE, "application/octet-stream", queue)
+        for row, connections in ((many, 32), (one, 1)):
+            (span,) = together(partial(http.repeat, port, request, connections, each))
+            row.runs.append(connections * each / seconds([span]))
+        assert broker.process is not None
+        assert broker.process.poll() is None
+
+
+def _publish_waiting(row: Measurement, producers: int, count: int) -> None:
+    port = free_port()
+    with server("--seeds-mbus-port", str(port)) as broker:
+        broker.until_listening(port)
+        (span,) = together(partial(seeds.publish_waiting, port, count, producers))
+        row.runs.append(count / seconds([span]))
+        _wait_until_stored(broker, count)
+
+
+def _consume(row: Measurement, consumers: int, count: int) -> None:
+    port = free_port()
+    with server("--seeds-diy-message-broker-port", str(port)) as broker:
+        broker.until_listening(port)
+        together(partial(seeds.publish, "diy_message_broker", port, count))
+        _wait_until_stored(broker, count)
+        (span,) = together(partial(seeds.consume, port, count, consumers))
+        row.runs.append(count / seconds([span]))

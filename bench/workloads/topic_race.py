@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.pace import quantiles, settled
 from bench.peers import kafka, nats, rabbitmq, redis
-from bench.race import NATS_SYNCED, Contender, Results, Round, against_best, client, race
+from bench.race import NATS_SYNCED, Contender, Results, Round, against_best, against_redis, client, race
 from bench.results import OURS, UNSYNCED, Measurement, Target
 from bench.together import seconds, together
 
@@ -329,4 +329,7 @@ def _latencies(word: str, results: dict[Contender, Results]) -> list[Measurement
         for contender in _PACED
         if contender.broker == OURS and not contender.client.startswith(CONFLUENT)
     ]
+    if word == "p50":
+        target = Target(1.1, at_least=False)
+        ratios.append(against_redis(rows[_PACED[0]], rows, target, more_is_better=False))
     return [*rows.values(), *ratios]

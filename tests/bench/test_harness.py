@@ -45,6 +45,12 @@ def test_words_choose_workloads_by_name_or_part_of_it(only, expected):
     assert harness.chosen(NAMES, only) == expected
 
 
+def test_some_workloads_go_along_with_a_word():
+    along = {"queue": ("spark-write",)}
+    assert harness.chosen(NAMES, "queue", along) == ["queue-latency", "queue-batches", "spark-write"]
+    assert harness.chosen(NAMES, "queue-batches", along) == ["queue-batches"]
+
+
 def test_word_that_no_workload_has_is_refused():
     with pytest.raises(harness.Unknown, match="no workload has 'kafak'"):
         harness.chosen(NAMES, "queue,kafak")
@@ -118,6 +124,21 @@ def test_a_file_system_in_memory_is_warned_of(few, monkeypatch, tmp_path, capsys
     monkeypatch.setattr(command, "machine", lambda: {"cores": 2, "file_system": "tmpfs"})
     bench_command(monkeypatch, "--only", "good", "--json", str(tmp_path / "results.json"))
     assert "nothing is synced; name a directory on a disk: TMPDIR=" in capsys.readouterr().err
+
+
+def test_missing_peers_are_told_before_anything_is_measured(few, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(
+        command,
+        "versions",
+        lambda: {"Redis": "not installed (apt-get install redis-server)", "NATS": "2.9.10"},
+    )
+    bench_command(monkeypatch, "--only", "good", "--json", str(tmp_path / "results.json"))
+    told = capsys.readouterr().err
+    assert "bench: without Redis: not installed (apt-get install redis-server); its rows stay empty" in told
+    assert "nats-server 2.9.10 cannot sync before it acknowledges" in told
+    monkeypatch.setattr(command, "versions", lambda: {"Redis": "7.0.15", "NATS": "2.10.29"})
+    bench_command(monkeypatch, "--only", "good", "--json", str(tmp_path / "results.json"))
+    assert "without" not in capsys.readouterr().err
 
 
 def test_merged_run_leaves_other_workloads_in_the_file(few, monkeypatch, tmp_path, capsys):

@@ -10,8 +10,8 @@ import pytest
 from bench import race
 from bench.kept import keeping
 from bench.peers.daemon import NotInstalled
-from bench.race import Contender, Results, Round, against_best
-from bench.results import OURS, RATIO, SYNCED, UNSYNCED, Measurement
+from bench.race import Contender, Results, Round, against_best, against_redis
+from bench.results import OURS, RATIO, SYNCED, UNSYNCED, Measurement, Target
 from bench.together import Span
 
 
@@ -134,6 +134,27 @@ def test_only_peers_of_the_same_strength_are_compared_round_by_round(events):
     best = against_best("ratio", ours, found, more_is_better=True)
     assert (best.runs, best.unit, best.figure) == ([2.0, 0.5], RATIO, "rate")
     assert against_best("ratio", ours, found, more_is_better=False).runs == [5.0, 2.5]
+
+
+def test_redis_alone_is_the_yardstick_where_a_figure_says_so(events):
+    found = rows(
+        events,
+        (OURS, SYNCED, [10.0, 20.0]),
+        ("Redis", SYNCED, [5.0, 40.0]),
+        ("RabbitMQ", SYNCED, [2.0, 8.0]),
+    )
+    ours = next(iter(found.values()))
+    ratio = against_redis(ours, found, Target(1.1, at_least=False), more_is_better=False)
+    assert (ratio.runs, ratio.unit, ratio.verdict) == ([2.0, 0.5], RATIO, "MISSED")
+    assert ratio.name == f"{ours.name}, of Redis's"
+
+
+def test_without_redis_the_row_says_how_to_get_it(events):
+    found = rows(events, (OURS, SYNCED, [10.0]), ("Redis", SYNCED, []))
+    ours = next(iter(found.values()))
+    ratio = against_redis(ours, found, Target(1.0), more_is_better=True)
+    assert (ratio.runs, ratio.verdict) == ([], "")
+    assert "apt-get install redis-server" in ratio.note
 
 
 def test_without_a_peer_of_its_strength_there_is_no_ratio(events):
