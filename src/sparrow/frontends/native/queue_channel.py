@@ -221,6 +221,7 @@ class QueueChannel:
                 with self._session.reserve() as reservation:
                     leased = await self._lease(consumer, limit, self._max_deliver_bytes, reservation)
                     self._credit -= self._deliver(leased, PUSHED)
+                    self._session.flush()
                     reservation.sent()
                 # A lease that finds records may not have waited: yield to other channels.
                 await asyncio.sleep(0)
@@ -246,6 +247,7 @@ class QueueChannel:
                     consumer.pass_on()
             self._pulling = None
             self._send_head(m.LeaseDone(head.ref, self._deliver(leased, head.ref)))
+            self._session.flush()
             reservation.sent()
         except Exception as error:  # noqa: BLE001 - the channel ends, not the broker
             self._end(translate(error, "LEASE", self._session.logger))
@@ -274,7 +276,7 @@ class QueueChannel:
             await self._waker
 
     def _deliver(self, leased: Sequence[Leased], ref: int) -> int:
-        """Send leased records; return the number of records sent."""
+        """Queue leased records for sending; return their number."""
         records = size_bytes = 0
         for each in leased:
             unsent = send_leased(each, ref, self._send)
@@ -284,7 +286,6 @@ class QueueChannel:
                 records -= sum(last - first + 1 for first, last in unsent)
                 self._nack_too_large(each, unsent)
         self._session.count_delivered(size_bytes)
-        self._session.flush_deliveries(size_bytes)
         return records
 
     def _send(self, head: m.Leased, data: Buffer) -> None:

@@ -48,10 +48,6 @@ LISTENER: Final = "native"
 MAX_CLIENT_NAME = 255
 LAST_WORDS_S = 1.0
 """Time for a client to read why its login ended, before it is disconnected."""
-FLUSH_AT_BYTES = 4 << 20
-"""Deliveries of several channels leave in one write of about this size. A limit lets later
-deliveries see in time whether the peer reads.
-"""
 
 
 class NativeSession:
@@ -73,7 +69,6 @@ class NativeSession:
         "_throttle",
         "_to_confirm",
         "_unconfirmed_bytes",
-        "_unflushed_bytes",
         "_unsettled_ranges",
         "_waiting_work",
         "_work",
@@ -109,7 +104,6 @@ class NativeSession:
         self._to_confirm: list[Confirmer] = []
         self._unconfirmed_bytes = 0
         self._unsettled_ranges = 0
-        self._unflushed_bytes = 0
         self._backlog: Backlog | None = None
         self._waiting_work = 0
         self._work: WorkQueue | None = None
@@ -153,7 +147,6 @@ class NativeSession:
             self._connection.close()
 
     def before_flush(self) -> None:
-        self._unflushed_bytes = 0
         to_confirm = self._to_confirm
         if to_confirm:
             self._to_confirm = []
@@ -229,11 +222,11 @@ class NativeSession:
     def reserve(self) -> Reservation:
         """Return a memory reservation for records to be sent."""
         if self._backlog is None:
-            self._backlog = self._frontend.send_budget.backlog(self._unsent_bytes, self._end_slow_reader)
+            connection = self._connection
+            self._backlog = self._frontend.send_budget.backlog(
+                lambda: connection.unsent_bytes, self._end_slow_reader
+            )
         return self._backlog.reservation()
-
-    def _unsent_bytes(self) -> int:
-        return self._connection.unsent_bytes + self._unflushed_bytes
 
     def _end_slow_reader(self, why: str) -> None:
         self.logger.warning("%s is disconnected: %s", self.peer, why)
@@ -245,16 +238,6 @@ class NativeSession:
     def flush(self) -> None:
         """Write queued frames now."""
         self._connection.flush()
-
-    def flush_deliveries(self, size_bytes: int) -> None:
-        """Write queued deliveries at the end of this iteration of the event loop, or now if they
-        are large.
-        """
-        self._unflushed_bytes += size_bytes
-        if self._unflushed_bytes < FLUSH_AT_BYTES:
-            self._connection.flush_soon()
-        else:
-            self._connection.flush()
 
     def confirm_soon(self, producer: Confirmer) -> None:
         """Call `producer.flush` before the next write."""

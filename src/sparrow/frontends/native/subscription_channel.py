@@ -249,7 +249,7 @@ class SubscriptionChannel:
         self._session.count_delivered(size_bytes)
         reservation.resize(size_bytes)
         reservation.sent()
-        self._session.flush_deliveries(size_bytes)
+        self._session.flush()
 
     async def _respond_to_pull(self, head: Pull) -> None:
         try:
