@@ -163,6 +163,11 @@ class Reader:
             self._queue.append(cursor)
             self.interrupt()
 
+    @property
+    def is_ready(self) -> bool:
+        """True if `wait` would return at once."""
+        return bool(self._queue) or self._is_closed
+
     def interrupt(self) -> None:
         """Let a waiting `read` check again."""
         if self._sleeper is not None and not self._sleeper.done():
@@ -171,7 +176,7 @@ class Reader:
     async def wait(self) -> None:
         """Wait until there may be something to read, or the reader was closed."""
         loop = asyncio.get_running_loop()
-        while not self._queue and not self._is_closed:
+        while not self.is_ready:
             await self._sleep(loop, None)
 
     async def read(
@@ -283,7 +288,7 @@ class Reader:
 
     def _advance(self, cursor: ReadCursor, chunk: Chunk) -> ReadDelivery | None:
         """Move the head cursor behind `chunk` and to the tail, or out of the queue if it is at the
-        end.
+        end, which spares a read that finds nothing.
         """
         self._queue.popleft()
         if chunk.next_offset <= cursor.offset:
@@ -291,7 +296,12 @@ class Reader:
             cursor.partition.wait(cursor)
             return None
         offset, cursor.offset = cursor.offset, chunk.next_offset
-        self._queue.append(cursor)
+        end = cursor.partition.visible_end
+        if cursor.offset < end:
+            self._queue.append(cursor)
+        else:
+            cursor.queued = False
+            cursor.partition.wait(cursor)
         if not chunk.data:  # all records were aborted
             return None
         cursor.partition.count_read(chunk.next_offset - offset, len(chunk.data))
@@ -301,7 +311,7 @@ class Reader:
             partition,
             offset,
             chunk.next_offset,
-            cursor.partition.visible_end,
+            end,
             chunk.data,
             chunk.next_offset - offset,
         )

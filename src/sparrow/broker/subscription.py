@@ -447,6 +447,11 @@ class Subscription:
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def is_ready(self) -> bool:
+        """True if `wait` would return at once."""
+        return self._reader.is_ready
+
     async def wait(self) -> None:
         """Wait until there may be something to read, or the subscription ended: for callers that
         must find memory before they read.

@@ -242,6 +242,8 @@ class Consumer:
             self._build_requests()
             self._send_settlements()
             self.settlements_sent()
+            if self.connection is not None:
+                self.connection.flush()
 
     def _build_requests(self) -> None:
         self._settlements.build(self.loop.time() + self._call_timeout_s)

@@ -133,7 +133,7 @@ class Subscription:
         self._failure: SparrowError | None = None
         self._changed = asyncio.Event()
         self._was_assigned = asyncio.Event()
-        self._arrival: asyncio.Future[None] | None = None
+        self._arrivals: dict[asyncio.Future[None], None] = {}
         self._is_idle = False
         self._stepped = asyncio.Event()
         self._pull_reply: asyncio.Future[Any] | None = None
@@ -301,9 +301,7 @@ class Subscription:
 
     async def next_batch(self) -> list[Record]:
         """Return the next list of `batches`; [] when the subscription was closed."""
-        # A buffer that is always full must not keep the loop from reading, nor other tasks from
-        # running.
-        await asyncio.sleep(0)
+        await self._yield_if_full()
         while self._step():
             batch = self._report_skipped(self.buffer.take_batch())
             if batch:
@@ -316,7 +314,7 @@ class Subscription:
         """Wait until `buffer.rest` has messages to iterate over; return False when the subscription
         was closed.
         """
-        await asyncio.sleep(0)
+        await self._yield_if_full()
         while self._step():
             if self._report_skipped(self.buffer.refill()):
                 self._return_credit()
@@ -353,6 +351,13 @@ class Subscription:
         while skipped:
             _logger.warning("skipped: %s", skipped.popleft().text)
         return found
+
+    async def _yield_if_full(self) -> None:
+        """Let the loop read and other tasks run: a buffer that is always full must not keep them
+        from it. Without records the wait for them does so.
+        """
+        if self.buffer.has_more:
+            await asyncio.sleep(0)
 
     def _step(self) -> bool:
         """Note that the user asks for more. Return False if the subscription was closed; raise if
@@ -394,10 +399,13 @@ class Subscription:
             raise copy_of(self._failure)
         if self.buffer.has_more:
             return
-        if self._arrival is None or self._arrival.done():
-            self._arrival = self._loop.create_future()
+        arrival = self._loop.create_future()
+        self._arrivals[arrival] = None
         self._return_credit()
-        await asyncio.wait([self._arrival])
+        try:
+            await arrival
+        finally:
+            self._arrivals.pop(arrival, None)
 
     async def _pull(self, max_messages: int, deadline: float) -> bool:
         """Pull once; return False when the wait is over."""
@@ -790,8 +798,9 @@ class Subscription:
     # ── waiting and waking ────────────────────────────────────────────────────────────────────────
 
     def _wake(self) -> None:
-        if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_result(None)
+        for arrival in self._arrivals:
+            if not arrival.done():
+                arrival.set_result(None)
 
     def _change(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

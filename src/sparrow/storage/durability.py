@@ -87,6 +87,8 @@ class Durability:
         the number keeps equal offsets apart.
         """
         self._asked = 0
+        self._is_requested = False
+        """True if a sync is about to be asked for."""
         self._files = threading.Lock()
 
     # ── on the loop ──
@@ -103,8 +105,17 @@ class Durability:
         else:
             self._asked += 1
             heappush(self._waiters, (offset, self._asked, future))
-            self._resources.flusher.request(self)
+            if not self._is_requested:
+                self._is_requested = True
+                future.get_loop().call_soon(self._request)
         return future
+
+    def _request(self) -> None:
+        """Ask for a sync. It is asked for at the end of the iteration: readers that an append has
+        woken are served before the flusher's thread competes for the interpreter.
+        """
+        self._is_requested = False
+        self._resources.flusher.request(self)
 
     def add_segment(self, segment: Segment) -> None:
         """Make `segment` the active one; the one before is synced and settled soon."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 import google_crc32c
@@ -35,6 +35,8 @@ import google_crc32c
 ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
 DEFAULT_INTERVAL_BYTES = 4096
+MAX_RECENT = 64
+"""The number of latest batches that are found without an entry."""
 
 _SWAP = sys.byteorder == "little"
 _TIME_ENTRY = struct.Struct(">qi")
@@ -56,6 +58,7 @@ class SegmentIndex:
     """Both indexes of one segment, in memory."""
 
     __slots__ = (
+        "_recent",
         "base_offset",
         "interval_bytes",
         "max_timestamp",
@@ -74,6 +77,11 @@ class SegmentIndex:
         self.positions = array("i")
         self.times = array("q")
         self.time_offsets = array("i")
+        self._recent = (array("i"), array("i"))
+        """Last offsets and positions of the latest batches, with or without an entry, in memory
+        only: readers that keep up find their batch without a search through those before it. Only
+        appended to, or replaced as a whole.
+        """
         self.unindexed_bytes = 0
         self.max_timestamp = -1
         self.max_timestamp_offset = -1
@@ -104,12 +112,21 @@ class SegmentIndex:
             self._add_time()
             self.unindexed_bytes = 0
         self.unindexed_bytes += size
+        offsets, positions = self._recent
+        positions.append(position)
+        offsets.append(last_offset - self.base_offset)
+        if len(offsets) >= MAX_RECENT:
+            self._recent = (offsets[MAX_RECENT // 2 :], positions[MAX_RECENT // 2 :])
 
     def seal(self) -> None:
         """Close the index, as the segment takes no more batches: the time index ends with its
         largest timestamp.
         """
         self._add_time()
+        self._forget_recent()
+
+    def _forget_recent(self) -> None:
+        self._recent = (array("i"), array("i"))
 
     def _add_time(self) -> None:
         if self.max_timestamp > (self.times[-1] if self.times else -1):
@@ -125,6 +142,10 @@ class SegmentIndex:
         """Return as `position_for`, with the last offset of the batch that begins there; -1 where
         it has no entry.
         """
+        (recent, positions), relative = self._recent, offset - self.base_offset
+        if recent and recent[0] < relative <= recent[-1]:
+            number = bisect_left(recent, relative)
+            return positions[number], self.base_offset + recent[number]
         found = bisect_right(self.offsets, offset - self.base_offset)
         return (self.positions[found - 1], self.base_offset + self.offsets[found - 1]) if found else (0, -1)
 
@@ -151,6 +172,7 @@ class SegmentIndex:
             `resume` for it and `add`s the batches behind it, up to the cut. None: nothing is left,
             `add` from the segment's beginning.
         """
+        self._forget_recent()
         count = bisect_right(self.positions, position - 1)
         del self.offsets[count:], self.positions[count:]
         if not count:
@@ -171,6 +193,7 @@ class SegmentIndex:
 
     def restore(self, state: IndexState) -> None:
         """Go back to `state`; entries added since are dropped."""
+        self._forget_recent()
         del self.offsets[state.entries :], self.positions[state.entries :]
         del self.times[state.time_entries :], self.time_offsets[state.time_entries :]
         self.unindexed_bytes = state.unindexed_bytes

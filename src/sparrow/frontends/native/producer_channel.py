@@ -243,9 +243,14 @@ class ProducerChannel:
             self._session.confirm_soon(self)
 
     def _confirm(self, confirmation: Confirmation) -> None:
+        """Send a confirmation with others of this iteration of the event loop; at once if the
+        client waits for no other.
+        """
         if not self._confirmations:
             self._session.confirm_soon(self)
         self._confirmations.append(confirmation)
+        if not self._pending:
+            self._session.flush()
 
 
 def _check_acks(acks: int) -> None:

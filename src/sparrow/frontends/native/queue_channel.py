@@ -159,10 +159,16 @@ class QueueChannel:
         if not self._is_closed:
             self._session.end_channel(self._number, error)
 
-    def _send_head(self, head: m.Head) -> None:
+    def _send_head(self, head: m.Head, *, is_last: bool = False) -> None:
+        """Send a frame: at once if the client waits for nothing else, else with what follows it in
+        this iteration of the event loop.
+        """
         if not self._is_closed:
             self._session.send(head, self._number)
-            self._session.flush_soon()
+            if is_last:
+                self._session.flush()
+            else:
+                self._session.flush_soon()
 
     # ── frames of the client ──────────────────────────────────────────────────────────────────────
 
@@ -179,8 +185,9 @@ class QueueChannel:
             self._settlements.add(head)
 
     def _send_settled(self, ref: int, failures: list[m.SettleFailure]) -> None:
+        is_last = self._settlements is not None and self._settlements.is_idle
         try:
-            self._send_head(m.Settled(ref, failures))
+            self._send_head(m.Settled(ref, failures), is_last=is_last)
         except FrameTooLarge:  # with thousands of failures the texts of a few are enough
             short = [m.SettleFailure(f.settlement, f.range, f.code, "", f.retriable) for f in failures]
             try:

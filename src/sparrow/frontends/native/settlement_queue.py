@@ -1,7 +1,8 @@
 """Settlements of one consumer: SETTLE in, SETTLED out when it is on stable storage.
 
-All SETTLEs of one iteration of the event loop go to the queue in one call, so a client that
-acknowledges single records costs little more than one that batches. A call has at most
+The first SETTLE of an iteration of the event loop goes to the queue at once, all others of the
+iteration together in the next one: a client that acknowledges single records costs little more than
+one that batches, and one that waits for each response gets it sooner. A call has at most
 `MAX_RANGES_PER_CALL` ranges; the rest waits for the next iterations, in order, so that no client
 blocks the loop. Unanswered ranges are charged to the connection, and reading pauses above its
 limit.
@@ -137,9 +138,12 @@ class SettlementQueue:
         self._open += 1
         self._frames.append(frame)
         self._charge(frame.charge)
+        if self._is_due:
+            return
+        self._submit()
         if not self._is_due:
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._submit)
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     async def finished(self) -> None:
         """Wait until every SETTLE is answered."""
@@ -150,8 +154,13 @@ class SettlementQueue:
 
     # ── to the queue ──────────────────────────────────────────────────────────────────────────────
 
-    def _submit(self) -> None:
+    def _go_on(self) -> None:
+        """Pass on what came since the last call."""
         self._is_due = False
+        if self._retried is not None or self._frames:
+            self._submit()
+
+    def _submit(self) -> None:
         call, self._retried = self._retried or self._next_call(), None
         try:
             future = self._consumer.settle(call.settlements)
@@ -170,7 +179,7 @@ class SettlementQueue:
     def _submit_soon(self) -> None:
         if self._frames and not self._is_due:
             self._is_due = True
-            asyncio.get_running_loop().call_soon(self._submit)
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     def _next_call(self) -> _Call:
         """Return the ranges for one call, from as many frames as there is room for."""
@@ -199,7 +208,7 @@ class SettlementQueue:
             return
         self._retried = call
         self._is_due = True
-        asyncio.get_running_loop().call_later(RETRY_S, self._submit)
+        asyncio.get_running_loop().call_later(RETRY_S, self._go_on)
 
     # ── from the queue ────────────────────────────────────────────────────────────────────────────
 

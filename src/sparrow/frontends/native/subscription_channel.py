@@ -221,13 +221,13 @@ class SubscriptionChannel:
     async def _push(self) -> None:
         try:
             while not self._is_closed and self._subscription is not None:
+                if self._subscription.is_ready:
+                    await asyncio.sleep(0)  # let other channels deliver
                 # Wait in this order: otherwise all waiting channels would read, although the first
                 # one fills the connection.
                 await self._subscription.wait()
                 await self._wait_for_room(needs_credit=True)
                 await self._deliver_some()
-                # A read that finds data does not wait: yield to other channels.
-                await asyncio.sleep(0)
         except Exception as error:  # noqa: BLE001 - the channel ends, not the broker
             self._end(translate(error, "delivering", self._session.logger))
 
