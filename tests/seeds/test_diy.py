@@ -363,17 +363,17 @@ async def test_what_was_acknowledged_for_the_first_questions_is_sent_when_a_late
 ) -> None:
     client.publish(b"t", b"1")
     client.publish(b"t", b"2")
-    take = DiyCursor._take
+    lease = DiyCursor._lease_more
 
-    async def take_one(cursor: DiyCursor, count: int) -> list[Record]:
-        monkeypatch.setattr(DiyCursor, "_take", full)
-        return await take(cursor, 1)
+    async def lease_one(cursor: DiyCursor, count: int) -> list[Record]:
+        monkeypatch.setattr(DiyCursor, "_lease_more", full)
+        return await lease(cursor, 1)
 
     async def full(cursor: DiyCursor, count: int) -> list[Record]:
         raise DiskFull("the disk is full")
 
     await client.consume(b"other")  # the published message is there
-    monkeypatch.setattr(DiyCursor, "_take", take_one)
+    monkeypatch.setattr(DiyCursor, "_lease_more", lease_one)
     client.wire.send(frame(CONSUME, fields(b"t"), 2) * 3)
     assert (await client.read()).data == b"1"
     assert await client.wire.read_to_end() == b""
@@ -435,14 +435,14 @@ async def test_a_drain_says_goodbye(client: DiyClient, open_listeners: OpenListe
 async def test_a_drain_keeps_what_was_read_behind_a_question(
     client: DiyClient, open_listeners: OpenListeners, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, is_asked = DiyCursor._take, asyncio.Event()
+    lease, is_asked = DiyCursor._lease_more, asyncio.Event()
 
-    async def take_later(cursor: DiyCursor, count: int) -> list[Record]:
+    async def lease_later(cursor: DiyCursor, count: int) -> list[Record]:
         is_asked.set()
         await until(lambda: cursor._port.is_draining)
-        return await take(cursor, count)
+        return await lease(cursor, count)
 
-    monkeypatch.setattr(DiyCursor, "_take", take_later)
+    monkeypatch.setattr(DiyCursor, "_lease_more", lease_later)
     asked = frame(CONSUME, fields(b"t"), 2)
     client.wire.send(asked + frame(PUBLISH, fields(b"u", b"", b"x"), 2) + asked)
     await is_asked.wait()

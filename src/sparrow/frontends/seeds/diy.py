@@ -12,22 +12,23 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
-from itertools import zip_longest
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.queues.rules.settlement import Settlement, Verb
+from sparrow.broker.queues.rules.settlement import Verb
 from sparrow.frontends.publisher import MessageColumns
 from sparrow.frontends.seeds.connection import Port
-from sparrow.frontends.seeds.handout_queues import CURSORS, lease_published, open_queue
+from sparrow.frontends.seeds.handout_queues import CURSORS, lease_published, open_queue, settlements_of
 from sparrow.frontends.seeds.names import topic_of
 from sparrow.frontends.seeds.serial_connection import SerialConnection
 from sparrow.protocol.seeds import diy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from sparrow.broker.queues.consumer import QueueConsumer
+    from sparrow.broker.queues.rules.settlement import Settlement
     from sparrow.frontends.seeds.context import SeedContext
     from sparrow.records.record import Record
 
@@ -39,7 +40,7 @@ MAX_AT_ONCE: Final = 256
 """Requests of all clients for messages of one topic that are answered together."""
 MAX_PIPELINED: Final = 8
 """The same for one client: its messages are acknowledged when the first one is sent."""
-MAX_AHEAD: Final = 64
+MAX_AHEAD: Final = 256
 """Messages that are leased before they are requested."""
 IDLE_S: Final = 1.0
 """Leased messages are released after this time without a request."""
@@ -146,6 +147,9 @@ class DiyConnection(SerialConnection[diy.Event]):
         await self._publish_queue.appended()
         await self.until_writable()
         cursor = self._port().cursor(topic_of(event.topic))
+        if len(requests) == 1:
+            self._respond(event, await cursor.take(self._is_waiting))
+            return
         results = await asyncio.gather(
             *(cursor.take(self._is_waiting) for _ in requests), return_exceptions=True
         )
@@ -207,11 +211,12 @@ Waiter = tuple["asyncio.Future[Record | None]", "Callable[[], bool]"]
 
 
 class DiyCursor:
-    """The shared position of all consumers of a topic. Requests that arrive during a response are
-    answered together.
+    """The shared position of all consumers of a topic. Requests of one iteration of the event loop
+    are answered together.
 
-    A few messages are leased ahead of the requests, so that a response waits only for one write,
-    the acknowledgement. Without requests for a while, they are released.
+    Messages are leased ahead of the requests, in the background, so that a response waits only for
+    one write, the acknowledgement. Later requests do not wait for the acknowledgements before
+    theirs. Without requests for a while, leased messages are released.
     """
 
     def __init__(self, port: DiyPort, topic: str) -> None:
@@ -222,8 +227,14 @@ class DiyCursor:
         """Leased records that are not handed out."""
         self._lease_size = 1
         """Records per lease; it doubles as long as all of them are requested."""
+        self._may_have_more = False
+        """True if the last lease brought as many records as were asked for."""
         self._waiting: deque[Waiter] = deque()
-        self._working: asyncio.Task[None] | None = None
+        self._is_due = False
+        """True if `_hand_out` is about to be called."""
+        self._acknowledging = 0
+        """Acknowledgements under way."""
+        self._leasing: asyncio.Task[None] | None = None
         self._idle: asyncio.TimerHandle | None = None
 
     def take(self, is_wanted: Callable[[], bool]) -> asyncio.Future[Record | None]:
@@ -236,10 +247,11 @@ class DiyCursor:
         Args:
             is_wanted: returns True if the client can still receive the message.
         """
-        future: asyncio.Future[Record | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Record | None] = self._port.loop.create_future()
         self._waiting.append((future, is_wanted))
-        if self._working is None:
-            self._working = self._port.start(self._work())
+        if not self._is_due:
+            self._is_due = True
+            self._port.loop.call_soon(self._hand_out)
         return future
 
     async def close(self) -> None:
@@ -249,40 +261,29 @@ class DiyCursor:
         if self._consumer is not None:
             await self._consumer.close(release=True)
 
-    async def _work(self) -> None:
-        waiters: list[Waiter] = []
-        try:
-            if self._idle is not None:
-                self._idle.cancel()
-            while self._waiting:
-                waiters = self._next()
-                try:
-                    records = await self._take(len(waiters)) if waiters else []
-                except SparrowError as error:
-                    self._consumer = None
-                    self._ahead.clear()
-                    _fail(waiters, error)
-                    continue
-                if records:  # those without a record are the first of the next round
-                    self._waiting.extendleft(reversed(waiters[len(records) :]))
-                    del waiters[len(records) :]
-                _resolve(waiters, records)
-            # Otherwise clients could leave a cursor for each invalid name.
-            if self._consumer is None:
-                self._port.forget(self._topic)
-            else:
-                self._idle = self._port.loop.call_later(IDLE_S, self._release_ahead)
-        finally:
-            self._working = None
-            for future, _ in (*waiters, *self._waiting):
-                future.cancel()
+    # ── hand out ──────────────────────────────────────────────────────────────────────────────────
 
-    def _next(self) -> list[Waiter]:
-        """Return the waiters to answer now. A client that has gone gets no message, as it would be
-        lost.
+    def _hand_out(self) -> None:
+        """Acknowledge as many of the leased messages as are requested, and lease more if that is
+        needed.
+        """
+        self._is_due = False
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        while self._ahead and (waiters := self._next(min(len(self._ahead), MAX_AT_ONCE))):
+            self._acknowledge(waiters, [self._ahead.popleft() for _ in waiters])
+        is_low = self._may_have_more and len(self._ahead) * 2 < self._lease_size
+        if self._leasing is None and (self._waiting or is_low):
+            self._leasing = self._port.start(self._lease())
+        self._rest()
+
+    def _next(self, count: int) -> list[Waiter]:
+        """Return at most `count` waiters to answer now. A client that has gone gets no message, as
+        it would be lost.
         """
         waiters: list[Waiter] = []
-        while self._waiting and len(waiters) < MAX_AT_ONCE:
+        while self._waiting and len(waiters) < count:
             future, is_wanted = self._waiting.popleft()
             if future.done():
                 continue
@@ -292,36 +293,115 @@ class DiyCursor:
                 future.set_result(None)
         return waiters
 
-    async def _take(self, count: int) -> list[Record]:
-        """Return at most `count` messages, acknowledged on stable storage; [] if there are none."""
-        while True:
-            if not self._ahead:
-                await self._lease(count)
-            if not self._ahead:
-                return []
-            records = [self._ahead.popleft() for _ in range(min(count, len(self._ahead)))]
-            refusals = await self._settle(Verb.ACK, records)
-            acknowledged = [
-                record for record, refusal in zip(records, refusals, strict=True) if refusal is None
-            ]
-            if acknowledged:
-                return acknowledged
+    def _acknowledge(self, waiters: list[Waiter], records: list[Record]) -> None:
+        """Give messages to waiters once they are acknowledged on stable storage. Neighbours are
+        acknowledged as one range, which has effect as a whole or not at all.
+        """
+        settlements = settlements_of(records, Verb.ACK)
+        try:
+            settled = self._settle(settlements)
+        except SparrowError as error:
+            self._fail(waiters, error)
+            return
+        self._acknowledging += 1
+        settled.add_done_callback(partial(self._acknowledged, waiters, records, settlements))
 
-    async def _lease(self, count: int) -> None:
+    def _acknowledged(
+        self,
+        waiters: list[Waiter],
+        records: list[Record],
+        settlements: list[Settlement],
+        settled: asyncio.Future[list[SparrowError | None]],
+    ) -> None:
+        self._acknowledging -= 1
+        error = None if settled.cancelled() else settled.exception()
+        if settled.cancelled():
+            for future, _ in waiters:
+                future.cancel()
+        elif isinstance(error, SparrowError):
+            self._fail(waiters, error)
+        elif error is not None:
+            raise error
+        else:
+            start = 0
+            for settlement, refusal in zip(settlements, settled.result(), strict=True):
+                end = start + settlement.last - settlement.first + 1
+                if refusal is None:
+                    _give(waiters[start:end], records[start:end])
+                else:
+                    self._refused(waiters[start:end], records[start:end])
+                start = end
+        self._rest()
+
+    def _refused(self, waiters: list[Waiter], records: list[Record]) -> None:
+        """Try again one by one: some of the records are not leased any more, as after a purge."""
+        if len(records) > 1:
+            for waiter, record in zip(waiters, records, strict=True):
+                self._acknowledge([waiter], [record])
+        else:  # the waiter is the first for the next one
+            self._waiting.extendleft(waiters)
+            self._hand_out()
+
+    def _fail(self, waiters: Iterable[Waiter], error: SparrowError) -> None:
+        """Begin again with the next request."""
+        self._consumer = None
+        self._ahead.clear()
+        self._may_have_more = False
+        for future, _ in waiters:
+            if not future.done():
+                future.set_exception(error)
+
+    def _rest(self) -> None:
+        """Release what is leased after a while, if nothing is requested any more."""
+        if self._waiting or self._acknowledging or self._leasing is not None or self._idle is not None:
+            return
+        # Otherwise clients could leave a cursor for each invalid name.
+        if self._consumer is None:
+            self._port.forget(self._topic)
+        else:
+            self._idle = self._port.loop.call_later(IDLE_S, self._release_ahead)
+
+    # ── lease ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _lease(self) -> None:
+        """Lease messages for those that wait; those that waited before a lease that found none get
+        None.
+        """
+        waiting: deque[Waiter] = self._waiting
+        try:
+            asked = len(waiting)
+            records = await self._lease_more(asked)
+            self._ahead.extend(records)
+            if not records:
+                for _ in range(min(asked, len(waiting))):
+                    future, _ = waiting.popleft()
+                    if not future.done():
+                        future.set_result(None)
+        except SparrowError as error:
+            waiters, self._waiting = self._waiting, deque()
+            self._fail(waiters, error)
+        except BaseException:
+            for future, _ in waiting:
+                future.cancel()
+            waiting.clear()
+            raise
+        finally:
+            self._leasing = None
+        self._hand_out()
+
+    async def _lease_more(self, count: int) -> list[Record]:
         if self._consumer is None or not self._consumer.is_open:
             name = self._topic + QUEUE_SUFFIX
             self._consumer = await open_queue(self._port.context, name, self._topic, CONSUMER_ID)
-        self._ahead.extend(await lease_published(self._consumer, max(count, self._lease_size)))
+        wanted = max(count, self._lease_size)
+        records = await lease_published(self._consumer, wanted)
+        self._may_have_more = len(records) >= wanted
         self._lease_size = min(2 * self._lease_size, MAX_AHEAD)
+        return records
 
-    def _settle(self, verb: Verb, records: Iterable[Record]) -> asyncio.Future[list[SparrowError | None]]:
+    def _settle(self, settlements: Sequence[Settlement]) -> asyncio.Future[list[SparrowError | None]]:
         assert self._consumer is not None
-        return self._consumer.settle(
-            [
-                Settlement(verb, record.topic, record.partition, record.offset, record.offset)
-                for record in records
-            ]
-        )
+        return self._consumer.settle(settlements)
 
     def _release_ahead(self) -> None:
         """Release the messages that were leased ahead, so that other consumers of the queue can
@@ -331,20 +411,13 @@ class DiyCursor:
         ahead, self._ahead = self._ahead, deque()
         if ahead and self._consumer is not None and self._consumer.is_open:
             with suppress(SparrowError):  # then they are ready again when their lease ends
-                self._settle(Verb.RELEASE, ahead).add_done_callback(_ignore_failure)
+                self._settle(settlements_of(ahead, Verb.RELEASE)).add_done_callback(_ignore_failure)
 
 
-def _resolve(waiters: list[Waiter], records: list[Record]) -> None:
-    """Give the records to the first waiters, None to the others."""
-    for (future, _), record in zip_longest(waiters, records):
+def _give(waiters: Sequence[Waiter], records: Sequence[Record]) -> None:
+    for (future, _), record in zip(waiters, records, strict=True):
         if not future.done():
             future.set_result(record)
-
-
-def _fail(waiters: list[Waiter], error: SparrowError) -> None:
-    for future, _ in waiters:
-        if not future.done():
-            future.set_exception(error)
 
 
 def _ignore_failure(settled: asyncio.Future[list[SparrowError | None]]) -> None:
