@@ -36,6 +36,8 @@ _CONF = {
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    # A Python process of Spark's may need more than the default, 15 s, on a busy machine.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 
