@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.base.errors import (
     InvalidArgument,
@@ -54,6 +54,16 @@ _DELETED: Final = "queue-deleted"
 """Ids of queues whose entries are still to be removed."""
 
 
+class _Closed(NamedTuple):
+    """A queue that is closed because at least one of its logs is. The logs that are open are its
+    sources; the state of the other records stays in the meta store.
+    """
+
+    queue: Queue
+    reasons: dict[str, LogDamaged]
+    """By damaged topic."""
+
+
 class QueueRegistry:
     """All queues of a broker. Loop thread only."""
 
@@ -65,18 +75,15 @@ class QueueRegistry:
         self._changes = Changes(meta)
         self._excerpter = Excerpter()
         self._scheduler = CooperativeScheduler()
-        self._growing: set[asyncio.Task[None]] = set()
         self.made: list[Callable[[Queue], None]] = []
         """Called with each queue that begins to run, to attach other parts to it."""
         self.deleted: list[Callable[[Queue], None]] = []
         """Called with each queue that was deleted, to delete what else belongs to it."""
         self._is_closed = False
-        self.damaged: dict[str, LogDamaged] = {}
-        """Queues that stay closed until the next start because one of their logs is closed, with
-        the reason.
+        self._damaged: dict[str, _Closed] = {}
+        """Queues that stay closed until the next start, or until their damaged topics are
+        deleted.
         """
-        self._damaged_ids: dict[str, str] = {}
-        """Ids of the damaged queues, hex."""
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -121,9 +128,16 @@ class QueueRegistry:
             "first one"
         )
 
+    def definition(self, name: str) -> Definition | None:
+        """Return the definition of a queue, also of one that is closed; or None."""
+        closed = self._damaged.get(name)
+        queue = self._queues.get(name) if closed is None else closed.queue
+        return None if queue is None else queue.definition
+
     def _refuse_damaged(self, name: str) -> None:
-        if name in self.damaged:
-            raise LogDamaged(f"queue {name!r} is closed: {self.damaged[name].text}")
+        if name in self._damaged:
+            reason = next(iter(self._damaged[name].reasons.values()))
+            raise LogDamaged(f"queue {name!r} is closed: {reason.text}")
 
     def matching(self, pattern: str) -> list[Queue]:
         """Return queues whose name matches a pattern (`*` and `?`), by name."""
@@ -147,26 +161,19 @@ class QueueRegistry:
         if not entries:
             return
         states = await StoredStates.read(self._meta, self._now())
-        for entry in entries:
-            queue = self._new(definitions.decode(entry))
-            try:
-                self._restore(queue, states)
-            except LogDamaged as error:
-                # The state of its records stays in the meta store, for the start after the repair.
-                self.damaged[queue.name] = error
-                self._damaged_ids[queue.name] = queue.definition.id.hex
-                _LOG.error("queue %r stays closed: %s", queue.name, error.text)
-            else:
-                self._queues[queue.name] = queue
-        await self._keep_what_was_cut()
+        restored = [self._new(definitions.decode(entry)) for entry in entries]
+        for queue in restored:
+            self._restore(queue, states)
+        await self._keep_what_was_cut(restored)
         topic_ids = {partition.id.topic_id for topic in self._topics for partition in topic.partitions}
         await self._write_in_parts(states.of_other_topics(topic_ids))
 
-    async def _keep_what_was_cut(self) -> None:
+    @staticmethod
+    async def _keep_what_was_cut(queues: Sequence[Queue]) -> None:
         """Persist that the state of records that the log lost is forgotten, before new records take
         their offsets.
         """
-        writing = [queue.journal.flushed() for queue in self._queues.values() if queue.snapshot.has_changes]
+        writing = [queue.journal.flushed() for queue in queues if queue.snapshot.has_changes]
         # the journals try again, and log the reason
         await asyncio.gather(*writing, return_exceptions=True)
 
@@ -194,13 +201,26 @@ class QueueRegistry:
         return Queue(definition, self._meta, self._clock, self._excerpter, self._scheduler)
 
     def _restore(self, queue: Queue, states: StoredStates) -> None:
-        """Restore the sources of a queue, and the state of their records."""
+        """Restore the sources of a queue, and the state of their records. The queue stays closed if
+        one of its logs is.
+        """
+        closed = _Closed(queue, {})
         for name in queue.definition.topics:
             topic = self._topics.find(name)
             for partition in topic.partitions if topic is not None else ():
                 stored = states.take(queue.definition.id, partition.id, tuple(queue.state.subscribers))
-                if stored is not None:
+                if stored is None:
+                    continue
+                try:
                     _restore_source(queue, partition, stored)
+                except LogDamaged as error:
+                    closed.reasons.setdefault(name, error)
+        if closed.reasons:
+            self._damaged[queue.name] = closed
+            for reason in closed.reasons.values():
+                _LOG.error("queue %r stays closed: %s", queue.name, reason.text)
+        else:
+            self._queues[queue.name] = queue
 
     def begin(self) -> None:
         """Start all queues. Partitions that came while the broker was down become sources."""
@@ -220,12 +240,11 @@ class QueueRegistry:
         """Stop all queues and persist their state."""
         self._is_closed = True
         self._unwatch()
-        for task in self._growing:
-            task.cancel()
         await self._changes.settle()
-        for queue in self._queues.values():
+        queues = [*self._queues.values(), *(each.queue for each in self._damaged.values())]
+        for queue in queues:
             queue.stop()
-        for queue in self._queues.values():
+        for queue in queues:
             try:
                 await queue.close()
             except SparrowError as error:
@@ -435,13 +454,12 @@ class QueueRegistry:
         """
 
         async def change() -> None:
-            if name in self._damaged_ids:
-                await self._delete_damaged(name)
-                return
-            queue = self.get(name)
+            closed = self._damaged.get(name)
+            queue = self.get(name) if closed is None else closed.queue
             queue_id = queue.definition.id.hex
             await self._meta.write([Delete(definitions.KIND, name), Put(_DELETED, queue_id, b"")])
-            del self._queues[name]
+            self._damaged.pop(name, None)
+            self._queues.pop(name, None)  # a closed queue may have been opened meanwhile
             queue.stop()
             queue.end_consumers(UnknownQueue(f"queue {name!r} was deleted"))
             for forget in self.deleted:
@@ -450,12 +468,6 @@ class QueueRegistry:
             await self._remove_entries(queue_id)
 
         await self._changes.carry_out(change)
-
-    async def _delete_damaged(self, name: str) -> None:
-        queue_id = self._damaged_ids[name]
-        await self._meta.write([Delete(definitions.KIND, name), Put(_DELETED, queue_id, b"")])
-        del self._damaged_ids[name], self.damaged[name]
-        await self._remove_entries(queue_id)
 
     async def add_topics(self, name: str, topics: Sequence[str], starts: Callable[[Partition], int]) -> None:
         """Make sources of topics that a share group subscribes to. Topics that it has already are
@@ -553,6 +565,22 @@ class QueueRegistry:
                 queue.topic_deleted(topic.name)
             else:
                 self._grow(queue)
+        if topic.is_deleted:
+            for closed in list(self._damaged.values()):
+                self._drop_from_closed(closed, topic.name)
+
+    def _drop_from_closed(self, closed: _Closed, topic: str) -> None:
+        """Remove a deleted topic from a closed queue, and open the queue if no other log of it is
+        closed.
+        """
+        queue = closed.queue
+        if topic not in queue.definition.topics:
+            return
+        queue.topic_deleted(topic)
+        if closed.reasons.pop(topic, None) is not None and not closed.reasons:
+            self._queues[queue.name] = self._damaged.pop(queue.name).queue
+            self._run(queue)
+            _LOG.info("queue %r is open again: its damaged topics were deleted", queue.name)
 
     def _grow(self, queue: Queue) -> None:
         """Make sources of new partitions, from their beginning."""

@@ -66,8 +66,8 @@ class WebhookRegistry:
         orphans = []
         for entry in await self._meta.scan(persistence.KIND):
             endpoint = persistence.decode(entry)
-            queue = self._queues.find(endpoint.queue)
-            if queue is None or queue.definition.id != endpoint.queue_id:
+            queue = self._queues.definition(endpoint.queue)
+            if queue is None or queue.id != endpoint.queue_id:
                 orphans.append(Delete(persistence.KIND, entry.key))
             else:
                 self._remember(endpoint)
@@ -177,8 +177,8 @@ class WebhookRegistry:
         return await self.put(queue, name, make)
 
     def _check_queue(self, endpoint: Endpoint) -> None:
-        queue = self._queues.find(endpoint.queue)
-        if queue is None or queue.definition.id != endpoint.queue_id:
+        queue = self._queues.definition(endpoint.queue)
+        if queue is None or queue.id != endpoint.queue_id:
             raise UnknownQueue(f"queue {endpoint.queue!r} was deleted")
 
     def check_room(self, queue: str) -> None:
