@@ -273,7 +273,7 @@ async def test_slots_are_used_again_so_that_few_producers_are_known(machine: Mac
         for stage in stages:
             await put(machine, broker, stage, "a", b"x")
         await commit(broker, batch, *stages)
-    assert [each.transactional_id for each in broker.transactions.list()] == [
+    assert [each.transactional_id for each in await broker.transactions.list()] == [
         f"sparrow-stage-{slot}" for slot in range(3)
     ]
     assert len(broker.topics.get("a").partition(0).producers()) == 3

@@ -25,6 +25,7 @@ from sparrow.base.errors import (
     UnknownTopic,
     UnknownTransaction,
 )
+from sparrow.broker import name_matches
 from sparrow.broker.access.authz import ANONYMOUS, AllowAll, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.fetch import FetchRequest
@@ -34,7 +35,7 @@ from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.broker.producers import ProducerStates
 from sparrow.broker.publishes import Published
 from sparrow.broker.transactions.service import TransactionFilter
-from sparrow.broker.transactions.state import LAST_EPOCH, TransactionState
+from sparrow.broker.transactions.state import LAST_EPOCH, Transaction, TransactionState
 from tests.transactions.machine import Machine, read_committed
 
 ID = "loader"
@@ -366,7 +367,7 @@ async def test_an_id_that_nobody_uses_is_forgotten_after_a_week(
         "busy", ProducerIdentity(busy.producer_id, busy.epoch), [("a", 0)]
     )
     await broker.transactions.coordinator.tick()
-    assert [each.transactional_id for each in broker.transactions.list()] == ["busy"]
+    assert [each.transactional_id for each in await broker.transactions.list()] == ["busy"]
     with pytest.raises(ProducerMismatch):
         await producer.end(commit=True)
     assert ("transaction", ID) not in machine.meta.entries
@@ -444,6 +445,21 @@ async def test_a_transaction_that_no_id_knows_of_does_not_hold_readers_for_ever(
 # ── looking ──
 
 
+async def test_other_tasks_run_while_many_transactions_are_listed(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = [Transaction(f"id-{number}", 1, 0, 60_000) for number in range(40)]
+    monkeypatch.setattr(broker.transactions.coordinator, "all", lambda: table)
+    monkeypatch.setattr(name_matches, "SLICE", 10)
+    listing = asyncio.ensure_future(broker.transactions.list(TransactionFilter(pattern="id-.*[05]")))
+    pauses = 0
+    while not listing.done():
+        await asyncio.sleep(0)
+        pauses += 1
+    assert pauses >= len(table) // 10
+    assert [each.transactional_id for each in listing.result()] == [f"id-{n}" for n in range(0, 40, 5)]
+
+
 async def test_transactions_are_listed_by_state_producer_duration_and_pattern(
     machine: Machine, broker: Broker
 ) -> None:
@@ -454,17 +470,19 @@ async def test_transactions_are_listed_by_state_producer_duration_and_pattern(
     await two.send("a", b"1")
     three = await Producer(machine, broker, "other").initialize()
 
-    def listed(wanted: TransactionFilter) -> list[str]:
-        return [each.transactional_id for each in broker.transactions.list(wanted)]
+    async def listed(wanted: TransactionFilter) -> list[str]:
+        return [each.transactional_id for each in await broker.transactions.list(wanted)]
 
-    assert listed(TransactionFilter()) == ["load-1", "load-2", "other"]
-    assert listed(TransactionFilter(states={TransactionState.EMPTY})) == ["other"]
-    assert listed(TransactionFilter(producer_ids={two.identity.producer_id})) == ["load-2"]
-    assert listed(TransactionFilter(states={TransactionState.ONGOING}, min_duration_ms=9_999)) == ["load-1"]
-    assert listed(TransactionFilter(pattern="load-.*")) == ["load-1", "load-2"]
-    assert listed(TransactionFilter(pattern="load")) == []
+    assert await listed(TransactionFilter()) == ["load-1", "load-2", "other"]
+    assert await listed(TransactionFilter(states={TransactionState.EMPTY})) == ["other"]
+    assert await listed(TransactionFilter(producer_ids={two.identity.producer_id})) == ["load-2"]
+    assert await listed(TransactionFilter(states={TransactionState.ONGOING}, min_duration_ms=9_999)) == [
+        "load-1"
+    ]
+    assert await listed(TransactionFilter(pattern="load-.*")) == ["load-1", "load-2"]
+    assert await listed(TransactionFilter(pattern="load")) == []
     with pytest.raises(InvalidRegularExpression):
-        listed(TransactionFilter(pattern="("))
+        await listed(TransactionFilter(pattern="("))
     described = broker.transactions.describe("load-1")
     assert (described.partitions, described.timeout_ms) == ({("a", 0)}, 900_000)
     assert described.started_ms == machine.clock.wall_ms() - 10_000
@@ -522,7 +540,7 @@ async def test_each_verb_asks_whether_it_may(producer: Producer, broker: Broker)
     rules.denied = {(Operation.WRITE, ResourceType.TOPIC, "a")}
     assert [type(e) for e in (await service.add_partitions(ID, who, [("a", 0)])).values()] == [NotAuthorized]
     rules.denied = {(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, ID)}
-    assert service.list() == []
+    assert await service.list() == []
     rules.denied = {(Operation.DESCRIBE, ResourceType.TOPIC, "a")}
     assert service.describe(ID).partitions == frozenset()
 

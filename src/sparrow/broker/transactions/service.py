@@ -6,10 +6,12 @@ instead of raised.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidArgument, SparrowError
+from sparrow.broker import name_matches
 from sparrow.broker.access.authz import (
     ANONYMOUS,
     CLUSTER_NAME,
@@ -272,10 +274,11 @@ class TransactionService:
         visible = (key for key in found.partitions if allows(principal, Operation.DESCRIBE, _TOPIC, key[0]))
         return replace(found, partitions=frozenset(visible))
 
-    def list(
+    async def list(
         self, wanted: TransactionFilter | None = None, *, principal: Principal = ANONYMOUS
     ) -> Sequence[Transaction]:
-        """Return the ids that the principal may describe, by name.
+        """Return the ids that the principal may describe, by name. Other tasks run in between: a
+        large number takes long.
 
         Raises:
             InvalidRegularExpression
@@ -283,11 +286,13 @@ class TransactionService:
         wanted = wanted or TransactionFilter()
         matches = _matcher(wanted, self._clock.wall_ms())
         allows = self._authorizer().allows
-        return [
-            each
-            for each in self.coordinator.all()
-            if matches(each) and allows(principal, Operation.DESCRIBE, _ID, each.transactional_id)
-        ]
+        found = []
+        for number, each in enumerate(self.coordinator.all(), 1):
+            if matches(each) and allows(principal, Operation.DESCRIBE, _ID, each.transactional_id):
+                found.append(each)
+            if number % name_matches.SLICE == 0:
+                await asyncio.sleep(0)
+        return found
 
     def producers(
         self, topic: str, partition: int, *, principal: Principal = ANONYMOUS

@@ -116,7 +116,7 @@ def _description(
     )
 
 
-def list_all(request: ListTransactionsRequest, call: Call) -> listed.ListTransactionsResponse:
+async def list_all(request: ListTransactionsRequest, call: Call) -> listed.ListTransactionsResponse:
     """Return the transactional ids that match the filters."""
     names = set(request.state_filters)
     unknown = tuple(sorted(names - _STATES.keys() - _OTHER_STATES))
@@ -130,7 +130,7 @@ def list_all(request: ListTransactionsRequest, call: Call) -> listed.ListTransac
         request.transactional_id_pattern or "",
     )
     try:
-        found = call.broker.transactions.list(wanted, principal=call.principal)
+        found = await call.broker.transactions.list(wanted, principal=call.principal)
     except SparrowError as error:
         return _listing(code_of(error), unknown)
     return _listing(
