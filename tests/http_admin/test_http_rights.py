@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from sparrow.broker.access.acls import AclBinding, AclFilter, PatternType, Permission
@@ -156,6 +157,24 @@ async def test_a_principal_without_rights_does_nothing_and_sees_nothing(guarded:
     assert await state_of(guarded) == before
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-origin"])
+async def test_no_get_changes_anything_even_with_every_right(guarded: Http, site: str) -> None:
+    before = await state_of(guarded)
+    commits = guarded.broker._meta.commit_times.count
+    headers = {"Authorization": f"Bearer {TOKENS['root']}", "Sec-Fetch-Site": site}
+    for method, template in sorted(CALLS.keys() | OPEN):
+        if method != "GET":
+            continue
+        if template.endswith("/stream"):
+            assert await begins(guarded, path_of(template), headers)
+            continue
+        for asked in ("GET", "HEAD"):
+            response = await guarded.ask(asked, path_of(template), headers=headers)
+            assert response.status == 200, (template, response)
+    assert await state_of(guarded) == before
+    assert guarded.broker._meta.commit_times.count == commits, "something was stored"
+
+
 async def test_a_request_without_credentials_gets_in_nowhere(guarded: Http) -> None:
     for (method, template), body in CALLS.items():
         response = await call(guarded, method, path_of(template), body)
@@ -254,6 +273,16 @@ async def grant(
 ) -> None:
     rule = AclBinding(kind, name, PatternType.LITERAL, f"User:{to}", "*", operation, Permission.ALLOW)
     assert await http.broker.acls.create([rule], principal=SYSTEM) == [None]
+
+
+async def begins(http: Http, path: str, headers: dict[str, str]) -> bool:
+    """Ask for a response that does not end; return True if it is not refused."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+    lines = [f"GET {path}?from=beginning HTTP/1.1", "Host: localhost", *map(": ".join, headers.items())]
+    writer.write("\r\n".join([*lines, "", ""]).encode())
+    head = await reader.readuntil(b"data:")
+    writer.close()
+    return head.startswith(b"HTTP/1.1 200")
 
 
 async def state_of(http: Http) -> Any:
