@@ -102,9 +102,9 @@ async def _fill(directory: Path, rows: int, value_bytes: int) -> None:
     keys = [b"key-%06d" % n for n in range(per_batch)]
     batch = build_batch(values, keys, None, int(time.time() * 1000))
     async with Broker(directory) as broker:
-        await broker.create_topic(TOPIC, PARTITIONS)
+        await broker.topics.create(TOPIC, PARTITIONS)
         for number in range(rows // per_batch):
-            await broker.publish(TOPIC, number % PARTITIONS, batch, acks=1)
+            await broker.records.publish(TOPIC, number % PARTITIONS, batch, acks=1)
 
 
 def _rate(answer: dict[str, Any], rows: int) -> float:

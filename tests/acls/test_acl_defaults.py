@@ -87,15 +87,15 @@ async def test_the_first_user_of_a_running_broker_closes_it_and_a_restart_keeps_
     for each in range(2):
         async with Broker(tmp_path / "data") as broker:
             if each == 0:
-                await broker.create_topic("before")
+                await broker.topics.create("before")
                 assert not broker.rules.lacks_administrator
                 await broker.users.create(upsertions_of("alice", "long enough"))
             assert broker.rules.lacks_administrator
             for principal in (ANONYMOUS, ALICE):
                 with pytest.raises(NotAuthorized):
-                    await broker.create_topic("after", principal=principal)
+                    await broker.topics.create("after", principal=principal)
                 with pytest.raises(NotAuthorized):
-                    broker.describe_topic("before", principal=principal)
+                    broker.topics.describe("before", principal=principal)
                 with pytest.raises(NotAuthorized):
                     await broker.users.delete("alice", principal=principal)
 
@@ -108,7 +108,7 @@ async def test_deleting_the_last_user_does_not_open_a_running_broker(tmp_path: P
         await broker.users.create(upsertions_of("alice", "long enough"), principal=ALICE)
         await broker.users.delete("alice", principal=ALICE)
         with pytest.raises(NotAuthorized):
-            await broker.create_topic("x")
+            await broker.topics.create("x")
 
 
 @pytest.mark.parametrize("options", [{"users": {"alice": "long enough"}}, {"tokens": {"alice": "a-token"}}])

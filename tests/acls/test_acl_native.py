@@ -141,8 +141,8 @@ async def test_every_call_refuses_or_shows_nothing(nobody: RawClient, broker: Br
         else:
             with pytest.raises(NotAuthorized, match="User:nobody"):
                 await nobody.call(operation, **arguments)
-    assert [topic.name for topic in broker.topics] == ["secret"]
-    assert broker.topics.get("secret").info().partitions[0].end_offset == 1
+    assert [topic.name for topic in broker.parts.topic_registry] == ["secret"]
+    assert broker.parts.topic_registry.get("secret").info().partitions[0].end_offset == 1
 
 
 async def test_offsets_of_topics_that_may_not_be_described_are_not_shown(listener: Listener) -> None:
@@ -221,7 +221,7 @@ async def test_nothing_is_subscribed_to(nobody: RawClient, broker: Broker, group
     if group:
         nobody.send(m.Subscribe([m.Selector("*", True)], group=group), 2)
         assert (await nobody.expect(m.Error, 2)).code == "NOT_AUTHORIZED"
-    assert broker.topics.find("new") is None
+    assert broker.parts.topic_registry.find("new") is None
 
 
 async def test_a_pattern_brings_nothing_and_is_not_widened(nobody: RawClient) -> None:

@@ -15,6 +15,7 @@ from sparrow.base.errors import (
     NotAuthorized,
     UnknownProducer,
 )
+from sparrow.broker.access.access import Access
 from sparrow.broker.access.acl_store import KIND, Acls, StoredAuthorizer, encode_key
 from sparrow.broker.access.acls import AclBinding, AclFilter, PatternType, Permission
 from sparrow.broker.access.authz import CLUSTER_NAME, SYSTEM, Operation, Principal, ResourceType
@@ -47,7 +48,7 @@ def rule(
 
 async def loaded(meta: MemoryMetaStore) -> tuple[Acls, StoredAuthorizer]:
     authorizer = StoredAuthorizer()
-    acls = Acls(meta, authorizer)
+    acls = Acls(meta, authorizer, Access(authorizer))
     await acls.load()
     return acls, authorizer
 
@@ -144,23 +145,22 @@ async def test_only_who_may_alter_the_cluster_changes_rules(tmp_path: Path) -> N
 
 async def test_rules_survive_the_broker(tmp_path: Path) -> None:
     async with Broker(tmp_path / "d", config=STRICT) as broker:
-        await broker.create_topic("orders", principal=ROOT)
+        await broker.topics.create("orders", principal=ROOT)
         await broker.acls.create([rule(Operation.WRITE)], principal=ROOT)
     async with Broker(tmp_path / "d", config=STRICT) as broker:
-        await broker.publish("orders", 0, batch(b"a"), principal=ALICE)
+        await broker.records.publish("orders", 0, batch(b"a"), principal=ALICE)
         with pytest.raises(NotAuthorized, match="User:bob is not allowed to Write Topic 'orders'"):
-            broker.publish("orders", 0, batch(b"a"), principal=BOB)
+            broker.records.publish("orders", 0, batch(b"a"), principal=BOB)
 
 
 async def test_anybody_has_an_identity_and_nobody_that_of_another(tmp_path: Path) -> None:
     async with Broker(tmp_path / "d", config=STRICT) as broker:
-        identity = await broker.open_producer(principal=ALICE)
+        identity = await broker.records.open_producer(principal=ALICE)
         assert (
-            broker.record_service.resume_producer(identity.producer_id, identity.epoch, principal=ALICE)
-            == identity
+            broker.records.resume_producer(identity.producer_id, identity.epoch, principal=ALICE) == identity
         )
         with pytest.raises(UnknownProducer):
-            broker.record_service.resume_producer(identity.producer_id, identity.epoch, principal=BOB)
+            broker.records.resume_producer(identity.producer_id, identity.epoch, principal=BOB)
 
 
 class Heard:
@@ -192,9 +192,9 @@ class Heard:
 @pytest.mark.parametrize("group", ["", "billing"])
 async def test_a_subscription_ends_when_reading_is_forbidden(tmp_path: Path, group: str) -> None:
     async with Broker(tmp_path / "d") as broker:
-        await broker.create_topic("orders", 1)
+        await broker.topics.create("orders", 1)
         heard = Heard()
-        subscription = await broker.subscribe(
+        subscription = await broker.records.subscribe(
             [Selector("orders")], listener=heard, group=group, principal=ALICE
         )
         await heard.next()
@@ -205,15 +205,15 @@ async def test_a_subscription_ends_when_reading_is_forbidden(tmp_path: Path, gro
         assert await subscription.read(1 << 20, max_wait_ms=0) == []
         await asyncio.sleep(0)
         if group:
-            assert not broker.group_admin.describe(group).members
+            assert not broker.groups.describe(group).members
         await subscription.close()
 
 
 async def test_a_group_that_may_not_be_read_any_more_loses_the_subscription(tmp_path: Path) -> None:
     async with Broker(tmp_path / "d") as broker:
-        await broker.create_topic("orders", 1)
+        await broker.topics.create("orders", 1)
         heard = Heard()
-        subscription = await broker.subscribe(
+        subscription = await broker.records.subscribe(
             [Selector("orders")], listener=heard, group="g", principal=ALICE
         )
         await heard.next()
@@ -227,17 +227,17 @@ async def test_a_group_that_may_not_be_read_any_more_loses_the_subscription(tmp_
 async def test_a_member_of_a_group_gets_no_record_that_came_after_a_denial(tmp_path: Path) -> None:
     """Even if it never confirms that it is done with the partition."""
     async with Broker(tmp_path / "d") as broker:
-        await broker.create_topic("o.open", 1)
-        await broker.create_topic("o.secret", 1)
+        await broker.topics.create("o.open", 1)
+        await broker.topics.create("o.secret", 1)
         heard = Heard()
-        subscription = await broker.subscribe(
+        subscription = await broker.records.subscribe(
             [Selector("o.*", is_pattern=True)], listener=heard, group="g", principal=ALICE
         )
         while heard.reads != {"o.open", "o.secret"}:
             await heard.next()
         await broker.acls.create([rule(name="o.secret", permission=Permission.DENY)])
-        await broker.publish("o.secret", 0, batch(b"secret"), principal=SYSTEM)
-        await broker.publish("o.open", 0, batch(b"open"))
+        await broker.records.publish("o.secret", 0, batch(b"secret"), principal=SYSTEM)
+        await broker.records.publish("o.open", 0, batch(b"open"))
         got = await subscription.read(1 << 20, max_wait_ms=10_000)
         got += await subscription.read(1 << 20, max_wait_ms=50)
         assert {delivery.topic for delivery in got} == {"o.open"}
@@ -246,8 +246,8 @@ async def test_a_member_of_a_group_gets_no_record_that_came_after_a_denial(tmp_p
 
 async def test_a_denial_that_comes_while_a_topic_is_added_counts(tmp_path: Path) -> None:
     async with Broker(tmp_path / "d") as broker:
-        await broker.create_topic("orders", 1)
-        subscription = await broker.subscribe([Selector("orders")], listener=Heard(), principal=ALICE)
+        await broker.topics.create("orders", 1)
+        subscription = await broker.records.subscribe([Selector("orders")], listener=Heard(), principal=ALICE)
         ensure = broker.topics.ensure
 
         async def slowly(name: str) -> Topic:
@@ -265,10 +265,10 @@ async def test_a_pattern_does_not_match_what_may_not_be_read_any_more_and_matche
 ) -> None:
     config = BrokerConfig(super_users=frozenset({"User:ANONYMOUS"}))
     async with Broker(tmp_path / "d", config=config) as broker:
-        await broker.create_topic("o.open", 1)
-        await broker.create_topic("o.secret", 1)
+        await broker.topics.create("o.open", 1)
+        await broker.topics.create("o.secret", 1)
         heard = Heard()
-        subscription = await broker.subscribe(
+        subscription = await broker.records.subscribe(
             [Selector("o.*", is_pattern=True)], listener=heard, principal=ALICE
         )
         await heard.next()

@@ -167,9 +167,9 @@ class Site:
 async def site(start: Any) -> Site:
     served = await start(tokens=TOKENS, acl_default="deny", default_partitions=1)
     broker = served.broker
-    made = await broker.create_topic(SECRET, principal=SYSTEM)
-    await broker.publish(SECRET, 0, batch(b"the secret"), principal=SYSTEM)
-    await broker.commit_offsets(GROUP, {(SECRET, 0): (1, "")}, principal=SYSTEM)
+    made = await broker.topics.create(SECRET, principal=SYSTEM)
+    await broker.records.publish(SECRET, 0, batch(b"the secret"), principal=SYSTEM)
+    await broker.groups.commit_offsets(GROUP, {(SECRET, 0): (1, "")}, principal=SYSTEM)
     await broker.users.create(upsertions_of("somebody", "a password"), principal=SYSTEM)
     await broker.acls.create(
         [

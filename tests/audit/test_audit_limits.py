@@ -9,14 +9,8 @@ import pytest
 
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import DiskFull, NotAuthenticated, NotAuthorized, TopicExists
-from sparrow.broker.access.authz import (
-    AllowAll,
-    Operation,
-    Principal,
-    ReportingAuthorizer,
-    ResourceType,
-    require,
-)
+from sparrow.broker.access.access import Access
+from sparrow.broker.access.authz import AllowAll, Operation, Principal, ReportingAuthorizer, ResourceType
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import MAX_ITEMS, MAX_TEXT, AuditEvent, AuditOutcome, names, safe
 from sparrow.broker.audit.limiter import PER_SOURCE, TOTAL, AuditSource, EventLimiter
@@ -38,11 +32,11 @@ class SentEvents:
         self.audit = Audit(self.clock)
         self.events: list[AuditEvent] = []
         self.audit.channels.append(self.events.append)
-        self.authorizer = ReportingAuthorizer(DenyAll(), self.audit.refused)
+        self.access = Access(ReportingAuthorizer(DenyAll(), self.audit.refused))
 
     def refuse(self, resource: str = "orders", principal: Principal = ALICE) -> None:
         with pytest.raises(NotAuthorized):
-            require(self.authorizer, principal, Operation.WRITE, TOPIC, resource)
+            self.access.require(principal, Operation.WRITE, TOPIC, resource)
 
     def outcomes(self) -> list[tuple[str, str, str]]:
         return [(each.action, each.outcome.value, each.error) for each in self.events]
@@ -76,7 +70,7 @@ def test_an_act_that_ends_by_an_error_is_one_event(
 
 async def test_a_refusal_inside_of_an_act_is_the_act(sent: SentEvents) -> None:
     with pytest.raises(NotAuthorized), sent.audit.act(ALICE, "topic.create", TOPIC, "orders"):
-        require(sent.authorizer, ALICE, Operation.CREATE, TOPIC, "orders")
+        sent.access.require(ALICE, Operation.CREATE, TOPIC, "orders")
     sent.audit.flush()
     (event,) = sent.events
     assert (event.action, event.outcome, event.details["needs"]) == (

@@ -104,9 +104,9 @@ CONFIG = BrokerConfig(
 async def served(path: Path) -> AsyncIterator[tuple[Listener, Recorder]]:
     """Yield a broker with one of each resource that calls change."""
     async with Broker(path, config=CONFIG) as broker:
-        await broker.create_topic("secret", principal=SYSTEM)
-        await broker.publish("secret", 0, batch(b"secret"), principal=SYSTEM)
-        await broker.commit_offsets("secret-group", {("secret", 0): (1, "")}, principal=SYSTEM)
+        await broker.topics.create("secret", principal=SYSTEM)
+        await broker.records.publish("secret", 0, batch(b"secret"), principal=SYSTEM)
+        await broker.groups.commit_offsets("secret-group", {("secret", 0): (1, "")}, principal=SYSTEM)
         await broker.queues.create("secret-queue", ["secret"], principal=SYSTEM)
         await broker.queues.redrive("secret-queue", principal=SYSTEM)
         await broker.webhooks.put("secret-queue", "hook", {"url": "https://example.org"}, principal=SYSTEM)

@@ -41,7 +41,7 @@ async def events(broker: Broker, count: int) -> list[dict[str, Any]]:
     """The first events of the topic, when there are so many."""
     found: list[dict[str, Any]] = []
     while len(found) < count:
-        (fetched,) = await broker.fetch(
+        (fetched,) = await broker.records.fetch(
             [FetchRequest(AUDIT, 0, len(found))], max_wait_ms=10_000, principal=ROOT
         )
         if fetched.chunk is not None:
@@ -52,7 +52,7 @@ async def events(broker: Broker, count: int) -> list[dict[str, Any]]:
 
 async def test_acts_and_refusals_are_records_of_the_topic(tmp_path: Path) -> None:
     async with Broker(tmp_path / "data", config=CONFIG) as broker:
-        await broker.create_topic("orders", principal=ROOT)
+        await broker.topics.create("orders", principal=ROOT)
         with pytest.raises(NotAuthorized):
             broker.statistics(principal=Principal("alice", host="10.0.0.7", listener="native"))
         broker.audit.flush()
@@ -84,7 +84,7 @@ async def test_acts_and_refusals_are_records_of_the_topic(tmp_path: Path) -> Non
 async def test_events_survive_a_stop(tmp_path: Path) -> None:
     async with Broker(tmp_path / "data", config=CONFIG) as broker:
         for index in range(20):
-            await broker.create_topic(f"topic-{index}", principal=ROOT)
+            await broker.topics.create(f"topic-{index}", principal=ROOT)
     async with Broker(tmp_path / "data", config=CONFIG) as broker:
         found = await events(broker, 20)
         assert [each["resource"] for each in found] == [f"topic-{index}" for index in range(20)]
@@ -96,20 +96,20 @@ async def test_nobody_publishes_to_the_topic(
     tmp_path: Path, principal: Principal, authorizer: AllowAll | None
 ) -> None:
     async with Broker(tmp_path / "data", config=CONFIG, authorizer=authorizer) as broker:
-        end = broker.topics.get(AUDIT).partition(0).visible_end
+        end = broker.parts.topic_registry.get(AUDIT).partition(0).visible_end
         with pytest.raises(NotAuthorized):
-            broker.publish(AUDIT, 0, batch(b"forged"), principal=principal)
+            broker.records.publish(AUDIT, 0, batch(b"forged"), principal=principal)
         with pytest.raises(NotAuthorized):
-            broker.publish(AUDIT, 0, batch(b"forged"), principal=principal, is_built_here=True)
-        assert broker.topics.get(AUDIT).partition(0).visible_end == end
+            broker.records.publish(AUDIT, 0, batch(b"forged"), principal=principal, is_built_here=True)
+        assert broker.parts.topic_registry.get(AUDIT).partition(0).visible_end == end
 
 
 async def test_super_users_neither_delete_the_topic_nor_its_records(tmp_path: Path) -> None:
     async with Broker(tmp_path / "data", config=CONFIG) as broker:
         for act in (
-            lambda: broker.delete_topic(AUDIT, principal=ROOT),
-            lambda: broker.delete_records(AUDIT, {0: -1}, principal=ROOT),
-            lambda: broker.topic_service.skip_batch(AUDIT, 0, 0, force=True, principal=ROOT),
+            lambda: broker.topics.delete(AUDIT, principal=ROOT),
+            lambda: broker.topics.delete_records(AUDIT, {0: -1}, principal=ROOT),
+            lambda: broker.topics.skip_batch(AUDIT, 0, 0, force=True, principal=ROOT),
         ):
             with pytest.raises(NotAuthorized):
                 await act()
@@ -138,9 +138,9 @@ async def test_http_writes_nothing_to_the_topic(tmp_path: Path, make_http: MakeH
 
 async def test_the_topic_is_internal_and_read_by_right(tmp_path: Path) -> None:
     async with Broker(tmp_path / "data", config=CONFIG) as broker:
-        assert AUDIT not in [each.name for each in broker.list_topics(principal=ROOT)]
-        assert AUDIT in [each.name for each in broker.list_topics(internal=True, principal=ROOT)]
-        assert broker.describe_topic(AUDIT, principal=ROOT).is_internal
+        assert AUDIT not in [each.name for each in broker.topics.listing(principal=ROOT)]
+        assert AUDIT in [each.name for each in broker.topics.listing(internal=True, principal=ROOT)]
+        assert broker.topics.describe(AUDIT, principal=ROOT).is_internal
         rule = AclBinding(
             ResourceType.TOPIC,
             AUDIT,
@@ -153,15 +153,15 @@ async def test_the_topic_is_internal_and_read_by_right(tmp_path: Path) -> None:
         await broker.acls.create([rule], principal=ROOT)
         request = [FetchRequest(AUDIT, 0, 0)]
         with pytest.raises(NotAuthorized):
-            await broker.fetch(request, principal=Principal("alice"))
-        await broker.fetch(request, principal=Principal("auditor"))
+            await broker.records.fetch(request, principal=Principal("alice"))
+        await broker.records.fetch(request, principal=Principal("auditor"))
 
 
 async def test_without_the_option_the_topic_can_be_deleted(tmp_path: Path) -> None:
     async with Broker(tmp_path / "data", config=CONFIG):
         pass
     async with Broker(tmp_path / "data") as broker:
-        await broker.delete_topic(AUDIT)
+        await broker.topics.delete(AUDIT)
 
 
 async def test_what_cannot_be_written_is_counted_and_does_not_wait(
@@ -182,7 +182,7 @@ async def test_what_cannot_be_written_is_counted_and_does_not_wait(
         monkeypatch.setattr(audit_topic, "RETRY_S", 0.01)
         monkeypatch.setattr(audit_topic, "MAX_WAITING", 5)
         for index in range(8):
-            await broker.create_topic(f"topic-{index}", principal=ROOT)
+            await broker.topics.create(f"topic-{index}", principal=ROOT)
         assert broker.measures.lost_audit_events["queue_full"] >= 3
         kept = [msgspec.json.decode(record) for _, record in writer._waiting]
         is_full = False
@@ -199,7 +199,7 @@ async def test_a_full_disk_at_the_stop_ends_it_in_time(
     async with broker:
         monkeypatch.setattr(audit_topic.AuditPartition, "write", full)
         monkeypatch.setattr(audit_topic, "CLOSE_S", 0.05)
-        await broker.create_topic("orders", principal=ROOT)
+        await broker.topics.create("orders", principal=ROOT)
         await asyncio.sleep(0)
     assert broker.measures.lost_audit_events["write_failed"] >= 1
 

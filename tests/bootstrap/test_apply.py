@@ -104,10 +104,12 @@ def seen(broker: Broker) -> dict[str, Any]:
     return {
         "topics": {topic.name: (len(topic.partitions), topic.config.overrides) for topic in broker.topics},
         "queues": {
-            queue.name: (queue.definition.topics, queue.definition.policy) for queue in broker.queues.registry
+            queue.name: (queue.definition.topics, queue.definition.policy)
+            for queue in broker.parts.queue_registry
         },
         "webhooks": {
-            each.key: (each.settings, each.is_trusted, len(each.secrets)) for each in broker.webhooks.registry
+            each.key: (each.settings, each.is_trusted, len(each.secrets))
+            for each in broker.parts.webhook_registry
         },
         "acls": set(broker.acls.describe(AclFilter(), principal=SYSTEM)),
     }
@@ -165,14 +167,14 @@ async def test_what_the_file_names_is_brought_to_what_it_says_and_the_rest_is_le
     await world.start(config_of(FULL))
 
     async with world.broker() as (broker, _):
-        await broker.configure_topic(
+        await broker.topics.configure(
             "orders", {"retention.bytes": "5", "retention.ms": "7"}, principal=SYSTEM
         )
         await broker.queues.configure("emails", {"prefetch": 3, "lease_ms": 5000}, principal=SYSTEM)
         await broker.queues.configure("jobs", {"subscribers": ["own", "a", "b"]}, principal=SYSTEM)
         await broker.webhooks.put("jobs", "own", {"url": "https://own.example.org"}, principal=SYSTEM)
         await broker.webhooks.put("mails", "x", {"rate": 1, "concurrency": 2}, principal=SYSTEM)
-        await broker.create_topic("other", 1, principal=SYSTEM)
+        await broker.topics.create("other", 1, principal=SYSTEM)
     caplog.clear()
     found = await world.start(config_of(FULL))
     assert found["topics"]["orders"] == (3, {"retention.ms": "86400000", "retention.bytes": "5"})
@@ -216,7 +218,7 @@ async def test_what_others_made_of_a_name_is_no_reason_not_to_start(caplog):
     world = World()
 
     async with world.broker() as (broker, _):
-        await broker.queues.registry.share("emails")
+        await broker.parts.queue_registry.share("emails")
         await broker.queues.create("mails", policy={"subscribers": ["own"]}, principal=SYSTEM)
     found = await world.start(config_of({"queues": FULL["queues"]}))
     assert set(found["queues"]) == {"emails", "mails", "jobs"}
@@ -269,7 +271,7 @@ async def test_secrets_are_rotated_in_the_file():
         declared = {"queues": {"q": {"webhooks": {"w": {"url": "http://w.example.org", "secrets": secrets}}}}}
         async with world.broker() as (broker, _):
             await apply(broker, config_of(declared))
-            endpoint = broker.webhooks.registry.get("q", "w")
+            endpoint = broker.parts.webhook_registry.get("q", "w")
             assert [each.text for each in endpoint.secrets] == secrets
 
 

@@ -46,7 +46,7 @@ class Machine:
 
     async def open_producer(self, broker: Broker) -> None:
         """Get the id of `numbered`."""
-        self.producer_id = (await broker.open_producer()).producer_id
+        self.producer_id = (await broker.records.open_producer()).producer_id
 
     def numbered(self, sequence: int) -> bytes:
         return batch(
@@ -62,67 +62,67 @@ class Machine:
 async def test_producers_are_known_after_a_crash_though_their_records_are_deleted(by: str) -> None:
     machine = Machine()
     broker = await machine.start()
-    await broker.create_topic("orders", 1, {"retention.ms": str(HOUR_MS), "segment.ms": "60000"})
+    await broker.topics.create("orders", 1, {"retention.ms": str(HOUR_MS), "segment.ms": "60000"})
     await machine.open_producer(broker)
     for sequence in range(5):
-        await broker.publish("orders", 0, machine.numbered(sequence))
+        await broker.records.publish("orders", 0, machine.numbered(sequence))
     if by == "delete_records":
-        await broker.delete_records("orders", {0: -1})
+        await broker.topics.delete_records("orders", {0: -1})
     else:
         machine.clock.advance(2 * 3600)
-        await broker.publish("orders", 0, batch(b"new", timestamp_ms=machine.clock.wall_ms()))
+        await broker.records.publish("orders", 0, batch(b"new", timestamp_ms=machine.clock.wall_ms()))
         await broker._maintenance.walk()
-    assert broker.describe_topic("orders").partitions[0].start_offset == 5
+    assert broker.topics.describe("orders").partitions[0].start_offset == 5
     await machine.kill(broker)
 
     broker = await machine.start()
     with pytest.raises(OutOfOrderSequence):
-        broker.publish("orders", 0, machine.numbered(7))
-    assert (await broker.publish("orders", 0, machine.numbered(4))).base_offset == 4
-    end = broker.describe_topic("orders").partitions[0].end_offset
-    assert (await broker.publish("orders", 0, machine.numbered(5))).base_offset == end
+        broker.records.publish("orders", 0, machine.numbered(7))
+    assert (await broker.records.publish("orders", 0, machine.numbered(4))).base_offset == 4
+    end = broker.topics.describe("orders").partitions[0].end_offset
+    assert (await broker.records.publish("orders", 0, machine.numbered(5))).base_offset == end
     await broker.close()
 
 
 async def test_what_was_acknowledged_is_there_after_power_is_lost() -> None:
     machine = Machine()
     broker = await machine.start()
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     await machine.open_producer(broker)
     for sequence in range(5):
-        await broker.publish("orders", 0, machine.numbered(sequence), acks=-1)
-    broker.publish("orders", 0, machine.numbered(5), acks=1)
+        await broker.records.publish("orders", 0, machine.numbered(sequence), acks=-1)
+    broker.records.publish("orders", 0, machine.numbered(5), acks=1)
     await broker._maintenance.stop()
     machine.fs.crash()
     broker = await machine.start()
-    assert broker.describe_topic("orders").partitions[0].end_offset >= 5
-    assert (await broker.publish("orders", 0, machine.numbered(4))).base_offset == 4
+    assert broker.topics.describe("orders").partitions[0].end_offset >= 5
+    assert (await broker.records.publish("orders", 0, machine.numbered(4))).base_offset == 4
     await broker.close()
 
 
 async def test_logs_that_the_meta_store_does_not_know_are_kept() -> None:
     machine = Machine()
     broker = await machine.start()
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     await machine.open_producer(broker)
-    await broker.publish("orders", 0, machine.numbered(0))
+    await broker.records.publish("orders", 0, machine.numbered(0))
     await broker.close()
     kept, machine.meta = machine.meta, MemoryMetaStore()
     broker = await machine.start()
-    assert broker.list_topics() == []
+    assert broker.topics.listing() == []
     await broker.close()
     machine.meta = kept
     broker = await machine.start()
-    assert broker.describe_topic("orders").partitions[0].end_offset == 1
+    assert broker.topics.describe("orders").partitions[0].end_offset == 1
     await broker.close()
 
 
 async def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start() -> None:
     machine = Machine()
     broker = await machine.start()
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     await machine.open_producer(broker)
-    await broker.publish("orders", 0, machine.numbered(0))
+    await broker.records.publish("orders", 0, machine.numbered(0))
     (log_id,) = broker._logs.ids()
     await machine.kill(broker)
     await machine.meta.write([Delete("topic", "orders"), Put("deleted-topic", log_id.topic_id.hex, b"")])
@@ -136,26 +136,26 @@ async def test_a_full_disk_refuses_messages_keeps_reading_and_committing_and_rec
     machine = Machine()
     machine.fs = FaultyFileSystem(0, capacity_bytes=2 << 20)
     broker = await machine.start()
-    await broker.create_topic("big", 1)
-    await broker.create_topic("small", 1)
+    await broker.topics.create("big", 1)
+    await broker.topics.create("small", 1)
     one, acknowledged = batch(bytes(50_000), timestamp_ms=machine.clock.wall_ms()), 0
     with suppress(DiskFull):
         while acknowledged < 100:
-            await broker.publish("big", 0, one)
+            await broker.records.publish("big", 0, one)
             acknowledged += 1
     assert 20 < acknowledged < 100
     with pytest.raises(DiskFull, match="free some space"):
-        broker.publish("big", 0, one)
+        broker.records.publish("big", 0, one)
     offset = 0
     while offset < acknowledged:
-        (fetched,) = await broker.fetch([FetchRequest("big", 0, offset)])
+        (fetched,) = await broker.records.fetch([FetchRequest("big", 0, offset)])
         assert fetched.chunk is not None
         assert values(fetched.chunk.data, offset) == [bytes(50_000)] * (fetched.chunk.next_offset - offset)
         offset = fetched.chunk.next_offset
-    await broker.commit_offsets("g", {("big", 0): (offset, "")})
-    await broker.delete_topic("big")
+    await broker.groups.commit_offsets("g", {("big", 0): (offset, "")})
+    await broker.topics.delete("big")
     machine.clock.advance(2)
     assert (
-        await broker.publish("small", 0, batch(b"x", timestamp_ms=machine.clock.wall_ms()))
+        await broker.records.publish("small", 0, batch(b"x", timestamp_ms=machine.clock.wall_ms()))
     ).base_offset == 0
     await broker.close()

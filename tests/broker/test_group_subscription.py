@@ -43,7 +43,7 @@ class Member(Listener):
 
 async def join(broker: Broker, group: str = "g", member_id: str = "", **options: int) -> Member:
     member = Member()
-    member.subscription = await broker.subscribe(
+    member.subscription = await broker.records.subscribe(
         FROM_BEGINNING, listener=member, group=group, member_id=member_id, **options
     )
     return member
@@ -56,7 +56,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def test_members_share_the_partitions_and_take_over_when_one_leaves(broker: Broker) -> None:
-    await broker.create_topic("orders", 4)
+    await broker.topics.create("orders", 4)
     one = await join(broker)
     await until(lambda: len(one.reads) == 4)
     two = await join(broker)
@@ -68,7 +68,7 @@ async def test_members_share_the_partitions_and_take_over_when_one_leaves(broker
 
 
 async def test_a_partition_moves_only_when_its_holder_gave_it_back(broker: Broker) -> None:
-    await broker.create_topic("orders", 2)
+    await broker.topics.create("orders", 2)
     one = await join(broker)
     await until(lambda: len(one.reads) == 2)
     one.is_slow = True
@@ -82,7 +82,7 @@ async def test_a_partition_moves_only_when_its_holder_gave_it_back(broker: Broke
 
 async def test_a_group_continues_at_its_committed_offsets(tmp_path: Path) -> None:
     async with Broker(tmp_path / "d") as broker:
-        await broker.create_topic("orders", 1)
+        await broker.topics.create("orders", 1)
         await publish(broker, "orders", b"0", b"1", b"2")
         one = await join(broker)
         assert one.subscription is not None
@@ -90,7 +90,7 @@ async def test_a_group_continues_at_its_committed_offsets(tmp_path: Path) -> Non
         await one.subscription.commit({("orders", 0): (2, "note")})
         await one.subscription.close()
     async with Broker(tmp_path / "d") as broker:
-        (committed,) = broker.group_admin.fetch_offsets("g")
+        (committed,) = broker.groups.fetch_offsets("g")
         assert (committed.offset, committed.metadata) == (2, "note")
         two = await join(broker)
         assert two.subscription is not None
@@ -99,7 +99,7 @@ async def test_a_group_continues_at_its_committed_offsets(tmp_path: Path) -> Non
 
 
 async def test_a_lost_connection_keeps_its_partitions_for_the_same_member(broker: Broker) -> None:
-    await broker.create_topic("orders", 2)
+    await broker.topics.create("orders", 2)
     one = await join(broker)
     two = await join(broker)
     await until(lambda: len(one.reads) == 1 and len(two.reads) == 1)
@@ -113,7 +113,7 @@ async def test_a_lost_connection_keeps_its_partitions_for_the_same_member(broker
 
 
 async def test_a_member_that_does_not_come_back_is_put_out_after_its_session(broker: Broker) -> None:
-    await broker.create_topic("orders", 2)
+    await broker.topics.create("orders", 2)
     one = await join(broker, session_timeout_ms=30)
     two = await join(broker)
     await until(lambda: len(one.reads) == 1 and len(two.reads) == 1)
@@ -123,7 +123,7 @@ async def test_a_member_that_does_not_come_back_is_put_out_after_its_session(bro
 
 
 async def test_a_commit_for_a_partition_of_somebody_else_is_refused(broker: Broker) -> None:
-    await broker.create_topic("orders", 2)
+    await broker.topics.create("orders", 2)
     one, two = await join(broker), await join(broker)
     await until(lambda: len(one.reads) == 1 and len(two.reads) == 1)
     (foreign,) = two.reads
@@ -133,57 +133,57 @@ async def test_a_commit_for_a_partition_of_somebody_else_is_refused(broker: Brok
 
 
 async def test_a_subscription_without_a_group_cannot_commit(broker: Broker) -> None:
-    subscription = await broker.subscribe(FROM_BEGINNING, listener=Listener())
+    subscription = await broker.records.subscribe(FROM_BEGINNING, listener=Listener())
     with pytest.raises(InvalidArgument, match="subscribe with a group"):
         await subscription.commit({("orders", 0): (1, "")})
     await subscription.close()
 
 
 async def test_a_topic_deleted_under_a_group_is_reported_and_the_group_continues(broker: Broker) -> None:
-    await broker.create_topic("orders", 2)
-    await broker.create_topic("payments", 1)
+    await broker.topics.create("orders", 2)
+    await broker.topics.create("payments", 1)
     member = Member()
-    member.subscription = await broker.subscribe(
+    member.subscription = await broker.records.subscribe(
         [Selector("orders"), Selector("payments")], listener=member, group="g"
     )
     await until(lambda: len(member.reads) == 3)
-    await broker.commit_offsets("other", {("orders", 0): (0, "")})
-    await broker.delete_topic("orders")
+    await broker.groups.commit_offsets("other", {("orders", 0): (0, "")})
+    await broker.topics.delete("orders")
     assert (UnknownTopic.code, [("orders", 0), ("orders", 1)]) in [
         (a, sorted(b)) for a, b in member.calls if a == UnknownTopic.code
     ]  # type: ignore[call-overload]
-    assert broker.group_admin.fetch_offsets("other") == []
+    assert broker.groups.fetch_offsets("other") == []
     await publish(broker, "payments", b"x")
     assert await take(member.subscription, 1) == [b"x"]
 
 
 async def test_groups_are_listed_described_reset_and_deleted(broker: Broker) -> None:
-    await broker.create_topic("orders", 2)
+    await broker.topics.create("orders", 2)
     for ms in (1000, 2000, 3000):
-        await broker.publish("orders", 0, batch(b"x", timestamp_ms=ms))
+        await broker.records.publish("orders", 0, batch(b"x", timestamp_ms=ms))
     member = await join(broker)
     await until(lambda: len(member.reads) == 2)
     assert member.subscription is not None
     await member.subscription.commit({("orders", 0): (1, "half")})
-    described = broker.group_admin.describe("g")
-    assert [(g.group, g.members) for g in broker.group_service.list_groups()] == [("g", 1)]
+    described = broker.groups.describe("g")
+    assert [(g.group, g.members) for g in broker.groups.listing()] == [("g", 1)]
     assert described.members[0].partitions == (("orders", 0), ("orders", 1))
     ((lag),) = described.offsets
     assert (lag.offset, lag.end_offset, lag.lag, lag.metadata) == (1, 3, 2, "half")
     for refused in (
-        broker.group_admin.reset("g", "orders", "beginning"),
-        broker.group_admin.delete("g"),
-        broker.commit_offsets("g", {("orders", 0): (0, "")}),
+        broker.groups.reset("g", "orders", "beginning"),
+        broker.groups.delete("g"),
+        broker.groups.commit_offsets("g", {("orders", 0): (0, "")}),
     ):
         with pytest.raises(GroupNotEmpty):
             await refused
     await member.subscription.close()
-    assert await broker.group_admin.reset("g", "orders", "timestamp", 2000) == [
+    assert await broker.groups.reset("g", "orders", "timestamp", 2000) == [
         ("orders", 0, 1),
         ("orders", 1, 0),
     ]
-    assert await broker.group_admin.reset("g", "orders", "offset", 99, [0]) == [("orders", 0, 3)]
-    await broker.group_admin.delete("g")
-    assert broker.group_service.list_groups() == []
+    assert await broker.groups.reset("g", "orders", "offset", 99, [0]) == [("orders", 0, 3)]
+    await broker.groups.delete("g")
+    assert broker.groups.listing() == []
     with pytest.raises(UnknownGroup):
-        broker.group_admin.describe("g")
+        broker.groups.describe("g")

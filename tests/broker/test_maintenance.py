@@ -37,62 +37,64 @@ async def walk(broker: Broker) -> None:
 
 
 async def test_old_segments_go_and_the_log_start_moves(broker: Broker, clock: ManualClock) -> None:
-    await broker.create_topic("orders", 1, {"retention.ms": str(HOUR_MS), "segment.ms": "60000"})
-    await broker.publish("orders", 0, batch(b"old", timestamp_ms=clock.wall_ms()))
+    await broker.topics.create("orders", 1, {"retention.ms": str(HOUR_MS), "segment.ms": "60000"})
+    await broker.records.publish("orders", 0, batch(b"old", timestamp_ms=clock.wall_ms()))
     clock.advance(2 * 3600)
-    await broker.publish("orders", 0, batch(b"new", timestamp_ms=clock.wall_ms()))
+    await broker.records.publish("orders", 0, batch(b"new", timestamp_ms=clock.wall_ms()))
     await walk(broker)
-    (partition,) = broker.describe_topic("orders").partitions
+    (partition,) = broker.topics.describe("orders").partitions
     assert (partition.start_offset, partition.end_offset) == (1, 2)
 
 
 async def test_a_topic_over_its_size_loses_its_oldest_segments(broker: Broker, clock: ManualClock) -> None:
-    await broker.create_topic("orders", 1, {"retention.bytes": "3000", "segment.bytes": "1024"})
+    await broker.topics.create("orders", 1, {"retention.bytes": "3000", "segment.bytes": "1024"})
     for i in range(10):
-        await broker.publish("orders", 0, batch(bytes([i]) * 900, timestamp_ms=clock.wall_ms()))
+        await broker.records.publish("orders", 0, batch(bytes([i]) * 900, timestamp_ms=clock.wall_ms()))
     await walk(broker)
-    (partition,) = broker.describe_topic("orders").partitions
+    (partition,) = broker.topics.describe("orders").partitions
     assert partition.start_offset > 0
     assert 2000 <= partition.bytes <= 4000
 
 
 async def test_a_changed_retention_holds_at_the_next_walk(broker: Broker, clock: ManualClock) -> None:
-    await broker.create_topic("orders", 1, {"segment.ms": "60000"})
-    await broker.publish("orders", 0, batch(b"old", timestamp_ms=clock.wall_ms()))
+    await broker.topics.create("orders", 1, {"segment.ms": "60000"})
+    await broker.records.publish("orders", 0, batch(b"old", timestamp_ms=clock.wall_ms()))
     clock.advance(2 * 3600)
-    await broker.publish("orders", 0, batch(b"new", timestamp_ms=clock.wall_ms()))
+    await broker.records.publish("orders", 0, batch(b"new", timestamp_ms=clock.wall_ms()))
     await walk(broker)
-    assert broker.describe_topic("orders").partitions[0].start_offset == 0
-    await broker.configure_topic("orders", {"retention.ms": str(HOUR_MS)})
+    assert broker.topics.describe("orders").partitions[0].start_offset == 0
+    await broker.topics.configure("orders", {"retention.ms": str(HOUR_MS)})
     await walk(broker)
-    assert broker.describe_topic("orders").partitions[0].start_offset == 1
+    assert broker.topics.describe("orders").partitions[0].start_offset == 1
 
 
 async def test_compaction_keeps_the_last_value_of_each_key(broker: Broker, clock: ManualClock) -> None:
-    await broker.create_topic(
+    await broker.topics.create(
         "prices",
         1,
         {"cleanup.policy": "compact", "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0.01"},
     )
     for i in range(60):
         key = f"key-{i % 3}".encode()
-        await broker.publish("prices", 0, batch(b"%03d" % i * 50, key=key, timestamp_ms=clock.wall_ms()))
+        await broker.records.publish(
+            "prices", 0, batch(b"%03d" % i * 50, key=key, timestamp_ms=clock.wall_ms())
+        )
     await walk(broker)
     left, offset = [], 0
     while offset < 60:
-        (result,) = await broker.fetch([FetchRequest("prices", 0, offset)])
+        (result,) = await broker.records.fetch([FetchRequest("prices", 0, offset)])
         assert result.chunk is not None
         left += values(result.chunk.data, offset)
         offset = result.chunk.next_offset
     assert left[-3:] == [b"%03d" % i * 50 for i in (57, 58, 59)]
     assert len(left) < 30
-    assert broker.describe_topic("prices").partitions[0].end_offset == 60
+    assert broker.topics.describe("prices").partitions[0].end_offset == 60
 
 
 async def test_a_log_that_grew_gets_a_checkpoint(broker: Broker, clock: ManualClock) -> None:
-    await broker.create_topic("orders", 1)
-    await broker.publish("orders", 0, batch(b"x" * 5000, timestamp_ms=clock.wall_ms()))
-    log = broker.topics.get("orders").partition(0).log
+    await broker.topics.create("orders", 1)
+    await broker.records.publish("orders", 0, batch(b"x" * 5000, timestamp_ms=clock.wall_ms()))
+    log = broker.parts.topic_registry.get("orders").partition(0).log
     assert log.uncheckpointed_bytes > 1000
     await walk(broker)
     assert log.uncheckpointed_bytes == 0
@@ -102,22 +104,22 @@ async def test_idle_topics_are_kept_after_a_clean_restart_too(tmp_path: Path) ->
     clock = ManualClock()
     config = BrokerConfig(tick_interval_ms=NEVER_MS, retention_check_interval_ms=NEVER_MS)
     async with Broker(tmp_path / "d", config=config, clock=clock) as broker:
-        await broker.create_topic("orders", 1, {"retention.ms": str(HOUR_MS), "segment.ms": "60000"})
-        await broker.publish("orders", 0, batch(b"old", timestamp_ms=clock.wall_ms()))
+        await broker.topics.create("orders", 1, {"retention.ms": str(HOUR_MS), "segment.ms": "60000"})
+        await broker.records.publish("orders", 0, batch(b"old", timestamp_ms=clock.wall_ms()))
     clock.advance(2 * 3600)
     async with Broker(tmp_path / "d", config=config, clock=clock) as broker:
-        assert not broker.topics.get("orders").partition(0).is_open
+        assert not broker.parts.topic_registry.get("orders").partition(0).is_open
         await walk(broker)
-        assert broker.describe_topic("orders").partitions[0].start_offset == 1
+        assert broker.topics.describe("orders").partitions[0].start_offset == 1
 
 
 async def test_a_bug_with_one_partition_keeps_the_walk_from_no_other(
     broker: Broker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("a", "b"):
-        await broker.create_topic(name, 1)
-        await broker.publish(name, 0, batch(b"x" * 5000, timestamp_ms=clock.wall_ms()))
-    first, second = (broker.topics.get(name).partition(0) for name in ("a", "b"))
+        await broker.topics.create(name, 1)
+        await broker.records.publish(name, 0, batch(b"x" * 5000, timestamp_ms=clock.wall_ms()))
+    first, second = (broker.parts.topic_registry.get(name).partition(0) for name in ("a", "b"))
 
     def fail(_: int) -> None:
         raise RuntimeError("a bug")

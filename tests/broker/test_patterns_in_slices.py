@@ -91,7 +91,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Counter:
 async def broker(tmp_path: Path, counter: Counter) -> AsyncIterator[Broker]:
     async with Broker(tmp_path / "data", config=BrokerConfig(default_partitions=1)) as broker:
         for number in range(TOPICS):
-            await broker.create_topic(f"topic-{number}")
+            await broker.topics.create(f"topic-{number}")
         counter.watch()
         await asyncio.sleep(0)
         yield broker
@@ -101,7 +101,7 @@ async def broker(tmp_path: Path, counter: Counter) -> AsyncIterator[Broker]:
 async def subscribe(broker: Broker, *patterns: str, group: str = "") -> tuple[Subscription, Listener]:
     listener = Listener()
     selectors = [Selector(pattern, is_pattern=True) for pattern in patterns]
-    return await broker.subscribe(selectors, listener=listener, group=group), listener
+    return await broker.records.subscribe(selectors, listener=listener, group=group), listener
 
 
 async def until(listener: Listener, expected: set[str]) -> None:
@@ -124,8 +124,8 @@ async def test_a_topic_that_comes_costs_one_match_for_each_pattern(broker: Broke
     second, _ = await subscribe(broker, "*7")
     asked = counter.asked
     assert asked == TOPICS  # the second subscription found it known
-    await broker.create_topic("new-7")
-    await broker.create_topic("new-8")
+    await broker.topics.create("new-7")
+    await broker.topics.create("new-8")
     await until(listener, {*(f"topic-{number}" for number in range(7, TOPICS, 10)), "new-7"})
     assert counter.asked == asked + 2
     await first.close()
@@ -151,25 +151,25 @@ async def test_topics_that_come_and_go_meanwhile_are_seen(broker: Broker, seed: 
     async def change() -> None:
         for _ in range(30):
             name = f"topic-{choose.randrange(TOPICS + 20)}"
-            if broker.topics.find(name) is None:
-                await broker.create_topic(name)
+            if broker.parts.topic_registry.find(name) is None:
+                await broker.topics.create(name)
             else:
-                await broker.delete_topic(name)
+                await broker.topics.delete(name)
 
     changing = asyncio.create_task(change())
     subscribed, listener = await subscribe(broker, "*5", "*0")
     await changing
-    await until(listener, {topic.name for topic in broker.topics if topic.name[-1] in "50"})
+    await until(listener, {topic.name for topic in broker.parts.topic_registry if topic.name[-1] in "50"})
     assert listener.error is None
     await subscribed.close()
 
 
 async def test_lists_of_topics_and_queues_are_matched_in_slices(broker: Broker, counter: Counter) -> None:
-    found = await broker.topic_service.list_topics_in_slices("*9")
+    found = await broker.topics.listing_in_steps("*9")
     assert [each.name for each in found] == sorted(f"topic-{number}" for number in range(9, TOPICS, 10))
     assert counter.asked == TOPICS
     assert counter.most_in_a_slice <= SLICE
-    await broker.topic_service.list_topics_in_slices("*9")
+    await broker.topics.listing_in_steps("*9")
     assert counter.asked == 2 * TOPICS  # what is looked at once is not kept
 
 

@@ -142,9 +142,9 @@ class Machine:
         """Producer 7 has written batches 0 to 2."""
         await self.meta.write([Put("counter", "producer-id", b"1000")])
         broker = await self.start()
-        await broker.create_topic("orders", 2)
+        await broker.topics.create("orders", 2)
         for sequence in range(3):
-            await broker.publish("orders", 0, self.numbered(sequence), is_built_here=True)
+            await broker.records.publish("orders", 0, self.numbered(sequence), is_built_here=True)
         return broker
 
     def numbered(self, sequence: int, producer_id: int = 7) -> bytes:
@@ -161,20 +161,20 @@ async def test_an_old_producer_continues_after_an_upgrade_and_nobody_else_as_it(
     machine = Machine()
     broker = await machine.old()
     with pytest.raises(Overloaded, match="try again"):
-        broker.publish("orders", 0, machine.numbered(3), principal=ALICE)
+        broker.records.publish("orders", 0, machine.numbered(3), principal=ALICE)
     await broker._parts.producer_ids.settle()
-    assert (await broker.publish("orders", 0, machine.numbered(2), principal=ALICE)).base_offset == 2
-    assert (await broker.publish("orders", 0, machine.numbered(3), principal=ALICE)).base_offset == 3
-    assert (await broker.publish("orders", 1, machine.numbered(0), principal=ALICE)).base_offset == 0
+    assert (await broker.records.publish("orders", 0, machine.numbered(2), principal=ALICE)).base_offset == 2
+    assert (await broker.records.publish("orders", 0, machine.numbered(3), principal=ALICE)).base_offset == 3
+    assert (await broker.records.publish("orders", 1, machine.numbered(0), principal=ALICE)).base_offset == 0
     with pytest.raises(UnknownProducer):
-        broker.publish("orders", 0, machine.numbered(4), principal=MALLORY)
+        broker.records.publish("orders", 0, machine.numbered(4), principal=MALLORY)
     await broker._maintenance.stop()
     machine.fs.kill()
 
     broker = await machine.start()
     with pytest.raises(UnknownProducer):
-        broker.publish("orders", 0, machine.numbered(4), principal=MALLORY)
-    assert (await broker.publish("orders", 0, machine.numbered(4), principal=ALICE)).base_offset == 4
+        broker.records.publish("orders", 0, machine.numbered(4), principal=MALLORY)
+    assert (await broker.records.publish("orders", 0, machine.numbered(4), principal=ALICE)).base_offset == 4
     await broker.close()
 
 
@@ -183,8 +183,8 @@ async def test_an_old_id_that_the_partition_does_not_know_is_refused() -> None:
     broker = await machine.old()
     for index, producer_id in ((0, 8), (1, 7), (0, 1000), (0, 999)):
         with pytest.raises(UnknownProducer):
-            broker.publish("orders", index, machine.numbered(0, producer_id), principal=MALLORY)
-    assert broker.record_service.resume_producer(7, 0, principal=ALICE).producer_id == 7
+            broker.records.publish("orders", index, machine.numbered(0, producer_id), principal=MALLORY)
+    assert broker.records.resume_producer(7, 0, principal=ALICE).producer_id == 7
     await broker.close()
 
 
@@ -193,9 +193,9 @@ async def test_two_who_go_on_as_an_old_producer_at_once_do_not_both() -> None:
     broker = await machine.old()
     for principal in (MALLORY, ALICE):
         with pytest.raises(Overloaded):
-            broker.publish("orders", 0, machine.numbered(3), principal=principal)
+            broker.records.publish("orders", 0, machine.numbered(3), principal=principal)
     await asyncio.sleep(0)
     await broker._parts.producer_ids.settle()
     with pytest.raises(UnknownProducer):  # an error, not a message that is dropped as a duplicate
-        broker.publish("orders", 0, machine.numbered(3), principal=ALICE)
+        broker.records.publish("orders", 0, machine.numbered(3), principal=ALICE)
     await broker.close()

@@ -63,9 +63,9 @@ class Slow:
         return self.broker
 
     async def fill(self, topic: str = TOPIC, partitions: int = PARTITIONS) -> None:
-        await self.broker.create_topic(topic, partitions)
+        await self.broker.topics.create(topic, partitions)
         for partition in range(partitions):
-            await self.broker.publish(topic, partition, batch(b"%d" % partition))
+            await self.broker.records.publish(topic, partition, batch(b"%d" % partition))
 
     def make_reads_slow(self) -> SlowReads:
         reads = SlowReads()
@@ -92,7 +92,7 @@ async def turns(count: int = 50) -> None:
 async def test_a_fetch_of_many_cold_partitions_reads_some_of_them_at_once(slow: Slow) -> None:
     await slow.fill()
     reads = slow.make_reads_slow()
-    found = await slow.broker.fetch([FetchRequest(TOPIC, each, 0) for each in range(PARTITIONS)])
+    found = await slow.broker.records.fetch([FetchRequest(TOPIC, each, 0) for each in range(PARTITIONS)])
     assert [values(each.chunk.data) for each in found if each.chunk] == [
         [b"%d" % each] for each in range(PARTITIONS)
     ]
@@ -102,16 +102,16 @@ async def test_a_fetch_of_many_cold_partitions_reads_some_of_them_at_once(slow: 
 @pytest.mark.parametrize("seed", range(20))
 async def test_limits_hold_whether_partitions_are_cold_or_not(slow: Slow, seed: int) -> None:
     dice = random.Random(seed)
-    await slow.broker.create_topic(TOPIC, 12)
+    await slow.broker.topics.create(TOPIC, 12)
     sizes = [dice.choice([0, 20, 200, 2000]) for _ in range(12)]
     for partition, size in enumerate(sizes):
         if size:
-            await slow.broker.publish(TOPIC, partition, batch(bytes(size)))
+            await slow.broker.records.publish(TOPIC, partition, batch(bytes(size)))
     slow.make_reads_slow()
     for max_bytes in (0, 1, 300, 900, 3000, 1 << 20):
         for cold in (0.0, 0.5, 1.0):
             slow.store.cold = cold
-            found = await slow.broker.fetch(
+            found = await slow.broker.records.fetch(
                 [FetchRequest(TOPIC, each, 0) for each in range(12)], max_bytes=max_bytes
             )
             got = [each.size_bytes for each in found if each.size_bytes]
@@ -131,7 +131,7 @@ async def test_a_cold_partition_that_fails_fails_alone(slow: Slow) -> None:
             raise StorageFailed("the device cannot read it")
 
     slow.store.cold, slow.store.on_read = 1.0, fail
-    found = await slow.broker.fetch([FetchRequest(TOPIC, each, 0) for each in range(PARTITIONS)])
+    found = await slow.broker.records.fetch([FetchRequest(TOPIC, each, 0) for each in range(PARTITIONS)])
     assert [each.partition for each in found if each.error] == [3]
     assert sum(1 for each in found if each.size_bytes) == PARTITIONS - 1
 
@@ -154,12 +154,12 @@ async def test_a_cold_cursor_that_waits_holds_up_no_other(slow: Slow, *, committ
     reads = slow.make_reads_slow()
     reads.stuck = {0, 5}
     reader = Reader(committed=committed)
-    for partition in slow.broker.topics.get(TOPIC).partitions:
+    for partition in slow.broker.parts.topic_registry.get(TOPIC).partitions:
         reader.add(partition, 0)
     others = set(range(PARTITIONS)) - reads.stuck
     assert await read_until(reader, others) == others
     assert reads.most == READS_AT_ONCE
-    await slow.broker.publish(TOPIC, 7, batch(b"new"))
+    await slow.broker.records.publish(TOPIC, 7, batch(b"new"))
     assert await read_until(reader, {7}) == {7}
     reads.gate.set()
     assert await read_until(reader, {0, 5}) == {0, 5}
@@ -171,7 +171,7 @@ async def test_cursors_that_are_dropped_while_they_wait_make_room_for_others(slo
     reads = slow.make_reads_slow()
     reads.stuck = set(range(READS_AT_ONCE))
     reader = Reader()
-    for partition in slow.broker.topics.get(TOPIC).partitions:
+    for partition in slow.broker.parts.topic_registry.get(TOPIC).partitions:
         reader.add(partition, 0)
     reading = asyncio.create_task(reader.read(1 << 20))
     await turns()
@@ -197,7 +197,7 @@ async def test_a_cold_read_that_fails_is_the_problem_of_its_partition(slow: Slow
 
     slow.store.cold, slow.store.on_read = 1.0, fail
     reader = Reader()
-    for partition in slow.broker.topics.get(TOPIC).partitions:
+    for partition in slow.broker.parts.topic_registry.get(TOPIC).partitions:
         reader.add(partition, 0)
     found = []
     while len(found) < 3:
@@ -244,10 +244,10 @@ async def asked(opening: SlowOpening) -> None:
 
 async def test_publishing_to_a_log_that_opens_slowly_waits_in_order_and_holds_up_nobody(slow: Slow) -> None:
     opening = await restarted(slow)
-    promises = [slow.broker.publish(TOPIC, 1, batch(b"%d" % number)) for number in range(5)]
+    promises = [slow.broker.records.publish(TOPIC, 1, batch(b"%d" % number)) for number in range(5)]
     await asked(opening)
-    assert (await slow.broker.publish(TOPIC, 0, batch(b"x"))).base_offset == 1
-    promises.append(slow.broker.publish(TOPIC, 1, batch(b"5")))
+    assert (await slow.broker.records.publish(TOPIC, 0, batch(b"x"))).base_offset == 1
+    promises.append(slow.broker.records.publish(TOPIC, 1, batch(b"5")))
     assert not any(each.done() for each in promises)
     opening.gate.set()
     assert [each.base_offset for each in await asyncio.gather(*promises)] == [1, 2, 3, 4, 5, 6]
@@ -257,13 +257,15 @@ async def test_publishing_to_a_log_that_opens_slowly_waits_in_order_and_holds_up
 async def test_reading_a_log_that_opens_slowly_holds_up_nobody(slow: Slow) -> None:
     opening = await restarted(slow)
     reader = Reader()
-    for partition in slow.broker.topics.get(TOPIC).partitions:
+    for partition in slow.broker.parts.topic_registry.get(TOPIC).partitions:
         reader.add(partition, 0)
-    fetching = asyncio.create_task(slow.broker.fetch([FetchRequest(TOPIC, each, 0) for each in range(3)]))
+    fetching = asyncio.create_task(
+        slow.broker.records.fetch([FetchRequest(TOPIC, each, 0) for each in range(3)])
+    )
     assert await read_until(reader, {0, 2}) == {0, 2}
     await asked(opening)
     assert not fetching.done()
-    (other,) = await slow.broker.fetch([FetchRequest(TOPIC, 2, 0)])
+    (other,) = await slow.broker.records.fetch([FetchRequest(TOPIC, 2, 0)])
     assert other.size_bytes
     opening.gate.set()
     assert await read_until(reader, {1}) == {1}
@@ -275,18 +277,18 @@ async def test_reading_a_log_that_opens_slowly_holds_up_nobody(slow: Slow) -> No
 async def test_offsets_descriptions_and_housekeeping_open_logs_in_threads(slow: Slow) -> None:
     opening = await restarted(slow)
     opening.gate.set()
-    assert [each[1] for each in await slow.broker.record_service.offsets(TOPIC, "end")] == [1, 1, 1]
+    assert [each[1] for each in await slow.broker.records.offsets(TOPIC, "end")] == [1, 1, 1]
     for act in ("watch", "describe", "weigh", "walk"):
         await slow.broker.close()
         await slow.start()
         slow.store.on_open = opening
         if act == "watch":
-            await slow.broker.record_service.watch([TOPIC], {})
+            await slow.broker.records.watch([TOPIC], {})
         elif act == "describe":
-            await slow.broker.topic_service.open(TOPIC)
-            slow.broker.describe_topic(TOPIC)
+            await slow.broker.topics.open(TOPIC)
+            slow.broker.topics.describe(TOPIC)
         elif act == "weigh":
-            await slow.broker.record_service.estimate_sizes(TOPIC, [(1, 0, 1)])
+            await slow.broker.records.estimate_sizes(TOPIC, [(1, 0, 1)])
         else:
             await slow.broker._maintenance.walk()
         assert opening.on_loop == [], act
@@ -302,21 +304,21 @@ async def test_a_log_that_cannot_be_opened_refuses_what_waited_for_it_and_is_tri
             raise StorageFailed("the store does not know it")
 
     slow.store.on_open = fail
-    promises = [slow.broker.publish(TOPIC, 1, batch(b"x")) for _ in range(2)]
+    promises = [slow.broker.records.publish(TOPIC, 1, batch(b"x")) for _ in range(2)]
     opening.gate.set()
     for each in promises:
         with pytest.raises(StorageFailed, match="does not know"):
             await each
     is_broken = False
-    assert (await slow.broker.publish(TOPIC, 1, batch(b"x"))).base_offset == 1
+    assert (await slow.broker.records.publish(TOPIC, 1, batch(b"x"))).base_offset == 1
 
 
 async def test_a_topic_that_is_deleted_while_its_log_opens_is_gone(slow: Slow) -> None:
     opening = await restarted(slow)
-    promise = slow.broker.publish(TOPIC, 1, batch(b"x"))
+    promise = slow.broker.records.publish(TOPIC, 1, batch(b"x"))
     await asked(opening)
-    deleting = asyncio.create_task(slow.broker.delete_topic(TOPIC))
-    while slow.broker.topics.find(TOPIC) is not None:
+    deleting = asyncio.create_task(slow.broker.topics.delete(TOPIC))
+    while slow.broker.parts.topic_registry.find(TOPIC) is not None:
         await asyncio.sleep(0)
     opening.gate.set()
     await deleting

@@ -43,7 +43,7 @@ class Listener:
 @asynccontextmanager
 async def subscribed(broker: Broker, *selectors: Selector) -> AsyncIterator[tuple[Subscription, Listener]]:
     listener = Listener()
-    subscription = await broker.subscribe(selectors, listener=listener)
+    subscription = await broker.records.subscribe(selectors, listener=listener)
     try:
         yield subscription, listener
     finally:
@@ -63,7 +63,7 @@ async def take(subscription: Subscription, count: int) -> list[bytes | None]:
 
 async def publish(broker: Broker, topic: str, *items: bytes, partition: int = 0) -> None:
     for item in items:
-        await broker.publish(topic, partition, batch(item))
+        await broker.records.publish(topic, partition, batch(item))
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ async def publish(broker: Broker, topic: str, *items: bytes, partition: int = 0)
 async def test_a_subscription_starts_at_its_start_position(
     broker: Broker, start: StartPosition, expected: Sequence[bytes]
 ) -> None:
-    await broker.create_topic("orders")
+    await broker.topics.create("orders")
     for i in range(3):
-        await broker.publish("orders", 0, batch(str(i).encode(), timestamp_ms=i * 1000 + 1))
+        await broker.records.publish("orders", 0, batch(str(i).encode(), timestamp_ms=i * 1000 + 1))
     async with subscribed(broker, Selector("orders", start=start)) as (subscription, listener):
         while not listener.reads:
             await asyncio.sleep(0)
@@ -90,7 +90,7 @@ async def test_a_subscription_starts_at_its_start_position(
 
 
 async def test_explicit_offsets_win_over_start(broker: Broker) -> None:
-    await broker.create_topic("orders", 2)
+    await broker.topics.create("orders", 2)
     for p in (0, 1):
         await publish(broker, "orders", b"a", b"b", partition=p)
     async with subscribed(broker, Selector("orders", start=BEGINNING, offsets={1: 1})) as (subscription, _):
@@ -113,13 +113,13 @@ async def test_a_waiting_read_wakes_at_a_publish_and_ends_at_close(broker: Broke
 
 
 async def test_a_pattern_takes_topics_that_come_later_from_their_beginning(broker: Broker) -> None:
-    await broker.create_topic("orders.eu")
-    await broker.create_topic("other")
+    await broker.topics.create("orders.eu")
+    await broker.topics.create("other")
     await publish(broker, "orders.eu", b"old")
     async with subscribed(broker, Selector("orders.*", is_pattern=True)) as (subscription, listener):
         while not listener.reads:
             await asyncio.sleep(0)
-        await broker.create_topic("orders.us")
+        await broker.topics.create("orders.us")
         await publish(broker, "orders.us", b"first")
         await publish(broker, "other", b"no")
         assert await take(subscription, 1) == [b"first"]
@@ -127,9 +127,9 @@ async def test_a_pattern_takes_topics_that_come_later_from_their_beginning(broke
 
 
 async def test_partitions_added_later_are_read_from_their_beginning(broker: Broker) -> None:
-    await broker.create_topic("orders")
+    await broker.topics.create("orders")
     async with subscribed(broker, Selector("orders")) as (subscription, _):
-        await broker.add_partitions("orders", 3)
+        await broker.topics.add_partitions("orders", 3)
         await publish(broker, "orders", b"x", partition=2)
         assert await take(subscription, 1) == [b"x"]
 
@@ -148,21 +148,21 @@ async def test_topics_are_added_to_and_dropped_from_a_live_subscription(broker: 
 
 
 async def test_a_deleted_topic_is_reported_and_the_others_go_on(broker: Broker) -> None:
-    await broker.create_topic("a")
-    await broker.create_topic("b")
+    await broker.topics.create("a")
+    await broker.topics.create("b")
     async with subscribed(broker, Selector("a"), Selector("b")) as (subscription, listener):
         while len(listener.reads) < 2:
             await asyncio.sleep(0)
-        await broker.delete_topic("a")
+        await broker.topics.delete("a")
         assert listener.calls[-1] == ("UNKNOWN_TOPIC", [("a", 0)])
         await publish(broker, "b", b"x")
         assert await take(subscription, 1) == [b"x"]
 
 
 async def test_a_position_that_retention_passed_is_reported_before_reading_continues(broker: Broker) -> None:
-    await broker.create_topic("orders")
+    await broker.topics.create("orders")
     await publish(broker, "orders", b"0", b"1", b"2")
-    await broker.delete_records("orders", {0: 2})
+    await broker.topics.delete_records("orders", {0: 2})
     async with subscribed(broker, Selector("orders", offsets={0: 0})) as (subscription, listener):
         assert await take(subscription, 1) == [b"2"]
         assert listener.calls[-2:] == [
@@ -172,7 +172,7 @@ async def test_a_position_that_retention_passed_is_reported_before_reading_conti
 
 
 async def test_a_position_behind_the_end_is_reported_and_continues_at_the_end(broker: Broker) -> None:
-    await broker.create_topic("orders")
+    await broker.topics.create("orders")
     await publish(broker, "orders", b"0")
     async with subscribed(broker, Selector("orders", offsets={0: 50})) as (subscription, listener):
         assert await subscription.read(1000, max_wait_ms=20) == []
@@ -180,8 +180,8 @@ async def test_a_position_behind_the_end_is_reported_and_continues_at_the_end(br
 
 
 async def test_one_full_partition_does_not_starve_another(broker: Broker) -> None:
-    await broker.create_topic("full")
-    await broker.create_topic("small")
+    await broker.topics.create("full")
+    await broker.topics.create("small")
     for _ in range(50):
         await publish(broker, "full", b"x" * 1000)
     await publish(broker, "small", b"y")
@@ -196,9 +196,9 @@ async def test_one_full_partition_does_not_starve_another(broker: Broker) -> Non
 
 
 async def test_a_read_of_n_records_stops_at_the_batch_that_reaches_n(broker: Broker) -> None:
-    await broker.create_topic("orders")
+    await broker.topics.create("orders")
     for _ in range(10):
-        await broker.publish("orders", 0, batch(b"a", b"b", b"c"))
+        await broker.records.publish("orders", 0, batch(b"a", b"b", b"c"))
     async with subscribed(broker, Selector("orders", start=BEGINNING)) as (subscription, _):
         (delivery,) = await subscription.read(1 << 20, max_records=4, max_wait_ms=5000)
         assert (delivery.records, delivery.next_offset) == (6, 6)
@@ -214,7 +214,7 @@ async def test_bad_selectors_are_refused(broker: Broker) -> None:
         (Selector("orders", start=StartPosition("offset", -5)), InvalidArgument),
     ):
         with pytest.raises(error):
-            await broker.subscribe([selector], listener=Listener())
+            await broker.records.subscribe([selector], listener=Listener())
 
 
 class Forbidding:
@@ -229,35 +229,35 @@ class Forbidding:
 
 async def test_a_live_subscription_cannot_be_updated_to_what_may_not_be_read(tmp_path: Path) -> None:
     async with Broker(tmp_path / "d", authorizer=Forbidding((Operation.READ, "secret"))) as broker:
-        await broker.create_topic("secret", 1)
+        await broker.topics.create("secret", 1)
         async with subscribed(broker, Selector("open", start=BEGINNING)) as (subscription, listener):
             with pytest.raises(NotAuthorized):
                 await subscription.update([Selector("other"), Selector("secret", start=BEGINNING)], ["open"])
-            await broker.publish("open", 0, batch(b"still"))
+            await broker.records.publish("open", 0, batch(b"still"))
             assert await take(subscription, 1) == [b"still"]
         assert {topic for topic, _ in listener.reads} == {"open"}
-        assert broker.topics.find("other") is None, "a refused update creates nothing"
+        assert broker.parts.topic_registry.find("other") is None, "a refused update creates nothing"
 
 
 async def test_subscribing_creates_a_topic_only_for_who_may_create_it(tmp_path: Path) -> None:
     forbidding = Forbidding((Operation.CREATE, "new"), (Operation.CREATE, CLUSTER_NAME))
     async with Broker(tmp_path / "d", authorizer=forbidding) as broker:
         with pytest.raises(NotAuthorized):
-            await broker.subscribe([Selector("new")], listener=Listener())
-        assert broker.topics.find("new") is None
+            await broker.records.subscribe([Selector("new")], listener=Listener())
+        assert broker.parts.topic_registry.find("new") is None
 
 
 async def test_a_topic_that_was_dropped_and_selected_again_begins_at_its_new_start_position(
     broker: Broker,
 ) -> None:
-    await broker.create_topic("orders", 1)
-    await broker.publish("orders", 0, batch(b"a"))
-    await broker.publish("orders", 0, batch(b"b"))
+    await broker.topics.create("orders", 1)
+    await broker.records.publish("orders", 0, batch(b"a"))
+    await broker.records.publish("orders", 0, batch(b"b"))
     async with subscribed(broker, Selector("orders", offsets={0: 0})) as (subscription, listener):
         assert await take(subscription, 2) == [b"a", b"b"]
         await subscription.update([], ["orders"])
-        await broker.add_partitions("orders", 2)
-        await broker.publish("orders", 1, batch(b"older than the wish"))
+        await broker.topics.add_partitions("orders", 2)
+        await broker.records.publish("orders", 1, batch(b"older than the wish"))
         await subscription.update([Selector("orders", offsets={0: 1})], [])
         assert await take(subscription, 1) == [b"b"]
         assert listener.reads == {("orders", 0): 1, ("orders", 1): 1}
@@ -266,7 +266,7 @@ async def test_a_topic_that_was_dropped_and_selected_again_begins_at_its_new_sta
 async def test_a_selector_that_is_dropped_twice_in_one_update_is_dropped(broker: Broker) -> None:
     async with subscribed(broker, Selector("orders")) as (subscription, listener):
         await subscription.update([Selector("other", start=BEGINNING)], ["orders", "orders"])
-        await broker.publish("other", 0, batch(b"a"))
+        await broker.records.publish("other", 0, batch(b"a"))
         assert await take(subscription, 1) == [b"a"]
         assert {topic for topic, _ in listener.reads} == {"other"}
 
@@ -274,10 +274,10 @@ async def test_a_selector_that_is_dropped_twice_in_one_update_is_dropped(broker:
 async def test_a_read_of_n_records_from_the_disk_stops_at_the_batch_that_reaches_n(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await broker.create_topic("orders")
+    await broker.topics.create("orders")
     for _ in range(10):
-        await broker.publish("orders", 0, batch(b"a", b"b", b"c"))
-    log = broker.topics.get("orders").partition(0).log
+        await broker.records.publish("orders", 0, batch(b"a", b"b", b"c"))
+    log = broker.parts.topic_registry.get("orders").partition(0).log
     read_nowait = log.read_nowait
 
     async def read(_: object, offset: int, max_bytes: int) -> Chunk | None:

@@ -31,56 +31,54 @@ async def _abandon(change: Coroutine[Any, Any, object]) -> None:
 
 
 async def test_a_creation_whose_caller_goes_away_makes_the_topic(broker: Broker) -> None:
-    await _abandon(broker.create_topic("orders"))
-    await broker.topics.settle()
-    await broker.publish("orders", 0, batch(b"a"))
+    await _abandon(broker.topics.create("orders"))
+    await broker.parts.topic_registry.settle()
+    await broker.records.publish("orders", 0, batch(b"a"))
 
 
 async def test_a_deletion_whose_caller_goes_away_lets_nobody_publish_to_a_topic_that_a_restart_forgets(
     tmp_path: Path,
 ) -> None:
     async with Broker(tmp_path / "d") as broker:
-        await broker.create_topic("orders", 2)
-        await broker.publish("orders", 1, batch(b"a"))
-        await _abandon(broker.delete_topic("orders"))
-        await broker.topics.settle()
+        await broker.topics.create("orders", 2)
+        await broker.records.publish("orders", 1, batch(b"a"))
+        await _abandon(broker.topics.delete("orders"))
+        await broker.parts.topic_registry.settle()
         with pytest.raises(UnknownTopic):
-            broker.publish("orders", 0, batch(b"a"))
+            broker.records.publish("orders", 0, batch(b"a"))
     async with Broker(tmp_path / "d") as broker:
-        assert broker.topics.find("orders") is None
+        assert broker.parts.topic_registry.find("orders") is None
 
 
 async def test_a_configuration_whose_caller_goes_away_holds(broker: Broker) -> None:
-    await broker.create_topic("orders")
-    await _abandon(broker.configure_topic("orders", {"retention.ms": "5"}))
-    await _abandon(broker.add_partitions("orders", 3))
-    await broker.topics.settle()
-    topic = broker.topics.get("orders")
+    await broker.topics.create("orders")
+    await _abandon(broker.topics.configure("orders", {"retention.ms": "5"}))
+    await _abandon(broker.topics.add_partitions("orders", 3))
+    await broker.parts.topic_registry.settle()
+    topic = broker.parts.topic_registry.get("orders")
     assert (topic.config.log.retention_ms, len(topic.partitions)) == (5, 3)
 
 
 async def test_closing_waits_for_a_change_that_nobody_waits_for(tmp_path: Path) -> None:
     async with Broker(tmp_path / "d") as broker:
-        await _abandon(broker.create_topic("orders"))
+        await _abandon(broker.topics.create("orders"))
     async with Broker(tmp_path / "d") as broker:
-        assert broker.topics.find("orders") is not None
+        assert broker.parts.topic_registry.find("orders") is not None
 
 
 async def test_a_name_is_free_when_the_deleted_topic_is_gone_with_all_that_it_had(broker: Broker) -> None:
-    first = await broker.create_topic("orders", 4)
+    first = await broker.topics.create("orders", 4)
     for partition in range(4):
-        await broker.publish("orders", partition, batch(b"a"))
-    await broker.commit_offsets("billing", {("orders", 0): (1, "")})
-    deleting = asyncio.ensure_future(broker.delete_topic("orders"))
-    while broker.topics.find("orders") is not None:
+        await broker.records.publish("orders", partition, batch(b"a"))
+    await broker.groups.commit_offsets("billing", {("orders", 0): (1, "")})
+    deleting = asyncio.ensure_future(broker.topics.delete("orders"))
+    while broker.parts.topic_registry.find("orders") is not None:
         await asyncio.sleep(0)
-    created, ensured = await asyncio.gather(
-        broker.create_topic("orders", 4), broker.topic_service.ensure("orders")
-    )
+    created, ensured = await asyncio.gather(broker.topics.create("orders", 4), broker.topics.ensure("orders"))
     assert deleting.done()
     assert created.id == ensured.id != first.id
     assert [p.end_offset for p in created.partitions] == [0, 0, 0, 0]
-    assert broker.group_admin.fetch_offsets("billing") == []
+    assert broker.groups.fetch_offsets("billing") == []
 
 
 async def test_a_watcher_that_fails_fails_no_change_and_silences_nobody(
@@ -91,9 +89,9 @@ async def test_a_watcher_that_fails_fails_no_change_and_silences_nobody(
     def fail(topic: Topic) -> None:
         raise RuntimeError(topic.name)
 
-    broker.topics.watch(fail)
-    broker.topics.watch(lambda topic: created.append(topic.name))
-    await broker.create_topic("orders")
+    broker.parts.topic_registry.watch(fail)
+    broker.parts.topic_registry.watch(lambda topic: created.append(topic.name))
+    await broker.topics.create("orders")
     assert created == ["orders"]
     assert "a watcher of topic 'orders' failed" in caplog.text
 
@@ -131,8 +129,8 @@ async def test_a_broker_that_cannot_checkpoint_gives_its_directory_back(
 
     broker = Broker(tmp_path / "d")
     await broker.start()
-    await broker.create_topic("orders", 1)
-    await broker.publish("orders", 0, batch(b"a"))
+    await broker.topics.create("orders", 1)
+    await broker.records.publish("orders", 0, batch(b"a"))
     with monkeypatch.context() as patch:
         patch.setattr(Partition, "checkpoint", fail)
         with pytest.raises(StorageFailed):

@@ -43,11 +43,11 @@ def run(capsysbinary) -> Run:
 
 async def _fill(path: Path) -> None:
     async with Broker(path) as broker:
-        await broker.create_topic("orders", 1)
+        await broker.topics.create("orders", 1)
         for first in range(0, 30, 10):
             values = [b"value %02d" % number for number in range(first, first + 10)]
             batch = build_batch(values, [b"k"] * 10, [(("h", b"x"),)] * 10, NOW_MS)
-            await broker.publish("orders", 0, batch)
+            await broker.records.publish("orders", 0, batch)
 
 
 @pytest.fixture

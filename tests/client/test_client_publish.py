@@ -141,7 +141,7 @@ async def test_a_missing_topic_fails_where_topics_are_not_created_by_themselves(
 async def test_tasks_that_publish_at_the_same_time_share_a_batch(client: Client, frontend: Frontend) -> None:
     await client.publish("t", b"first", partition=0)
     await asyncio.gather(*(client.publish("t", b"%d" % i, partition=0) for i in range(100)))
-    batches = frontend.broker.topics.get("t").partition(0).log.headers(1)
+    batches = frontend.broker.parts.topic_registry.get("t").partition(0).log.headers(1)
     assert [header.record_count for header in batches] == [100]
 
 
@@ -475,7 +475,7 @@ async def test_refusals_before_and_after_the_write_lose_and_double_nothing(
     await client.admin.create_topic("t", partitions=2, config={"max.message.bytes": "900"})
     dice = random.Random(seed)
     written: set[tuple[int, int, int]] = set()
-    publish = frontend.broker.publish
+    publish = frontend.broker.records.publish
 
     def sometimes(topic: str, partition: int, data: Any, **options: Any) -> Any:
         throw = dice.random()
@@ -533,7 +533,7 @@ async def test_giving_up_at_a_full_disk_says_so_and_that_nothing_was_written(
 async def test_a_full_disk_is_reported_at_once_and_once_and_again_after_it_passed(
     frontend: Frontend, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish, is_full, reported = frontend.broker.publish, True, []
+    publish, is_full, reported = frontend.broker.records.publish, True, []
 
     def full_or_not(*args: Any, **options: Any) -> Any:
         if is_full:
@@ -558,7 +558,7 @@ async def test_a_full_disk_is_reported_at_once_and_once_and_again_after_it_passe
 async def test_a_full_disk_without_a_callback_is_logged_and_so_is_its_end(
     frontend: Frontend, client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    publish, is_full = frontend.broker.publish, True
+    publish, is_full = frontend.broker.records.publish, True
 
     def full_or_not(*args: Any, **options: Any) -> Any:
         if is_full:

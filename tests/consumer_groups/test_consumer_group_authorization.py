@@ -6,6 +6,7 @@ import pytest
 
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import NotAuthorized
+from sparrow.broker.access.access import Access
 from sparrow.broker.access.authz import Operation, Principal, ResourceType
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.groups.assembly import BrokerGroups
@@ -43,7 +44,7 @@ async def service(granted: Granted) -> ConsumerGroupService:
     groups = BrokerGroups(MemoryMetaStore(), ManualClock(), BrokerConfig(), TOPICS.get)
     await groups.load()
     groups.topics_changed({"a1": 1, "a2": 1})
-    return ConsumerGroupService(groups, lambda: granted)
+    return ConsumerGroupService(groups.consumer, Access(granted))
 
 
 async def test_member_needs_to_read_the_group(service: ConsumerGroupService, granted: Granted) -> None:

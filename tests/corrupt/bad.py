@@ -100,11 +100,11 @@ def make_topic(broker: RunningBroker, *, partitions: int = 1, **config: str) -> 
 async def fill(broker: Broker, topic: str, *batches: bytes) -> None:
     """Create a topic of a broker in this process, with these batches unchecked."""
     try:
-        await broker.create_topic(topic, 1, {"record.validation": "header", "retention.ms": "-1"})
+        await broker.topics.create(topic, 1, {"record.validation": "header", "retention.ms": "-1"})
     except InvalidConfig:  # a broker from before records were checked
-        await broker.create_topic(topic, 1, {"retention.ms": "-1"})
+        await broker.topics.create(topic, 1, {"retention.ms": "-1"})
     for batch in batches:
-        await broker.publish(topic, 0, batch)
+        await broker.records.publish(topic, 0, batch)
 
 
 def put(broker: RunningBroker, topic: str, batch: bytes, partition: int = 0) -> int:

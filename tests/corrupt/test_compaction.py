@@ -16,12 +16,12 @@ async def test_it_keeps_the_batch_continues_and_counts_it(http: Http) -> None:
         "segment.bytes": "1048576",
         "min.cleanable.dirty.ratio": "0",
     }
-    await broker.create_topic("t", 1, config)
+    await broker.topics.create("t", 1, config)
     for data in (good("a"), KINDS["header counts"](), good("a")):
-        await broker.publish("t", 0, data)
-    await broker.publish("t", 0, good("b" * 100_000))  # rolls
-    await broker.publish("t", 0, good("c" * 100_000))
-    partition = broker.topics.get("t").partition(0)
+        await broker.records.publish("t", 0, data)
+    await broker.records.publish("t", 0, good("b" * 100_000))  # rolls
+    await broker.records.publish("t", 0, good("c" * 100_000))
+    partition = broker.parts.topic_registry.get("t").partition(0)
     kept = await partition.log.read(3, 1)
     await broker._maintenance.walk()
     assert (await partition.log.read(3, 1)).data == kept.data

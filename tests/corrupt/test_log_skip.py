@@ -207,8 +207,8 @@ async def test_skips_at_the_ends_beside_a_wrong_crc_below_a_queue_and_on_a_compa
 ) -> None:
     config = {"record.validation": "header", "min.cleanable.dirty.ratio": "0"}
     async with Broker(tmp_path / "data", config=BrokerConfig(default_partitions=1)) as broker:
-        await broker.create_topic("t", config=config)
-        await broker.queues.registry.create("q", ("t",))
+        await broker.topics.create("t", config=config)
+        await broker.parts.queue_registry.create("q", ("t",))
         for batch in (
             record_lengths(),
             good("a"),
@@ -217,26 +217,26 @@ async def test_skips_at_the_ends_beside_a_wrong_crc_below_a_queue_and_on_a_compa
             good("b"),
             record_lengths(),
         ):
-            await broker.publish("t", 0, batch)
+            await broker.records.publish("t", 0, batch)
     (segment,) = (tmp_path / "data/logs/t-0").glob("*.log")
     content = bytearray(segment.read_bytes())
     content[content.index(b"rotten1")] ^= 1
     segment.write_bytes(content)
     async with Broker(tmp_path / "data", config=BrokerConfig(default_partitions=1)) as broker:
         for offset, first in ((0, 0), (7, 6), (17, 15)):
-            assert (await broker.topic_service.skip_batch("t", 0, offset)).base_offset == first
-        log = broker.topics.get("t").partition(0).log
+            assert (await broker.topics.skip_batch("t", 0, offset)).base_offset == first
+        log = broker.parts.topic_registry.get("t").partition(0).log
         assert await readable(log) == [*range(3, 6), *range(12, 15)]
-        assert "CRC" in (await broker.topic_service.skip_batch("t", 0, 9)).reason
+        assert "CRC" in (await broker.topics.skip_batch("t", 0, 9)).reason
         with pytest.raises(InvalidArgument, match="no records"):
-            await broker.topic_service.skip_batch("t", 0, 10)
-        assert await broker.publish("t", 0, good("a")) == Published(18, 20)
+            await broker.topics.skip_batch("t", 0, 10)
+        assert await broker.records.publish("t", 0, good("a")) == Published(18, 20)
         await broker.topics.configure("t", {"cleanup.policy": "compact"}, [])
-        await broker.topic_service.skip_batch("t", 0, 13, force=True)
+        await broker.topics.skip_batch("t", 0, 13, force=True)
         assert await log.compact(broker.clock.wall_ms()) > 0
         assert await readable(log) == [3, 4, 5, 18, 19, 20]
     async with Broker(tmp_path / "data", config=BrokerConfig(default_partitions=1)) as broker:
-        log = broker.topics.get("t").partition(0).log
+        log = broker.parts.topic_registry.get("t").partition(0).log
         assert (log.end_offset, await readable(log)) == (21, [3, 4, 5, 18, 19, 20])
         assert broker.damages.known() == []
 
@@ -245,7 +245,7 @@ async def test_a_skip_inside_of_an_open_transaction_leaves_its_end_and_its_reade
     tmp_path: Path,
 ) -> None:
     async with Broker(tmp_path / "data", config=BrokerConfig(default_partitions=1)) as broker:
-        await broker.create_topic("t", config={"record.validation": "header"})
+        await broker.topics.create("t", config={"record.validation": "header"})
         transactions = broker.transactions
         producer = await transactions.initialize("tx", 60_000)
         await transactions.add_partitions("tx", producer, [("t", 0)])
@@ -261,15 +261,15 @@ async def test_a_skip_inside_of_an_open_transaction_leaves_its_end_and_its_reade
                 )
             )
             batch[HEADER_BYTES] = 0x7E if spoil else batch[HEADER_BYTES]
-            await broker.publish("t", 0, mended(batch), admit=admit)
-        partition = broker.topics.get("t").partition(0)
-        assert (await broker.topic_service.skip_batch("t", 0, 4)).base_offset == 3
+            await broker.records.publish("t", 0, mended(batch), admit=admit)
+        partition = broker.parts.topic_registry.get("t").partition(0)
+        assert (await broker.topics.skip_batch("t", 0, 4)).base_offset == 3
         assert partition.last_stable_offset == 0
         await transactions.end("tx", producer, commit=True)
         assert partition.last_stable_offset == 10
         assert await readable(partition.log) == [0, 1, 2, 6, 7, 8]
         with pytest.raises(InvalidArgument, match="ends a transaction"):
-            await broker.topic_service.skip_batch("t", 0, 9, force=True)
+            await broker.topics.skip_batch("t", 0, 9, force=True)
 
 
 async def readable(log: PartitionLog) -> list[int]:

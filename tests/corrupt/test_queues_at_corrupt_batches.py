@@ -35,7 +35,9 @@ async def dead_letters(broker: Broker, count: int) -> list[dict[str, bytes | Non
     """Return the headers of so many dead letters of the queue."""
     async with asyncio.timeout(60):
         while True:
-            found = await broker.queues.peek("q.dead", 10) if broker.queues.registry.find("q.dead") else []
+            found = (
+                await broker.queues.peek("q.dead", 10) if broker.parts.queue_registry.find("q.dead") else []
+            )
             if len(found) >= count:
                 return [dict(each.record.headers) for each in found]
             await asyncio.sleep(0.01)
@@ -87,7 +89,7 @@ async def test_a_redrive_skips_unreadable_dead_letters(http: Http) -> None:
         leased = await consumer.lease(3, wait_ms=5000)
         await bad.fill(http.broker, "q.dead", KINDS["varint overflow"]())
         await consumer.settle([Settlement(Verb.REJECT, "t", 0, 0, 2)])
-        while http.broker.topics.get("q.dead").partition(0).visible_end < 6:
+        while http.broker.parts.topic_registry.get("q.dead").partition(0).visible_end < 6:
             await asyncio.sleep(0.01)
         await http.broker.queues.redrive("q", RedriveFilter())
         while http.broker.queues.redrive_progress("q").is_running:

@@ -28,7 +28,7 @@ def value_of(topic: str, offset: int) -> bytes:
 async def publish(broker: Broker, topic: str, first: int, count: int = RECORDS) -> int:
     """Publish records whose values are their expected offsets. Return the offset of the first."""
     values = [value_of(topic, first + number) for number in range(count)]
-    return (await broker.publish(topic, 0, build_batch(values))).base_offset
+    return (await broker.records.publish(topic, 0, build_batch(values))).base_offset
 
 
 async def write(path: Path, *, copy_to: Path | None = None) -> None:
@@ -40,14 +40,14 @@ async def write(path: Path, *, copy_to: Path | None = None) -> None:
     """
     async with Broker(path, config=CONFIG) as broker:
         for topic in TOPICS:
-            await broker.create_topic(topic, config={"segment.bytes": "2048", "index.interval.bytes": "256"})
-        await broker.queues.registry.create("work", ("payments",))
+            await broker.topics.create(topic, config={"segment.bytes": "2048", "index.interval.bytes": "256"})
+        await broker.parts.queue_registry.create("work", ("payments",))
         for number in range(BATCHES):
             for topic in TOPICS:
                 await publish(broker, topic, number * RECORDS)
-        await broker.commit_offsets("readers", {("events", 0): (7, "")})
+        await broker.groups.commit_offsets("readers", {("events", 0): (7, "")})
         for topic in TOPICS:
-            await broker.topics.get(topic).partition(0).checkpoint()
+            await broker.parts.topic_registry.get(topic).partition(0).checkpoint()
         if copy_to is not None:
             shutil.copytree(path, copy_to)
 
@@ -101,7 +101,7 @@ async def read_what_can_be_read(broker: Broker, topic: str) -> tuple[list[tuple[
     found: dict[int, bytes] = {}
     problem = ""
     try:
-        log = broker.topics.get(topic).partition(0).log
+        log = broker.parts.topic_registry.get(topic).partition(0).log
     except SparrowError as error:
         return [], error.code
     for offset in range(log.start_offset, log.end_offset):

@@ -114,7 +114,7 @@ async def test_accept_loss_continues_behind_every_offset_that_was_given_out(
     assert f"accepted: offsets {first} to {end - 1} of payments-0 are a gap" in capsys.readouterr().out
     for round_ in range(2):  # the gap stays after a restart
         async with Broker(data, config=CONFIG) as broker:
-            log = broker.topics.get("payments").partition(0).log
+            log = broker.parts.topic_registry.get("payments").partition(0).log
             if (first, end) != (0, END):
                 assert log.gaps == [(first, end)]
             assert await publish(broker, "payments", END + round_ * RECORDS) == END + round_ * RECORDS
@@ -132,14 +132,14 @@ async def test_a_damaged_segment_under_a_queue_closes_that_queue_alone(data: Pat
     _, _ = lose_middle(data, "payments")
     async with Broker(data, config=CONFIG) as broker:
         with pytest.raises(LogDamaged, match="queue 'work' is closed"):
-            broker.queues.registry.get("work")
+            broker.parts.queue_registry.get("work")
         with pytest.raises(LogDamaged, match="queue 'work' is closed"):
-            await broker.queues.registry.create("work", ("orders",))
-        await broker.queues.registry.create("other", ("orders",))
-        assert broker.group_admin.fetch_offsets("readers")[0].offset == 7
+            await broker.parts.queue_registry.create("work", ("orders",))
+        await broker.parts.queue_registry.create("other", ("orders",))
+        assert broker.groups.fetch_offsets("readers")[0].offset == 7
     assert doctor(str(data), accept_loss=True) in {0, 1}
     async with Broker(data, config=CONFIG) as broker:
-        assert broker.queues.registry.get("work").definition.topics == ("payments",)
+        assert broker.parts.queue_registry.get("work").definition.topics == ("payments",)
 
 
 async def test_a_closed_queue_can_be_deleted_and_made_again(data: Path) -> None:
@@ -147,14 +147,14 @@ async def test_a_closed_queue_can_be_deleted_and_made_again(data: Path) -> None:
     for is_again in (False, True):
         async with Broker(data, config=CONFIG) as broker:
             if is_again:
-                assert broker.queues.registry.get("work").definition.topics == ("orders",)
+                assert broker.parts.queue_registry.get("work").definition.topics == ("orders",)
                 continue
             with pytest.raises(LogDamaged, match="queue 'work' is closed"):
                 broker.queues.describe("work")
             await broker.queues.delete("work")
             with pytest.raises(UnknownQueue):
                 await broker.queues.delete("work")
-            await broker.queues.registry.create("work", ("orders",))
+            await broker.parts.queue_registry.create("work", ("orders",))
 
 
 def lose_state(data: Path) -> None:
@@ -208,12 +208,12 @@ async def test_unreadable_headers_that_a_start_needs_close_the_partition_until_t
         assert broker.damages.closed_logs == 1
         assert await publish(broker, "orders", END) == END
         with pytest.raises(LogDamaged):
-            broker.queues.registry.get("work")
+            broker.parts.queue_registry.get("work")
     assert doctor(str(data), accept_loss=True) in {0, 1}
     assert f"accepted: offsets {first} to {end - 1} of payments-0 are a gap" in capsys.readouterr().out
     for round_ in range(2):
         async with Broker(data, config=CONFIG) as broker:
-            assert broker.topics.get("payments").partition(0).log.gaps == [(first, end)]
+            assert broker.parts.topic_registry.get("payments").partition(0).log.gaps == [(first, end)]
             assert await publish(broker, "payments", END + round_ * RECORDS) == END + round_ * RECORDS
             assert await read_what_can_be_read(broker, "payments") == (
                 [
@@ -223,7 +223,7 @@ async def test_unreadable_headers_that_a_start_needs_close_the_partition_until_t
                 ],
                 "",
             )
-            assert broker.queues.registry.get("work").definition.topics == ("payments",)
+            assert broker.parts.queue_registry.get("work").definition.topics == ("payments",)
     assert doctor(str(data), check_all=True) == 0
 
 
@@ -233,9 +233,9 @@ async def test_a_topic_with_unreadable_headers_can_be_deleted_and_made_again(dat
     async with Broker(data, config=CONFIG) as broker:
         with pytest.raises(LogDamaged):
             await publish(broker, "payments", END)
-        await broker.delete_topic("payments")
+        await broker.topics.delete("payments")
         assert broker.damages.known() == []
-        await broker.create_topic("payments")
+        await broker.topics.create("payments")
         assert await publish(broker, "payments", 0) == 0
     assert doctor(str(data)) == 0
 
@@ -267,7 +267,7 @@ async def test_the_scrubber_finds_rot_in_closed_segments_and_doctor_says_the_sam
     sentences = [each.removeprefix("damaged: ") for each in lines if each.startswith("damaged: ")]
     assert sentences
     async with Broker(data, config=CONFIG) as broker:
-        log = broker.topics.get("orders").partition(0).log
+        log = broker.parts.topic_registry.get("orders").partition(0).log
         checked = 0
         while count := await log.scrub(300):
             checked += count
@@ -295,16 +295,18 @@ async def test_a_fetch_of_a_closed_partition_waits_as_long_as_one_of_an_idle_par
     async with Broker(data, config=CONFIG) as broker:
         closed, idle = FetchRequest("payments", 0, 0), FetchRequest("orders", 0, END)
         for wanted in ([closed], [closed, idle]):
-            (first, *_) = await broker.fetch(wanted, max_wait_ms=60_000)
+            (first, *_) = await broker.records.fetch(wanted, max_wait_ms=60_000)
             assert isinstance(first.error, LogDamaged)
-        waiting = asyncio.create_task(broker.fetch([closed, idle], max_wait_ms=60_000, is_patient=True))
+        waiting = asyncio.create_task(
+            broker.records.fetch([closed, idle], max_wait_ms=60_000, is_patient=True)
+        )
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await publish(broker, "orders", END)
         first, second = await waiting
         assert isinstance(first.error, LogDamaged)
         assert second.size_bytes > 0
-        (alone,) = await broker.fetch([closed], max_wait_ms=1, is_patient=True)
+        (alone,) = await broker.records.fetch([closed], max_wait_ms=1, is_patient=True)
         assert isinstance(alone.error, LogDamaged)
 
 

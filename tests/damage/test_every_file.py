@@ -110,7 +110,9 @@ async def _check_topic(broker: Broker, topic: str, *, is_damaged: bool, name: st
         assert offset >= END, "an offset that was acknowledged is given out again"
     except SparrowError as error:
         _check_closed(topic, error, is_expected=is_damaged or name in META)
-    found, problem = await read_what_can_be_read(broker, topic) if broker.topics.find(topic) else ([], "")
+    found, problem = (
+        await read_what_can_be_read(broker, topic) if broker.parts.topic_registry.find(topic) else ([], "")
+    )
     assert problem or len(found) == END + RECORDS or name in META, "records are gone without a word"
     assert [each for each in found if each[1] != value_of(topic, each[0])] == [], "a wrong record was served"
     if not is_damaged and name not in META:

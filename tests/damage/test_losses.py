@@ -100,7 +100,7 @@ async def test_losses_of_an_unopened_log_are_known_soon_after_a_clean_start(
     sentences = damaged_lines(capsys.readouterr().out)
     async with Broker(data, config=CONFIG) as broker:
         assert await until_damages_are_known(broker) == sentences
-        assert not broker.topics.get(topic).partition(0).is_open
+        assert not broker.parts.topic_registry.get(topic).partition(0).is_open
 
 
 async def test_a_file_that_the_system_refuses_to_read_closes_its_partition_alone(
@@ -132,7 +132,7 @@ async def test_a_log_without_files_and_without_a_topic_is_forgotten(
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         async with Broker(data, config=CONFIG) as broker:
-            assert [each.id.topic for topic in broker.topics for each in topic.partitions] == [
+            assert [each.id.topic for topic in broker.parts.topic_registry for each in topic.partitions] == [
                 "events",
                 "payments",
             ]
@@ -146,7 +146,7 @@ async def test_one_damaged_place_is_one_damage_from_however_many_offsets_it_is_r
     content[16] ^= 0xFF  # the magic
     segment.write_bytes(content)
     async with Broker(data, config=CONFIG) as broker:
-        log = broker.topics.get("orders").partition(0).log
+        log = broker.parts.topic_registry.get("orders").partition(0).log
         for offset in (0, 1, 0, 1):
             with pytest.raises(CorruptBatch):
                 await log.read(offset, 1)
@@ -172,7 +172,7 @@ async def test_damage_is_forgotten_when_retention_removes_its_file(data: Path) -
     content[100] ^= 1
     segment.write_bytes(content)
     async with Broker(data, config=CONFIG) as broker:
-        log = broker.topics.get("orders").partition(0).log
+        log = broker.parts.topic_registry.get("orders").partition(0).log
         while await log.scrub(1 << 20):
             pass
         assert [each.path for each in broker.damages.known()] == [str(segment)]
@@ -195,7 +195,7 @@ async def test_a_place_where_no_batch_begins_can_be_accepted_though_the_partitio
     first = int(segment.stem)
     async with Broker(data, config=CONFIG) as broker:
         with pytest.raises(CorruptBatch):
-            await broker.topic_service.skip_batch("orders", 0, first)
+            await broker.topics.skip_batch("orders", 0, first)
     assert doctor(str(data), accept_loss=True) == 0, "no start needs it"
     assert doctor(str(data), check_all=True) == 65
     assert doctor(str(data), accept_loss=True, check_all=True) in {0, 1}
@@ -217,9 +217,9 @@ def test_dead_letters_for_a_closed_partition_stay_and_are_tried_again_with_few_w
     async def prepare() -> None:
         async with Broker(tmp_path / "data", config=CONFIG) as broker:
             for topic in ("jobs", "jobs.dead"):
-                await broker.create_topic(topic)
+                await broker.topics.create(topic)
                 await publish(broker, topic, 0)
-            await broker.queues.registry.create("jobs", ("jobs",))
+            await broker.parts.queue_registry.create("jobs", ("jobs",))
 
     asyncio.run(prepare())
     shutil.rmtree(tmp_path / "data/logs/jobs.dead-0")
@@ -245,18 +245,18 @@ async def test_compaction_between_two_steps_of_the_scrubber_is_no_damage(tmp_pat
     clock = ManualClock()
     async with Broker(tmp_path / "data", config=CONFIG, clock=clock) as broker:
         config = {"cleanup.policy": "compact", "segment.bytes": "2048", "min.cleanable.dirty.ratio": "0"}
-        await broker.create_topic("t", config=config)
+        await broker.topics.create("t", config=config)
         for number in range(200):
             key = b"%d" % (number % 7 if number % 3 else number)
-            await broker.publish("t", 0, build_batch([b"x" * (number % 90)], keys=[key]))
-        log = broker.topics.get("t").partition(0).log
+            await broker.records.publish("t", 0, build_batch([b"x" * (number % 90)], keys=[key]))
+        log = broker.parts.topic_registry.get("t").partition(0).log
         freed: list[int] = []
         for _ in range(3):
             for _ in range(5):
                 await log.scrub(300)
             freed.append(await log.compact(clock.wall_ms()))
             for number in range(20):
-                await broker.publish("t", 0, build_batch([b"x" * 80], keys=[b"%d" % number]))
+                await broker.records.publish("t", 0, build_batch([b"x" * 80], keys=[b"%d" % number]))
         while await log.scrub(300):
             pass
         assert freed[0] > 0
@@ -267,7 +267,7 @@ async def test_the_scrubber_counts_every_byte_that_it_reads(data: Path) -> None:
     """Its rate is computed from its results; small logs are checked in one step each."""
     closed = sorted((data / "logs/orders-0").glob(f"*{LOG}"))[:-1]
     async with Broker(data, config=CONFIG) as broker:
-        log = broker.topics.get("orders").partition(0).log
+        log = broker.parts.topic_registry.get("orders").partition(0).log
         checked = []
         while count := await log.scrub(1 << 20):
             checked.append(count)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import typing
+
 import pytest
 
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import NotAuthorized
+from sparrow.broker.access.access import Access
 from sparrow.broker.access.authz import CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.audit.audit import Audit
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.groups.assembly import BrokerGroups
 from sparrow.broker.groups.classic.protocol import Leaver, SyncRequest
@@ -15,6 +19,9 @@ from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.groups.service import GroupService
 from sparrow.meta.memory import MemoryMetaStore
 from tests.groups.classic_driver import request
+
+if typing.TYPE_CHECKING:
+    from sparrow.broker.topics import Topics
 
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 READ_GROUP = (Operation.READ, GROUP, "g")
@@ -51,25 +58,25 @@ async def service(granted: Granted) -> GroupService:
     groups.topics_changed({"a": 1, "b": 1})
     for group in ("g", "h"):
         await groups.commit(group, {A: OffsetAndMetadata(1), B: OffsetAndMetadata(2)})
-    return GroupService(groups, lambda: granted)
+    return GroupService(groups, typing.cast("Topics", None), Access(granted), Audit())
 
 
 async def test_members_need_to_read_the_group(service: GroupService, granted: Granted) -> None:
     granted.allowed = {DESCRIBE_GROUP, DELETE_GROUP}
     for call in (
-        service.join(request(), principal=ME),
-        service.sync(SyncRequest("g", "m", 1), principal=ME),
+        service.classic.join(request(), principal=ME),
+        service.classic.sync(SyncRequest("g", "m", 1), principal=ME),
         service.commit("g", {A: OffsetAndMetadata(1)}, NO_MEMBER, principal=ME),
     ):
         with pytest.raises(NotAuthorized) as refused:
             await call
         assert refused.value.resource_type == "Group"
     with pytest.raises(NotAuthorized):
-        service.heartbeat("g", "m", 1, principal=ME)
+        service.classic.heartbeat("g", "m", 1, principal=ME)
     with pytest.raises(NotAuthorized):
-        service.leave("g", [Leaver("m")], principal=ME)
+        service.classic.leave("g", [Leaver("m")], principal=ME)
     granted.allowed = {READ_GROUP}
-    assert (await service.join(request(), principal=ME)).generation == 1
+    assert (await service.classic.join(request(), principal=ME)).generation == 1
 
 
 async def test_offsets_are_committed_for_topics_that_may_be_read(
@@ -109,12 +116,12 @@ async def test_offsets_are_deleted_by_who_may_delete_the_group_and_read_the_topi
 async def test_groups_are_listed_that_may_be_described_or_all_with_the_cluster(
     service: GroupService, granted: Granted
 ) -> None:
-    assert service.list_groups(principal=ME) == []
+    assert service.listing(principal=ME) == []
     granted.allowed = {DESCRIBE_GROUP}
-    assert [info.group for info in service.list_groups(principal=ME)] == ["g"]
+    assert [info.group for info in service.listing(principal=ME)] == ["g"]
     granted.allowed = {(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)}
-    assert [info.group for info in service.list_groups(principal=ME)] == ["g", "h"]
+    assert [info.group for info in service.listing(principal=ME)] == ["g", "h"]
     with pytest.raises(NotAuthorized):
-        service.describe_classic("g", principal=ME)
+        service.classic.describe("g", principal=ME)
     with pytest.raises(NotAuthorized):
         service.check_coordinator(GROUP, "g", principal=ME)

@@ -33,11 +33,11 @@ async def filled(http: Http) -> None:
     webhook.
     """
     broker = http.broker
-    await broker.create_topic("orders", 2)
+    await broker.topics.create("orders", 2)
     await broker.queues.create("emails", partitions=2)
     for topic in ("orders", "emails"):
-        await broker.publish(topic, 0, batch_of(*[b"%d" % n for n in range(50)], clock=broker.clock))
-    await broker.commit_offsets("orders", {("orders", 0): (7, "")})
+        await broker.records.publish(topic, 0, batch_of(*[b"%d" % n for n in range(50)], clock=broker.clock))
+    await broker.groups.commit_offsets("orders", {("orders", 0): (7, "")})
     await broker.webhooks.put("emails", "orders", {"url": "https://example.org"})
     await http.post("/v1/users", b'{"name": "orders", "password": "x"}', content_type="application/json")
     leased = await http.post("/v1/queues/emails/lease?max=2")

@@ -6,7 +6,7 @@ from tests.http_frontend.conftest import Http
 
 
 async def test_a_group_is_committed_described_reset_and_deleted(http: Http) -> None:
-    await http.broker.create_topic("orders", 2)
+    await http.broker.topics.create("orders", 2)
     await filled(http.broker, 10)
     offsets = [{"topic": "orders", "partition": 0, "offset": 4, "metadata": "by hand"}]
 
@@ -30,7 +30,7 @@ async def test_a_group_is_committed_described_reset_and_deleted(http: Http) -> N
 
 
 async def test_a_partition_that_is_committed_twice_in_one_call_is_refused(http: Http) -> None:
-    await http.broker.create_topic("orders")
+    await http.broker.topics.create("orders")
     twice = {"offsets": [{"topic": "orders", "partition": 0, "offset": n} for n in (1, 2)]}
 
     assert (await call(http, "PUT", "/v1/groups/g/offsets", twice)).code == "DUPLICATE_RESOURCE"
@@ -53,7 +53,7 @@ NO_OFFSETS = [
 
 
 async def test_offsets_that_cannot_be_are_refused(http: Http) -> None:
-    await http.broker.create_topic("orders")
+    await http.broker.topics.create("orders")
 
     for path, body in NO_OFFSETS:
         response = await call(http, "PUT" if path == "offsets" else "POST", f"/v1/groups/g/{path}", body)

@@ -16,7 +16,7 @@ async def test_a_queue_is_made_described_configured_and_deleted(http: Http) -> N
 
     assert (made["name"], made["kind"], made["topics"]) == ("emails", "queue", ["emails"])
     assert made["policy"]["lease_ms"] == 5000
-    assert http.broker.topics.get("emails").listing().partition_count == 2
+    assert http.broker.parts.topic_registry.get("emails").listing().partition_count == 2
     await filled(http.broker, 3, "emails")
     described = await done(http, "GET", "/v1/queues/emails")
     assert described["statistics"]["ready"] == 3
@@ -31,7 +31,7 @@ async def test_a_queue_is_made_described_configured_and_deleted(http: Http) -> N
 
     await done(http, "DELETE", "/v1/queues/emails", status=204)
     assert (await call(http, "GET", "/v1/queues/emails")).code == "UNKNOWN_QUEUE"
-    assert http.broker.topics.find("emails") is not None
+    assert http.broker.parts.topic_registry.find("emails") is not None
 
 
 async def test_put_is_idempotent_and_another_policy_a_conflict(http: Http) -> None:

@@ -120,9 +120,9 @@ async def guarded(tmp_path: Path, make_http: MakeHttp) -> AsyncIterator[Http]:
         default_partitions=1, super_users=frozenset({"User:root"}), allow_unnamed_resources=False
     )
     async with Broker(tmp_path / "data", config=config) as broker:
-        await broker.create_topic("secret", principal=SYSTEM)
-        await broker.publish("secret", 0, batch(b"secret"), principal=SYSTEM)
-        await broker.commit_offsets("secret-group", {("secret", 0): (1, "")}, principal=SYSTEM)
+        await broker.topics.create("secret", principal=SYSTEM)
+        await broker.records.publish("secret", 0, batch(b"secret"), principal=SYSTEM)
+        await broker.groups.commit_offsets("secret-group", {("secret", 0): (1, "")}, principal=SYSTEM)
         await broker.queues.create("secret-queue", ["secret"], principal=SYSTEM)
         await broker.webhooks.put("secret-queue", "hook", {"url": "https://example.org"}, principal=SYSTEM)
         http = await make_http(broker=broker, tokens=TOKENS)
@@ -242,7 +242,7 @@ async def test_a_right_that_is_taken_away_ends_a_wait_and_not_that_of_others_by_
 
     assert (await waiting[0]).code == "NOT_AUTHORIZED"
     await until_waiting(guarded, 1, "secret-queue")
-    await guarded.broker.publish("secret", 0, batch(b"a", b"b"), principal=SYSTEM)
+    await guarded.broker.records.publish("secret", 0, batch(b"a", b"b"), principal=SYSTEM)
     found = (await waiting[1]).json["messages"]
     assert [each["value"] for each in found] == ["a"]
     assert (await waiting[2]).code == "NOT_AUTHORIZED"
@@ -261,7 +261,7 @@ async def test_a_right_that_is_taken_away_in_a_wait_by_the_consumer_of_another_b
     await until_waiting(guarded, 1, "secret-queue")
 
     await guarded.broker.acls.delete([AclFilter(principal="User:somebody")], principal=SYSTEM)
-    await guarded.broker.publish("secret", 0, batch(b"a"), principal=SYSTEM)
+    await guarded.broker.records.publish("secret", 0, batch(b"a"), principal=SYSTEM)
 
     assert (await waiting).code == "NOT_AUTHORIZED"
     again = await call(guarded, "POST", path, token=TOKENS["nobody"])
@@ -288,10 +288,10 @@ async def begins(http: Http, path: str, headers: dict[str, str]) -> bool:
 async def state_of(http: Http) -> Any:
     """Return everything that a call could have changed."""
     broker = http.broker
-    offsets = await broker.group_admin.report("secret-group", principal=SYSTEM)
+    offsets = await broker.groups.report("secret-group", principal=SYSTEM)
     return (
         broker.statistics(principal=SYSTEM)["topics"],
-        broker.describe_topic("secret", principal=SYSTEM),
+        broker.topics.describe("secret", principal=SYSTEM),
         offsets,
         broker.queues.listing(principal=SYSTEM)[0].policy,
         broker.queues.listing(principal=SYSTEM)[0].is_paused,

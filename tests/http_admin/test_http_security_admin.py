@@ -144,7 +144,7 @@ async def test_what_cannot_be_a_quota_is_refused(http: Http) -> None:
 
 
 async def test_the_broker_tells_what_it_is(http: Http) -> None:
-    await http.broker.create_topic("orders", 3)
+    await http.broker.topics.create("orders", 3)
 
     found = await done(http, "GET", "/v1/broker")
 

@@ -7,7 +7,7 @@ from tests.http_frontend.conftest import Http
 
 
 async def filled(broker: Broker, count: int, topic: str = "orders") -> None:
-    await broker.publish(topic, 0, batch(*[b"x"] * count))
+    await broker.records.publish(topic, 0, batch(*[b"x"] * count))
 
 
 async def test_a_topic_is_made_described_listed_and_deleted(http: Http) -> None:
@@ -32,7 +32,7 @@ async def test_a_topic_that_is_only_validated_is_not_made(http: Http) -> None:
 
 
 async def test_a_topic_that_exists_is_a_conflict(http: Http) -> None:
-    await http.broker.create_topic("orders")
+    await http.broker.topics.create("orders")
 
     response = await call(http, "POST", "/v1/topics", {"name": "orders"})
 
@@ -40,7 +40,7 @@ async def test_a_topic_that_exists_is_a_conflict(http: Http) -> None:
 
 
 async def test_settings_are_set_and_unset(http: Http) -> None:
-    await http.broker.create_topic("orders", config={"retention.bytes": "77"})
+    await http.broker.topics.create("orders", config={"retention.bytes": "77"})
 
     changed = await done(
         http, "PATCH", "/v1/topics/orders", {"set": {"retention.ms": "9000"}, "unset": ["retention.bytes"]}
@@ -63,7 +63,7 @@ async def test_a_setting_of_any_json_type_is_taken_as_kafka_writes_it(http: Http
 
 
 async def test_a_topic_grows(http: Http) -> None:
-    await http.broker.create_topic("orders")
+    await http.broker.topics.create("orders")
 
     grown = await done(http, "POST", "/v1/topics/orders/partitions", {"total": 4})
 
@@ -74,7 +74,7 @@ async def test_a_topic_grows(http: Http) -> None:
 
 
 async def test_a_topic_is_truncated_before_an_offset_and_as_a_whole(http: Http) -> None:
-    await http.broker.create_topic("orders", 2)
+    await http.broker.topics.create("orders", 2)
     await filled(http.broker, 10)
 
     assert await done(http, "POST", "/v1/topics/orders/truncate", {"before": {"0": 4}}) == {
@@ -88,7 +88,7 @@ async def test_a_topic_is_truncated_before_an_offset_and_as_a_whole(http: Http) 
 
 
 async def test_start_positions_are_looked_up(http: Http) -> None:
-    await http.broker.create_topic("orders", 2)
+    await http.broker.topics.create("orders", 2)
     await filled(http.broker, 3)
 
     ends = await done(http, "GET", "/v1/topics/orders/offsets?at=end")
@@ -102,7 +102,7 @@ NO_PLACES = ["5", "middle", "timestamp:", "timestamp:-1", "timestamp:" + "9" * 3
 
 
 async def test_an_invalid_start_position_is_refused(http: Http) -> None:
-    await http.broker.create_topic("orders")
+    await http.broker.topics.create("orders")
 
     for at in NO_PLACES:
         assert (await call(http, "GET", f"/v1/topics/orders/offsets?at={at}")).status == 400

@@ -16,7 +16,7 @@ PUBLISH = "/v1/topics/orders/messages"
 
 
 async def until_waiting(http: Http) -> None:
-    partition = http.broker.topics.get("orders").partitions[0]
+    partition = http.broker.parts.topic_registry.get("orders").partitions[0]
     async with asyncio.timeout(10):
         while not partition._waiters:
             await asyncio.sleep(0.005)
@@ -26,7 +26,7 @@ async def until_waiting(http: Http) -> None:
 
 
 async def test_a_long_poll_is_answered_and_its_connection_closed(http: Http) -> None:
-    await http.broker.create_topic("orders")
+    await http.broker.topics.create("orders")
     async with Raw(http.port) as raw, Raw(http.port) as idle:
         assert (await idle.ask("GET", "/healthz")).status == 200
         raw.send(request("GET", f"{PUBLISH}?wait_ms=60000"))
@@ -45,7 +45,7 @@ async def test_publishes_under_way_are_answered(http: Http) -> None:
     async with Raw(http.port) as raw:
         assert (await raw.ask("POST", PUBLISH, b"first")).status == 200
         raw.send(request("POST", PUBLISH, b"last"))
-        partition = http.broker.topics.get("orders").partitions[0]
+        partition = http.broker.parts.topic_registry.get("orders").partitions[0]
         async with asyncio.timeout(10):
             while partition.visible_end < 2:
                 await asyncio.sleep(0)

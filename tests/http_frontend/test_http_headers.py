@@ -75,7 +75,7 @@ async def test_refusals_have_them_too(http: Http, request_head: bytes) -> None:
 
 async def test_streams_and_refused_logins_have_them(make_http: MakeHttp) -> None:
     http = await make_http(tokens={"robot": "t0ken"})
-    await http.broker.create_topic("t")
+    await http.broker.topics.create("t")
     assert_guarded((await http.get("/v1/topics")).headers, "401")
     stream = b"GET /v1/topics/t/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer t0ken\r\n\r\n"
     assert_guarded(await raw_head(http.port, stream), "stream")
@@ -88,8 +88,8 @@ async def test_no_get_makes_anything(http: Http) -> None:
         for asked in ("GET", "HEAD"):
             response = await http.ask(asked, path_of(template), headers=CROSS)
             assert response.status < 500, (template, response)
-    assert len(http.broker.topics) == 0
-    assert http.broker.group_service.list_groups() == []
+    assert len(http.broker.parts.topic_registry) == 0
+    assert http.broker.groups.listing() == []
     assert http.broker.queues.listing() == []
 
 
@@ -97,7 +97,7 @@ async def test_no_get_makes_anything(http: Http) -> None:
 async def test_a_page_of_another_site_that_says_no_origin_may_not_write(http: Http, site: str) -> None:
     response = await http.ask("POST", "/v1/topics/orders/messages", b"a", headers={"Sec-Fetch-Site": site})
     assert (response.status, response.code) == (403, "ORIGIN_REFUSED")
-    assert http.broker.topics.find("orders") is None
+    assert http.broker.parts.topic_registry.find("orders") is None
 
 
 @pytest.mark.parametrize("site", ["same-origin", "none"])

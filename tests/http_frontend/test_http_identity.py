@@ -70,7 +70,7 @@ async def test_others_are_asked_to(make_http: MakeHttp, authorization: str | Non
     assert head.startswith(b"HTTP/1.1 401 ")
     assert head.count(b"www-authenticate: ") == 2
     assert b'Bearer realm="sparrow"' in head
-    assert http.broker.topics.find("orders") is None
+    assert http.broker.parts.topic_registry.find("orders") is None
 
 
 def _bytes_of(method: str, path: str, body: bytes, headers: dict[str, str]) -> bytes:
@@ -128,7 +128,7 @@ async def test_a_password_is_hashed_once_and_not_for_each_request(
 
 async def test_the_rules_of_the_broker_hold(make_http: MakeHttp) -> None:
     http = await make_http(tokens=TOKENS, config=BrokerConfig(allow_unnamed_resources=False))
-    await http.broker.create_topic("orders", principal=SYSTEM)
+    await http.broker.topics.create("orders", principal=SYSTEM)
     robot = {"authorization": "Bearer t0ken"}
     response = await http.post(PUBLISH, b"a", **robot)
     assert (response.status, response.code) == (403, "NOT_AUTHORIZED")
@@ -142,7 +142,7 @@ async def test_the_rules_of_the_broker_hold(make_http: MakeHttp) -> None:
 
 async def test_rules_may_name_the_address_of_the_client(make_http: MakeHttp) -> None:
     http = await make_http(config=BrokerConfig(allow_unnamed_resources=False))
-    await http.broker.create_topic("orders", principal=SYSTEM)
+    await http.broker.topics.create("orders", principal=SYSTEM)
     await allow(http, "User:ANONYMOUS", Operation.WRITE, host="10.0.0.1")
     assert (await http.post(PUBLISH, b"a")).status == 403
     await allow(http, "User:ANONYMOUS", Operation.WRITE, host="127.0.0.1")
@@ -199,7 +199,7 @@ async def test_a_certificate_says_who_asks(make_http: MakeHttp, certificates: Ce
         tokens=TOKENS,
         config=BrokerConfig(allow_unnamed_resources=False),
     )
-    await http.broker.create_topic("orders", principal=SYSTEM)
+    await http.broker.topics.create("orders", principal=SYSTEM)
     tls = client_tls(certificates, shows=True)
     assert (await ask(http.port, "POST", PUBLISH, b"a", tls=tls)).code == "NOT_AUTHORIZED"
     await allow(http, f"User:{certificates.client_subject}", Operation.WRITE)

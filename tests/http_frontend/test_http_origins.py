@@ -17,7 +17,7 @@ PAGE = "https://app.example.org"
 async def test_a_page_of_another_origin_may_not_write(http: Http, origin: str) -> None:
     response = await http.post(PUBLISH, b"a", origin=origin)
     assert (response.status, response.code) == (403, "ORIGIN_REFUSED")
-    assert http.broker.topics.find("orders") is None
+    assert http.broker.parts.topic_registry.find("orders") is None
 
 
 async def test_a_page_of_the_broker_itself_may(http: Http) -> None:

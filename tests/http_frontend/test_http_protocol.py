@@ -326,7 +326,7 @@ async def test_a_slow_request_gets_the_reason_and_is_ended(make_http: MakeHttp, 
 
 async def test_the_clock_stands_still_while_the_broker_does_not_read(make_http: MakeHttp) -> None:
     http = await make_http(body_timeout_ms=100, sweep_interval_ms=10)
-    await http.broker.create_topic("orders")
+    await http.broker.topics.create("orders")
     async with Raw(http.port) as raw:
         raw.send(request("GET", f"{PUBLISH}?wait_ms=300") + request("GET", "/healthz") + b"GET /healthz HT")
         assert [(await raw.response()).status for _ in range(2)] == [200, 200]
@@ -345,7 +345,7 @@ async def test_a_client_that_says_nothing_is_disconnected(make_http: MakeHttp) -
 
 async def test_a_request_that_waits_is_not_idle(make_http: MakeHttp) -> None:
     http = await make_http(body_timeout_ms=50, idle_timeout_ms=50, sweep_interval_ms=10)
-    await http.broker.create_topic("orders")
+    await http.broker.topics.create("orders")
     waited = await http.get(f"{PUBLISH}?wait_ms=200")
     assert (waited.status, waited.json["messages"]) == (200, [])
 
@@ -376,7 +376,7 @@ async def test_a_client_that_reads_slowly_gets_its_whole_response(make_http: Mak
 
 
 async def test_who_hangs_up_while_waiting_leaves_nothing_behind(http: Http) -> None:
-    await http.broker.create_topic("orders")
+    await http.broker.topics.create("orders")
     async with Raw(http.port) as raw:
         raw.send(request("GET", f"{PUBLISH}?wait_ms=60000"))
         await until(lambda: http.frontend.connections == 1)
@@ -388,13 +388,13 @@ async def test_who_hangs_up_while_waiting_leaves_nothing_behind(http: Http) -> N
 async def test_a_publish_whose_client_hangs_up_is_stored_all_the_same(http: Http) -> None:
     async with Raw(http.port) as raw:
         raw.send(request("POST", PUBLISH, b"last words"))
-        await until(lambda: http.broker.topics.find("orders") is not None)
-    await until(lambda: http.broker.topics.get("orders").partitions[0].visible_end == 1)
+        await until(lambda: http.broker.parts.topic_registry.find("orders") is not None)
+    await until(lambda: http.broker.parts.topic_registry.get("orders").partitions[0].visible_end == 1)
     assert await stored(http) == ["last words"]
 
 
 async def test_a_request_cut_in_its_body_stores_nothing(http: Http) -> None:
-    await http.broker.create_topic("orders")
+    await http.broker.topics.create("orders")
     async with Raw(http.port) as raw:
         raw.send(request("POST", PUBLISH, b"half of it")[:-5])
         await until(lambda: http.frontend.connections == 1)

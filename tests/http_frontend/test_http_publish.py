@@ -27,7 +27,9 @@ NOW_MS = 1_000_000
 
 async def records(http: Http, topic: str = "orders", partition: int = 0) -> list[Record]:
     """Return the records of the log, read without the frontend."""
-    (fetched,) = await http.broker.fetch([FetchRequest(topic, partition, 0, 64 << 20)], max_bytes=64 << 20)
+    (fetched,) = await http.broker.records.fetch(
+        [FetchRequest(topic, partition, 0, 64 << 20)], max_bytes=64 << 20
+    )
     data = fetched.chunk.data if fetched.chunk else b""
     return [record for _, batch in split(data) for record in decode(batch, topic, partition)]
 
@@ -172,7 +174,7 @@ async def test_headers_that_cannot_be_are_refused(http: Http, headers: dict[str,
     response = await http.post(PUBLISH, b"v", **headers)
     assert response.status == (415 if "content_encoding" in headers else 400)
     assert response.json["detail"]
-    assert http.broker.topics.find("orders") is None
+    assert http.broker.parts.topic_registry.find("orders") is None
 
 
 # ── many messages ─────────────────────────────────────────────────────────────────────────────────
@@ -272,7 +274,7 @@ async def test_one_wrong_message_refuses_the_request(http: Http, kind: str, body
     response = await http.post(PUBLISH, body, content_type=kind)
     assert response.status == 400
     assert response.json["detail"]
-    assert http.broker.topics.find("orders") is None
+    assert http.broker.parts.topic_registry.find("orders") is None
 
 
 async def test_too_many_messages_are_refused(make_http: MakeHttp) -> None:
@@ -295,7 +297,7 @@ async def test_a_swarm_of_tiny_objects_is_refused_before_it_is_decoded(http: Htt
 
 
 async def test_some_that_fail_do_not_hinder_the_others(http: Http) -> None:
-    await http.broker.create_topic("orders", config={"max.message.bytes": "1000"})
+    await http.broker.topics.create("orders", config={"max.message.bytes": "1000"})
     response = await post_many(http, {"value": "a"}, {"value": "x" * 2000}, {"value": "b"})
     assert response.status == 207
     first, failed, last = response.json["messages"]
@@ -305,7 +307,7 @@ async def test_some_that_fail_do_not_hinder_the_others(http: Http) -> None:
 
 
 async def test_if_all_fail_for_one_cause_the_response_is_the_problem(http: Http) -> None:
-    await http.broker.create_topic("orders", config={"cleanup.policy": "compact"})
+    await http.broker.topics.create("orders", config={"cleanup.policy": "compact"})
     response = await post_many(http, {"value": "a"}, {"value": "b"})
     assert (response.status, response.code) == (400, "INVALID_RECORD")
     assert (await http.post(PUBLISH, b"x" * 2_000_000, sparrow_key="k")).code == "RECORD_TOO_LARGE"

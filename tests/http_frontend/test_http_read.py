@@ -119,7 +119,7 @@ async def test_lines_of_json_on_request(http: Http) -> None:
 async def test_a_wait_ends_with_the_first_message(http: Http) -> None:
     await publish(http, "old")
     waiting = asyncio.ensure_future(http.get(f"{READ}?from=end&wait_ms=30000"))
-    partition = http.broker.topics.get("orders").partitions[0]
+    partition = http.broker.parts.topic_registry.get("orders").partitions[0]
     async with asyncio.timeout(10):
         while not partition._waiters:
             await asyncio.sleep(0.005)
@@ -136,7 +136,7 @@ async def test_max_bytes_bounds_a_page_but_gives_a_batch_at_least(http: Http) ->
 
 async def test_an_offset_that_does_not_exist_is_refused(http: Http) -> None:
     await publish(http, *"abc")
-    await http.broker.delete_records("orders", {0: 2})
+    await http.broker.topics.delete_records("orders", {0: 2})
     for place in ("1", "4", "0:1"):
         response = await http.get(f"{READ}?from={place}")
         assert (response.status, response.code) == (400, "OFFSET_OUT_OF_RANGE")
@@ -212,10 +212,10 @@ async def test_pages_that_nobody_takes_make_others_smaller_but_never_empty(make_
 
 
 async def test_a_page_of_compressed_messages_ends_before_it_grows_large(http: Http) -> None:
-    await http.broker.create_topic("orders")
+    await http.broker.topics.create("orders")
     batch = build_batch([b"x" * 300_000] * 3, compression=Compression.GZIP)
     for _ in range(20):
-        await http.broker.publish("orders", 0, batch, principal=ANONYMOUS)
+        await http.broker.records.publish("orders", 0, batch, principal=ANONYMOUS)
     start, sizes = "beginning", []
     while not sizes or sizes[-1]:
         page = await http.get(f"{READ}?limit=10000&max_bytes=16777216&from={start}")

@@ -72,15 +72,17 @@ class Keyed:
     async def counts(self, topic: str = "t") -> Counter[bytes | None]:
         """Return how often each value is in the log."""
         found: Counter[bytes | None] = Counter()
-        for partition in range(len(self.broker.topics.get(topic).partitions)):
+        for partition in range(len(self.broker.parts.topic_registry.get(topic).partitions)):
             found += Counter(await self._values(topic, partition))
         return found
 
     async def _values(self, topic: str, partition: int) -> list[bytes | None]:
         values: list[bytes | None] = []
-        offset = self.broker.topics.get(topic).partition(partition).start_offset
+        offset = self.broker.parts.topic_registry.get(topic).partition(partition).start_offset
         while True:
-            (fetched,) = await self.broker.fetch([FetchRequest(topic, partition, offset)], principal=SYSTEM)
+            (fetched,) = await self.broker.records.fetch(
+                [FetchRequest(topic, partition, offset)], principal=SYSTEM
+            )
             if fetched.chunk is None or not fetched.chunk.data:
                 return values
             values += [r.value for _, batch in split(fetched.chunk.data) for r in decode(batch)]

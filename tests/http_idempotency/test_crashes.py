@@ -51,15 +51,15 @@ async def copies_of(keyed: Keyed, messages: list[Message], monkeypatch: pytest.M
 async def test_a_publish_cut_short_anywhere_and_repeated_is_stored_once(
     keyed: Keyed, messages: list[Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await keyed.broker.create_topic("t", 4, SMALL_BATCHES)
+    await keyed.broker.topics.create("t", 4, SMALL_BATCHES)
     await keyed.publish("before", [Message(b"before")])
     copies = await copies_of(keyed, messages, monkeypatch)
     assert len(copies) >= 3
     for path in copies:
         later = Keyed(path, keyed.clock, keyed.config)
         await later.start()
-        await later.broker.add_partitions("t", 7)
-        await later.broker.configure_topic("t", {"max.message.bytes": "100000"})
+        await later.broker.topics.add_partitions("t", 7)
+        await later.broker.topics.configure("t", {"max.message.bytes": "100000"})
         await later.publish("other", [Message(b"other")])
         first = await later.publish("a", messages)
         assert await later.counts() == {m.value: 1 for m in messages} | {b"before": 1, b"other": 1}
@@ -73,7 +73,7 @@ async def test_a_publish_cut_short_anywhere_and_repeated_is_stored_once(
 
 @pytest.mark.slow
 async def test_crashes_in_a_row_store_no_second_copy(keyed: Keyed, monkeypatch: pytest.MonkeyPatch) -> None:
-    await keyed.broker.create_topic("t", 2, SMALL_BATCHES)
+    await keyed.broker.topics.create("t", 2, SMALL_BATCHES)
     copies = await copies_of(keyed, MANY[:20], monkeypatch)
     for path in copies[1:-1]:
         later = Keyed(path, keyed.clock, keyed.config)
@@ -91,7 +91,7 @@ async def test_crashes_in_a_row_store_no_second_copy(keyed: Keyed, monkeypatch: 
 async def test_an_answer_that_was_given_is_given_again_after_a_crash(
     keyed: Keyed, monkeypatch: pytest.MonkeyPatch, acks: int
 ) -> None:
-    await keyed.broker.create_topic("t", 4)
+    await keyed.broker.topics.create("t", 4)
     copies: list[str] = []
 
     async def crash_before_it_is_kept(_: object) -> None:
@@ -112,7 +112,7 @@ async def test_an_answer_that_was_given_is_given_again_after_a_crash(
 async def test_the_time_at_which_the_topic_stamped_records_is_found_again(
     keyed: Keyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await keyed.broker.create_topic("t", 1, {"message.timestamp.type": "LogAppendTime"})
+    await keyed.broker.topics.create("t", 1, {"message.timestamp.type": "LogAppendTime"})
 
     async def forget(_: object) -> None: ...
 
@@ -127,16 +127,16 @@ async def test_the_time_at_which_the_topic_stamped_records_is_found_again(
 async def test_a_claim_whose_topic_was_created_again_publishes_to_the_new_topic(
     keyed: Keyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await keyed.broker.create_topic("t", 2)
+    await keyed.broker.topics.create("t", 2)
     key = key_of("a", SINGLE)
-    topic = keyed.broker.topics.get("t")
+    topic = keyed.broker.parts.topic_registry.get("t")
     terms = keyed.publisher.terms("t", -1, 7, principal=ANONYMOUS)
     runs = [(run.partition, len(run.indexes)) for run in make_runs(SINGLE, terms)]
     planned = stored_publish.plan(
         key, topic.id, terms, runs, producer_id=7, created_ms=terms.now_ms, ends={runs[0][0]: 0}
     )
     await keyed.broker.idempotency.claim(key, planned)
-    await keyed.broker.delete_topic("t")
+    await keyed.broker.topics.delete("t")
     answers = await keyed.publish("a", SINGLE)
     assert not answers.is_replay
     assert len(stored(answers)) == 1

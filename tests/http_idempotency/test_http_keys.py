@@ -30,7 +30,7 @@ async def test_a_request_that_is_sent_again_gets_the_same_answer_with_a_header(h
     assert first.body == again.body
     assert "idempotent-replay" not in first.headers
     assert again.headers["idempotent-replay"] == "true"
-    assert http.broker.topics.get("orders").partition(0).visible_end == 1
+    assert http.broker.parts.topic_registry.get("orders").partition(0).visible_end == 1
 
 
 async def test_a_trace_that_changes_with_each_attempt_makes_no_other_request(http: Http) -> None:
@@ -52,7 +52,9 @@ async def test_many_messages_and_messages_of_queues_have_keys_too(http: Http) ->
         ]
         assert [answer.status for answer in sent] == [200] * 3
         assert len({answer.body for answer in sent}) == 1
-    ends = [http.broker.topics.get(name).partition(0).visible_end for name in ("orders", "jobs")]
+    ends = [
+        http.broker.parts.topic_registry.get(name).partition(0).visible_end for name in ("orders", "jobs")
+    ]
     assert ends == [10, 10]
 
 
@@ -72,14 +74,14 @@ async def test_a_key_of_another_request_is_refused(http: Http, changed: dict[str
     await http.post("/v1/topics/orders/messages", b"x", idempotency_key="one")
     refused = await http.post(path, body, idempotency_key="one", **changed)
     assert (refused.status, refused.code) == (422, "IDEMPOTENCY_KEY_REUSED")
-    assert http.broker.topics.get("orders").partition(0).visible_end == 1
+    assert http.broker.parts.topic_registry.get("orders").partition(0).visible_end == 1
 
 
 @pytest.mark.parametrize("key", ["", '""', "a b", "k" * 256, "käse"])
 async def test_what_is_no_key_is_refused(http: Http, key: str) -> None:
     refused = await http.post("/v1/topics/orders/messages", b"x", idempotency_key=key)
     assert refused.status == 400
-    assert http.broker.topics.find("orders") is None
+    assert http.broker.parts.topic_registry.find("orders") is None
 
 
 async def test_the_limit_of_keys_is_a_too_many_requests_error(make_http: MakeHttp) -> None:
@@ -100,7 +102,7 @@ async def test_keys_of_other_users_are_other_keys(make_http: MakeHttp) -> None:
         )
         assert answer.status == 200
         assert "idempotent-replay" not in answer.headers
-    assert http.broker.topics.get("orders").partition(0).visible_end == 2
+    assert http.broker.parts.topic_registry.get("orders").partition(0).visible_end == 2
 
 
 # ── kill -9 ───────────────────────────────────────────────────────────────────────────────────────

@@ -56,8 +56,8 @@ class Machine(Keyed):
         logs = LocalLogStore("/data", self.fs, self.clock, ON_THE_LOOP)
         self.broker = Broker(config=QUIET, clock=self.clock, log_store=logs, meta_store=self.meta)
         await self.broker.start()
-        if self.broker.topics.find("t") is None:
-            await self.broker.create_topic("t", 3, SMALL_BATCHES)
+        if self.broker.parts.topic_registry.find("t") is None:
+            await self.broker.topics.create("t", 3, SMALL_BATCHES)
         self.meta._faults = faults
         self.publisher = Publisher(self.broker)
         self.once = IdempotentPublisher(self.broker, self.publisher)

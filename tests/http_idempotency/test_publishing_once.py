@@ -60,7 +60,7 @@ async def test_without_a_key_every_call_publishes(keyed: Keyed) -> None:
 async def test_the_answer_is_the_same_after_a_restart_and_after_the_topic_grew(keyed: Keyed) -> None:
     first = await keyed.publish("a", MESSAGES)
     await keyed.restart()
-    await keyed.broker.add_partitions("t", 9)
+    await keyed.broker.topics.add_partitions("t", 9)
     again = await keyed.publish("a", MESSAGES)
     assert again.is_replay
     assert again.results == first.results
@@ -90,7 +90,7 @@ async def test_requests_that_come_together_store_one_copy(keyed: Keyed) -> None:
 
 
 async def test_a_caller_that_goes_away_leaves_its_publish_to_the_next(keyed: Keyed) -> None:
-    await keyed.broker.create_topic("t")
+    await keyed.broker.topics.create("t")
     first = asyncio.create_task(keyed.publish("a", MESSAGES))
     while not keyed.broker.idempotency.in_use:
         await asyncio.sleep(0)
@@ -169,7 +169,7 @@ async def test_partitions_remember_nothing_of_a_publish_with_a_key(keyed: Keyed)
         await keyed.publish(f"{number}", MESSAGES)
     await settled(keyed)
     await keyed.restart()
-    for partition in keyed.broker.topics.get("t").partitions:
+    for partition in keyed.broker.parts.topic_registry.get("t").partitions:
         assert partition.producers() == []
 
 
@@ -177,11 +177,11 @@ async def test_partitions_remember_nothing_of_a_publish_with_a_key(keyed: Keyed)
 
 
 async def test_what_is_refused_for_good_is_part_of_the_answer_that_is_kept(keyed: Keyed) -> None:
-    await keyed.broker.create_topic("t", 1, {"max.message.bytes": "1000"})
+    await keyed.broker.topics.create("t", 1, {"max.message.bytes": "1000"})
     messages = [Message(b"a"), Message(b"b" * 2000), Message(b"c")]
     first = await keyed.publish("a", messages)
     await settled(keyed)
-    await keyed.broker.configure_topic("t", {"max.message.bytes": "10000"})
+    await keyed.broker.topics.configure("t", {"max.message.bytes": "10000"})
     again = await keyed.publish("a", messages)
 
     for answers in (first, again):
@@ -193,7 +193,7 @@ async def test_what_is_refused_for_good_is_part_of_the_answer_that_is_kept(keyed
 
 
 async def test_a_publish_that_stored_nothing_gives_its_key_back(keyed: Keyed) -> None:
-    await keyed.broker.create_topic("t", 1, {"max.message.bytes": "1000"})
+    await keyed.broker.topics.create("t", 1, {"max.message.bytes": "1000"})
     (refused,) = (await keyed.publish("a", [Message(b"b" * 2000)])).results
     assert isinstance(refused, RecordTooLarge)
     await settled(keyed)
@@ -204,8 +204,8 @@ async def test_a_publish_that_stored_nothing_gives_its_key_back(keyed: Keyed) ->
 async def test_a_failure_that_passes_is_tried_again_by_the_next_request(
     keyed: Keyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await keyed.broker.create_topic("t", 2)
-    full = keyed.broker.topics.get("t").partition(1)
+    await keyed.broker.topics.create("t", 2)
+    full = keyed.broker.parts.topic_registry.get("t").partition(1)
     with monkeypatch.context() as failing:
 
         def refuse(*_: object, **__: object) -> None:
@@ -228,8 +228,8 @@ async def test_a_failure_that_passes_is_tried_again_by_the_next_request(
 async def test_a_sync_that_failed_is_looked_into_and_not_repeated(
     keyed: Keyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await keyed.broker.create_topic("t", 1)
-    log = keyed.broker.topics.get("t").partition(0).log
+    await keyed.broker.topics.create("t", 1)
+    log = keyed.broker.parts.topic_registry.get("t").partition(0).log
 
     def fail(_: int) -> asyncio.Future[None]:
         failing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -250,7 +250,7 @@ async def test_a_sync_that_failed_is_looked_into_and_not_repeated(
 async def test_a_full_meta_store_refuses_the_key_and_publishes_nothing(
     keyed: Keyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await keyed.broker.create_topic("t", 1)
+    await keyed.broker.topics.create("t", 1)
     await keyed.publish("first", [Message(b"x")])
 
     async def refuse(_: object) -> None:
@@ -270,11 +270,11 @@ async def test_a_topic_that_was_created_again_does_not_hinder_a_key_whose_answer
 ) -> None:
     first = await keyed.publish("a", MESSAGES)
     await settled(keyed)
-    await keyed.broker.delete_topic("t")
+    await keyed.broker.topics.delete("t")
     again = await keyed.publish("a", MESSAGES)
     assert again.is_replay
     assert again.results == first.results
-    assert keyed.broker.topics.find("t") is None
+    assert keyed.broker.parts.topic_registry.find("t") is None
 
 
 async def test_the_fingerprint_and_not_the_text_alone_names_a_request(keyed: Keyed) -> None:
@@ -300,7 +300,7 @@ async def test_publishes_under_way_hold_a_bounded_amount_of_memory(
 async def test_a_batch_of_somebody_else_with_the_same_producer_id_is_not_taken_for_ours(
     keyed: Keyed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await keyed.broker.create_topic("t", 1)
+    await keyed.broker.topics.create("t", 1)
     seen: list[int] = []
 
     async def crash(call: object, claimed: stored_publish.StoredPublish, runs: object) -> None:
@@ -320,7 +320,7 @@ async def test_a_batch_of_somebody_else_with_the_same_producer_id_is_not_taken_f
             producer_epoch=epoch,
         )
         # As it may lie in a log: clients' batches of a producer have a sequence.
-        await keyed.broker.publish("t", 0, foreign, is_built_here=True)
+        await keyed.broker.records.publish("t", 0, foreign, is_built_here=True)
     answers = await keyed.publish("a", [Message(b"x")])
     assert placed(answers.results[0]).offset == 3
     assert await keyed.counts() == {b"foreign": 3, b"x": 1}

@@ -19,7 +19,7 @@ async def made(broker: Broker, *values: bytes, **policy: object) -> None:
     """Create the queue `emails` on one partition, with these messages."""
     await broker.queues.create("emails", policy=policy, partitions=1)
     if values:
-        await broker.publish("emails", 0, batch_of(*values, clock=broker.clock))
+        await broker.records.publish("emails", 0, batch_of(*values, clock=broker.clock))
 
 
 async def leased(http: Http, query: str = "max=10") -> list[dict[str, Any]]:
@@ -41,13 +41,13 @@ def statistics(http: Http) -> QueueStatistics:
 
 async def until_scanned(http: Http) -> None:
     async with asyncio.timeout(10):
-        while not http.broker.queues.registry.get("emails").scanner.is_idle:
+        while not http.broker.parts.queue_registry.get("emails").scanner.is_idle:
             await asyncio.sleep(0)
 
 
 async def until_waiting(http: Http, count: int = 1, queue: str = "emails") -> None:
     """Wait until this many requests wait for messages."""
-    waiters = http.broker.queues.registry.get(queue)._waiters[""]
+    waiters = http.broker.parts.queue_registry.get(queue)._waiters[""]
     async with asyncio.timeout(10):
         while len(waiters) < count:
             await asyncio.sleep(0.001)

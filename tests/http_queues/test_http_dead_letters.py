@@ -19,7 +19,7 @@ async def letters(http: Http, query: str = "") -> list[dict[str, Any]]:
 async def rejected(http: Http, *messages: bytes, reason: str = "broken") -> None:
     """Messages of the queue `emails`, all of which are dead letters."""
     before = statistics(http).dead_lettered
-    await http.broker.publish("emails", 0, batch_of(*messages))
+    await http.broker.records.publish("emails", 0, batch_of(*messages))
     found: list[dict[str, Any]] = []
     while len(found) < len(messages):
         found += await leased(http, "max=1000&wait_ms=5000")

@@ -337,7 +337,7 @@ async def test_a_lease_waits_for_a_message(http: Http) -> None:
     waiting = asyncio.create_task(leased(http, "wait_ms=10000"))
     await until_waiting(http)
 
-    await http.broker.publish("emails", 0, batch(b"late"))
+    await http.broker.records.publish("emails", 0, batch(b"late"))
 
     assert values(await waiting) == ["late"]
 
@@ -347,7 +347,7 @@ async def test_a_hundred_waiting_requests_of_one_consumer_get_a_message_each(htt
     waiting = [asyncio.create_task(leased(http, "wait_ms=10000&consumer=c")) for _ in range(100)]
     await until_waiting(http, 100)
 
-    await http.broker.publish("emails", 0, batch(*[b"%d" % n for n in range(100)]))
+    await http.broker.records.publish("emails", 0, batch(*[b"%d" % n for n in range(100)]))
 
     found = [message for each in waiting for message in await each]
     assert sorted(map(int, values(found))) == list(range(100))
@@ -358,7 +358,7 @@ async def test_a_client_that_hangs_up_while_it_waits_swallows_nothing(http: Http
     async with Raw(http.port) as raw:
         raw.send(request("POST", f"{QUEUE}/lease?wait_ms=60000", b""))
         await until_waiting(http)
-    await http.broker.publish("emails", 0, batch(b"a"))
+    await http.broker.records.publish("emails", 0, batch(b"a"))
 
     (message,) = await leased(http, "wait_ms=10000")
 
@@ -371,7 +371,7 @@ async def test_a_client_that_hangs_up_in_the_moment_of_the_lease_gives_it_back_u
         async with Raw(http.port) as raw:
             raw.send(request("POST", f"{QUEUE}/lease?wait_ms=60000", b""))
             await until_waiting(http)
-            http.broker.publish("emails", 0, batch(b"%d" % number))
+            http.broker.records.publish("emails", 0, batch(b"%d" % number))
             raw.writer.transport.abort()
         (message,) = await leased(http, "wait_ms=10000")
         # A response that was sent keeps its lease; here the connection was closed before.
@@ -412,7 +412,7 @@ async def test_a_change_of_the_policy_goes_unnoticed_by_who_waits_and_who_settle
 
     assert configured.policy["order"] == "key"
     assert settled.status == 200, settled
-    await http.broker.publish("emails", 0, batch(b"b"))
+    await http.broker.records.publish("emails", 0, batch(b"b"))
     assert values(await waiting) == ["b"]
 
 
@@ -545,7 +545,7 @@ async def test_what_becomes_too_large_when_it_is_read_holds_up_nobody(http: Http
     for values_of_batch in ([bytes(65 << 20)], [b"fine"], [bytes(40 << 20)], [bytes(40 << 20)], [b"later"]):
         bomb = batch_of(*values_of_batch, clock=http.broker.clock, compression=Compression.ZSTD)
         # It may lie in a log, although no client can publish a batch that becomes so large.
-        await http.broker.publish("emails", 0, bomb, is_built_here=True)
+        await http.broker.records.publish("emails", 0, bomb, is_built_here=True)
     broker, consumers = http.broker, Consumers(http.broker)
     asked = LeaseRequest("emails", 10, 1 << 20)
 
@@ -621,7 +621,7 @@ async def test_unread_responses_make_leases_smaller_but_never_empty(make_http: M
 
 
 async def made_more(http: Http, value: bytes) -> None:
-    if http.broker.topics.find("emails") is None:
+    if http.broker.parts.topic_registry.find("emails") is None:
         await made(http.broker, value)
     else:
-        await http.broker.publish("emails", 0, batch_of(value, clock=http.broker.clock))
+        await http.broker.records.publish("emails", 0, batch_of(value, clock=http.broker.clock))

@@ -178,10 +178,10 @@ async def fill(http: Http, topic: str, *values: str, partition: int = 0) -> None
     """Publish texts, a batch each."""
     from sparrow.records.builder import build_batch
 
-    if http.broker.topics.find(topic) is None:
-        await http.broker.create_topic(topic)
+    if http.broker.parts.topic_registry.find(topic) is None:
+        await http.broker.topics.create(topic)
     for value in values:
-        await http.broker.publish(topic, partition, build_batch([value.encode()]))
+        await http.broker.records.publish(topic, partition, build_batch([value.encode()]))
 
 
 def small_socket(port: int) -> socket.socket:

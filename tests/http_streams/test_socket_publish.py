@@ -20,7 +20,7 @@ from tests.http_streams.conftest import DEADLINE_S, socket_to
 
 
 async def stored(http: Http, topic: str, partition: int = 0) -> list[Record]:
-    chunk = await http.broker.topics.get(topic).partition(partition).log.read(0, 1 << 24)
+    chunk = await http.broker.parts.topic_registry.get(topic).partition(partition).log.read(0, 1 << 24)
     return [record for _, data in split(chunk.data) for record in decode(data)]
 
 
@@ -82,7 +82,7 @@ async def test_a_large_frame_is_parsed_in_a_thread_and_stays_in_order(
         return messages_of(body, *given, **named)
 
     monkeypatch.setattr(publishes, "messages_of", noted)
-    await http.broker.create_topic("t")
+    await http.broker.topics.create("t")
     many = [{"value": f"large {number}" + "x" * 200} for number in range(1000)]
     async with socket_to(http.port) as socket:
         await socket.send("publish", id=0, topic="t", message={"value": "first"})
@@ -165,5 +165,5 @@ async def test_what_was_sent_before_a_goodbye_is_stored(http: Http) -> None:
         for number in range(50):
             await socket.send("publish", topic="t", message={"value": str(number)})
     async with asyncio.timeout(DEADLINE_S):
-        while http.broker.topics.find("t") is None or len(await stored(http, "t")) < 50:
+        while http.broker.parts.topic_registry.find("t") is None or len(await stored(http, "t")) < 50:
             await asyncio.sleep(0)

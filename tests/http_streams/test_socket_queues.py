@@ -44,8 +44,8 @@ async def until(http: Http, **wanted: int) -> None:
 
 
 async def test_a_leased_record_has_what_only_its_holder_gets(http: Http) -> None:
-    await http.broker.create_topic(QUEUE)
-    await http.broker.publish(QUEUE, 0, build_batch([b"a"], headers=[[("priority", b"7")]]))
+    await http.broker.topics.create(QUEUE)
+    await http.broker.records.publish(QUEUE, 0, build_batch([b"a"], headers=[[("priority", b"7")]]))
     await http.broker.queues.create(QUEUE)
     async with socket_to(http.port) as socket:
         subscribed = await take(socket, credit=1, consumer="worker-1")
@@ -68,9 +68,9 @@ async def test_records_are_leased_only_with_credit(http: Http) -> None:
 
 
 async def test_one_batch_of_many_records_is_leased_record_by_record(http: Http) -> None:
-    await http.broker.create_topic(QUEUE)
+    await http.broker.topics.create(QUEUE)
     batch = build_batch([b"%d" % number for number in range(50)], compression=Compression.ZSTD)
-    await http.broker.publish(QUEUE, 0, batch)
+    await http.broker.records.publish(QUEUE, 0, batch)
     await http.broker.queues.create(QUEUE)
     async with socket_to(http.port) as one, socket_to(http.port) as two:
         await take(one, credit=3)
@@ -110,8 +110,8 @@ async def test_a_record_that_cannot_be_read_ends_in_the_dead_letters_and_holds_u
     http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparrow.frontends.http.render_cache.MAX_PLAIN_BYTES", 50_000)
-    await http.broker.create_topic(QUEUE)
-    await http.broker.publish(QUEUE, 0, build_batch([bytes(100_000)], compression=Compression.ZSTD))
+    await http.broker.topics.create(QUEUE)
+    await http.broker.records.publish(QUEUE, 0, build_batch([bytes(100_000)], compression=Compression.ZSTD))
     await fill(http, QUEUE, "good")
     await http.broker.queues.create(QUEUE, policy={"delivery_limit": 1})
     async with socket_to(http.port) as socket:
@@ -211,8 +211,8 @@ async def test_a_lease_of_another_consumer_does_not_hold_here(http: Http) -> Non
 
 
 async def test_thousands_of_leases_are_settled_in_one_frame(http: Http) -> None:
-    await http.broker.create_topic(QUEUE)
-    await http.broker.publish(QUEUE, 0, build_batch([b"x"] * 3000))
+    await http.broker.topics.create(QUEUE)
+    await http.broker.records.publish(QUEUE, 0, build_batch([b"x"] * 3000))
     await http.broker.queues.create(QUEUE, policy={"prefetch": 5000})
     async with socket_to(http.port) as socket:
         await take(socket, credit=3000)

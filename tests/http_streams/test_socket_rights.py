@@ -16,7 +16,7 @@ RULES = BrokerConfig(super_users=frozenset({"User:root"}), allow_unnamed_resourc
 
 async def guarded(make_http: MakeHttp) -> Http:
     http = await make_http(config=RULES, tokens={"alice": "secret"})
-    await http.broker.create_topic("t", 1, principal=SYSTEM)
+    await http.broker.topics.create("t", 1, principal=SYSTEM)
     await http.broker.queues.create("t", principal=SYSTEM)
     may = [
         AclBinding(kind, "t", PatternType.LITERAL, "User:alice", "*", operation, Permission.ALLOW)
@@ -35,10 +35,10 @@ async def test_a_queue_is_not_taken_from_any_more(make_http: MakeHttp, lost: Res
     http = await guarded(make_http)
     async with socket_to(http.port, authorization="Bearer secret") as socket:
         await socket.ask("subscribe", "subscribed", subscription="s", queue="t", credit=100)
-        await http.broker.publish("t", 0, build_batch([b"a"]), principal=SYSTEM)
+        await http.broker.records.publish("t", 0, build_batch([b"a"]), principal=SYSTEM)
         [record] = await socket.records(1)
         await http.broker.acls.delete([AclFilter(resource_type=lost)], principal=SYSTEM)
-        await http.broker.publish("t", 0, build_batch([b"b"]), principal=SYSTEM)
+        await http.broker.records.publish("t", 0, build_batch([b"b"]), principal=SYSTEM)
         ended = await socket.expect("ended")
         assert (ended["subscription"], ended["error"]["code"]) == ("s", "NOT_AUTHORIZED")
         assert await socket.refused("ack", subscription="s", leases=[record["lease"]]) == "INVALID_ARGUMENT"
@@ -52,7 +52,7 @@ async def test_a_group_is_left(make_http: MakeHttp, lost: ResourceType) -> None:
         await socket.ask("subscribe", "subscribed", subscription="s", topic="t", group="t", credit=100)
         await socket.expect("assigned")
         await http.broker.acls.delete([AclFilter(resource_type=lost)], principal=SYSTEM)
-        await http.broker.publish("t", 0, build_batch([b"b"]), principal=SYSTEM)
+        await http.broker.records.publish("t", 0, build_batch([b"b"]), principal=SYSTEM)
         frame = await socket.next()
         while frame["type"] == "revoked":
             frame = await socket.next()
@@ -66,4 +66,4 @@ async def test_nothing_is_published_any_more(make_http: MakeHttp) -> None:
         await http.broker.acls.delete([AclFilter()], principal=SYSTEM)
         for message in ({"value": "b"}, {"value": "b" * 100_000}):
             assert await socket.refused("publish", topic="t", message=message) == "NOT_AUTHORIZED"
-    assert http.broker.topics.get("t").partition(0).visible_end == 1
+    assert http.broker.parts.topic_registry.get("t").partition(0).visible_end == 1

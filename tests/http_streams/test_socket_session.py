@@ -79,7 +79,7 @@ async def test_a_client_that_does_not_log_in_is_refused_and_disconnected(make_ht
             await socket.send("publish", topic="t", message={"value": "after it"})
             assert (await socket.expect("error"))["error"]["code"] == code, frame
             assert await socket.closed() == 1008
-    assert http.broker.topics.find("t") is None
+    assert http.broker.parts.topic_registry.find("t") is None
 
 
 async def test_who_says_nothing_is_put_out_after_a_while(
@@ -154,7 +154,7 @@ async def test_a_drain_answers_what_is_due_and_says_goodbye(http: Http) -> None:
         answered = [first["id"], *rest]
         assert answered == list(range(len(answered)))
         await draining
-    assert http.broker.topics.get("t").partition(0).visible_end >= 1 + len(answered)
+    assert http.broker.parts.topic_registry.get("t").partition(0).visible_end >= 1 + len(answered)
 
 
 async def test_while_it_drains_the_frontend_opens_no_sockets(http: Http) -> None:

@@ -37,7 +37,7 @@ async def test_a_certificate_says_who_a_socket_is(make_http: MakeHttp, certifica
     http = await make_http(
         tls=server, tokens={"robot": "t0ken"}, config=BrokerConfig(allow_unnamed_resources=False)
     )
-    await http.broker.create_topic("t", 1, principal=SYSTEM)
+    await http.broker.topics.create("t", 1, principal=SYSTEM)
     who = f"User:{certificates.client_subject}"
     may = AclBinding(
         ResourceType.TOPIC, "t", PatternType.LITERAL, who, "*", Operation.WRITE, Permission.ALLOW

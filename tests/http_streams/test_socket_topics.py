@@ -31,8 +31,8 @@ def values(records: list[dict[str, Any]]) -> list[str]:
 
 
 async def test_nothing_comes_without_credit_and_never_more_than_it(http: Http) -> None:
-    await http.broker.create_topic("t")
-    await http.broker.publish("t", 0, build_batch([b"%d" % number for number in range(10)]))
+    await http.broker.topics.create("t")
+    await http.broker.records.publish("t", 0, build_batch([b"%d" % number for number in range(10)]))
     async with socket_to(http.port) as socket:
         await subscribe(socket, topic="t", from_="beginning")
         await socket.silence()
@@ -71,10 +71,10 @@ async def test_records_come_in_frames_that_clients_can_take(http: Http) -> None:
 async def test_of_compressed_batches_only_what_is_soon_sent_is_made_into_records(
     http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await http.broker.create_topic("t", 1)
+    await http.broker.topics.create("t", 1)
     batch = build_batch([b"x" * 500_000] * 8, compression=Compression.GZIP)
     for _ in range(20):
-        await http.broker.publish("t", 0, batch)
+        await http.broker.records.publish("t", 0, batch)
     rendered: list[int] = []
     render = http.frontend.render_cache.batch
 
@@ -186,7 +186,7 @@ async def test_one_partition_alone(make_http: MakeHttp) -> None:
 
 async def test_a_gap_is_reported_where_records_are_gone(http: Http) -> None:
     await fill(http, "t", "a", "b", "c")
-    await http.broker.delete_records("t", {0: 2})
+    await http.broker.topics.delete_records("t", {0: 2})
     async with socket_to(http.port) as socket:
         await subscribe(socket, topic="t", from_=0, credit=10)
         gap = await socket.expect("gap")
@@ -221,7 +221,7 @@ async def test_a_topic_that_is_deleted_is_revoked_with_the_reason(http: Http) ->
     await fill(http, "t", "a")
     async with socket_to(http.port) as socket:
         await subscribe(socket, topic="t", credit=10)
-        await http.broker.delete_topic("t")
+        await http.broker.topics.delete("t")
         revoked = await socket.expect("revoked")
         assert revoked["partitions"] == [{"topic": "t", "partition": 0}]
         assert revoked["error"]["code"] == "UNKNOWN_TOPIC"
@@ -230,7 +230,7 @@ async def test_a_topic_that_is_deleted_is_revoked_with_the_reason(http: Http) ->
 async def test_a_subscription_ends_when_the_right_is_taken_away(make_http: MakeHttp) -> None:
     rules = BrokerConfig(super_users=frozenset({"User:root"}), allow_unnamed_resources=False)
     http = await make_http(config=rules, tokens={"alice": "secret"})
-    await http.broker.create_topic("t", 1, principal=SYSTEM)
+    await http.broker.topics.create("t", 1, principal=SYSTEM)
     may = AclBinding(
         ResourceType.TOPIC, "t", PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW
     )
@@ -250,7 +250,9 @@ async def test_a_socket_that_is_gone_leaves_no_reader_behind(http: Http) -> None
         await subscribe(socket, topic="t", credit=10)
         socket.connection.transport.abort()
         async with asyncio.timeout(DEADLINE_S):
-            while http.broker.topics.get("t").partition(0)._waiters or http.frontend.connections:
+            while (
+                http.broker.parts.topic_registry.get("t").partition(0)._waiters or http.frontend.connections
+            ):
                 await asyncio.sleep(0)
 
 
@@ -274,7 +276,7 @@ async def test_members_of_a_group_share_the_partitions_and_take_over_from_each_o
     make_http: MakeHttp,
 ) -> None:
     http = await make_http(config=BrokerConfig(default_partitions=2, group_initial_rebalance_delay_ms=0))
-    await http.broker.create_topic("t")
+    await http.broker.topics.create("t")
     async with socket_to(http.port) as one:
         assert (
             len((await subscribe(one, topic="t", group="g", from_="beginning", credit=100))["partitions"])

@@ -69,7 +69,7 @@ async def test_a_stream_of_a_missing_topic_is_refused_and_does_not_make_it(http:
     for query in ("", "?partition=0", "?from=beginning"):
         response = await http.get(f"{END}{query}")
         assert (response.status, response.code) == (404, "UNKNOWN_TOPIC")
-    assert len(http.broker.topics) == 0
+    assert len(http.broker.parts.topic_registry) == 0
 
 
 async def test_a_stream_begins_at_its_start_position(filled: Http) -> None:
@@ -98,15 +98,15 @@ async def test_one_partition_alone(make_http: MakeHttp) -> None:
 async def test_a_partition_that_is_added_is_read_from_its_beginning(filled: Http) -> None:
     async with event_stream(filled.port, END) as events:
         await events.next_block()
-        await filled.broker.add_partitions("t", 2)
+        await filled.broker.topics.add_partitions("t", 2)
         await fill(filled, "t", "new", partition=1)
         assert await events.values(1) == ["new"]
         assert events.last_id == "1:1,0:3"
 
 
 async def test_what_is_no_text_is_base64(http: Http) -> None:
-    await http.broker.create_topic("t")
-    await http.broker.publish("t", 0, build_batch([b"\xff\x00"]))
+    await http.broker.topics.create("t")
+    await http.broker.records.publish("t", 0, build_batch([b"\xff\x00"]))
     async with event_stream(http.port, BEGINNING) as events:
         assert (await events.next()).json["value_base64"] == "/wA="
 
@@ -175,7 +175,7 @@ async def test_the_last_id_may_stand_in_the_address(filled: Http) -> None:
 
 
 async def test_a_gap_is_reported_where_records_are_gone(filled: Http) -> None:
-    await filled.broker.delete_records("t", {0: 2})
+    await filled.broker.topics.delete_records("t", {0: 2})
     async with event_stream(filled.port, END, last_event_id="0:1") as events:
         gap = await events.next()
         while gap.kind != "gap":
@@ -220,7 +220,7 @@ async def test_a_topic_that_must_not_be_made_is_not_found(make_http: MakeHttp) -
 async def test_a_token_in_the_address_lets_an_eventsource_in(make_http: MakeHttp) -> None:
     http = await make_http(tokens={"alice": "secret"})
     assert (await http.get(END)).code == "NOT_AUTHENTICATED"
-    await http.broker.create_topic("t", 1, principal=SYSTEM)
+    await http.broker.topics.create("t", 1, principal=SYSTEM)
     async with event_stream(http.port, f"{END}?access_token=secret") as events:
         await fill(http, "t", "a")
         assert await events.values(1) == ["a"]
@@ -232,7 +232,7 @@ async def test_a_token_in_the_address_lets_an_eventsource_in(make_http: MakeHttp
 async def test_a_stream_ends_with_its_topic(filled: Http) -> None:
     async with event_stream(filled.port, BEGINNING) as events:
         await events.values(3)
-        await filled.broker.delete_topic("t")
+        await filled.broker.topics.delete("t")
         last = await events.next()
         assert (last.kind, last.json["code"], last.json["status"]) == ("error", "UNKNOWN_TOPIC", 404)
         with pytest.raises(EOFError):
@@ -252,7 +252,7 @@ async def test_a_stream_ends_when_the_broker_shuts_down(filled: Http) -> None:
 async def test_a_stream_ends_when_the_right_to_read_is_taken_away(make_http: MakeHttp) -> None:
     rules = BrokerConfig(super_users=frozenset({"User:root"}), allow_unnamed_resources=False)
     http = await make_http(config=rules, tokens={"alice": "secret"})
-    await http.broker.create_topic("t", 1, principal=SYSTEM)
+    await http.broker.topics.create("t", 1, principal=SYSTEM)
     may = AclBinding(
         ResourceType.TOPIC, "t", PatternType.LITERAL, "User:alice", "*", Operation.READ, Permission.ALLOW
     )
@@ -268,7 +268,7 @@ async def test_a_stream_ends_when_the_right_to_read_is_taken_away(make_http: Mak
 async def test_a_client_that_goes_leaves_nothing_behind(filled: Http) -> None:
     async with event_stream(filled.port, BEGINNING) as events:
         await events.values(3)
-    partition = filled.broker.topics.get("t").partition(0)
+    partition = filled.broker.parts.topic_registry.get("t").partition(0)
     async with asyncio.timeout(DEADLINE_S):
         while filled.frontend.connections or partition._waiters:
             await asyncio.sleep(0)
@@ -326,10 +326,10 @@ async def _unsent_bytes(http: Http) -> int:
 async def test_of_compressed_batches_only_what_is_soon_sent_is_made_into_events(
     http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await http.broker.create_topic("t", 1)
+    await http.broker.topics.create("t", 1)
     batch = build_batch([b"x" * 500_000] * 8, compression=Compression.GZIP)
     for _ in range(20):
-        await http.broker.publish("t", 0, batch)
+        await http.broker.records.publish("t", 0, batch)
     rendered: list[int] = []
     render = http.frontend.render_cache.batch
 
@@ -352,15 +352,15 @@ async def test_of_compressed_batches_only_what_is_soon_sent_is_made_into_events(
 
 
 async def test_a_gap_that_opens_while_the_client_does_not_read_is_reported_in_order(http: Http) -> None:
-    await http.broker.create_topic("t", 1)
+    await http.broker.topics.create("t", 1)
     batch = build_batch([b"x" * 500_000] * 8, compression=Compression.GZIP)
     for _ in range(40):
-        await http.broker.publish("t", 0, batch)
+        await http.broker.records.publish("t", 0, batch)
     async with event_stream(http.port, "/v1/topics/t/stream?from=beginning") as events:
         async with asyncio.timeout(DEADLINE_S):
             while not any(map(_is_held_up, http.frontend._http_server._state.connections)):  # type: ignore[union-attr]
                 await asyncio.sleep(0.001)
-        await http.broker.delete_records("t", {0: 312})
+        await http.broker.topics.delete_records("t", {0: 312})
         expected = 0
         while (event := await events.next()).kind == "message":
             assert (event.json["offset"], event.id) == (expected, f"0:{expected + 1}")

@@ -69,7 +69,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Guarded]:
     rights = Rights()
     async with Broker(tmp_path / "data", authorizer=rights) as broker:
         rights.granted = {(Op.CREATE, *CLUSTER)}
-        await broker.create_topic("orders", 1)
+        await broker.topics.create("orders", 1)
         rights.granted = set()
         frontend = KafkaFrontend(broker)
         port = await frontend.start(Listener("kafka", "127.0.0.1", 0))
@@ -135,7 +135,7 @@ async def test_deleting_an_invisible_topic_does_not_show_if_it_exists(
 async def test_the_name_of_a_topic_deleted_by_id_needs_the_right_to_describe_it(
     guarded: Guarded, granted: list[Right], name: str | None, code: ErrorCode
 ) -> None:
-    topic_id = guarded.broker.topics.get("orders").id
+    topic_id = guarded.broker.parts.topic_registry.get("orders").id
     wanted = [{"name": None, "topic_id": topic_id}]
     response = await guarded.do(lambda raw: ask(raw, 20, 6, topics=wanted), *granted)
     assert [(each.name, each.topic_id, each.error_code) for each in response.responses] == [

@@ -198,12 +198,12 @@ async def test_a_fetch_whose_first_batch_is_larger_than_its_part_waits_for_room(
     budget = SendBudget(2 * MIB)
     others = Peer(budget).backlog.reservation()
     async with Broker(tmp_path / "data") as broker:
-        await broker.create_topic("t", 1)
-        await broker.publish("t", 0, build_batch([bytes(900_000)]))
+        await broker.topics.create("t", 1)
+        await broker.records.publish("t", 0, build_batch([bytes(900_000)]))
         others.resize(MIB)
         reservation = Peer(budget).backlog.reservation()
         fetching = asyncio.ensure_future(
-            broker.fetch(
+            broker.records.fetch(
                 [FetchRequest("t", 0, 0, MIB)], max_bytes=MIB, memory=reservation, principal=ANONYMOUS
             )
         )

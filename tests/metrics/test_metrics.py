@@ -27,9 +27,9 @@ from tests.metrics.scrape import OPEN, parsed, scrape
 
 async def publish(broker: Broker, topic: str, count: int, partition: int = 0) -> None:
     batch = build_batch([b"x" * 100] * count, timestamps=broker.clock.wall_ms())
-    if broker.topics.find(topic) is None:
-        await broker.create_topic(topic, 2)
-    await broker.publish(topic, partition, batch)
+    if broker.parts.topic_registry.find(topic) is None:
+        await broker.topics.create(topic, 2)
+    await broker.records.publish(topic, partition, batch)
 
 
 # ── form ──────────────────────────────────────────────────────────────────────────────────────────
@@ -73,7 +73,7 @@ async def test_the_format_is_that_which_is_accepted(http: Http) -> None:
 
 async def test_names_that_need_quoting_are_quoted(http: Http) -> None:
     name = 'a "quoted" \\ name\nwith a new line'
-    await http.broker.create_topic("orders")
+    await http.broker.topics.create("orders")
     await http.broker.queues.create("odd \u2603 queue", ["orders"], {"dead_letter_topic": "dead"})
     http.broker.measures.frontend(name, lambda: 1)
     for is_open in (False, True):
@@ -96,11 +96,11 @@ async def test_a_family_of_many_values_has_one_head(http: Http) -> None:
 async def test_topics_show_what_went_in_and_out_and_what_is_there(http: Http) -> None:
     await publish(http.broker, "orders", 30)
     await publish(http.broker, "orders", 12, partition=1)
-    await http.broker.create_topic("idle", 3)
+    await http.broker.topics.create("idle", 3)
     await http.get("/v1/topics/orders/messages?partition=0&from=beginning")
     found = await scrape(http)
 
-    log = [partition.log for partition in http.broker.topics.get("orders").partitions]
+    log = [partition.log for partition in http.broker.parts.topic_registry.get("orders").partitions]
     assert found.value("sparrow_topics") == 2
     assert found.value("sparrow_topic_partitions", topic="orders") == 2
     assert found.value("sparrow_topic_messages_in_total", topic="orders") == 42
@@ -110,7 +110,7 @@ async def test_topics_show_what_went_in_and_out_and_what_is_there(http: Http) ->
     assert found.value("sparrow_topic_bytes_out_total", topic="orders") == log[0].size_bytes
     assert found.value("sparrow_topic_messages", topic="orders") == 42
     assert found.value("sparrow_topic_messages", topic="idle") == 0
-    assert not any(partition.is_open for partition in http.broker.topics.get("idle").partitions)
+    assert not any(partition.is_open for partition in http.broker.parts.topic_registry.get("idle").partitions)
 
 
 async def test_times_are_counted(http: Http) -> None:
@@ -150,7 +150,7 @@ async def test_requests_are_counted_by_frontend_and_route(http: Http) -> None:
 async def test_groups_show_how_far_behind_they_are(http: Http) -> None:
     await publish(http.broker, "orders", 30)
     await publish(http.broker, "orders", 12, partition=1)
-    await http.broker.commit_offsets("shop", {("orders", 0): (10, ""), ("orders", 1): (12, "")})
+    await http.broker.groups.commit_offsets("shop", {("orders", 0): (10, ""), ("orders", 1): (12, "")})
     found = await scrape(http)
     assert found.value("sparrow_group_lag", group="shop", topic="orders") == 20
     assert found.value("sparrow_group_members", group="shop") == 0
@@ -189,7 +189,7 @@ async def test_queues_show_their_states_and_events(http: Http) -> None:
 async def test_webhooks_show_their_deliveries_and_their_state(http: Http) -> None:
     await http.broker.queues.create("jobs")
     await http.broker.webhooks.put("jobs", "shop", {"url": "https://shop.example/hook"})
-    statistics = http.broker.webhooks.registry.statistics(("jobs", "shop"))
+    statistics = http.broker.parts.webhook_registry.statistics(("jobs", "shop"))
     statistics.delivered, statistics.failed, statistics.in_flight, statistics.seconds = 7, 2, 1, 0.5
     found = await scrape(http)
     assert found.value("sparrow_webhook_delivered_total", queue="jobs", endpoint="shop") == 7
@@ -200,7 +200,7 @@ async def test_webhooks_show_their_deliveries_and_their_state(http: Http) -> Non
 
 
 async def publish_to(broker: Broker, topic: str, count: int) -> None:
-    await broker.publish(topic, 0, build_batch([b"x"] * count, timestamps=broker.clock.wall_ms()))
+    await broker.records.publish(topic, 0, build_batch([b"x"] * count, timestamps=broker.clock.wall_ms()))
 
 
 async def test_counters_begin_at_zero_after_a_restart_and_sizes_do_not(
@@ -286,7 +286,7 @@ async def test_parameters_that_do_not_exist_are_refused(http: Http, query: str) 
 async def test_topics_behind_the_last_name_are_summed(http: Http) -> None:
     for name in "abcde":
         await publish(http.broker, name, 10)
-        await http.broker.commit_offsets(f"group-{name}", {(name, 0): (4, "")})
+        await http.broker.groups.commit_offsets(f"group-{name}", {(name, 0): (4, "")})
         await http.broker.queues.create(f"queue-{name}", [name], {"start": "beginning"})
     found = await scrape(http, "?names=2&detail=partitions", is_open=True)
     assert found.labels("sparrow_topic_messages_in_total", "topic") == {"a", "b", ""}
@@ -300,7 +300,7 @@ async def test_topics_behind_the_last_name_are_summed(http: Http) -> None:
 
 async def test_values_by_partition_have_a_limit(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collector, "MAX_DETAILS", 5)
-    await http.broker.create_topic("wide", 9)
+    await http.broker.topics.create("wide", 9)
     found = await scrape(http, "?detail=partitions")
     assert len(found.values("sparrow_partition_end_offset")) == 5
 
@@ -331,10 +331,10 @@ async def test_a_scrape_of_ten_thousand_partitions_never_holds_the_loop_for_long
 
     async with Broker(tmp_path / "data") as broker:
         for number in range(10):
-            await broker.create_topic(f"wide-{number}", 1000)
+            await broker.topics.create(f"wide-{number}", 1000)
         await broker.queues.create("jobs", [f"wide-{number}" for number in range(3)])
         offsets = {(f"wide-{number}", p): (0, "") for number in range(5) for p in range(1000)}
-        await broker.commit_offsets("group", offsets)
+        await broker.groups.commit_offsets("group", offsets)
         exposition = Exposition()
         least_share = math.inf
         gc.collect()
@@ -377,7 +377,7 @@ async def test_a_topic_that_is_deleted_during_a_scrape_is_left_out(
     async def delete_one(_: Slices) -> None:
         if not names:
             names.append("b")
-            await http.broker.delete_topic("b")
+            await http.broker.topics.delete("b")
 
     monkeypatch.setattr(Slices, "pause", delete_one)
     found = await http.broker.metrics.collect(ANONYMOUS)

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 async def filled(broker: Broker, topic: str, *batches: list[bytes]) -> None:
-    if broker.topics.find(topic) is None:
-        await broker.create_topic(topic, 1)
+    if broker.parts.topic_registry.find(topic) is None:
+        await broker.topics.create(topic, 1)
     for values in batches:
-        await broker.publish(topic, 0, batch_of(*values), acks=1)
+        await broker.records.publish(topic, 0, batch_of(*values), acks=1)
 
 
 async def fetch(client: RawClient, topic: str = "orders", **wanted: Any) -> m.Fetched:
@@ -37,7 +37,7 @@ async def fetch(client: RawClient, topic: str = "orders", **wanted: Any) -> m.Fe
 async def test_a_fetch_gives_the_batches_as_they_lie_in_the_log(broker: Broker, client: RawClient) -> None:
     await filled(broker, "orders", [b"a", b"b"], [b"c"], [b"d", b"e"])
     head = await fetch(client)
-    chunk = broker.topics.get("orders").partitions[0].log.read_nowait(0, 1 << 20)
+    chunk = broker.parts.topic_registry.get("orders").partitions[0].log.read_nowait(0, 1 << 20)
     assert chunk is not None
     assert client.batches == bytes(chunk.data)
     assert head == m.Fetched(7, None, 5, 0, 5, 5, [])
@@ -101,7 +101,7 @@ async def test_an_offset_outside_of_the_log_is_refused_with_where_it_is(
     broker: Broker, client: RawClient
 ) -> None:
     await filled(broker, "orders", [b"a"], [b"b"], [b"c"])
-    await broker.delete_records("orders", {0: 2})
+    await broker.topics.delete_records("orders", {0: 2})
     head = await fetch(client, offset=1)
     assert (head.start_offset, head.end_offset, head.stable_offset) == (2, 3, 3)
     assert head.failure is not None
@@ -110,11 +110,11 @@ async def test_an_offset_outside_of_the_log_is_refused_with_where_it_is(
 
 async def test_a_topic_that_was_made_again_is_another_by_its_id(broker: Broker, client: RawClient) -> None:
     await filled(broker, "orders", [b"old"])
-    before = str(broker.topics.get("orders").id)
+    before = str(broker.parts.topic_registry.get("orders").id)
     assert (await fetch(client, topic_id=before)).failure is None
-    await broker.delete_topic("orders")
+    await broker.topics.delete("orders")
     await filled(broker, "orders", [b"new"])
-    after = str(broker.topics.get("orders").id)
+    after = str(broker.parts.topic_registry.get("orders").id)
     head = await fetch(client, topic_id=before)
     assert head.failure is not None
     assert head.failure.code == "UNKNOWN_TOPIC_ID"
@@ -145,7 +145,7 @@ async def test_a_fetch_that_waits_learns_that_its_topic_is_gone(broker: Broker, 
     await filled(broker, "orders", [b"a"])
     client.send(m.Fetch(1, "orders", "", 0, 1, wait_ms=5000))
     assert await client.nothing_comes()
-    await broker.delete_topic("orders")
+    await broker.topics.delete("orders")
     head = await client.expect(m.Fetched)
     assert head.failure is not None
     assert head.failure.code == "UNKNOWN_TOPIC"
@@ -214,7 +214,9 @@ async def test_a_lost_client_leaves_nothing_behind(broker: Broker, listener: Lis
     assert await client.nothing_comes()
     client.close()
     async with asyncio.timeout(5):
-        while listener.frontend.connections or broker.topics.get("orders").partitions[0]._waiters:
+        while (
+            listener.frontend.connections or broker.parts.topic_registry.get("orders").partitions[0]._waiters
+        ):
             await asyncio.sleep(0)
 
 
@@ -228,7 +230,7 @@ async def test_a_client_that_asks_much_and_reads_nothing_gets_little(
     for offset in range(40):
         client.send(m.Fetch(offset, "orders", "", 0, offset, size))
     other = await listener.client()
-    partition = broker.topics.get("orders").partitions[0]
+    partition = broker.parts.topic_registry.get("orders").partitions[0]
     for _ in range(20):
         await other.call("topic.list")
     (session,) = (s for s in listener.frontend._sessions if s._fetches is not None)
@@ -283,8 +285,8 @@ async def test_a_client_that_may_not_read_a_topic_gets_nothing_of_it(
     config = BrokerConfig(super_users=frozenset({"User:root"}), allow_unnamed_resources=False)
     async with Broker(tmp_path / "locked", config=config) as broker:
         root = Principal("root")
-        await broker.create_topic("orders", 1, principal=root)
-        await broker.publish("orders", 0, batch_of(b"secret"), principal=root)
+        await broker.topics.create("orders", 1, principal=root)
+        await broker.records.publish("orders", 0, batch_of(b"secret"), principal=root)
         listener = await open_listener(broker, ByName())
         nobody = await listener.client(credentials={"name": "nobody"})
         for wanted in ({}, {"offset": 99}, {"topic_id": str(uuid.uuid4())}):
@@ -321,7 +323,7 @@ async def test_fetches_are_counted_as_what_was_read_and_as_requests(
     await filled(broker, "orders", [b"a", b"b"], [b"c"])
     await fetch(client)
     await fetch(client, topic="none")
-    partition = broker.topics.get("orders").partitions[0]
+    partition = broker.parts.topic_registry.get("orders").partitions[0]
     assert (partition.records_out, partition.bytes_out) == (3, partition.log.size_bytes)
     measures = listener.frontend.measures
     assert (measures.times_of("FETCH").count, measures.failures["FETCH"]) == (2, 1)

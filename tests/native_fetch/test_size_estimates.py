@@ -75,7 +75,7 @@ async def call(client: RawClient, verb: str, *ranges: tuple[int, int, int], topi
 
 async def test_the_whole_log_is_estimated_exactly_and_parts_add_up(broker: Broker, client: RawClient) -> None:
     await filled(broker, "orders", *[[bytes(1000 + 37 * n)] for n in range(60)])
-    size = broker.topics.get("orders").partitions[0].log.size_bytes
+    size = broker.parts.topic_registry.get("orders").partitions[0].log.size_bytes
     assert await call(client, "topic.weigh", (0, 0, 60), (0, 0, 1000)) == [size, size]
     parts = await call(client, "topic.weigh", *[(0, n, n + 10) for n in range(0, 60, 10)])
     assert sum(parts) == size
@@ -84,7 +84,7 @@ async def test_the_whole_log_is_estimated_exactly_and_parts_add_up(broker: Broke
 
 
 async def test_a_topic_is_cut_into_parts_of_about_equal_size(broker: Broker, client: RawClient) -> None:
-    await broker.create_topic("orders", 1, {"segment.bytes": "200000"})
+    await broker.topics.create("orders", 1, {"segment.bytes": "200000"})
     await filled(broker, "orders", *[[bytes(5000)] for _ in range(200)])
     cuts = [0]
     while cuts[-1] < 200:
@@ -97,7 +97,7 @@ async def test_a_topic_is_cut_into_parts_of_about_equal_size(broker: Broker, cli
 
 async def test_what_retention_took_is_passed_over(broker: Broker, client: RawClient) -> None:
     await filled(broker, "orders", *[[bytes(5000)] for _ in range(20)])
-    await broker.delete_records("orders", {0: 10})
+    await broker.topics.delete_records("orders", {0: 10})
     (weight,) = await call(client, "topic.weigh", (0, 0, 20))
     assert 45_000 < weight < 60_000
     (reached,) = await call(client, "topic.reach", (0, 0, 1))

@@ -59,16 +59,20 @@ def watching_client(client: RawClient) -> Watching:
 
 
 async def test_a_watch_that_knows_nothing_is_answered_at_once(broker: Broker, client: RawClient) -> None:
-    await broker.create_topic("wide", 3)
+    await broker.topics.create("wide", 3)
     await filled(broker, "orders", [b"a", b"b"], [b"c"])
-    await broker.delete_records("orders", {0: 1})
+    await broker.topics.delete_records("orders", {0: 1})
     reply = await watch(client, "orders", "wide", "none", wait_ms=LONG_MS)
     assert reply == {
         "topics": [
-            {"name": "orders", "id": str(broker.topics.get("orders").id), "partitions": [[0, 1, 3]]},
+            {
+                "name": "orders",
+                "id": str(broker.parts.topic_registry.get("orders").id),
+                "partitions": [[0, 1, 3]],
+            },
             {
                 "name": "wide",
-                "id": str(broker.topics.get("wide").id),
+                "id": str(broker.parts.topic_registry.get("wide").id),
                 "partitions": [[0, 0, 0], [1, 0, 0], [2, 0, 0]],
             },
         ],
@@ -96,8 +100,8 @@ async def test_a_change_since_the_known_state_is_reported_at_once(
 
 async def test_another_id_than_the_known_one_is_reported_at_once(broker: Broker, client: RawClient) -> None:
     await filled(broker, "orders", [b"a"])
-    before = str(broker.topics.get("orders").id)
-    await broker.delete_topic("orders")
+    before = str(broker.parts.topic_registry.get("orders").id)
+    await broker.topics.delete("orders")
     await filled(broker, "orders", [b"b"])
     async with asyncio.timeout(SOON_S):
         reply = await watch(
@@ -114,9 +118,9 @@ async def test_without_a_change_it_is_answered_when_the_wait_is_over(
 
 
 async def test_an_append_wakes_it(broker: Broker, watching_client: Watching) -> None:
-    await broker.create_topic("wide", 3)
+    await broker.topics.create("wide", 3)
     await watching_client.begin("wide", known={"wide": {0: 0, 1: 0, 2: 0}})
-    await broker.publish("wide", 2, batch_of(b"a"), acks=1)
+    await broker.records.publish("wide", 2, batch_of(b"a"), acks=1)
     assert ends(await watching_client.end()) == {"wide": {0: 0, 1: 0, 2: 1}}
 
 
@@ -124,20 +128,20 @@ async def test_other_topics_do_not_wake_it(broker: Broker, client: RawClient) ->
     await filled(broker, "orders", [b"a"])
     await Watching(client).begin("orders", known={"orders": {0: 1}})
     await filled(broker, "others", [b"b"], [b"c"])
-    await broker.delete_topic("others")
+    await broker.topics.delete("others")
     assert await client.nothing_comes()
 
 
 async def test_a_topic_that_is_made_grows_or_goes_wakes_it(broker: Broker, watching_client: Watching) -> None:
-    await broker.create_topic("old", 1)
+    await broker.topics.create("old", 1)
     await watching_client.begin("old", "new", known={"old": {0: 0}})
-    await broker.create_topic("new", 1)
+    await broker.topics.create("new", 1)
     assert ends(await watching_client.end()) == {"old": {0: 0}, "new": {0: 0}}
     await watching_client.begin("old", "new", known={"old": {0: 0}, "new": {0: 0}})
-    await broker.add_partitions("new", 2)
+    await broker.topics.add_partitions("new", 2)
     assert ends(await watching_client.end()) == {"old": {0: 0}, "new": {0: 0, 1: 0}}
     await watching_client.begin("old", "new", known={"old": {0: 0}, "new": {0: 0, 1: 0}})
-    await broker.delete_topic("old")
+    await broker.topics.delete("old")
     reply = await watching_client.end()
     assert (ends(reply), reply["missing"]) == ({"new": {0: 0, 1: 0}}, ["old"])
 
@@ -147,13 +151,13 @@ async def test_a_watch_leaves_nothing_behind(broker: Broker, client: RawClient) 
     await watch(client, "orders", known={"orders": {0: 1}}, wait_ms=1)
     watching = Watching(client)
     await watching.begin("orders", known={"orders": {0: 1}})
-    watchers = len(broker.topics._watchers)
-    assert len(broker.record_service.watches) == 1
+    watchers = len(broker.parts.topic_registry._watchers)
+    assert len(broker.records.watches) == 1
     client.close()
     async with asyncio.timeout(5):
-        while len(broker.record_service.watches) or broker.topics.get("orders").partitions[0]._waiters:
+        while len(broker.records.watches) or broker.parts.topic_registry.get("orders").partitions[0]._waiters:
             await asyncio.sleep(0)
-    assert len(broker.topics._watchers) == watchers - 1
+    assert len(broker.parts.topic_registry._watchers) == watchers - 1
 
 
 async def test_too_many_watches_are_refused_and_those_that_do_not_wait_are_not(
@@ -176,7 +180,7 @@ async def test_a_topic_that_may_not_be_described_is_not_watched(
     config = BrokerConfig(super_users=frozenset({"User:root"}), allow_unnamed_resources=False)
     async with Broker(tmp_path / "locked", config=config) as broker:
         root = Principal("root")
-        await broker.create_topic("orders", 1, principal=root)
+        await broker.topics.create("orders", 1, principal=root)
         listener = await open_listener(broker, ByName())
         nobody = await listener.client(credentials={"name": "nobody"})
         for name in ("orders", "none"):

@@ -59,7 +59,7 @@ async def test_an_oversized_frame_is_refused_at_its_length_and_the_error_is_read
 
 
 async def test_a_truncated_frame_is_dropped_whole(broker: Broker, listener: Listener) -> None:
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     client = await listener.client()
     await client.open_producer()
     client.connection.send(m.Publish(1, "orders", 0), 1, batch_of(b"never"))
@@ -67,17 +67,17 @@ async def test_a_truncated_frame_is_dropped_whole(broker: Broker, listener: List
     client.send_raw(frame[:-1])
     client.writer.write_eof()
     assert await client.at_eof()
-    assert broker.describe_topic("orders").partitions[0].end_offset == 0
+    assert broker.topics.describe("orders").partitions[0].end_offset == 0
 
 
 async def test_garbage_after_good_frames_loses_none_of_them(broker: Broker, listener: Listener) -> None:
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     client = await listener.client()
     await client.open_producer()
     client.connection.send(m.Publish(1, "orders", 0), 1, batch_of(b"kept"))
     client.send_raw(b"".join(client.connection.data_to_send()) + b"\xff" * 50)
     assert (await client.expect(m.Error)).code == "FRAME_TOO_LARGE"
-    assert broker.describe_topic("orders").partitions[0].end_offset == 1
+    assert broker.topics.describe("orders").partitions[0].end_offset == 1
 
 
 async def test_random_bytes_from_many_never_stop_the_broker(listener: Listener, client: RawClient) -> None:
@@ -111,7 +111,7 @@ async def test_one_channel_too_many_is_refused_and_the_others_work(
     client.connection.max_channels = 3
     client.send(m.OpenProducer(idempotent=False), 3)
     assert (await client.expect(m.Error, 3)).code == "OVERLOADED"
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     assert (await client.publish("orders", b"a")).base_offset == 0
 
 
@@ -124,7 +124,7 @@ async def test_a_frame_before_welcome_is_a_violation(listener: Listener) -> None
 
 
 async def test_frames_for_a_channel_that_just_ended_are_ignored(broker: Broker, client: RawClient) -> None:
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     await client.subscribe("orders", credit_bytes=1)
     await client.expect(m.Assigned, 2)
     client.send(m.Credit(-1), 2)

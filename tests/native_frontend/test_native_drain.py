@@ -29,7 +29,7 @@ async def test_clients_get_a_goodbye_and_the_frontend_is_closed(
 
 
 async def test_what_was_under_way_is_confirmed(broker: Broker, listener: Listener, client: RawClient) -> None:
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     await client.open_producer()
     draining = asyncio.ensure_future(listener.frontend.drain(5))
     client.send(m.Publish(1, "orders", 0), 1, batch_of(b"crossing"))
@@ -42,7 +42,7 @@ async def test_what_was_under_way_is_confirmed(broker: Broker, listener: Listene
 async def test_a_member_may_commit_while_the_frontend_drains(
     broker: Broker, listener: Listener, client: RawClient
 ) -> None:
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     await client.subscribe("orders", group="g", credit_bytes=1)
     await client.expect(m.Assigned, 2)
     draining = asyncio.ensure_future(listener.frontend.drain(5))
@@ -86,9 +86,9 @@ async def test_draining_twice_is_no_error(listener: Listener) -> None:
 async def test_a_client_that_said_goodbye_before_the_drain_still_gets_its_confirmation(
     broker: Broker, listener: Listener, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     await client.open_producer()
-    log = broker.topics.get("orders").partition(0).log
+    log = broker.parts.topic_registry.get("orders").partition(0).log
     synced = asyncio.get_running_loop().create_future()
     monkeypatch.setattr(type(log), "durable", lambda *_: synced)
     client.send(m.Publish(1, "orders", 0), 1, batch_of(b"a"))

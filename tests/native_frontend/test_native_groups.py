@@ -24,9 +24,9 @@ async def _member(
 
 
 async def test_a_member_reads_commits_and_another_goes_on_there(broker: Broker, listener: Listener) -> None:
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     for value in (b"a", b"b"):
-        await broker.publish("orders", 0, batch_of(value), acks=1)
+        await broker.records.publish("orders", 0, batch_of(value), acks=1)
     client, subscribed = await _member(listener)
     assert subscribed.member_id
     assert (await client.expect(m.Assigned, 2)).added == [m.PartitionAt("orders", 0, 0)]
@@ -44,7 +44,7 @@ async def test_a_member_reads_commits_and_another_goes_on_there(broker: Broker, 
 async def test_a_second_member_gets_a_partition_when_the_first_has_given_it_back(
     broker: Broker, listener: Listener
 ) -> None:
-    await broker.create_topic("orders", 2)
+    await broker.topics.create("orders", 2)
     first, _ = await _member(listener)
     assert len((await first.expect(m.Assigned, 2)).added) == 2
     second, _ = await _member(listener)
@@ -63,7 +63,7 @@ async def test_a_second_member_gets_a_partition_when_the_first_has_given_it_back
 
 
 async def test_a_reconnecting_member_keeps_its_partitions(broker: Broker, listener: Listener) -> None:
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     client, subscribed = await _member(listener)
     await client.expect(m.Assigned, 2)
     client.writer.transport.abort()
@@ -74,7 +74,7 @@ async def test_a_reconnecting_member_keeps_its_partitions(broker: Broker, listen
 
 
 async def test_goodbye_leaves_the_group_at_once(broker: Broker, listener: Listener) -> None:
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     client, _ = await _member(listener)
     await client.expect(m.Assigned, 2)
     client.send(m.Goodbye())
@@ -86,7 +86,7 @@ async def test_goodbye_leaves_the_group_at_once(broker: Broker, listener: Listen
 async def test_a_member_that_another_connection_takes_over_is_reported(
     broker: Broker, listener: Listener
 ) -> None:
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     client, subscribed = await _member(listener)
     await client.expect(m.Assigned, 2)
     other, _ = await _member(listener, member_id=subscribed.member_id)
@@ -95,9 +95,9 @@ async def test_a_member_that_another_connection_takes_over_is_reported(
 
 
 async def test_the_group_requests(broker: Broker, listener: Listener, client: RawClient) -> None:
-    await broker.create_topic("orders", 2)
+    await broker.topics.create("orders", 2)
     for value in (b"a", b"b", b"c"):
-        await broker.publish("orders", 0, batch_of(value), acks=1)
+        await broker.records.publish("orders", 0, batch_of(value), acks=1)
     assert await client.call("group.list") == {"groups": []}
     await client.call("group.commit", group="billing", offsets=[["orders", 0, 2], ["orders", 1, 0, "x"]])
     assert await client.call("group.list") == {
@@ -130,7 +130,7 @@ async def test_the_group_requests(broker: Broker, listener: Listener, client: Ra
 
 
 async def test_a_commit_right_before_the_goodbye_is_answered(broker: Broker, listener: Listener) -> None:
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     client, _ = await _member(listener, credit=0)
     await client.expect(m.Assigned, 2)
     client.connection.send(m.Commit(1, [m.OffsetCommit("orders", 0, 5)]), 2)
@@ -138,8 +138,8 @@ async def test_a_commit_right_before_the_goodbye_is_answered(broker: Broker, lis
     client.send_raw(b"".join(client.connection.data_to_send()))
     assert await client.expect(m.Response, 2) == m.Response(1)
     await client.expect(m.Goodbye)
-    assert broker.group_admin.describe("billing").members == ()
-    assert [o.offset for o in broker.group_admin.fetch_offsets("billing")] == [5]
+    assert broker.groups.describe("billing").members == ()
+    assert [o.offset for o in broker.groups.fetch_offsets("billing")] == [5]
 
 
 async def test_a_client_that_said_goodbye_and_does_not_wait_for_its_commit_leaves_the_group_too(
@@ -148,13 +148,13 @@ async def test_a_client_that_said_goodbye_and_does_not_wait_for_its_commit_leave
     async def wait_for_ever(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     client, _ = await _member(listener)
     await client.expect(m.Assigned, 2)
-    monkeypatch.setattr(broker.groups, "commit", wait_for_ever)
+    monkeypatch.setattr(broker.parts.group_registry, "commit", wait_for_ever)
     client.send(m.Commit(1, [m.OffsetCommit("orders", 0, 1)]), 2)
     client.send(m.Goodbye())
-    assert [group.members for group in broker.group_service.list_groups()] == [1]
+    assert [group.members for group in broker.groups.listing()] == [1]
     client.close()
     await listener.frontend._wait_until_gone(5)
-    assert [group.members for group in broker.group_service.list_groups()] == [0]
+    assert [group.members for group in broker.groups.listing()] == [0]

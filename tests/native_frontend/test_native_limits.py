@@ -69,7 +69,7 @@ def test_a_client_that_gives_up_waiting_lets_the_next_one_pass() -> None:
 async def test_a_big_frame_waits_for_the_budget_and_then_arrives(
     open_listener: OpenListener, broker: Broker
 ) -> None:
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     listener = await open_listener(broker, receive_budget_bytes=1000)
     first, second = await listener.client(), await listener.client()
     for client in (first, second):
@@ -216,7 +216,7 @@ async def test_a_frame_that_does_not_go_on_is_closed(
 async def test_a_silent_member_is_out_and_one_that_pings_stays(
     open_listener: OpenListener, timed_broker: Broker, clock: ManualClock
 ) -> None:
-    await timed_broker.create_topic("orders", 2)
+    await timed_broker.topics.create("orders", 2)
     listener = await open_listener(timed_broker)
     lively, silent = await listener.client(), await listener.client()
     await silent.subscribe("orders", group="g", credit_bytes=1)
@@ -230,7 +230,7 @@ async def test_a_silent_member_is_out_and_one_that_pings_stays(
         assert await lively.nothing_comes()
         listener.frontend.sweep()
     assert len((await lively.expect(m.Assigned, 2)).added) == 1
-    assert [g.members for g in timed_broker.group_service.list_groups()] == [1]
+    assert [g.members for g in timed_broker.groups.listing()] == [1]
 
 
 # ── how many ──────────────────────────────────────────────────────────────────────────────────────
@@ -307,7 +307,7 @@ async def test_a_client_that_asks_without_reading_is_not_read_from(
 ) -> None:
     listener = await open_listener(broker, write_high_water_bytes=50_000)
     for number in range(200):
-        await broker.create_topic(f"topic-{number}", 1)
+        await broker.topics.create(f"topic-{number}", 1)
     client = await listener.client()
     client.reader._transport.pause_reading()  # type: ignore[attr-defined]
     (session,) = listener.frontend._sessions

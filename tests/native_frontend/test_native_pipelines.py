@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import InvalidArgument, NotAuthorized
+from sparrow.broker.access.access import Access
 from sparrow.broker.access.authz import Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.pipelines.recent import Recent
@@ -31,7 +32,7 @@ class MayDo:
 
 
 def _verbs(*allowed: tuple[Operation, str]) -> PipelineService:
-    return PipelineService(ManualClock(), lambda: MayDo(*allowed))
+    return PipelineService(ManualClock(), Access(MayDo(*allowed)))
 
 
 async def test_last_report_of_each_flow_is_shown_for_an_hour(

@@ -159,14 +159,14 @@ async def test_a_window_that_is_exceeded_stops_reading_until_the_disk_has_follow
     await _topic(client)
     await client.open_producer()
     pending: list[asyncio.Future[object]] = []
-    publish = broker.publish
+    publish = broker.records.publish
 
     def slow_disk(*args: object, **options: object) -> asyncio.Future[object]:
         publish(*args, **options)  # type: ignore[arg-type]
         pending.append(asyncio.get_running_loop().create_future())
         return pending[-1]
 
-    broker.publish = slow_disk  # type: ignore[method-assign, assignment]
+    broker.records.publish = slow_disk  # type: ignore[method-assign, assignment]
     for ref in range(3):
         client.send(m.Publish(ref, "orders", 0), 1, batch_of(bytes(1000)))
         await client.writer.drain()

@@ -50,9 +50,9 @@ async def test_the_life_of_a_topic(client: RawClient) -> None:
 
 
 async def test_offsets_and_delete_records(broker: Broker, client: RawClient) -> None:
-    await broker.create_topic("orders", 1)
+    await broker.topics.create("orders", 1)
     for value in (b"a", b"b"):
-        await broker.publish("orders", 0, batch_of(value), acks=1)
+        await broker.records.publish("orders", 0, batch_of(value), acks=1)
     assert await client.call("topic.offsets", name="orders", at="end") == {"offsets": [[0, 2, -1]]}
     found = await client.call(
         "topic.offsets", name="orders", partition=0, at="timestamp", value=1_700_000_000_000
@@ -116,7 +116,7 @@ async def test_an_answer_over_the_frame_limit_is_a_failure(
     listener = await open_listener(broker, max_frame_bytes=2_000)
     client = await listener.client()
     for number in range(40):
-        await broker.create_topic(f"topic-{number:03}", 1)
+        await broker.topics.create(f"topic-{number:03}", 1)
     with pytest.raises(Overloaded, match="narrower"):
         await client.call("topic.list")
     assert len((await client.call("topic.list", pattern="topic-00*"))["topics"]) == 10

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 async def _filled(broker: Broker, topic: str, *values: bytes) -> None:
-    if broker.topics.find(topic) is None:
-        await broker.create_topic(topic, 1)
+    if broker.parts.topic_registry.find(topic) is None:
+        await broker.topics.create(topic, 1)
     for value in values:
-        await broker.publish(topic, 0, batch_of(value), acks=1)
+        await broker.records.publish(topic, 0, batch_of(value), acks=1)
 
 
 async def test_push_delivers_what_is_there_and_what_comes(broker: Broker, client: RawClient) -> None:
@@ -219,7 +219,7 @@ async def test_a_deleted_topic_is_revoked(broker: Broker, client: RawClient) -> 
     await _filled(broker, "orders")
     await client.subscribe("orders", credit_bytes=1)
     await client.expect(m.Assigned, 2)
-    await broker.delete_topic("orders")
+    await broker.topics.delete("orders")
     revoke = await client.expect(m.Revoke, 2)
     assert (revoke.partitions, revoke.reason) == ([("orders", 0)], "UNKNOWN_TOPIC")
 
@@ -239,8 +239,8 @@ async def test_a_batch_over_the_frame_limit_ends_the_channel_and_says_so(
 
 
 async def test_deliveries_are_whole_batches(broker: Broker, client: RawClient) -> None:
-    await broker.create_topic("orders", 1)
-    await broker.publish("orders", 0, batch_of(b"0", b"1", b"2", b"3"), acks=1)
+    await broker.topics.create("orders", 1)
+    await broker.records.publish("orders", 0, batch_of(b"0", b"1", b"2", b"3"), acks=1)
     client.send(m.Subscribe([m.Selector("orders", offsets={0: 2})], credit_bytes=1 << 20), 2)
     await client.expect(m.Subscribed, 2)
     await client.expect(m.Assigned, 2)
@@ -272,7 +272,7 @@ async def test_an_opening_that_fails_late_leaves_the_next_channel_of_its_number_
         await failing.wait()
         raise DiskFull("no room for a topic")
 
-    monkeypatch.setattr(broker.topics, "ensure", slow)
+    monkeypatch.setattr(broker.parts.topic_registry, "ensure", slow)
     client.send(m.Subscribe([m.Selector("slow")]), 2)
     client.send(m.Close(), 2)
     await client.expect(m.Closed, 2)

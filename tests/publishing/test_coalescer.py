@@ -48,7 +48,7 @@ async def batches(broker: Broker, topic: str, partition: int = 0) -> list[list[R
     found: list[list[Record]] = []
     offset = 0
     while True:
-        (fetched,) = await broker.fetch([FetchRequest(topic, partition, offset)], principal=SYSTEM)
+        (fetched,) = await broker.records.fetch([FetchRequest(topic, partition, offset)], principal=SYSTEM)
         if fetched.chunk is None or not fetched.chunk.data:
             return found
         found += [decode(batch) for _, batch in split(fetched.chunk.data)]
@@ -69,7 +69,7 @@ async def publish(
 
 
 async def test_messages_of_one_loop_iteration_are_one_batch(broker: Broker, publisher: Coalescer) -> None:
-    await broker.create_topic("t")
+    await broker.topics.create("t")
     results = await publish(publisher, *(Message(b"%d" % number) for number in range(50)))
     (batch,) = await batches(broker, "t")
     assert [record.value for record in batch] == [b"%d" % number for number in range(50)]
@@ -77,7 +77,7 @@ async def test_messages_of_one_loop_iteration_are_one_batch(broker: Broker, publ
 
 
 async def test_a_message_that_is_refused_takes_no_other_with_it(broker: Broker, publisher: Coalescer) -> None:
-    await broker.create_topic("t", config={"cleanup.policy": "compact", "max.message.bytes": "1000"})
+    await broker.topics.create("t", config={"cleanup.policy": "compact", "max.message.bytes": "1000"})
     good = [Message(b"a", b"k"), Message(b"b", b"k"), Message(b"c", b"k")]
     bad = [Message(b"no key"), Message(b"x" * 2000, b"k"), Message(b"x", b"k", timestamp_ms=1 << 63)]
     results = await publish(publisher, good[0], bad[0], good[1], bad[1], bad[2], good[2])
@@ -98,7 +98,7 @@ async def test_a_message_that_is_refused_takes_no_other_with_it(broker: Broker, 
 
 
 async def test_rights_are_those_of_each_caller(broker: Broker, publisher: Coalescer) -> None:
-    await broker.create_topic("t")
+    await broker.topics.create("t")
     rule = AclBinding(
         ResourceType.TOPIC,
         "t",
@@ -124,7 +124,7 @@ async def test_topics_are_made_and_partitions_checked(publisher: Coalescer) -> N
 
 
 async def test_large_messages_and_lists_go_by_themselves(broker: Broker, publisher: Coalescer) -> None:
-    await broker.create_topic("t")
+    await broker.topics.create("t")
     large = Message(bytes(MAX_COALESCED_BYTES + 1))
     results = await asyncio.gather(
         publisher.publish("t", [large], principal=ANONYMOUS),
@@ -136,7 +136,7 @@ async def test_large_messages_and_lists_go_by_themselves(broker: Broker, publish
 
 
 async def test_a_cancelled_caller_does_not_affect_others(broker: Broker, publisher: Coalescer) -> None:
-    await broker.create_topic("t")
+    await broker.topics.create("t")
     calls = [
         asyncio.ensure_future(publisher.publish("t", [Message(b"%d" % n)], principal=ANONYMOUS))
         for n in range(3)
@@ -152,7 +152,7 @@ async def test_a_cancelled_caller_does_not_affect_others(broker: Broker, publish
 async def test_a_failure_of_the_disk_fails_all(
     broker: Broker, publisher: Coalescer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await broker.create_topic("t")
+    await broker.topics.create("t")
     failure: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     monkeypatch.setattr(broker, "publish", lambda *_, **__: failure)
     asyncio.get_running_loop().call_later(0.01, failure.set_exception, StorageFailed("the disk is gone"))
@@ -163,7 +163,7 @@ async def test_a_failure_of_the_disk_fails_all(
 async def test_a_bug_fails_the_waiting_callers(
     broker: Broker, publisher: Coalescer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await broker.create_topic("t")
+    await broker.topics.create("t")
 
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
@@ -193,7 +193,7 @@ async def test_results_are_those_of_the_log(
 ) -> None:
     async with Broker(tmp_path_factory.mktemp("gathered")) as broker:
         publisher = Coalescer(broker)
-        await broker.create_topic("t", 3, {"cleanup.policy": policy, "max.message.bytes": "1000"})
+        await broker.topics.create("t", 3, {"cleanup.policy": policy, "max.message.bytes": "1000"})
         expected: dict[tuple[int, int], Message] = {}
         for turn in turns:
             calls = [publisher.publish("t", [m], acks=acks, principal=ANONYMOUS) for m, acks in turn]

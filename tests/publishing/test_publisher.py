@@ -51,10 +51,12 @@ def publisher(broker: Broker) -> Publisher:
 async def stored(broker: Broker, topic: str) -> dict[tuple[int, int], Record]:
     """Return everything in the log, by partition and offset."""
     found: dict[tuple[int, int], Record] = {}
-    for partition in range(len(broker.topics.get(topic).partitions)):
+    for partition in range(len(broker.parts.topic_registry.get(topic).partitions)):
         offset = 0
         while True:
-            (fetched,) = await broker.fetch([FetchRequest(topic, partition, offset)], principal=SYSTEM)
+            (fetched,) = await broker.records.fetch(
+                [FetchRequest(topic, partition, offset)], principal=SYSTEM
+            )
             if fetched.chunk is None or not fetched.chunk.data:
                 break
             records = [r for _, batch in split(fetched.chunk.data) for r in decode(batch)]
@@ -113,7 +115,7 @@ async def test_messages_without_key_visit_all_partitions_call_by_call(publisher:
 async def test_a_message_that_no_batch_can_hold_is_refused_alone(
     broker: Broker, publisher: Publisher
 ) -> None:
-    await broker.create_topic("t", 1, {"max.message.bytes": "1000"})
+    await broker.topics.create("t", 1, {"max.message.bytes": "1000"})
 
     outcomes = await publisher.publish(
         "t",
@@ -173,7 +175,7 @@ async def test_a_wrong_timestamp_appends_nothing_at_all(broker: Broker, publishe
 
 
 async def test_nothing_is_appended_without_the_right_to_write(broker: Broker, publisher: Publisher) -> None:
-    await broker.create_topic("t", 1)
+    await broker.topics.create("t", 1)
     rule = AclBinding(
         ResourceType.TOPIC, "t", PatternType.LITERAL, "User:root", "*", Operation.WRITE, Permission.ALLOW
     )
@@ -194,7 +196,7 @@ async def test_a_partition_or_topic_that_cannot_be_is_refused_at_once(publisher:
 async def test_a_message_without_key_on_a_compacted_topic_fails_its_partition_only(
     broker: Broker, publisher: Publisher
 ) -> None:
-    await broker.create_topic("t", 2, {"cleanup.policy": "compact"})
+    await broker.topics.create("t", 2, {"cleanup.policy": "compact"})
     keyed = next(key for key in (b"a", b"b", b"c", b"d") if partition_for_key(key, 2) == 1)
 
     outcomes = await publisher.publish("t", [Message(b"x"), Message(b"y", keyed)], principal=ANONYMOUS)

@@ -16,7 +16,7 @@ async def test_records_of_an_added_topic_are_delivered_from_the_start_of_the_pol
     work: Work, start, values
 ):
     await work.create("q", ["one"])
-    await work.broker.create_topic("two", 1)
+    await work.broker.topics.create("two", 1)
     await work.publish("two", [b"b"])
     if start == "end":
         await work.broker.queues.delete("q")
@@ -51,8 +51,8 @@ async def test_to_add_topics_is_refused_to_who_may_not_and_where_dead_letters_wo
     await work.create("q", ["one"])
     with pytest.raises(InvalidArgument, match="one of its own topics"):
         await work.broker.queues.add_topics("q", ["q.dead"])
-    assert work.broker.topics.find("q.dead") is None
-    await work.broker.queues.registry.share("group")
+    assert work.broker.parts.topic_registry.find("q.dead") is None
+    await work.broker.parts.queue_registry.share("group")
     with pytest.raises(InvalidArgument, match="is a share group"):
         await work.broker.queues.add_topics("group", ["two"])
     with pytest.raises(UnknownQueue):
@@ -67,5 +67,5 @@ async def test_to_add_topics_is_refused_to_who_may_not_and_where_dead_letters_wo
     for queue, topic in (("q", "secret"), ("guarded", "two")):
         with pytest.raises(NotAuthorized):
             await work.broker.queues.add_topics(queue, [topic], principal=ann)
-    assert work.broker.topics.find("secret") is None
-    assert work.broker.topics.find("two") is None
+    assert work.broker.parts.topic_registry.find("secret") is None
+    assert work.broker.parts.topic_registry.find("two") is None

@@ -120,13 +120,13 @@ async def test_a_message_that_came_back_and_waits_for_its_key_outlives_two_crash
 
 async def test_a_topic_that_a_queue_dropped_begins_again_when_it_is_added_again(work: Work) -> None:
     await work.create("jobs", ["orders"])
-    registry: QueueRegistry = work.broker.queues.registry
+    registry: QueueRegistry = work.broker.parts.queue_registry
     await work.publish("orders", [b"1", b"2", b"3"])
     one = await work.consumer("jobs")
     await ack(one, (await take(one))[1:])
     await registry.drop_topic("jobs", "orders")
     await work.crash()
-    registry = work.broker.queues.registry
+    registry = work.broker.parts.queue_registry
     await registry.add_topics("jobs", ["orders"], lambda partition: partition.start_offset)
     await work.crash()
     one = await work.consumer("jobs")

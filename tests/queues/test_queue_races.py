@@ -152,7 +152,7 @@ async def test_leases_of_a_topic_that_is_deleted_do_not_count_any_more(work: Wor
     await work.restart()
     queue = work.queue("jobs")
     queue.scanner.close()
-    await work.broker.delete_topic("orders")
+    await work.broker.topics.delete("orders")
     subscriber = queue.state.subscribers[""]
     assert (subscriber.counts[LEASED], subscriber.leases.leased_counts, subscriber.leases.by_number) == (
         0,

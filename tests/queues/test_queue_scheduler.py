@@ -98,7 +98,7 @@ async def test_a_consumer_that_does_not_wait_gets_what_retention_left_of_unscann
     monkeypatch.setattr(scanner, "_LATEST_S", 60.0)
     await work.create("jobs")
     await publish_singly(work, "jobs", 6)
-    await work.broker.delete_records("jobs", {0: 4})
+    await work.broker.topics.delete_records("jobs", {0: 4})
     consumer = await work.consumer("jobs")
     assert [record.offset for record in records(await consumer.lease(100))] == [4, 5]
 
@@ -109,7 +109,7 @@ async def test_a_topic_that_is_deleted_while_its_records_wait_to_be_scanned_does
     monkeypatch.setattr(scanner, "_LATEST_S", 60.0)
     await work.create("jobs", topics=("one", "two"))
     await work.publish("one", [b"1"])
-    await work.broker.delete_topic("one")
+    await work.broker.topics.delete("one")
     await work.publish("two", [b"2"])
     consumer = await work.consumer("jobs")
     assert [record.value for record in await take(consumer)] == [b"2"]

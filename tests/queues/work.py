@@ -80,7 +80,7 @@ class Work:
             [headers] * len(listed) if headers else None,
             self.clock.wall_ms(),
         )
-        return (await self.broker.publish(topic, partition, batch)).base_offset
+        return (await self.broker.records.publish(topic, partition, batch)).base_offset
 
     # ── queues ────────────────────────────────────────────────────────────────────────────────────
 
@@ -89,14 +89,14 @@ class Work:
         return self.queue(name)
 
     def queue(self, name: str) -> Queue:
-        return self.broker.queues.registry.get(name)
+        return self.broker.parts.queue_registry.get(name)
 
     async def consumer(self, name: str, consumer_id: str = "", **options: object) -> QueueConsumer:
         return await self.broker.queues.open_consumer(name, consumer_id=consumer_id, **options)
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        for queue in self.broker.queues.registry:
+        for queue in self.broker.parts.queue_registry:
             queue.tick()
 
     def statistics(self, name: str):

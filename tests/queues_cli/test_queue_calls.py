@@ -81,7 +81,7 @@ async def test_records_are_peeked_and_purged(broker: Broker, client: RawClient) 
     batch = build_batch(
         [b"a", None], [b"k", None], [(("priority", b"9"),), (("h", None), ("h", b"\xff"))], [NOW_MS] * 2
     )
-    await broker.publish("emails", 0, batch)
+    await broker.records.publish("emails", 0, batch)
     found = (await client.call("queue.peek", name="emails"))["records"]
     assert found == [
         {
@@ -115,7 +115,7 @@ async def test_as_many_large_records_are_shown_as_a_response_holds_and_one_at_le
     client = await (await open_listener(broker, max_frame_bytes=100_000)).client()
     await client.call("queue.create", name="emails")
     for size in (20_000, 20_000, 20_000, 90_000):
-        await broker.publish("emails", 0, build_batch([bytes(size)], timestamps=[NOW_MS]))
+        await broker.records.publish("emails", 0, build_batch([bytes(size)], timestamps=[NOW_MS]))
     assert len((await client.call("queue.peek", name="emails"))["records"]) == 2
     assert len((await client.call("queue.peek", name="emails", skip=3))["records"]) == 1
 
@@ -196,7 +196,7 @@ async def test_each_operation_takes_the_right_that_the_document_says(
     broker: Broker, client: RawClient, verb: str, arguments: dict[str, object], needs: list
 ) -> None:
     await client.call("queue.create", name="q", topics=["t"])
-    await broker.create_topic("q.dead", 1)
+    await broker.topics.create("q.dead", 1)
     broker.access.authorizer = refusing = Refusing()
     for operation, (kind, name) in needs:
         refusing.refused = (operation, kind, name)

@@ -43,7 +43,7 @@ class Machine(Work):
         """End the process, or the machine, without a word to the broker."""
         self.fs.calls_left = 0
         await self.broker._maintenance.stop()
-        for queue in self.broker.queues.registry:
+        for queue in self.broker.parts.queue_registry:
             queue.stop()
             await queue.journal.drop()
         for _ in range(5):

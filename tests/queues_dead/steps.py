@@ -23,7 +23,7 @@ async def until(is_so: Callable[[], object], what: str = "") -> None:
 async def in_topic(broker: Broker, topic: str) -> list[Record]:
     """Return every record of a topic."""
     found: list[Record] = []
-    described = broker.topics.find(topic)
+    described = broker.parts.topic_registry.find(topic)
     for partition in described.partitions if described is not None else ():
         offset = partition.start_offset
         while offset < partition.visible_end:

@@ -24,7 +24,7 @@ async def began() -> Machine:
     """Make a queue over two partitions with eight records."""
     machine = Machine()
     await machine.start()
-    await machine.broker.create_topic("jobs", 2)
+    await machine.broker.topics.create("jobs", 2)
     await machine.create("jobs", lease_ms=1000)
     for partition in range(2):
         await machine.publish("jobs", VALUES[4 * partition : 4 * partition + 4], partition=partition)
@@ -169,14 +169,14 @@ async def test_dead_letters_that_could_not_be_synced_are_neither_lost_nor_writte
 async def test_a_missing_topic_that_may_not_be_made_is_waited_for() -> None:
     machine = Machine(auto_create_topics=False)
     await machine.start()
-    await machine.broker.create_topic("jobs", 1)
+    await machine.broker.topics.create("jobs", 1)
     await machine.create("jobs")
     await machine.publish("jobs", [b"x"])
     await reject_all(machine, await machine.consumer("jobs"))
     await asyncio.sleep(0.05)
     assert machine.statistics("jobs").moving == 1
-    assert machine.broker.topics.find("jobs.dead") is None
-    await machine.broker.create_topic("jobs.dead", 1)
+    assert machine.broker.parts.topic_registry.find("jobs.dead") is None
+    await machine.broker.topics.create("jobs.dead", 1)
     await moved(machine, "jobs")
     assert values_of(await in_topic(machine.broker, "jobs.dead")) == [b"x"]
     await machine.stop()
@@ -186,12 +186,12 @@ async def test_a_record_that_the_topic_does_not_take_holds_up_no_other(random_by
     machine = Machine()
     await machine.start()
     await machine.create("jobs")
-    await machine.broker.create_topic("jobs.dead", 1, {"max.message.bytes": "1000"})
+    await machine.broker.topics.create("jobs.dead", 1, {"max.message.bytes": "1000"})
     await machine.publish("jobs", [b"one", random_bytes, bytes(2000), b"four"])
     await reject_all(machine, await machine.consumer("jobs"))
     await until(lambda: machine.statistics("jobs").moving == 1)
     assert values_of(await in_topic(machine.broker, "jobs.dead")) == [b"one", bytes(2000), b"four"]
-    await machine.broker.configure_topic("jobs.dead", {"max.message.bytes": "5000"})
+    await machine.broker.topics.configure("jobs.dead", {"max.message.bytes": "5000"})
     await moved(machine, "jobs")
     assert values_of(await in_topic(machine.broker, "jobs.dead"))[3:] == [random_bytes]
     await machine.stop()
@@ -203,7 +203,7 @@ async def test_a_dead_letter_topic_that_was_deleted_is_made_again() -> None:
     taken = await take(consumer, 2)
     await settle(consumer, Verb.REJECT, taken[:1])
     await moved(machine, "jobs")
-    await machine.broker.delete_topic("jobs.dead")
+    await machine.broker.topics.delete("jobs.dead")
     await settle(consumer, Verb.REJECT, taken[1:])
     await moved(machine, "jobs")
     assert values_of(await in_topic(machine.broker, "jobs.dead")) == values_of(taken[1:])
@@ -214,7 +214,7 @@ async def test_a_dead_letter_topic_that_was_deleted_is_made_again() -> None:
 async def test_records_that_wait_are_dropped_when_the_policy_says_so() -> None:
     machine = Machine(auto_create_topics=False)
     await machine.start()
-    await machine.broker.create_topic("jobs", 1)
+    await machine.broker.topics.create("jobs", 1)
     await machine.create("jobs")
     await machine.publish("jobs", [b"x"])
     await reject_all(machine, await machine.consumer("jobs"))

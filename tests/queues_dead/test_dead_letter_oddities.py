@@ -22,7 +22,7 @@ async def test_a_record_whose_batch_cannot_be_read_dies_without_its_content(work
     now_ms = work.clock.wall_ms()
     # As it may be in a log, though no client can publish it.
     unreadable = assemble(b"no record at all", 1, 0, BatchFields(now_ms, now_ms))
-    await work.broker.publish("jobs", 0, unreadable, is_built_here=True)
+    await work.broker.records.publish("jobs", 0, unreadable, is_built_here=True)
     await work.publish("jobs", [b"fine"])
     consumer = await work.consumer("jobs")
     while work.statistics("jobs").ready:
@@ -43,8 +43,8 @@ async def test_what_could_not_be_synced_at_once_is_not_written_again(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await work.create("jobs")
-    await work.broker.create_topic("jobs.dead", 1)
-    log = work.broker.topics.get("jobs.dead").partitions[0].log
+    await work.broker.topics.create("jobs.dead", 1)
+    log = work.broker.parts.topic_registry.get("jobs.dead").partitions[0].log
     durable, refusals = log.durable, 2
 
     def sometimes(offset: int) -> asyncio.Future[None]:
@@ -69,7 +69,7 @@ async def test_a_redrive_whose_records_could_not_be_synced_at_once_sends_them_on
     await work.publish("jobs", [b"a", b"b"])
     await reject_all(work, await work.consumer("jobs"))
     await until(lambda: work.statistics("jobs").dead == 2)
-    log = work.broker.topics.get("jobs").partitions[0].log
+    log = work.broker.parts.topic_registry.get("jobs").partitions[0].log
     durable, refusals = log.durable, 1
 
     def sometimes(offset: int) -> asyncio.Future[None]:

@@ -104,7 +104,7 @@ async def test_each_subscriber_has_its_own_dead_letter(work: Work) -> None:
 
 
 async def test_many_records_of_many_partitions_die_once_each(work: Work) -> None:
-    await work.broker.create_topic("jobs", 3)
+    await work.broker.topics.create("jobs", 3)
     await work.create("jobs")
     expected = set()
     for partition in range(3):
@@ -119,7 +119,7 @@ async def test_many_records_of_many_partitions_die_once_each(work: Work) -> None
     letters = await in_topic(work.broker, "jobs.dead")
     assert len(letters) == len(expected) == 4500
     assert {letter.value for letter in letters} == expected
-    assert work.broker.describe_topic("jobs.dead").partition_count == 3
+    assert work.broker.topics.describe("jobs.dead").partition_count == 3
     assert all(headers_of(each)["dead-letter-partition"] == b"%d" % each.partition for each in letters)
 
 
@@ -144,7 +144,7 @@ async def test_without_a_dead_letter_topic_records_are_dropped_and_counted(work:
     await work.publish("jobs", [b"a"])
     await reject_all(work, await work.consumer("jobs"))
     assert work.statistics("jobs").dropped == 1
-    assert work.broker.topics.find("jobs.dead") is None
+    assert work.broker.parts.topic_registry.find("jobs.dead") is None
 
 
 async def test_another_dead_letter_topic_may_be_shared_by_queues(work: Work) -> None:
@@ -158,7 +158,7 @@ async def test_another_dead_letter_topic_may_be_shared_by_queues(work: Work) -> 
 
 
 async def test_a_queue_whose_dead_letters_could_have_no_topic_is_refused(work: Work) -> None:
-    await work.broker.create_topic("t", 1)
+    await work.broker.topics.create("t", 1)
     with pytest.raises(InvalidTopicName, match="dead letters"):
         await work.create("with space", ("t",))
     with pytest.raises(InvalidArgument, match="internal"):
@@ -171,7 +171,7 @@ async def test_a_record_that_retention_deleted_has_no_dead_letter(work: Work) ->
     await work.publish("jobs", [b"a", b"b"])
     consumer = await work.consumer("jobs")
     taken = await take(consumer)
-    await work.broker.delete_records("jobs", {0: 1})
+    await work.broker.topics.delete_records("jobs", {0: 1})
     await settle(consumer, Verb.REJECT, taken[1:])
     await settle(consumer, Verb.REJECT, taken[:1])
     await moved(work, "jobs")

@@ -56,7 +56,7 @@ async def test_each_record_is_in_one_place_after_many_crashes(seed: int) -> None
     dice = random.Random(seed)
     machine = Machine(seed)
     await machine.start()
-    await machine.broker.create_topic("jobs", 2)
+    await machine.broker.topics.create("jobs", 2)
     await machine.create("jobs", lease_ms=1000, delivery_limit=0)
     for partition in range(2):
         await machine.publish("jobs", VALUES[6 * partition : 6 * partition + 6], partition=partition)
@@ -69,10 +69,10 @@ async def test_each_record_is_in_one_place_after_many_crashes(seed: int) -> None
         await started(machine, dice)
         machine.pass_time(1.1)
     for name in ("jobs", "jobs.dead"):
-        if machine.broker.queues.registry.find(name) is not None:
+        if machine.broker.parts.queue_registry.find(name) is not None:
             await until(lambda: not machine.statistics(name).moving)  # noqa: B023
     dead = []
-    if machine.broker.queues.registry.find("jobs.dead") is not None:
+    if machine.broker.parts.queue_registry.find("jobs.dead") is not None:
         undertaker = await machine.consumer("jobs.dead")
         dead = values_of(await take_all(undertaker, machine.statistics("jobs.dead").unfinished))
     alive = values_of(await take_all(await machine.consumer("jobs"), len(VALUES) - len(dead)))

@@ -156,7 +156,7 @@ async def test_what_consumers_have_leased_is_left_to_them(work: Work) -> None:
 async def test_what_cannot_be_sent_stays_and_is_reported(work: Work) -> None:
     await work.create("jobs")
     await dead(work, "jobs", [LARGE, b"small"])
-    await work.broker.configure_topic("jobs", {"max.message.bytes": "300"})
+    await work.broker.topics.configure("jobs", {"max.message.bytes": "300"})
     assert await redrive(work, "jobs") == RedriveProgress(moved=1, failed=1)
     assert values_of(await take(await work.consumer("jobs"))) == [b"small"]
     (left,) = await work.broker.queues.peek("jobs.dead")
@@ -165,22 +165,22 @@ async def test_what_cannot_be_sent_stays_and_is_reported(work: Work) -> None:
 
 
 async def test_dead_letters_whose_topic_is_gone_stay(work: Work) -> None:
-    await work.broker.create_topic("other", 1)
-    await work.broker.create_topic("jobs", 2)
+    await work.broker.topics.create("other", 1)
+    await work.broker.topics.create("jobs", 2)
     await work.create("jobs", ("jobs", "other"))
     await work.publish("jobs", [b"1"], partition=1)
     await work.publish("other", [b"2"])
     await reject_all(work, await work.consumer("jobs"))
     await moved(work, "jobs")
     await until(lambda: work.statistics("jobs").dead == 2)
-    await work.broker.delete_topic("other")
+    await work.broker.topics.delete("other")
     assert await redrive(work, "jobs") == RedriveProgress(moved=1, failed=1)
     (again,) = await take(await work.consumer("jobs"))
     assert (again.value, again.partition) == (b"1", 1)
 
 
 async def test_a_forged_dead_letter_is_not_sent_to_a_topic_of_others(work: Work) -> None:
-    await work.broker.create_topic("secret", 1)
+    await work.broker.topics.create("secret", 1)
     await work.create("jobs")
     await dead(work, "jobs", [b"a"])
     forged = [

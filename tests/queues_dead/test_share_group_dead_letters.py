@@ -29,7 +29,7 @@ async def configure(work: Work, kind: ConfigResourceType, name: str, **settings:
 
 async def group_with_records(work: Work, **settings: str) -> None:
     """Make a group "g" on topic "t" with a rejected record, and one that reached the limit."""
-    await work.broker.create_topic("t", 1)
+    await work.broker.topics.create("t", 1)
     await configure(
         work,
         ConfigResourceType.GROUP,
@@ -39,7 +39,7 @@ async def group_with_records(work: Work, **settings: str) -> None:
         errors_deadletterqueue_topic_name="dlq.g",
         **settings,
     )
-    await work.broker.groups.share.heartbeat("g", joining("m", "t"))
+    await work.broker.parts.group_registry.share.heartbeat("g", joining("m", "t"))
     await work.publish("t", [b"a"], keys=[b"k"], headers=[("colour", b"red")])
     await work.publish("t", [b"b"])
     member = await work.consumer("g", "m")
@@ -51,7 +51,7 @@ async def group_with_records(work: Work, **settings: str) -> None:
 
 @pytest.mark.parametrize("copies", ["false", "true"])
 async def test_a_dead_letter_has_the_headers_of_kafka(work: Work, copies: str) -> None:
-    await work.broker.create_topic("dlq.g", 1, ENABLED)
+    await work.broker.topics.create("dlq.g", 1, ENABLED)
     await group_with_records(work, errors_deadletterqueue_copy_record_enable=copies)
     await moved(work, "g")
     a, b = sorted(await in_topic(work.broker, "dlq.g"), key=lambda each: each.offset)
@@ -75,7 +75,7 @@ async def test_a_dead_letter_has_the_headers_of_kafka(work: Work, copies: str) -
 
 @pytest.mark.parametrize("copies", ["false", "true"])
 async def test_redriven_records_have_their_content_again(work: Work, copies: str) -> None:
-    await work.broker.create_topic("dlq.g", 1, ENABLED)
+    await work.broker.topics.create("dlq.g", 1, ENABLED)
     await group_with_records(work, errors_deadletterqueue_copy_record_enable=copies)
     await moved(work, "g")
     verbs = work.broker.queues
@@ -88,10 +88,10 @@ async def test_redriven_records_have_their_content_again(work: Work, copies: str
 
 
 async def test_a_dead_letter_whose_record_is_gone_cannot_be_sent_back(work: Work) -> None:
-    await work.broker.create_topic("dlq.g", 1, ENABLED)
+    await work.broker.topics.create("dlq.g", 1, ENABLED)
     await group_with_records(work)
     await moved(work, "g")
-    await work.broker.delete_records("t", {0: -1})
+    await work.broker.topics.delete_records("t", {0: -1})
     verbs = work.broker.queues
     await verbs.redrive("g")
     await until(lambda: not verbs.redrive_progress("g").is_running)
@@ -99,11 +99,11 @@ async def test_a_dead_letter_whose_record_is_gone_cannot_be_sent_back(work: Work
 
 
 async def test_records_wait_for_a_topic_that_allows_dead_letters(work: Work) -> None:
-    await work.broker.create_topic("dlq.g", 1)
+    await work.broker.topics.create("dlq.g", 1)
     await group_with_records(work)
     await asyncio.sleep(0.05)
     assert (work.statistics("g").moving, await in_topic(work.broker, "dlq.g")) == (2, [])
-    await work.broker.configure_topic("dlq.g", ENABLED)
+    await work.broker.topics.configure("dlq.g", ENABLED)
     await moved(work, "g")
     assert values_of(await in_topic(work.broker, "dlq.g")) == [None, None]
 
@@ -115,4 +115,4 @@ async def test_the_topic_is_made_where_the_broker_is_configured_to(work: Work) -
     await group_with_records(work)
     await moved(work, "g")
     assert len(await in_topic(work.broker, "dlq.g")) == 2
-    assert work.broker.group_admin.share_dead_letter_refusal("dlq.g") is None
+    assert work.broker.parts.share_dead_letter_refusal("dlq.g") is None

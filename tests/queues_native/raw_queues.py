@@ -31,7 +31,7 @@ async def made(broker: Broker, *values: bytes, topic: str = QUEUE, **policy: obj
 
 async def filled(broker: Broker, *values: bytes, topic: str = QUEUE) -> None:
     if values:
-        await broker.publish(topic, 0, batch_of(*values, clock=broker.clock), acks=1)
+        await broker.records.publish(topic, 0, batch_of(*values, clock=broker.clock), acks=1)
 
 
 def statistics(broker: Broker, queue: str = QUEUE) -> QueueStatistics:
@@ -123,5 +123,5 @@ def codes(failures: Iterable[m.SettleFailure]) -> list[tuple[int, int, str]]:
 async def until_scanned(broker: Broker, queue: str = QUEUE) -> None:
     """Wait until the queue knows all records that are there."""
     async with asyncio.timeout(10):
-        while not broker.queues.registry.get(queue).scanner.is_idle:
+        while not broker.parts.queue_registry.get(queue).scanner.is_idle:
             await asyncio.sleep(0)

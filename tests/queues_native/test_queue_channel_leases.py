@@ -174,7 +174,7 @@ async def test_records_of_several_partitions_come_in_frames_of_their_own(
     await broker.queues.create(QUEUE, policy={}, partitions=3)
     await opened(client, push=False)
     for partition in range(3):
-        await broker.publish(QUEUE, partition, batch_of(b"x", b"y"), acks=1)
+        await broker.records.publish(QUEUE, partition, batch_of(b"x", b"y"), acks=1)
     await until_scanned(broker)
     client.send(m.Lease(1, 100), CHANNEL)
     seen = {}
@@ -227,10 +227,10 @@ async def test_a_lost_connection_keeps_its_leases_until_their_time(
     await opened(other, credit=10)
     assert await other.nothing_comes()
     clock.advance(4.9)
-    timed_broker.queues.registry.get(QUEUE).tick()
+    timed_broker.parts.queue_registry.get(QUEUE).tick()
     assert await other.nothing_comes()
     clock.advance(0.2)
-    timed_broker.queues.registry.get(QUEUE).tick()
+    timed_broker.parts.queue_registry.get(QUEUE).tick()
     assert await pushed(other, 1) == [(0, b"a", 2)]
 
 

@@ -42,7 +42,7 @@ async def _holding(broker: Broker, client: RawClient, records: int, **policy: ob
 
 def _tick(broker: Broker, clock: ManualClock, seconds: float) -> None:
     clock.advance(seconds)
-    broker.queues.registry.get(QUEUE).tick()
+    broker.parts.queue_registry.get(QUEUE).tick()
 
 
 # ── what the verbs do ─────────────────────────────────────────────────────────────────────────────

@@ -6,6 +6,7 @@ import pytest
 
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import DirectoryUnreadable, DiskFull, InvalidArgument, NotAuthorized
+from sparrow.broker.access.access import Access
 from sparrow.broker.access.acl_store import StoredAuthorizer
 from sparrow.broker.access.authz import Principal
 from sparrow.broker.quotas.quotas import KIND, Quotas
@@ -24,7 +25,7 @@ async def loaded(
 ) -> Quotas:
     administrators = ["User:root", "User:ANONYMOUS"] if open_to_all else ["User:root"]
     authorizer = StoredAuthorizer(administrators)
-    quotas = Quotas(meta, clock or ManualClock(), lambda: authorizer)
+    quotas = Quotas(meta, clock or ManualClock(), Access(authorizer))
     await quotas.load()
     return quotas
 

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from sparrow.base.clock import ManualClock
 from sparrow.base.errors import NotAuthenticated, Overloaded
 from sparrow.broker.access import login_limits
+from sparrow.broker.access.access import Access
+from sparrow.broker.access.authz import AllowAll
 from sparrow.broker.access.credentials import upsertions_of
 from sparrow.broker.access.login_limits import FAILED, KNOWN, LoginLimits, network_of
 from sparrow.broker.access.scram import Mechanism
@@ -38,7 +40,7 @@ def limits(clock: ManualClock) -> LoginLimits:
 
 @pytest.fixture
 async def logins(limits: LoginLimits) -> Logins:
-    users = Users(MemoryMetaStore(), lambda principal, operation: None)
+    users = Users(MemoryMetaStore(), Access(AllowAll()))
     await users.load()
     await users.create(upsertions_of("ann", "pencil-2B"))
     return Logins(users, Tokens({"bob": "b-token"}), is_required=True, limits=limits)

@@ -7,7 +7,8 @@ import inspect
 import pytest
 
 from sparrow.base.errors import NotAuthenticated
-from sparrow.broker.access.authz import ANONYMOUS, Principal
+from sparrow.broker.access.access import Access
+from sparrow.broker.access.authz import ANONYMOUS, AllowAll, Principal
 from sparrow.broker.access.credentials import upsertions_of
 from sparrow.broker.access.scram import Mechanism
 from sparrow.broker.access.users import Users
@@ -18,7 +19,7 @@ from sparrow.server.tokens import Tokens
 
 @pytest.fixture
 async def users() -> Users:
-    users = Users(MemoryMetaStore(), lambda principal, operation: None)
+    users = Users(MemoryMetaStore(), Access(AllowAll()))
     await users.load()
     await users.create(upsertions_of("ann", "pencil-2B"))
     return users

@@ -21,8 +21,8 @@ async def test_a_batch_of_a_producer_is_alone_in_its_publish(tmp_path: Path, tra
     aborted.
     """
     async with Broker(tmp_path / "data") as broker:
-        await broker.create_topic("orders", 1)
-        producer_id = (await broker.open_producer()).producer_id
+        await broker.topics.create("orders", 1)
+        producer_id = (await broker.records.open_producer()).producer_id
         smuggled = build_batch(
             [b"x"],
             producer_id=producer_id,
@@ -32,6 +32,6 @@ async def test_a_batch_of_a_producer_is_alone_in_its_publish(tmp_path: Path, tra
         )
         for data in (PLAIN + smuggled, smuggled + PLAIN, smuggled + smuggled):
             with pytest.raises(InvalidRecord):
-                await broker.publish("orders", 0, data, admit=lambda *_: None)
-        published = await broker.publish("orders", 0, PLAIN + PLAIN)
+                await broker.records.publish("orders", 0, data, admit=lambda *_: None)
+        published = await broker.records.publish("orders", 0, PLAIN + PLAIN)
         assert published.base_offset == 0

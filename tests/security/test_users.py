@@ -19,7 +19,9 @@ from sparrow.base.errors import (
     UnsupportedMechanism,
     UserExists,
 )
-from sparrow.broker.access.authz import Principal
+from sparrow.broker.access.access import Access
+from sparrow.broker.access.acl_store import StoredAuthorizer
+from sparrow.broker.access.authz import AllowAll, Principal
 from sparrow.broker.access.credentials import Deletion, Upsertion, upsertions_of
 from sparrow.broker.access.scram import Mechanism
 from sparrow.broker.access.users import CONCURRENT_HASHES, MAX_REMEMBERED, Users
@@ -40,7 +42,7 @@ def passwords(user: str, password: str, *mechanisms: Mechanism) -> list[Upsertio
 
 
 async def users_over(meta: MemoryMetaStore) -> Users:
-    users = Users(meta, lambda principal, operation: None)
+    users = Users(meta, Access(AllowAll()))
     await users.load()
     return users
 
@@ -275,10 +277,7 @@ async def test_users_of_the_configuration_are_made_once_and_never_changed(users)
 
 
 async def test_every_operation_asks_for_permission(meta):
-    def refuse(principal, operation):
-        raise NotAuthorized(f"{principal} {operation}")
-
-    users = Users(meta, refuse)
+    users = Users(meta, Access(StoredAuthorizer(allow_unnamed=False)))
     await users.load()
     ann = Principal("ann")
     for attempt in (

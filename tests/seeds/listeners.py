@@ -92,7 +92,9 @@ class Wire:
 
 async def publish(broker: Broker, topic: str, *values: bytes | None, key: bytes | None = None) -> None:
     """Publish as any other frontend does."""
-    await broker.publish(topic, 0, build_batch(list(values), [key] * len(values), None, 1_700_000_000_000))
+    await broker.records.publish(
+        topic, 0, build_batch(list(values), [key] * len(values), None, 1_700_000_000_000)
+    )
 
 
 async def records(broker: Broker, topic: str, count: int, partition: int = 0) -> list[Record]:
@@ -107,9 +109,9 @@ async def records(broker: Broker, topic: str, count: int, partition: int = 0) ->
 
 async def stored(broker: Broker, topic: str, partition: int = 0) -> list[Record]:
     """Return the records that are in a partition now."""
-    if broker.topics.find(topic) is None:
+    if broker.parts.topic_registry.find(topic) is None:
         return []
-    response = (await broker.fetch([FetchRequest(topic, partition, 0, 64 << 20)]))[0]
+    response = (await broker.records.fetch([FetchRequest(topic, partition, 0, 64 << 20)]))[0]
     data = b"" if response.chunk is None else bytes(response.chunk.data)
     return [record for _, batch in split(data) for record in decode(batch, topic, partition)]
 

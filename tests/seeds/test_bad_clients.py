@@ -84,7 +84,7 @@ async def test_garbage_on_each_port_disturbs_no_client(
         await asyncio.gather(*(spoil(ports[name]) for name in NAMES for _ in range(5)))
     await each_listener_works(ports, "after-garbage")
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert all(queue.unfinished >= 0 for queue in broker.queues.registry)
+    assert all(queue.unfinished >= 0 for queue in broker.parts.queue_registry)
 
 
 @pytest.mark.slow
@@ -167,9 +167,9 @@ async def test_a_publisher_is_not_read_from_while_too_much_is_unconfirmed(
 
 
 async def test_an_unreadable_message_stops_no_client(ports: Mapping[str, int], broker: Broker) -> None:
-    await broker.create_topic("t", 1, {"record.validation": "header"})
+    await broker.topics.create("t", 1, {"record.validation": "header"})
     await publish(broker, "t", b"0", b"1")
-    await broker.publish("t", 0, KINDS["header counts"]())
+    await broker.records.publish("t", 0, KINDS["header counts"]())
     await publish(broker, "t", b"3", b"4")
     assert await mbus_client.consume(ports["mbus_consumer"], b"t") == [b"0", b"1", b"3", b"4"]
     diy = await DiyClient.connect(ports["diy_message_broker"])
@@ -189,12 +189,12 @@ async def test_a_compacted_message_stops_no_client(
         )
 
     monkeypatch.setattr("sparrow.frontends.seeds.handout_queues.read_leased", read_some)
-    await broker.create_topic("t", 1)
+    await broker.topics.create("t", 1)
     await publish(broker, "t", *(b"%d" % number for number in range(8)))
     assert await mbus_client.consume(ports["mbus_consumer"], b"t") == [b"2", b"5"]
     diy = await DiyClient.connect(ports["diy_message_broker"])
     assert [(await diy.consume(b"t")).data for _ in range(3)] == [b"2", b"5", b""]
-    assert [broker.queues.registry.get(name).unfinished for name in ("t.mbus", "t.diy")] == [0, 0]
+    assert [broker.parts.queue_registry.get(name).unfinished for name in ("t.mbus", "t.diy")] == [0, 0]
 
 
 async def none_is_kept(ports: Mapping[str, int], why: str) -> None:
@@ -217,7 +217,7 @@ async def test_on_a_full_disk_publishers_learn_it_and_the_frontends_stay_open(
     def full(*_: object, **__: object) -> None:
         raise DiskFull("the disk is full")
 
-    await broker.create_topic("t", 1)
+    await broker.topics.create("t", 1)
     with monkeypatch.context() as patched:
         patched.setattr(broker, "publish", full)
         await none_is_kept(ports, "the disk is full")
@@ -248,7 +248,7 @@ async def test_a_stop_that_cannot_wait_for_the_disk_resets_the_publishers(
     def begin(topic: str, columns: MessageColumns, *, principal: object) -> list[PublishedPart]:
         return [PublishedPart(0, range(len(columns.values)), [], asyncio.get_running_loop().create_future())]
 
-    await broker.create_topic("t", 1)
+    await broker.topics.create("t", 1)
     frontend = open_listeners.frontends.pop()
     monkeypatch.setattr(frontend._context.publisher, "begin", begin)
     diy = await DiyClient.connect(ports[NAMES[0]])
@@ -296,7 +296,7 @@ async def test_where_anonymous_clients_may_do_nothing_the_frontends_say_so(tmp_p
         listeners = OpenListeners(broker)
         ports = await listeners(*NAMES)
         await none_is_kept(ports, "is not allowed to")
-        await broker.create_topic("t", 1, principal=SYSTEM)
+        await broker.topics.create("t", 1, principal=SYSTEM)
         await none_is_kept(ports, "is not allowed to")
         subscriber = Subscriber(await Wire.open(ports["messagebroker"]))
         subscriber.wire.send(subscription(["t"]))

@@ -54,7 +54,7 @@ async def test_a_topic_springs_into_being_with_one_partition(client: DiyClient, 
     assert (await client.consume(b"new")).type == CONSUME_EMPTY
     client.publish(b"newer", b"x")
     await records(broker, "newer", 1)
-    assert [broker.describe_topic(name).partition_count for name in ("new", "newer")] == [1, 1]
+    assert [broker.topics.describe(name).partition_count for name in ("new", "newer")] == [1, 1]
     await client.close()
 
 
@@ -107,7 +107,7 @@ async def test_consumers_of_a_topic_share_one_cursor_in_order(port: int) -> None
 async def test_a_consumer_gets_what_others_published_before_it_asked(
     client: DiyClient, broker: Broker
 ) -> None:
-    await broker.create_topic("elsewhere", 1)
+    await broker.topics.create("elsewhere", 1)
     await publish(broker, "elsewhere", b"one", None, key=b"k")
     one, none = [await client.consume(b"elsewhere") for _ in range(2)]
     assert one == Frame(CONSUME, 1_700_000_000_000 * 1_000_000, b"elsewhere", b"k", b"one")
@@ -167,7 +167,7 @@ async def test_a_goodbye_is_answered_when_everything_is_on_stable_storage(
     for number in range(1000):
         client.publish(b"durable", b"%d" % number)
     assert await client.goodbye() == b"Goodbye from server"
-    partition = broker.topics.get("durable").partition(0)
+    partition = broker.parts.topic_registry.get("durable").partition(0)
     assert partition.log.durable_offset == 1000
     assert [record.value for record in await stored(broker, "durable")] == [b"%d" % n for n in range(1000)]
     assert await client.wire.read_to_end() == b""
@@ -215,7 +215,7 @@ async def test_a_frame_that_cannot_be_right_ends_the_connection_after_what_came_
 
 
 async def test_a_message_over_the_topics_limit_ends_the_connection(port: int, broker: Broker) -> None:
-    await broker.create_topic("small", 1, {"max.message.bytes": "1000"})
+    await broker.topics.create("small", 1, {"max.message.bytes": "1000"})
     client = await DiyClient.connect(port)
     client.publish(b"small", b"x" * 10)
     client.publish(b"small", b"x" * 2000)
@@ -232,7 +232,7 @@ async def test_without_topics_that_make_themselves_the_connection_ends(tmp_path:
             wire = await Wire.open(port)
             wire.send(data)
             assert await wire.read_to_end() == b""
-        assert broker.topics.find("none") is None
+        assert broker.parts.topic_registry.find("none") is None
         await listeners.close_all()
 
 
@@ -253,7 +253,7 @@ async def test_a_message_that_is_not_finished_in_time_ends_the_connection(
 async def test_a_client_that_left_before_the_answer_loses_no_message_to_the_next(
     port: int, broker: Broker
 ) -> None:
-    await broker.create_topic("t", 1)
+    await broker.topics.create("t", 1)
     await publish(broker, "t", b"only")
     gone = await Wire.open(port)
     gone.send(frame(CONSUME, fields(b"other"), 2) * 20)
@@ -264,7 +264,7 @@ async def test_a_client_that_left_before_the_answer_loses_no_message_to_the_next
 
 
 async def test_a_consumer_that_does_not_read_is_not_answered_without_end(port: int, broker: Broker) -> None:
-    await broker.create_topic("big", 1)
+    await broker.topics.create("big", 1)
     for _ in range(40):
         await publish(broker, "big", b"x" * 900_000)
     deaf = await Wire.open(port)
@@ -272,7 +272,7 @@ async def test_a_consumer_that_does_not_read_is_not_answered_without_end(port: i
     deaf.send(frame(CONSUME, fields(b"big"), 2) * 40)
     client = await DiyClient.connect(port)
     assert (await client.consume(b"other")).type == CONSUME_EMPTY
-    queue = broker.queues.registry.get("big.diy")
+    queue = broker.parts.queue_registry.get("big.diy")
     left = -1
     while left != (left := queue.unfinished):  # until nothing changes any more
         await asyncio.sleep(0.1)
@@ -291,13 +291,13 @@ async def test_a_client_that_closes_its_side_still_gets_its_answers_and_the_end_
     client.wire.writer.write_eof()
     assert [(await client.read()).data for _ in range(20)] == [b"%d" % number for number in range(20)]
     assert await client.wire.read_to_end() == b""
-    assert broker.topics.get("t").partition(0).log.durable_offset == 101
+    assert broker.parts.topic_registry.get("t").partition(0).log.durable_offset == 101
 
 
 async def test_a_consumer_that_takes_nothing_for_a_time_ends(
     open_listeners: OpenListeners, broker: Broker
 ) -> None:
-    await broker.create_topic("big", 1)
+    await broker.topics.create("big", 1)
     for _ in range(20):
         await publish(broker, "big", b"x" * 900_000)
     port = (await open_listeners(NAME, idle_timeout_ms=60))[NAME]
@@ -321,7 +321,7 @@ async def test_many_questions_at_once_are_answered_in_order(client: DiyClient) -
 async def test_a_client_that_asks_at_the_same_time_for_large_messages_is_not_told_that_there_are_none(
     port: int, broker: Broker
 ) -> None:
-    await broker.create_topic("big", 1)
+    await broker.topics.create("big", 1)
     for _ in range(6):
         await publish(broker, "big", b"x" * 900_000)
     clients = [await DiyClient.connect(port) for _ in range(6)]
@@ -337,7 +337,7 @@ async def test_what_was_leased_ahead_is_released_without_requests(
         client.publish(b"t", b"%d" % number)
     for number in range(4):
         assert (await client.consume(b"t")).data == b"%d" % number
-    queue = broker.queues.registry.get("t.diy")
+    queue = broker.parts.queue_registry.get("t.diy")
     await until(lambda: not any(consumer.leased for consumer in queue.consumers.values()))
     for number in range(4, 20):
         assert (await client.consume(b"t")).data == b"%d" % number
@@ -382,7 +382,7 @@ async def test_what_was_acknowledged_for_the_first_questions_is_sent_when_a_late
 async def test_a_queue_of_that_name_on_other_topics_hands_out_nothing(
     client: DiyClient, port: int, broker: Broker
 ) -> None:
-    await broker.create_topic("t.diy", 1)
+    await broker.topics.create("t.diy", 1)
     await publish(broker, "t.diy", b"for others")
     await broker.queues.create("t.diy", ["t.diy"])
     client.publish(b"t", b"x")

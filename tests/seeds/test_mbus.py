@@ -45,7 +45,7 @@ async def test_the_bytes_of_a_message_and_of_its_line(producers: int, consumers:
 
 async def test_the_topic_is_created_with_one_partition(producers: int, broker: Broker) -> None:
     await produce(producers, b"orders", b"x")
-    assert broker.describe_topic("orders").partition_count == 1
+    assert broker.topics.describe("orders").partition_count == 1
 
 
 async def test_messages_come_in_order_once_and_to_one_consumer(producers: int, consumers: int) -> None:
@@ -90,11 +90,11 @@ async def test_the_connection_is_closed_when_the_message_is_on_stable_storage(
     producers: int, broker: Broker
 ) -> None:
     await produce(producers, b"orders", b"x")
-    assert broker.topics.get("orders").partition(0).log.durable_offset == 1
+    assert broker.parts.topic_registry.get("orders").partition(0).log.durable_offset == 1
 
 
 async def test_the_connection_is_reset_when_the_message_is_not_kept(producers: int, broker: Broker) -> None:
-    await broker.create_topic("small", 1, {"max.message.bytes": "200"})
+    await broker.topics.create("small", 1, {"max.message.bytes": "200"})
     wire = await send(producers, message(b"small", b"x" * 300))
     with pytest.raises(ConnectionResetError):
         await wire.reader.read()
@@ -169,7 +169,7 @@ async def test_garbage_is_refused_with_a_line_in_the_log(
         wire = await send(producers, garbage)
         assert await wire.read_to_end() == b""
     assert [record.name for record in caplog.records] == ["sparrow.seeds"]
-    assert not list(broker.topics)
+    assert not list(broker.parts.topic_registry)
     await produce(producers, b"t", b"still there")
 
 
@@ -186,7 +186,7 @@ async def test_a_message_over_the_limit_is_refused(open_listeners: OpenListeners
     port = (await open_listeners("mbus", max_message_bytes=1000))["mbus"]
     wire = await send(port, message(b"t", b"x" * 1_000_000))
     await wire.read_to_end()
-    assert not list(broker.topics)
+    assert not list(broker.parts.topic_registry)
 
 
 async def test_a_slow_producer_ends_after_a_time(open_listeners: OpenListeners) -> None:
@@ -202,14 +202,14 @@ async def test_a_producer_that_vanishes_in_the_middle_sends_nothing(producers: i
     wire.send(message(b"t", b"x" * 100)[:50])
     await wire.abort()
     await produce(producers, b"u", b"y")
-    assert broker.topics.find("t") is None
+    assert broker.parts.topic_registry.find("t") is None
 
 
 async def test_a_topic_that_does_not_exist_has_no_messages_and_is_not_made(
     consumers: int, broker: Broker
 ) -> None:
     assert await consume(consumers, b"never") == []
-    assert not list(broker.topics)
+    assert not list(broker.parts.topic_registry)
 
 
 @pytest.mark.parametrize("question", [b"orders", b"orders\r\n", b"orders\nand more"])
@@ -237,14 +237,14 @@ async def test_names_may_have_any_characters(producers: int, consumers: int) -> 
 async def test_what_a_consumer_did_not_read_is_ready_for_the_next(
     producers: int, consumers: int, broker: Broker
 ) -> None:
-    await broker.create_topic("big", 1)
+    await broker.topics.create("big", 1)
     for number in range(30):
         await publish(broker, "big", b"%02d" % number + b"x" * 900_000)
     gone = await Wire.open(consumers)
     gone.writer.transport.pause_reading()
     gone.send(b"big\n")
-    await until(lambda: broker.queues.registry.find("big.mbus") is not None)
-    queue = broker.queues.registry.get("big.mbus")
+    await until(lambda: broker.parts.queue_registry.find("big.mbus") is not None)
+    queue = broker.parts.queue_registry.get("big.mbus")
     await until(lambda: queue.unfinished and queue.consumers)
     await asyncio.sleep(0.1)  # it takes only what fits into the buffers of both sockets
     await gone.abort()
@@ -274,7 +274,7 @@ async def test_what_a_killed_broker_was_sending_is_ready_for_the_next_at_once(
 async def test_records_of_all_partitions_and_without_a_value_are_lines(
     consumers: int, broker: Broker
 ) -> None:
-    await broker.create_topic("t", 2)
+    await broker.topics.create("t", 2)
     await publish(broker, "t", None, b"two\nlines", key=b"k")
     assert await consume(consumers, b"t") == [b"", b"two", b"lines"]
 

@@ -75,7 +75,7 @@ async def test_each_subscriber_gets_every_message(port: int) -> None:
 async def test_a_subscription_begins_where_it_says(
     port: int, broker: Broker, start: int, offset: int, first: int
 ) -> None:
-    await broker.create_topic("t", 1)
+    await broker.topics.create("t", 1)
     await publish(broker, "t", *(b"%d" % number for number in range(5)))
     subscriber = await Subscriber.connect(port, "t", start=start, offset=offset)
     await publish(broker, "t", b"5")  # directly after the response
@@ -149,7 +149,7 @@ async def test_a_message_that_is_refused_too_often_goes_to_the_dead_letters(
     assert (headers["dead-letter-topic"], headers["dead-letter-offset"]) == (b"t", b"0")
     assert headers["dead-letter-delivery-count"] == b"3"
     assert await subscriber.wire.is_silent()
-    assert broker.describe_topic("t.dead").partition_count == 1
+    assert broker.topics.describe("t.dead").partition_count == 1
 
 
 async def test_silence_is_a_refusal_after_the_timeout(open_listeners: OpenListeners, broker: Broker) -> None:
@@ -166,14 +166,14 @@ async def test_there_are_no_dead_letters_of_dead_letters(
     open_listeners: OpenListeners, broker: Broker
 ) -> None:
     port = (await open_listeners(NAME, redeliveries=0, **QUICK))[NAME]
-    await broker.create_topic("t.dead", 1)
+    await broker.topics.create("t.dead", 1)
     await publish(broker, "t.dead", b"1", b"2")
     subscriber = await Subscriber.connect(port, "t.dead")
     for expected in (b"1", b"2"):
         assert (await subscriber.delivered())[1] == expected
         subscriber.reply(NACK)
     assert await subscriber.wire.is_silent()
-    assert broker.topics.find("t.dead.dead") is None
+    assert broker.parts.topic_registry.find("t.dead.dead") is None
 
 
 async def test_a_late_acknowledgement_is_taken_while_the_message_waits_to_come_again(
@@ -199,7 +199,7 @@ async def test_silence_after_an_empty_message_is_an_acknowledgement(
     assert (await subscriber.delivered())[1] == b""
     assert await subscriber.take() == [b"next"]
     assert await subscriber.wire.is_silent(0.1)
-    assert broker.topics.find("t.dead") is None
+    assert broker.parts.topic_registry.find("t.dead") is None
 
 
 async def test_a_subscriber_that_never_answers_delays_no_other(port: int) -> None:
@@ -335,7 +335,7 @@ async def test_a_message_over_the_limit_is_reported_and_skipped(
 
 
 async def test_a_message_that_cannot_be_kept_is_reported(port: int, broker: Broker) -> None:
-    await broker.create_topic("small", 1, {"max.message.bytes": "200"})
+    await broker.topics.create("small", 1, {"max.message.bytes": "200"})
     publisher = await Publisher.connect(port)
     publisher.publish(b"small", b"x" * 300, b"y")
     status, text = await publisher.status()
@@ -360,7 +360,7 @@ async def test_a_list_of_topics_that_is_none_is_reported_and_the_subscriber_goes
 async def test_a_publisher_that_closes_its_side_learns_what_went_wrong_and_the_end_when_all_is_kept(
     port: int, broker: Broker
 ) -> None:
-    await broker.create_topic("small", 1, {"max.message.bytes": "200"})
+    await broker.topics.create("small", 1, {"max.message.bytes": "200"})
     publisher = await Publisher.connect(port)
     publisher.publish(b"t", *[b"x"] * 100)
     publisher.publish(b"small", b"x" * 300)
@@ -368,7 +368,7 @@ async def test_a_publisher_that_closes_its_side_learns_what_went_wrong_and_the_e
     publisher.wire.writer.write_eof()
     assert [(await publisher.status())[0] for _ in range(2)] == [ERROR] * 2
     assert await publisher.wire.read_to_end() == b""
-    assert broker.topics.get("t").partition(0).log.durable_offset == 100
+    assert broker.parts.topic_registry.get("t").partition(0).log.durable_offset == 100
 
 
 async def test_a_list_of_topics_over_the_limit_is_reported_before_it_is_there(port: int) -> None:
@@ -442,7 +442,7 @@ async def test_an_unacknowledged_message_of_a_lost_connection_is_there_for_the_n
 
 
 async def test_records_of_transactions_and_keys_do_not_disturb(port: int, broker: Broker) -> None:
-    await broker.create_topic("t", 3)
+    await broker.topics.create("t", 3)
     await publish(broker, "t", b"keyed", None, key=b"k")
     subscriber = await Subscriber.connect(port, "t")
     assert await subscriber.take(2) == [b"keyed", b""]
@@ -450,7 +450,7 @@ async def test_records_of_transactions_and_keys_do_not_disturb(port: int, broker
 
 async def test_a_deleted_topic_is_delivered_again_when_it_comes_back(port: int, broker: Broker) -> None:
     subscriber = await Subscriber.connect(port, "t", "other")
-    await broker.delete_topic("t")
+    await broker.topics.delete("t")
     publisher = await Publisher.connect(port)
     publisher.publish(b"t", b"new")
     assert await subscriber.take() == [b"new"]

@@ -39,7 +39,7 @@ def listener(open_listeners: OpenListeners) -> MsbqPort:
 
 
 def has_queue(broker: Broker, name: str) -> bool:
-    return broker.queues.registry.find(name) is not None
+    return broker.parts.queue_registry.find(name) is not None
 
 
 # ── its bytes ─────────────────────────────────────────────────────────────────────────────────────
@@ -287,10 +287,10 @@ async def test_an_assertion_makes_a_durable_queue_of_one_partition(port: int, br
     client = await MsbqClient.connect(port)
     client.consume("q")
     await until(lambda: has_queue(broker, "q"))
-    assert broker.describe_topic("q").partition_count == 1
+    assert broker.topics.describe("q").partition_count == 1
     await client.wire.close()
     client.publish("q", b"x")
-    await until(lambda: not broker.queues.registry.get("q").consumers)
+    await until(lambda: not broker.parts.queue_registry.get("q").consumers)
     assert has_queue(broker, "q")
 
 
@@ -305,7 +305,7 @@ async def test_a_queue_that_is_not_durable_vanishes_with_its_last_consumer(port:
     producer.publish("q", b"x")
     assert await second.bodies(1) == [b"x"]
     await second.wire.close()
-    await until(lambda: not has_queue(broker, "q") and broker.topics.find("q") is None)
+    await until(lambda: not has_queue(broker, "q") and broker.parts.topic_registry.find("q") is None)
     third = await MsbqClient.connect(port)
     third.consume("q", durable=False)
     third.publish("q", b"anew")
@@ -313,7 +313,7 @@ async def test_a_queue_that_is_not_durable_vanishes_with_its_last_consumer(port:
 
 
 async def test_a_queue_that_was_there_does_not_vanish(port: int, broker: Broker) -> None:
-    await broker.create_topic("topic", 1)
+    await broker.topics.create("topic", 1)
     await broker.queues.create("queue")
     client = await MsbqClient.connect(port)
     for name in ("topic", "queue"):
@@ -325,9 +325,9 @@ async def test_a_queue_that_was_there_does_not_vanish(port: int, broker: Broker)
     client.publish("asked", b"x")
     await client.get()
     await client.wire.close()
-    await until(lambda: not any(queue.consumers for queue in broker.queues.registry))
-    assert {"topic", "queue", "asked"} <= {queue.name for queue in broker.queues.registry}
-    assert all(broker.topics.find(name) for name in ("topic", "queue", "asked"))
+    await until(lambda: not any(queue.consumers for queue in broker.parts.queue_registry))
+    assert {"topic", "queue", "asked"} <= {queue.name for queue in broker.parts.queue_registry}
+    assert all(broker.parts.topic_registry.find(name) for name in ("topic", "queue", "asked"))
 
 
 async def test_a_queue_that_is_deleted_is_reported_and_can_be_had_again(port: int, broker: Broker) -> None:
@@ -354,13 +354,13 @@ async def test_a_queue_with_subscribers_is_refused(port: int, broker: Broker) ->
 
 
 async def test_a_queue_that_is_the_cursor_of_another_seed_is_refused(port: int, broker: Broker) -> None:
-    await broker.create_topic("news", 1)
+    await broker.topics.create("news", 1)
     await broker.queues.create("news.mbus", ["news"])
     client = await MsbqClient.connect(port)
     client.consume("news.mbus", stream="s")
     text, stream = await client.error()
     assert ("hands out the messages of topic 'news'" in text, stream) == (True, "s")
-    assert not broker.queues.registry.get("news.mbus").consumers
+    assert not broker.parts.queue_registry.get("news.mbus").consumers
 
 
 async def test_a_publisher_that_closes_its_side_learns_the_end_when_all_is_kept(
@@ -371,7 +371,9 @@ async def test_a_publisher_that_closes_its_side_learns_the_end_when_all_is_kept(
     client.publish("newer", *[b"x"] * 300)
     client.wire.writer.write_eof()
     assert await client.wire.read_to_end() == b""
-    assert [broker.topics.get(name).partition(0).log.durable_offset for name in ("new", "newer")] == [1, 300]
+    assert [
+        broker.parts.topic_registry.get(name).partition(0).log.durable_offset for name in ("new", "newer")
+    ] == [1, 300]
 
 
 async def test_what_was_read_is_kept_when_the_connection_is_lost(
@@ -432,16 +434,16 @@ async def test_messages_that_cannot_be_stored_are_reported(tmp_path: Path) -> No
         assert stream == "mine"
         client.consume("missing")
         assert "'missing' cannot be had" in (await client.error())[0]
-        await broker.create_topic("small", 1, {"max.message.bytes": "1000"})
+        await broker.topics.create("small", 1, {"max.message.bytes": "1000"})
         client.publish("small", b"x" * 5000)
         assert "1 of the messages for queue 'small' could not be kept" in (await client.error())[0]
         await open_listeners.close_all()
         with pytest.raises(UnknownTopic):
-            broker.topics.get("missing")
+            broker.parts.topic_registry.get("missing")
 
 
 async def test_messages_of_other_frontends_come_out(port: int, broker: Broker) -> None:
-    await broker.create_topic("q", 3)
+    await broker.topics.create("q", 3)
     await publish(broker, "q", b"from elsewhere", None, b"\xff")
     client = await MsbqClient.connect(port)
     client.consume("q", stream="s")
@@ -453,11 +455,11 @@ async def test_messages_of_other_frontends_come_out(port: int, broker: Broker) -
 async def test_an_unreadable_message_goes_to_the_dead_letters_and_the_next_comes(
     port: int, broker: Broker
 ) -> None:
-    await broker.create_topic("q", 1, {"record.validation": "header"})
+    await broker.topics.create("q", 1, {"record.validation": "header"})
     client = await MsbqClient.connect(port)
     client.consume("q")
-    await broker.publish("q", 0, KINDS["header counts"]())
-    await until(lambda: broker.topics.find("q.dead") is not None)
+    await broker.records.publish("q", 0, KINDS["header counts"]())
+    await until(lambda: broker.parts.topic_registry.find("q.dead") is not None)
     client.publish("q", b"2")
     assert await client.bodies(1) == [b"2"]
 
@@ -563,7 +565,7 @@ async def test_the_lease_of_what_a_slow_consumer_holds_goes_on(
     client.wire.writer.transport.resume_reading()  # type: ignore[attr-defined]
     got = await client.bodies(MANY)
     assert [body[-3:] for body in got] == [body[-3:] for body in sent]
-    assert broker.topics.find("q.dead") is None
+    assert broker.parts.topic_registry.find("q.dead") is None
 
 
 def read_as_the_original(port: int, name: str, count: int) -> list[bytes]:
@@ -594,7 +596,7 @@ async def test_frames_arrive_whole_at_a_client_that_takes_each_read_for_a_frame(
 
 
 async def test_what_a_killed_broker_had_handed_out_is_delivered_at_once(port: int, broker: Broker) -> None:
-    await broker.create_topic("q", 1)
+    await broker.topics.create("q", 1)
     await publish(broker, "q", b"x")
     before = await broker.queues.open_consumer("q", consumer_id="msbq", create=True)
     assert await before.lease(1, wait_ms=5000)

@@ -115,7 +115,7 @@ async def test_a_queue_is_parented_and_made_once(client: SyncbrokClient, broker:
     await client.queue("q")
     info = broker.queues.describe("q")
     assert (info.topics, info.policy["order"], info.policy["delivery_limit"]) == (("q",), "parented", 0)
-    assert broker.describe_topic("q").partition_count == 1
+    assert broker.topics.describe("q").partition_count == 1
 
 
 async def test_a_queue_that_was_there_stays_as_it_is(client: SyncbrokClient, broker: Broker) -> None:
@@ -125,7 +125,7 @@ async def test_a_queue_that_was_there_stays_as_it_is(client: SyncbrokClient, bro
 
 
 async def test_a_queue_that_is_the_cursor_of_another_seed_is_left_alone(port: int, broker: Broker) -> None:
-    await broker.create_topic("news", 1)
+    await broker.topics.create("news", 1)
     before = await broker.queues.create("news.diy", ["news"])
     for path, headers in (("/queue", {}), ("/subscrib", {"endpoint": URL})):
         client = await SyncbrokClient.connect(port)
@@ -167,7 +167,7 @@ async def test_a_message_is_kept_with_its_id_and_its_parent(client: SyncbrokClie
 
 async def test_a_message_waits_for_its_queue(client: SyncbrokClient, broker: Broker) -> None:
     await client.publish("q", b"early")
-    assert broker.queues.registry.find("q") is None
+    assert broker.parts.queue_registry.find("q") is None
     await client.queue("q")
     await until(lambda: broker.queues.describe("q").statistics.ready == 1)
 
@@ -234,7 +234,7 @@ async def test_a_name_that_no_topic_can_have_is_a_queue_all_the_same(
 async def test_a_wrong_request_is_reported_and_others_are_served(
     port: int, broker: Broker, data: bytes, status: int, said: str
 ) -> None:
-    await broker.create_topic("small", 1, {"max.message.bytes": "10000"})
+    await broker.topics.create("small", 1, {"max.message.bytes": "10000"})
     client = await SyncbrokClient.connect(port)
     code, headers, text = await client.ask(data)
     assert (code, headers["Content-Type"]) == (status, "text/plain; charset=utf-8")

@@ -79,7 +79,7 @@ async def test_an_endpoint_has_the_longest_time_that_webhooks_allow(
     client: SyncbrokClient, broker: Broker
 ) -> None:
     await client.subscribe("q", "http://127.0.0.1:1/")
-    (endpoint,) = broker.webhooks.registry.of_queue("q")
+    (endpoint,) = broker.parts.webhook_registry.of_queue("q")
     assert endpoint.settings.timeout_ms == 600_000
     with pytest.raises(InvalidConfig):
         endpoint.settings.changed({"timeout_ms": 600_001})

@@ -259,8 +259,8 @@ async def serve(stack: AsyncExitStack, path: Path, **options: Any) -> Served:
     await server.start()
     stack.push_async_callback(server.stop, 0.2)
     served = Served(server, stack)
-    if served.broker.topics.find("orders") is None:
-        await served.broker.topics.create("orders", 1, {})
+    if served.broker.parts.topic_registry.find("orders") is None:
+        await served.broker.parts.topic_registry.create("orders", 1, {})
     return served
 
 

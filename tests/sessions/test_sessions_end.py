@@ -72,7 +72,7 @@ async def test_a_busy_stream_of_a_deleted_user_ends(start):
 
 async def _publish_for_ever(served):
     while True:
-        await served.broker.publish("orders", 0, batch(b"a" * 1000), acks=0, principal=SYSTEM)
+        await served.broker.records.publish("orders", 0, batch(b"a" * 1000), acks=0, principal=SYSTEM)
         await asyncio.sleep(0)
 
 
@@ -122,7 +122,7 @@ async def test_nothing_goes_out_in_the_name_of_a_deleted_user(start):
             "jobs", name, {"url": "http://127.0.0.1:1/x"}, add_subscriber=False, principal=Principal(name)
         )
     await broker.users.delete("ann", principal=SYSTEM)
-    found = {each.name: each for each in broker.webhooks.registry.of_queue("jobs")}
+    found = {each.name: each for each in broker.parts.webhook_registry.of_queue("jobs")}
     assert found["ann"].is_paused
     assert found["ann"].paused_because == "its owner 'ann' was deleted"
     assert not found["bob"].is_paused

@@ -64,7 +64,7 @@ class Query:
         for topic in TOPICS:
             seen = sorted(map(int, await read_committed(broker, topic)))
             assert seen == sorted(self.committed * TASKS)
-            partition = broker.topics.get(topic).partition(0)
+            partition = broker.parts.topic_registry.get(topic).partition(0)
             assert partition.last_stable_offset == partition.visible_end
 
 
@@ -75,15 +75,15 @@ async def stopped_after(steps: int, *, power_fails: bool) -> bool:
     machine = Machine(steps)
     broker = await machine.start()
     for topic in TOPICS:
-        await broker.create_topic(topic, 1)
+        await broker.topics.create(topic, 1)
     query = Query(machine)
     await query.go_on(broker, 1)
     machine.fs.calls_left = steps
     is_done = False
     with suppress(SparrowError):
         await query.go_on(broker, 2)
-        await broker.sinks.coordinator.tick()
-        await broker.transactions.coordinator.tick()
+        await broker.parts.sink_coordinator.tick()
+        await broker.parts.transaction_coordinator.tick()
         is_done = machine.fs.calls_left > 0
     for _ in range(2):
         await machine.stop(broker, power_fails=power_fails)
@@ -106,14 +106,14 @@ async def test_every_batch_is_there_once_and_whole_after_a_stop_at_any_step(*, p
 async def test_stages_survive_a_restart_and_the_commit_that_is_asked_again_works() -> None:
     machine = Machine()
     broker = await machine.start()
-    await broker.create_topic("a", 1)
+    await broker.topics.create("a", 1)
     stage = await open_stage(broker, 0)
     await put(machine, broker, stage, "a", b"1")
     empty = await open_stage(broker, 0, task=1)
     await machine.stop(broker, power_fails=True)
     machine.clock.advance(TIMEOUT_MS / 1000)
     broker = await machine.start()
-    await broker.sinks.coordinator.tick()
+    await broker.parts.sink_coordinator.tick()
     assert await read_committed(broker, "a") == []
     await put(machine, broker, stage, "a", b"2", sequence=1)
     assert not await commit(broker, 0, stage, empty)
@@ -121,14 +121,14 @@ async def test_stages_survive_a_restart_and_the_commit_that_is_asked_again_works
     broker = await machine.start()
     assert await commit(broker, 0, stage, empty)
     assert await read_committed(broker, "a") == [b"1", b"2"]
-    assert list(broker.sinks.coordinator.stages) == []
+    assert list(broker.parts.sink_coordinator.stages) == []
     await broker.close()
 
 
 async def test_what_was_staged_before_a_restart_is_on_stable_storage_when_it_is_committed() -> None:
     machine = Machine()
     broker = await machine.start()
-    await broker.create_topic("a", 1)
+    await broker.topics.create("a", 1)
     stage = await open_stage(broker, 0)
     publishing = broker.sinks.publisher(stage.stage_id)
     await publishing.join([("a", 0)])
@@ -160,7 +160,7 @@ async def test_sinks_and_fences_survive_a_restart() -> None:
 async def test_many_sinks_commit_side_by_side() -> None:
     machine = Machine()
     broker = await machine.start()
-    await broker.create_topic("a", 1)
+    await broker.topics.create("a", 1)
 
     async def query(sink: str) -> None:
         for number in range(5):

@@ -57,7 +57,7 @@ class Sinks(RuleBasedStateMachine):
         self.broker = self.run(self.machine.start())
         self.logs: dict[str, list[tuple[bytes, Staged]]] = {topic: [] for topic in TOPICS}
         for topic in TOPICS:
-            self.run(self.broker.create_topic(topic, 1))
+            self.run(self.broker.topics.create(topic, 1))
         self.sinks: dict[str, Sink] = {}
         self.stages: list[Staged] = []
         self.runs = self.written = 0
@@ -162,8 +162,8 @@ class Sinks(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 25, 40]))
     def time_passes(self, seconds: int) -> None:
         self.machine.clock.advance(seconds)
-        self.run(self.broker.sinks.coordinator.tick())
-        self.run(self.broker.transactions.coordinator.tick())
+        self.run(self.broker.parts.sink_coordinator.tick())
+        self.run(self.broker.parts.transaction_coordinator.tick())
         now_s = self.machine.clock.monotonic()
         for name, sink in self.sinks.items():
             if sink.seen_s + TIMEOUT_MS / 1000 < now_s:
@@ -182,7 +182,7 @@ class Sinks(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from(TOPICS))
     def checkpoint(self, topic: str) -> None:
-        self.run(self.broker.topics.get(topic).partition(0).checkpoint())
+        self.run(self.broker.parts.topic_registry.get(topic).partition(0).checkpoint())
 
     # ── what must be so ───────────────────────────────────────────────────────────────────────────
 
@@ -208,7 +208,7 @@ class Sinks(RuleBasedStateMachine):
         known = {each.sink: (each.run, each.last_batch) for each in self.broker.sinks.list()}
         assert known == {name: (each.run, each.last_batch) for name, each in self.sinks.items()}
         open_ = {each.stage.stage_id for each in self.stages if each.is_open}
-        assert {each.stage_id for each in self.broker.sinks.coordinator.stages} == open_
+        assert {each.stage_id for each in self.broker.parts.sink_coordinator.stages} == open_
         assert {each.key for each in self.run(self.machine.meta.scan("sink-stage"))} == {
             each.partition("-")[0] for each in open_
         }

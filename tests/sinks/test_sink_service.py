@@ -77,7 +77,7 @@ async def test_stages_that_are_not_listed_are_dropped_by_the_commit(machine: Mac
     for stage in (winner, loser, empty):
         with pytest.raises(StageExpired):
             broker.sinks.publisher(stage.stage_id)
-    counts = broker.sinks.coordinator.counts
+    counts = broker.parts.sink_coordinator.counts
     assert (counts.committed_batches, counts.committed_stages, counts.aborted_stages) == (1, 1, 2)
 
 
@@ -135,7 +135,7 @@ async def test_an_abort_drops_a_batch_and_another_attempt_may_follow(
     await put(machine, broker, again, "a", b"2")
     await commit(broker, 0, again)
     assert await read_committed(broker, "a") == [b"2"]
-    assert broker.topics.get("a").partition(0).last_stable_offset == 4
+    assert broker.parts.topic_registry.get("a").partition(0).last_stable_offset == 4
 
 
 async def test_an_abort_of_one_stage_leaves_the_others(machine: Machine, broker: Broker) -> None:
@@ -151,12 +151,12 @@ async def test_an_abort_of_one_stage_leaves_the_others(machine: Machine, broker:
 async def test_a_stage_expires_when_nothing_is_heard_of_its_batch(machine: Machine, broker: Broker) -> None:
     quiet, other = await open_stage(broker, 0), await open_stage(broker, 0, sink="other")
     await put(machine, broker, quiet, "a", b"1")
-    coordinator = broker.sinks.coordinator
+    coordinator = broker.parts.sink_coordinator
     for _ in range(3):
         machine.clock.advance(TIMEOUT_MS / 1000 - 1)
         broker.sinks.renew(SINK, "r-1", 0)
         await coordinator.tick()
-        await broker.transactions.coordinator.tick()
+        await broker.parts.transaction_coordinator.tick()
     assert [each.sink_id for each in coordinator.stages] == [SINK]
     with pytest.raises(StageExpired):
         broker.sinks.publisher(other.stage_id)
@@ -165,7 +165,7 @@ async def test_a_stage_expires_when_nothing_is_heard_of_its_batch(machine: Machi
     assert coordinator.counts.expired_stages == 2
     with pytest.raises(StageExpired):
         await commit(broker, 0, quiet)
-    assert broker.topics.get("a").partition(0).last_stable_offset == 2
+    assert broker.parts.topic_registry.get("a").partition(0).last_stable_offset == 2
     assert await read_committed(broker, "a") == []
 
 
@@ -176,7 +176,7 @@ async def test_publishing_is_a_sign_of_life_for_all_stages_of_the_batch(
     for number in range(4):
         machine.clock.advance(TIMEOUT_MS / 1000 * 0.7)
         await put(machine, broker, working, "a", b"%d" % number, sequence=number)
-        await broker.sinks.coordinator.tick()
+        await broker.parts.sink_coordinator.tick()
     assert not await commit(broker, 0, waiting, working)
     assert len(await read_committed(broker, "a")) == 4
 
@@ -188,7 +188,7 @@ async def test_the_expiry_of_a_stage_and_the_commit_of_it_are_one_or_the_other(
         stage = await open_stage(broker, batch)
         await put(machine, broker, stage, "a", b"%d" % batch)
         machine.clock.advance(TIMEOUT_MS)
-        doing = [commit(broker, batch, stage), broker.sinks.coordinator.tick()]
+        doing = [commit(broker, batch, stage), broker.parts.sink_coordinator.tick()]
         outcome = await asyncio.gather(*(doing if batch % 2 else reversed(doing)), return_exceptions=True)
         expired = any(isinstance(each, StageExpired) for each in outcome)
         assert (b"%d" % batch in await read_committed(broker, "a")) is not expired
@@ -244,7 +244,7 @@ async def test_metrics_count_stages_and_commits(machine: Machine, broker: Broker
     await commit(broker, 0, winner)
     await open_stage(broker, 1)
     machine.clock.advance(TIMEOUT_MS / 1000 + 1)
-    await broker.sinks.coordinator.tick()
+    await broker.parts.sink_coordinator.tick()
     await broker.sinks.commit("once", caller(0, query=""), [])
     assert await gathered(broker) == {
         "sparrow_sinks{stream}": 1,
@@ -276,7 +276,7 @@ async def test_slots_are_used_again_so_that_few_producers_are_known(machine: Mac
     assert [each.transactional_id for each in await broker.transactions.list()] == [
         f"sparrow-stage-{slot}" for slot in range(3)
     ]
-    assert len(broker.topics.get("a").partition(0).producers()) == 3
+    assert len(broker.parts.topic_registry.get("a").partition(0).producers()) == 3
     assert len(await read_committed(broker, "a")) == 90
 
 
@@ -284,7 +284,7 @@ async def test_markers_of_a_partition_are_seen_all_at_once(machine: Machine, bro
     stages = [await open_stage(broker, 0, task=task) for task in range(20)]
     for number, stage in enumerate(stages):
         await put(machine, broker, stage, "a", b"%d" % number)
-    partition = broker.topics.get("a").partition(0)
+    partition = broker.parts.topic_registry.get("a").partition(0)
     seen: set[int] = set()
 
     class Watcher:
@@ -315,7 +315,7 @@ async def test_nothing_of_a_batch_is_committed_on_a_full_disk_and_all_of_it_late
     with pytest.raises(DiskFull):
         await broker.sinks.abort(SINK, caller(0))
     machine.clock.advance(2 * TIMEOUT_MS / 1000)
-    await broker.sinks.coordinator.tick()  # cannot be aborted for now
+    await broker.parts.sink_coordinator.tick()  # cannot be aborted for now
     broker.sinks.renew(SINK, "r-1", 0)
     monkeypatch.setattr(machine.meta, "write", write)
     await put(machine, broker, stage, "a", b"2", sequence=1)
@@ -330,7 +330,7 @@ async def test_markers_that_cannot_be_written_follow_at_the_next_tick(
     stages = [await open_stage(broker, 0, task=task) for task in range(2)]
     for stage in stages:
         await put(machine, broker, stage, "a", b"x")
-    partition = broker.topics.get("a").partition(0)
+    partition = broker.parts.topic_registry.get("a").partition(0)
     append, failing = partition.log.append, True
 
     def refuse(*given: object, **named: object) -> object:
@@ -344,7 +344,7 @@ async def test_markers_that_cannot_be_written_follow_at_the_next_tick(
     stage = await open_stage(broker, 1)
     assert stage.slot == 2, "a slot is not used again before its markers are written"
     failing = False
-    await broker.transactions.coordinator.tick()
+    await broker.parts.transaction_coordinator.tick()
     assert await read_committed(broker, "a") == [b"x", b"x"]
 
 
@@ -352,10 +352,10 @@ async def test_a_topic_that_is_deleted_meanwhile_is_left_out(machine: Machine, b
     stage = await open_stage(broker, 0)
     await put(machine, broker, stage, "a", b"1")
     await put(machine, broker, stage, "b", b"1")
-    await broker.delete_topic("a")
+    await broker.topics.delete("a")
     await commit(broker, 0, stage)
     assert await read_committed(broker, "b") == [b"1"]
-    await broker.create_topic("a", 1)
+    await broker.topics.create("a", 1)
     assert await read_committed(broker, "a") == []
 
 
@@ -372,7 +372,7 @@ async def test_only_batches_of_the_stages_own_producer_are_taken(machine: Machin
     with pytest.raises(NotInTransaction):
         publishing.publish(("b", 0), machine.batch(stage.producer, 0, b"1"))
     with pytest.raises(NotInTransaction):
-        broker.publish("a", 0, machine.batch(stage.producer, 0, b"1"))
+        broker.records.publish("a", 0, machine.batch(stage.producer, 0, b"1"))
 
 
 async def test_a_stage_takes_no_batch_that_is_in_no_transaction(machine: Machine, broker: Broker) -> None:
@@ -388,7 +388,7 @@ async def test_a_stage_takes_no_batch_that_is_in_no_transaction(machine: Machine
     for data in (plain, of_a_producer, in_it + plain):
         with pytest.raises(NotInTransaction):
             publishing.publish(("a", 0), data)
-    assert broker.topics.get("a").partition(0).visible_end == 0
+    assert broker.parts.topic_registry.get("a").partition(0).visible_end == 0
     await publishing.publish(("a", 0), in_it)
     await commit(broker, 0, stage)
     assert await read_committed(broker, "a") == [b"staged"]
@@ -443,8 +443,8 @@ async def test_a_stage_is_kept_as_long_as_it_asks_for_or_fifteen_minutes(broker:
     for timeout_ms, kept_ms in ((0, 900_000), (1234, 1234)):
         stage = await broker.sinks.stage(SINK, caller(0), task=0, attempt=0, timeout_ms=timeout_ms)
         assert stage is not None
-        assert broker.sinks.coordinator.left_ms(stage) == kept_ms
-    broker.sinks.coordinator._transactions.limits = TransactionLimits(max_timeout_ms=5000)
+        assert broker.parts.sink_coordinator.left_ms(stage) == kept_ms
+    broker.parts.sink_coordinator._transactions.limits = TransactionLimits(max_timeout_ms=5000)
     stage = await broker.sinks.stage(SINK, caller(0), task=0, attempt=0, timeout_ms=0)
     assert stage is not None
     assert stage.timeout_ms == 5000
@@ -514,7 +514,7 @@ async def test_a_slot_is_not_given_to_others_before_who_decides_about_it_is_done
     unconfirmed = publishing.publish(("a", 0), machine.batch(winner.producer, 0, b"1"))
     late = asyncio.ensure_future(open_stage(broker, 0, task=1))
     await asyncio.sleep(0)
-    coordinator = broker.sinks.coordinator
+    coordinator = broker.parts.sink_coordinator
     while not any(each.task == 1 for each in coordinator.stages):
         await asyncio.sleep(0)
     (stage,) = [each for each in coordinator.stages if each.task == 1]
@@ -547,7 +547,7 @@ async def test_a_stage_whose_client_was_lost_is_not_kept_for_long_unless_it_come
     broker.sinks.publisher(reopened.stage_id).end(is_complete=True)
     assert broker.sinks.describe(SINK).stages[1].left_ms == ABANDONED_MS
     machine.clock.advance(ABANDONED_MS / 1000 + 1)
-    await broker.sinks.coordinator.tick()
+    await broker.parts.sink_coordinator.tick()
     assert [each.task for each in broker.sinks.describe(SINK).stages] == [0, 2, 3]
     await commit(broker, 0, complete, back, reopened)
     assert await read_committed(broker, "a") == [b"0", b"2", b"3"]
@@ -562,7 +562,7 @@ async def test_a_deleted_sink_is_forgotten_with_its_stages(machine: Machine, bro
             await doing
     with pytest.raises(UnknownSink):
         broker.sinks.describe(SINK)
-    assert broker.topics.get("a").partition(0).last_stable_offset == 2
+    assert broker.parts.topic_registry.get("a").partition(0).last_stable_offset == 2
     assert [await machine.meta.scan(kind) for kind in ("sink", "sink-stage")] == [[], []]
 
 
@@ -570,10 +570,10 @@ async def test_a_single_write_is_forgotten_a_day_after_its_commit(machine: Machi
     await broker.sinks.commit("once", caller(0, query=""), [])
     await commit(broker, 0)
     machine.clock.advance(KEPT_MS / 1000 - 1)
-    await broker.sinks.coordinator.tick()
+    await broker.parts.sink_coordinator.tick()
     assert [each.sink for each in broker.sinks.list()] == [SINK, "once"]
     machine.clock.advance(61)
-    await broker.sinks.coordinator.tick()
+    await broker.parts.sink_coordinator.tick()
     assert [each.sink for each in broker.sinks.list()] == [SINK]
     assert [each.key for each in await machine.meta.scan("sink")] == [SINK]
 
@@ -597,7 +597,7 @@ async def test_transactional_ids_of_stages_are_nobody_elses(broker: Broker) -> N
 async def test_rights_are_those_of_the_transactional_id_and_of_the_topic(machine: Machine) -> None:
     broker = await machine.start()
     for topic in ("a", "b"):
-        await broker.create_topic(topic, 1)
+        await broker.topics.create(topic, 1)
     spark, other = Principal("spark"), Principal("other")
     await broker.acls.create(
         [
@@ -642,7 +642,7 @@ async def test_readers_of_everything_see_records_before_their_commit(
 ) -> None:
     stage = await open_stage(broker, 0)
     await put(machine, broker, stage, "a", b"1")
-    (fetched,) = await broker.fetch([FetchRequest("a", 0, 0)])
+    (fetched,) = await broker.records.fetch([FetchRequest("a", 0, 0)])
     assert fetched.chunk is not None
     assert fetched.chunk.records == 1
 
@@ -691,7 +691,7 @@ async def test_a_commit_waits_for_a_large_batch_that_is_being_checked(
 
 async def test_a_commit_waits_for_what_is_on_its_way_to_the_disk_and_fails_with_it(machine: Machine) -> None:
     broker = await machine.start()
-    await broker.create_topic("a", 1)
+    await broker.topics.create("a", 1)
     stage = await open_stage(broker, 0)
     publishing = broker.sinks.publisher(stage.stage_id)
     await publishing.join([("a", 0)])

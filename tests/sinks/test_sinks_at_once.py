@@ -112,8 +112,8 @@ async def keep_house(machine: Machine, broker: Broker, dice: random.Random) -> N
         for _ in range(50):
             await asyncio.sleep(0)
         machine.clock.advance(dice.choice((1, 1, 1, 5, TIMEOUT_MS / 1000 + 1)))
-        await broker.sinks.coordinator.tick()
-        await broker.transactions.coordinator.tick()
+        await broker.parts.sink_coordinator.tick()
+        await broker.parts.transaction_coordinator.tick()
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ async def test_queries_side_by_side_lose_nothing_and_repeat_nothing(seed: int) -
     machine.meta.fs = machine.fs
     broker = await machine.start()
     for topic in TOPICS:
-        await broker.create_topic(topic, 1)
+        await broker.topics.create(topic, 1)
     queries = [Query(f"q{number}", machine, broker, dice) for number in range(QUERIES)]
     house = asyncio.ensure_future(keep_house(machine, broker, dice))
     async with asyncio.timeout(60):
@@ -133,14 +133,14 @@ async def test_queries_side_by_side_lose_nothing_and_repeat_nothing(seed: int) -
     with suppress(asyncio.CancelledError):
         await house
     machine.clock.advance(2 * TIMEOUT_MS / 1000)
-    await broker.sinks.coordinator.tick()
+    await broker.parts.sink_coordinator.tick()
 
     committed = sum((each.committed for each in queries), Counter[Row]())
     for topic in TOPICS:
         seen = Counter((topic, value) for value in await read_committed(broker, topic))
         assert seen == Counter({row: count for row, count in committed.items() if row[0] == topic})
-        partition = broker.topics.get(topic).partition(0)
+        partition = broker.parts.topic_registry.get(topic).partition(0)
         assert partition.last_stable_offset == partition.visible_end
-    assert list(broker.sinks.coordinator.stages) == []
+    assert list(broker.parts.sink_coordinator.stages) == []
     assert await machine.meta.scan("sink-stage") == []
     await broker.close()

@@ -91,9 +91,9 @@ class Machine:
 async def read_committed(broker: Broker, topic: str, partition: int = 0) -> list[bytes]:
     """Return what a client of Kafka makes of Fetch with isolation level read_committed."""
     found: list[bytes] = []
-    offset = broker.topics.get(topic).partition(partition).start_offset
+    offset = broker.parts.topic_registry.get(topic).partition(partition).start_offset
     while True:
-        (fetched,) = await broker.fetch([FetchRequest(topic, partition, offset)], committed=True)
+        (fetched,) = await broker.records.fetch([FetchRequest(topic, partition, offset)], committed=True)
         assert fetched.error is None, fetched.error
         assert fetched.chunk is not None
         if not fetched.chunk.data:

@@ -53,7 +53,7 @@ class Client:
         for topic in TOPICS:
             assert await service.add_partitions(ID, producer, [(topic, 0)]) == {}
             batch = self.machine.batch(producer, sequence, b"%d" % number)
-            await broker.publish(topic, 0, batch, admit=service.admission(ID))
+            await broker.records.publish(topic, 0, batch, admit=service.admission(ID))
         if not self.bumps_epoch:
             await service.add_group(ID, producer, GROUP)
         offsets = {("a", 0): OffsetAndMetadata(number)}
@@ -77,11 +77,11 @@ class Client:
             self.committed.append(self.unsure)
         self.unsure = None
         assert seen[0] == self.committed
-        committed = broker.groups.committed_offset(GROUP, ("a", 0))
+        committed = broker.parts.group_registry.committed_offset(GROUP, ("a", 0))
         assert committed == (self.committed[-1] if self.committed else None)
-        assert not broker.groups.pending(GROUP)
+        assert not broker.parts.group_registry.pending(GROUP)
         for topic in TOPICS:
-            partition = broker.topics.get(topic).partition(0)
+            partition = broker.parts.topic_registry.get(topic).partition(0)
             assert partition.last_stable_offset == partition.visible_end
 
 
@@ -89,7 +89,7 @@ async def prepared(seed: int) -> tuple[Machine, Broker]:
     machine = Machine(seed)
     broker = await machine.start()
     for topic in TOPICS:
-        await broker.create_topic(topic, 1)
+        await broker.topics.create(topic, 1)
     return machine, broker
 
 
@@ -107,7 +107,7 @@ async def stopped_after(steps: int, *, bumps_epoch: bool, power_fails: bool) -> 
     is_done = False
     with suppress(SparrowError):
         await client.run(broker, 1, 3)
-        await broker.transactions.coordinator.tick()
+        await broker.parts.transaction_coordinator.tick()
         is_done = machine.fs.calls_left > 0
     await machine.stop(broker, power_fails=power_fails)
     broker = await machine.start()
@@ -142,12 +142,12 @@ async def test_an_open_transaction_goes_on_after_a_restart(*, bumps_epoch: bool)
     producer = await initialize(broker)
     service = broker.transactions
     await service.add_partitions(ID, producer, [("a", 0)])
-    await broker.publish("a", 0, machine.batch(producer, 0, b"1"), admit=service.admission(ID))
+    await broker.records.publish("a", 0, machine.batch(producer, 0, b"1"), admit=service.admission(ID))
     await machine.stop(broker)
     broker = await machine.start()
     service = broker.transactions
     assert await read_committed(broker, "a") == []
-    await broker.publish("a", 0, machine.batch(producer, 1, b"2"), admit=service.admission(ID))
+    await broker.records.publish("a", 0, machine.batch(producer, 1, b"2"), admit=service.admission(ID))
     await service.end(ID, producer, commit=True, bumps_epoch=bumps_epoch)
     assert await read_committed(broker, "a") == [b"1", b"2"]
     await broker.close()
@@ -157,13 +157,15 @@ async def test_a_transaction_whose_time_ran_out_while_the_broker_was_down_is_abo
     machine, broker = await prepared(0)
     producer = await initialize(broker)
     await broker.transactions.add_partitions(ID, producer, [("a", 0)])
-    await broker.publish("a", 0, machine.batch(producer, 0, b"1"), admit=broker.transactions.admission(ID))
+    await broker.records.publish(
+        "a", 0, machine.batch(producer, 0, b"1"), admit=broker.transactions.admission(ID)
+    )
     await machine.stop(broker)
     machine.clock.advance(61)
     broker = await machine.start()
-    partition = broker.topics.get("a").partition(0)
+    partition = broker.parts.topic_registry.get("a").partition(0)
     assert partition.last_stable_offset == 0
-    await broker.transactions.coordinator.tick()
+    await broker.parts.transaction_coordinator.tick()
     assert partition.last_stable_offset == 2
     assert await read_committed(broker, "a") == []
     await broker.close()
@@ -179,21 +181,23 @@ async def test_topics_that_are_deleted_meanwhile_are_skipped() -> None:
     offsets = {("a", 0): OffsetAndMetadata(5), ("b", 0): OffsetAndMetadata(6)}
     await service.commit_offsets(ID, producer, GROUP, offsets, committer=NO_MEMBER)
     for topic in TOPICS:
-        await broker.publish(topic, 0, client.machine.batch(producer, 0, b"x"), admit=service.admission(ID))
-    await broker.delete_topic("a")
+        await broker.records.publish(
+            topic, 0, client.machine.batch(producer, 0, b"x"), admit=service.admission(ID)
+        )
+    await broker.topics.delete("a")
     await service.end(ID, producer, commit=True)
     assert await read_committed(broker, "b") == [b"x"]
-    assert set(broker.groups.fetch_offsets(GROUP)) == {("b", 0)}
+    assert set(broker.parts.group_registry.fetch_offsets(GROUP)) == {("b", 0)}
     await broker.close()
 
 
 async def test_aborted_records_stay_hidden_after_retention_compaction_and_a_crash() -> None:
     machine, broker = await prepared(0)
-    await broker.create_topic("c", 1, {"cleanup.policy": "compact", "segment.bytes": "1024"})
+    await broker.topics.create("c", 1, {"cleanup.policy": "compact", "segment.bytes": "1024"})
     client = Client(machine, bumps_epoch=False)
     await client.run(broker, 0, 6)
-    start = broker.topics.get("a").partition(0).start_offset + 3
-    await broker.delete_records("a", {0: start})
+    start = broker.parts.topic_registry.get("a").partition(0).start_offset + 3
+    await broker.topics.delete_records("a", {0: start})
     await machine.stop(broker, power_fails=True)
     broker = await machine.start()
     assert await read_committed(broker, "a") == [b"2", b"3", b"5"]

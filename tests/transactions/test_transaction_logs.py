@@ -31,14 +31,14 @@ async def with_compacted_topic(machine: Machine, broker: Broker) -> None:
         "min.cleanable.dirty.ratio": "0",
         "delete.retention.ms": "0",
     }
-    await broker.create_topic("c", 1, config)
+    await broker.topics.create("c", 1, config)
     producer = await Producer(machine, broker).initialize()
     for number in range(60):
         await broker.transactions.add_partitions(ID, producer.identity, [("c", 0)])
         batch = keyed(machine, producer, number, b"k%d" % (number % 2), b"%d" % number)
-        await broker.publish("c", 0, batch, admit=broker.transactions.admission(ID))
+        await broker.records.publish("c", 0, batch, admit=broker.transactions.admission(ID))
         await producer.end(commit=number % 3 == 0)
-    log = broker.topics.get("c").partition(0).log
+    log = broker.parts.topic_registry.get("c").partition(0).log
     await log.durable(log.end_offset)
     machine.clock.advance(3600)
     assert await log.compact(machine.clock.wall_ms()) > 0
@@ -57,7 +57,7 @@ async def test_compaction_and_recovery_leak_nothing_aborted_and_lose_nothing_com
 
     assert await last_values(broker) == [b"54", b"57"]
     if knows_state:
-        await broker.topics.get("c").partition(0).checkpoint()
+        await broker.parts.topic_registry.get("c").partition(0).checkpoint()
     await machine.stop(broker, power_fails=True)
     again = await machine.start()
     assert await last_values(again) == [b"54", b"57"]
@@ -70,7 +70,7 @@ async def test_compaction_and_recovery_leak_nothing_aborted_and_lose_nothing_com
 async def test_batches_that_the_broker_rewrites_stay_in_their_transaction(
     machine: Machine, broker: Broker, config: dict[str, str]
 ) -> None:
-    await broker.create_topic("r", 1, config)
+    await broker.topics.create("r", 1, config)
     producer = await Producer(machine, broker).initialize()
     for number in range(4):
         await producer.send("r", b"%d" % number * 100)
@@ -87,7 +87,7 @@ async def test_markers_are_kafkas_own(machine: Machine, broker: Broker) -> None:
     producer = await Producer(machine, broker).initialize()
     await producer.send("a", b"x")
     await producer.end(commit=True)
-    chunk = broker.topics.get("a").partition(0).log.read_nowait(0, 1 << 20)
+    chunk = broker.parts.topic_registry.get("a").partition(0).log.read_nowait(0, 1 << 20)
     assert chunk is not None
     data, marker = split(chunk.data)
     assert (data[0].is_transactional, data[0].is_control) == (True, False)
@@ -104,9 +104,9 @@ async def test_aborted_transactions_that_retention_took_are_forgotten(
     for _ in range(5):
         await producer.send("a", b"x")
         await producer.end(commit=False)
-    partition = broker.topics.get("a").partition(0)
+    partition = broker.parts.topic_registry.get("a").partition(0)
     assert len(partition.aborted_transactions(0, 10)) == 5
-    await broker.delete_records("a", {0: 5})
+    await broker.topics.delete_records("a", {0: 5})
     await broker._maintenance.walk()
     assert [each.first_offset for each in partition.aborted_transactions(0, 10)] == [4, 6, 8]
 
@@ -114,7 +114,7 @@ async def test_aborted_transactions_that_retention_took_are_forgotten(
 async def test_a_producer_with_an_open_transaction_is_not_forgotten(machine: Machine, broker: Broker) -> None:
     producer = await Producer(machine, broker).initialize()
     await producer.send("a", b"x")
-    partition = broker.topics.get("a").partition(0)
+    partition = broker.parts.topic_registry.get("a").partition(0)
     partition.forget_silent_producers(machine.clock.wall_ms() + 1)
     assert [each.transaction_start for each in partition.producers()] == [0]
     await producer.end(commit=True)

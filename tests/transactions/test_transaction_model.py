@@ -49,7 +49,7 @@ class Transactions(RuleBasedStateMachine):
         self.broker = self.run(self.machine.start())
         self.logs: dict[str, list[Entry]] = {}
         for topic in TOPICS:
-            self.run(self.broker.create_topic(topic, 1))
+            self.run(self.broker.topics.create(topic, 1))
             self.logs[topic] = []
         self.producers: dict[str, ProducerIdentity] = {}
         self.sequences: dict[tuple[str, str], int] = {}
@@ -98,7 +98,7 @@ class Transactions(RuleBasedStateMachine):
 
         async def publish() -> None:
             batch = self.machine.batch(producer, sequence, *records)
-            await self.broker.publish(topic, 0, batch, admit=service.admission(transactional_id))
+            await self.broker.records.publish(topic, 0, batch, admit=service.admission(transactional_id))
 
         self.run(publish())
         self.sequences[transactional_id, topic] += count
@@ -112,7 +112,7 @@ class Transactions(RuleBasedStateMachine):
 
         async def publish() -> None:
             batch = self.machine.batch(ProducerIdentity(-1, -1), -1, value, transactional=False)
-            await self.broker.publish(topic, 0, batch)
+            await self.broker.records.publish(topic, 0, batch)
 
         self.run(publish())
         self.logs[topic].append(Entry(value, ""))
@@ -147,7 +147,7 @@ class Transactions(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 20, 40]))
     def time_passes(self, seconds: int) -> None:
         self.machine.clock.advance(seconds)
-        self.run(self.broker.transactions.coordinator.tick())
+        self.run(self.broker.parts.transaction_coordinator.tick())
         now_ms = self.machine.clock.wall_ms()
         for transactional_id, began_ms in list(self.open.items()):
             if began_ms + TIMEOUT_MS < now_ms:
@@ -164,14 +164,14 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(topic=st.sampled_from(TOPICS))
     def checkpoint(self, topic: str) -> None:
-        self.run(self.broker.topics.get(topic).partition(0).checkpoint())
+        self.run(self.broker.parts.topic_registry.get(topic).partition(0).checkpoint())
 
     @rule(topic=st.sampled_from(TOPICS))
     def delete_records_before_the_last_stable_offset(self, topic: str) -> None:
-        partition = self.broker.topics.get(topic).partition(0)
+        partition = self.broker.parts.topic_registry.get(topic).partition(0)
         everything, visible = self.logs[topic], self.visible(topic)
         with suppress(SparrowError):
-            self.run(self.broker.delete_records(topic, {0: partition.last_stable_offset}))
+            self.run(self.broker.topics.delete_records(topic, {0: partition.last_stable_offset}))
             first_open = next((n for n, each in enumerate(everything) if each.transaction), len(everything))
             assert len(visible) <= first_open
             self.logs[topic] = everything[first_open:]
@@ -188,7 +188,7 @@ class Transactions(RuleBasedStateMachine):
     async def delivered(self, topic: str) -> list[bytes | None]:
         """Return what the native frontend's reader delivers."""
         reader = Reader(committed=True)
-        partition = self.broker.topics.get(topic).partition(0)
+        partition = self.broker.parts.topic_registry.get(topic).partition(0)
         reader.add(partition, partition.start_offset)
         found: list[bytes | None] = []
         while deliveries := await reader.read(300, max_records=2, max_wait_ms=0):
@@ -206,8 +206,8 @@ class Transactions(RuleBasedStateMachine):
         for topic in TOPICS:
             assert self.run(read_committed(self.broker, topic)) == self.visible(topic)
             assert self.run(self.delivered(topic)) == self.visible(topic)
-        assert self.broker.groups.committed_offset("g", ("a", 0)) == self.offset
-        assert bool(self.broker.groups.pending("g")) == bool(self.pending)
+        assert self.broker.parts.group_registry.committed_offset("g", ("a", 0)) == self.offset
+        assert bool(self.broker.parts.group_registry.pending("g")) == bool(self.pending)
 
 
 TestTransactions = Transactions.TestCase

@@ -39,7 +39,7 @@ async def with_pending(
 
 
 async def committed(broker: Broker) -> dict[tuple[str, int], int]:
-    return {key: value.offset for key, value in broker.groups.fetch_offsets("g").items()}
+    return {key: value.offset for key, value in broker.parts.group_registry.fetch_offsets("g").items()}
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -47,8 +47,8 @@ async def test_a_later_commit_is_not_undone_by_the_end_of_a_transaction(
     machine: Machine, broker: Broker, restarts: bool
 ) -> None:
     identity = await with_pending(broker, 1)
-    await broker.groups.commit("g", {A: OffsetAndMetadata(7)})
-    assert set(broker.groups.pending("g")) == {B}
+    await broker.parts.group_registry.commit("g", {A: OffsetAndMetadata(7)})
+    assert set(broker.parts.group_registry.pending("g")) == {B}
     if restarts:
         await machine.stop(broker)
         broker = await machine.start()
@@ -60,21 +60,21 @@ async def test_a_later_commit_is_not_undone_by_the_end_of_a_transaction(
 
 async def test_a_later_commit_in_the_transaction_itself_stands(broker: Broker) -> None:
     identity = await with_pending(broker, 1)
-    await broker.groups.commit("g", {A: OffsetAndMetadata(7)})
+    await broker.parts.group_registry.commit("g", {A: OffsetAndMetadata(7)})
     await broker.transactions.commit_offsets(
         ID, identity, "g", {A: OffsetAndMetadata(9)}, committer=Committer(is_transactional=True)
     )
-    assert set(broker.groups.pending("g")) == {A, B}
+    assert set(broker.parts.group_registry.pending("g")) == {A, B}
     await broker.transactions.end(ID, identity, commit=True)
     assert await committed(broker) == {A: 9, B: 1}
-    assert not broker.groups.pending("g")
+    assert not broker.parts.group_registry.pending("g")
 
 
 async def test_a_commit_that_failed_leaves_what_is_pending(machine: Machine, broker: Broker) -> None:
     identity = await with_pending(broker, 1)
     machine.fs.calls_left = 0
     with pytest.raises(StorageFailed):
-        await broker.groups.commit("g", {A: OffsetAndMetadata(7)})
+        await broker.parts.group_registry.commit("g", {A: OffsetAndMetadata(7)})
     machine.fs.calls_left = None
     await broker.transactions.end(ID, identity, commit=True)
     assert await committed(broker) == {A: 1, B: 1}
@@ -82,11 +82,11 @@ async def test_a_commit_that_failed_leaves_what_is_pending(machine: Machine, bro
 
 async def test_a_deleted_group_does_not_come_back_with_the_end_of_a_transaction(broker: Broker) -> None:
     identity = await with_pending(broker)
-    await broker.groups.commit("g", {A: OffsetAndMetadata(0)})
-    await broker.group_admin.delete("g")
+    await broker.parts.group_registry.commit("g", {A: OffsetAndMetadata(0)})
+    await broker.groups.delete("g")
     await broker.transactions.end(ID, identity, commit=True)
     assert await committed(broker) == {}
-    assert "g" not in {info.group for info in broker.groups.list_groups()}
+    assert "g" not in {info.group for info in broker.parts.group_registry.list_groups()}
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -94,11 +94,11 @@ async def test_a_topic_made_again_has_no_offsets_of_transactions_of_the_former(
     machine: Machine, broker: Broker, restarts: bool
 ) -> None:
     identity = await with_pending(broker)
-    await broker.delete_topic("a")
+    await broker.topics.delete("a")
     if restarts:
         await machine.stop(broker)
         broker = await machine.start()
-    await broker.create_topic("a", 1)
+    await broker.topics.create("a", 1)
     await broker.transactions.end(ID, identity, commit=True)
     assert await committed(broker) == {B: 1}
     if restarts:
@@ -107,12 +107,12 @@ async def test_a_topic_made_again_has_no_offsets_of_transactions_of_the_former(
 
 async def test_a_commit_on_its_way_does_not_outlive_the_deletion_of_its_topic(broker: Broker) -> None:
     for delay in range(6):  # steps of the loop between the beginnings of both
-        deletion = asyncio.create_task(broker.delete_topic("a"))
+        deletion = asyncio.create_task(broker.topics.delete("a"))
         for _ in range(delay):
             await asyncio.sleep(0)
-        commit = asyncio.create_task(broker.groups.commit("g", {A: OffsetAndMetadata(5)}))
+        commit = asyncio.create_task(broker.parts.group_registry.commit("g", {A: OffsetAndMetadata(5)}))
         await asyncio.gather(deletion, commit, return_exceptions=True)
-        await broker.create_topic("a", 1)
+        await broker.topics.create("a", 1)
         assert await committed(broker) == {}
 
 
@@ -124,7 +124,7 @@ async def test_offsets_count_as_undecided_while_they_are_on_their_way_to_the_sto
 
     async def look(writes: Sequence[Write]) -> None:
         if any(each.kind == "pending-offset" for each in writes):
-            seen.append(set(broker.groups.pending("g")))
+            seen.append(set(broker.parts.group_registry.pending("g")))
         await write(list(writes))
 
     monkeypatch.setattr(machine.meta, "write", look)
@@ -144,7 +144,7 @@ async def test_offsets_count_as_undecided_while_they_are_on_their_way_to_the_sto
             adds_group=True,
         )
     machine.fs.calls_left = None
-    assert not broker.groups.pending("g")
+    assert not broker.parts.group_registry.pending("g")
 
 
 async def test_the_group_is_asked_when_the_offsets_are_written_not_when_they_wait(broker: Broker) -> None:
@@ -155,7 +155,7 @@ async def test_the_group_is_asked_when_the_offsets_are_written_not_when_they_wai
             ID, identity, "g", {A: OffsetAndMetadata(9)}, committer=zombie
         )
     release = asyncio.Event()
-    locks = broker.transactions.coordinator._locks
+    locks = broker.parts.transaction_coordinator._locks
     before = asyncio.create_task(locks.run(ID, release.wait))
     is_member = True
 
@@ -164,7 +164,7 @@ async def test_the_group_is_asked_when_the_offsets_are_written_not_when_they_wai
             raise UnknownMember("gone meanwhile")
 
     late = asyncio.create_task(
-        broker.transactions.coordinator.commit_offsets(
+        broker.parts.transaction_coordinator.commit_offsets(
             ID, identity, "g", {A: OffsetAndMetadata(9)}, adds_group=False, check=check
         )
     )

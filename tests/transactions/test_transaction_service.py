@@ -60,7 +60,7 @@ class Producer:
             assert refused == {}
         sequence = self.sequences.get(topic, 0)
         batch = self.machine.batch(self.identity, sequence, *values)
-        published = await self.broker.publish(
+        published = await self.broker.records.publish(
             topic, 0, batch, admit=self.broker.transactions.admission(self.id)
         )
         self.sequences[topic] = sequence + len(values)
@@ -96,7 +96,7 @@ async def test_open_transactions_hold_readers_back_and_their_end_wakes_them(
 ) -> None:
     await producer.initialize()
     await producer.send("a", b"1")
-    partition = broker.topics.get("a").partition(0)
+    partition = broker.parts.topic_registry.get("a").partition(0)
     assert (partition.last_stable_offset, partition.visible_end) == (0, 1)
     reading = asyncio.create_task(_read_when_there(broker))
     await asyncio.sleep(0)
@@ -107,7 +107,7 @@ async def test_open_transactions_hold_readers_back_and_their_end_wakes_them(
 
 
 async def _read_when_there(broker: Broker) -> list[bytes]:
-    (fetched,) = await broker.fetch([FetchRequest("a", 0, 0)], committed=True, max_wait_ms=30_000)
+    (fetched,) = await broker.records.fetch([FetchRequest("a", 0, 0)], committed=True, max_wait_ms=30_000)
     assert fetched.chunk is not None
     assert len(fetched.chunk.data) > 0
     return await read_committed(broker, "a")
@@ -121,7 +121,7 @@ async def test_aborted_records_are_seen_by_readers_of_everything_only(
         await producer.send("a", b"%d" % number)
         await producer.end(commit=number % 2 == 0)
     assert await read_committed(broker, "a") == [b"0", b"2"]
-    assert broker.topics.get("a").partition(0).visible_end == 8
+    assert broker.parts.topic_registry.get("a").partition(0).visible_end == 8
 
 
 async def test_transactions_of_several_producers_interleave(machine: Machine, broker: Broker) -> None:
@@ -134,9 +134,10 @@ async def test_transactions_of_several_producers_interleave(machine: Machine, br
     assert await read_committed(broker, "a") == []
     await two.end(commit=True)
     assert await read_committed(broker, "a") == [b"2", b"2"]
-    assert [each.first_offset for each in broker.topics.get("a").partition(0).aborted_transactions(0, 9)] == [
-        0
-    ]
+    assert [
+        each.first_offset
+        for each in broker.parts.topic_registry.get("a").partition(0).aborted_transactions(0, 9)
+    ] == [0]
 
 
 # ── what producers may send ──
@@ -155,7 +156,7 @@ async def test_a_batch_outside_of_its_transaction_is_refused(
     with pytest.raises(NotInTransaction):
         await producer.send("a", b"x", add=False)
     with pytest.raises(NotInTransaction):  # a publisher that has no transactions
-        broker.publish("a", 0, machine.batch(producer.identity, 1, b"x"))
+        broker.records.publish("a", 0, machine.batch(producer.identity, 1, b"x"))
 
 
 async def test_a_transactional_batch_needs_a_producer_id_and_a_sequence(
@@ -165,7 +166,7 @@ async def test_a_transactional_batch_needs_a_producer_id_and_a_sequence(
     admit = broker.transactions.admission(ID)
     for identity, sequence in ((ProducerIdentity(-1, -1), -1), (producer.identity, -1)):
         with pytest.raises(InvalidRecord):
-            broker.publish("a", 0, machine.batch(identity, sequence, b"x"), admit=admit)
+            broker.records.publish("a", 0, machine.batch(identity, sequence, b"x"), admit=admit)
 
 
 async def test_a_transactional_producer_writes_in_transactions_alone(
@@ -174,10 +175,10 @@ async def test_a_transactional_producer_writes_in_transactions_alone(
     await producer.initialize()
     await producer.send("a", b"1")
     with pytest.raises(UnknownProducer, match="was not given to"):
-        broker.publish("a", 0, machine.batch(producer.identity, 1, b"x", transactional=False))
+        broker.records.publish("a", 0, machine.batch(producer.identity, 1, b"x", transactional=False))
     await producer.end(commit=True)
     with pytest.raises(UnknownProducer, match="was not given to"):
-        broker.publish("a", 0, machine.batch(producer.identity, 1, b"x", transactional=False))
+        broker.records.publish("a", 0, machine.batch(producer.identity, 1, b"x", transactional=False))
     assert await read_committed(broker, "a") == [b"1"]
 
 
@@ -208,7 +209,7 @@ async def test_a_batch_sent_again_is_answered_with_the_first_answer(
     producer.sequences["a"] = 0
     assert await producer.send("a", b"1") == first
     with pytest.raises(OutOfOrderSequence):
-        broker.publish(
+        broker.records.publish(
             "a", 0, machine.batch(producer.identity, 5, b"x"), admit=broker.transactions.admission(ID)
         )
 
@@ -224,7 +225,7 @@ async def test_sequences_go_on_over_the_ends_of_one_epoch_and_begin_again_with_t
     await broker.transactions.add_partitions(ID, producer.identity, [("a", 0)])
     for sequence, error in ((1, OutOfOrderSequence), (7, OutOfOrderSequence)):
         with pytest.raises((error, DuplicateSequence)):
-            broker.publish(
+            broker.records.publish(
                 "a",
                 0,
                 machine.batch(producer.identity, sequence, b"x"),
@@ -264,7 +265,7 @@ async def test_a_producer_whose_epochs_are_used_up_goes_on_with_a_new_id(
     producer: Producer, machine: Machine, broker: Broker
 ) -> None:
     await producer.initialize()
-    coordinator = broker.transactions.coordinator
+    coordinator = broker.parts.transaction_coordinator
     await coordinator._table.keep(replace(coordinator.find(ID), epoch=LAST_EPOCH))
     producer.identity = used_up = ProducerIdentity(producer.identity.producer_id, LAST_EPOCH)
     await producer.send("a", b"1")
@@ -291,16 +292,16 @@ async def test_offsets_become_visible_with_the_commit_and_are_dropped_with_the_a
 ) -> None:
     await producer.initialize()
     await producer.offsets("g", 1)
-    assert list(broker.groups.pending("g")) == [("a", 0)]
-    assert broker.groups.fetch_offsets("g") == {}
+    assert list(broker.parts.group_registry.pending("g")) == [("a", 0)]
+    assert broker.parts.group_registry.fetch_offsets("g") == {}
     await producer.offsets("g", 2)
     await producer.end(commit=True)
-    (committed,) = broker.groups.fetch_offsets("g").values()
+    (committed,) = broker.parts.group_registry.fetch_offsets("g").values()
     assert (committed.offset, committed.metadata) == (2, "note")
     await producer.offsets("g", 9)
     await producer.end(commit=False)
-    assert broker.groups.committed_offset("g", ("a", 0)) == 2
-    assert not broker.groups.pending("g")
+    assert broker.parts.group_registry.committed_offset("g", ("a", 0)) == 2
+    assert not broker.parts.group_registry.pending("g")
 
 
 async def test_offsets_of_a_group_that_was_not_added_are_refused(producer: Producer, broker: Broker) -> None:
@@ -312,7 +313,7 @@ async def test_offsets_of_a_group_that_was_not_added_are_refused(producer: Produ
         ID, producer.identity, "g", offsets, committer=NO_MEMBER, adds_group=True
     )
     await producer.end(commit=True, bumps_epoch=True)
-    assert broker.groups.committed_offset("g", ("a", 0)) == 1
+    assert broker.parts.group_registry.committed_offset("g", ("a", 0)) == 1
 
 
 async def test_offsets_that_cannot_be_kept_are_named_and_the_others_kept(
@@ -330,7 +331,7 @@ async def test_offsets_that_cannot_be_kept_are_named_and_the_others_kept(
     )
     assert set(refused) == {("nowhere", 0), ("b", 0)}
     await producer.end(commit=True)
-    assert set(broker.groups.fetch_offsets("g")) == {("a", 0)}
+    assert set(broker.parts.group_registry.fetch_offsets("g")) == {("a", 0)}
 
 
 # ── by itself ──
@@ -342,10 +343,10 @@ async def test_a_transaction_that_is_open_for_too_long_is_aborted(
     await producer.initialize(timeout_ms=5_000)
     await producer.send("a", b"1")
     machine.clock.advance(5)
-    await broker.transactions.coordinator.tick()
+    await broker.parts.transaction_coordinator.tick()
     assert broker.transactions.describe(ID).state is TransactionState.ONGOING
     machine.clock.advance(0.001)
-    await broker.transactions.coordinator.tick()
+    await broker.parts.transaction_coordinator.tick()
     assert broker.transactions.describe(ID).state is TransactionState.COMPLETE_ABORT
     assert await read_committed(broker, "a") == []
     with pytest.raises(ProducerFenced):
@@ -362,11 +363,11 @@ async def test_an_id_that_nobody_uses_is_forgotten_after_a_week(
     await producer.initialize()
     await Producer(machine, broker, "busy").initialize(timeout_ms=900_000)
     machine.clock.advance(7 * 86_400 + 1)
-    busy = broker.transactions.coordinator.find("busy")
+    busy = broker.parts.transaction_coordinator.find("busy")
     await broker.transactions.add_partitions(
         "busy", ProducerIdentity(busy.producer_id, busy.epoch), [("a", 0)]
     )
-    await broker.transactions.coordinator.tick()
+    await broker.parts.transaction_coordinator.tick()
     assert [each.transactional_id for each in await broker.transactions.list()] == ["busy"]
     with pytest.raises(ProducerMismatch):
         await producer.end(commit=True)
@@ -389,7 +390,7 @@ async def test_markers_that_a_full_disk_refused_follow_when_there_is_room(
     assert await read_committed(broker, "a") == []
     machine.fs.capacity_bytes = 1 << 40
     machine.clock.advance(10)
-    await broker.transactions.coordinator.tick()
+    await broker.parts.transaction_coordinator.tick()
     assert await read_committed(broker, "a") == await read_committed(broker, "b") == [b"1"]
     await producer.send("a", b"2")
     await producer.end(commit=True)
@@ -405,7 +406,7 @@ async def test_a_full_meta_store_decides_nothing(
     with pytest.raises(DiskFull):
         await producer.end(commit=True)
     machine.clock.advance(61)
-    await broker.transactions.coordinator.tick()
+    await broker.parts.transaction_coordinator.tick()
     assert broker.transactions.describe(ID).state is TransactionState.ONGOING
     assert await read_committed(broker, "a") == []
     machine.meta.full = False
@@ -420,7 +421,7 @@ async def test_an_end_is_carried_out_though_its_caller_went_away(producer: Produ
     await asyncio.sleep(0)
     ending.cancel()
     await asyncio.gather(ending, return_exceptions=True)
-    await broker.transactions.coordinator.close()
+    await broker.parts.transaction_coordinator.close()
     assert await read_committed(broker, "a") == [b"1"]
 
 
@@ -434,7 +435,7 @@ async def test_a_transaction_that_no_id_knows_of_does_not_hold_readers_for_ever(
         if kind == "transaction":
             del machine.meta.entries[kind, key]
     broker = await machine.start()
-    partition = broker.topics.get("a").partition(0)
+    partition = broker.parts.topic_registry.get("a").partition(0)
     assert partition.last_stable_offset == 0
     await broker._maintenance.walk()
     assert partition.last_stable_offset == partition.visible_end == 2

@@ -70,7 +70,7 @@ class Hooks:
 
     async def dead(self, queue: str = "jobs") -> list[dict[str, bytes | None]]:
         """Return the headers of the dead letters of a queue."""
-        if self.broker.queues.registry.find(f"{queue}.dead") is None:
+        if self.broker.parts.queue_registry.find(f"{queue}.dead") is None:
             return []
         peeked = await self.broker.queues.peek(f"{queue}.dead", 100)
         return [dict(each.record.headers) for each in peeked]

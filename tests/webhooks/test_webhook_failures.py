@@ -297,7 +297,7 @@ async def test_where_the_body_breaks_off_or_has_no_end_the_status_decides(
 async def test_a_large_record_is_sent_in_pieces(hooks: Hooks) -> None:
     value = bytes(range(256)) * (3 << 12)
     async with EndpointServer() as server:
-        await hooks.broker.create_topic("jobs", config={"max.message.bytes": str(8 << 20)})
+        await hooks.broker.topics.create("jobs", config={"max.message.bytes": str(8 << 20)})
         await hooks.queue()
         await hooks.publish(value)
         await hooks.hook(server.url)
@@ -394,13 +394,13 @@ async def test_an_unreadable_record_costs_its_neighbours_nothing_and_is_not_read
 
 async def test_a_topic_that_is_deleted_ends_nothing_else(hooks: Hooks) -> None:
     async with EndpointServer() as server:
-        await hooks.broker.create_topic("other")
+        await hooks.broker.topics.create("other")
         await hooks.broker.queues.create("jobs", ["jobs", "other"])
         await hooks.hook(server.url)
         await hooks.until(lambda: hooks.state().state == "delivering")
-        await hooks.broker.delete_topic("other")
+        await hooks.broker.topics.delete("other")
         with pytest.raises(UnknownTopic):
-            hooks.broker.topics.get("other")
+            hooks.broker.parts.topic_registry.get("other")
         await hooks.publish(b"job")
         await hooks.done()
     assert server.bodies == [b"job"]

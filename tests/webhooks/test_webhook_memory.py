@@ -69,7 +69,7 @@ async def test_compressed_records_are_unpacked_a_few_at_a_time(hooks: Hooks) -> 
         await hooks.publish(b"first")
         batch = build_batch([bytes(size)], compression=Compression.ZSTD)
         for _ in range(count):
-            await hooks.broker.publish("jobs", 0, batch)
+            await hooks.broker.records.publish("jobs", 0, batch)
         await hooks.hook(server.url, concurrency=count)
         await server.until(4)
         await asyncio.sleep(0.05)

@@ -44,7 +44,7 @@ async def test_an_endpoint_that_is_gone_is_paused_as_soon_as_that_can_be_kept(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frontend, "_RETRY_S", 0.01)
-    webhooks = hooks.broker.webhooks.registry
+    webhooks = hooks.broker.parts.webhook_registry
     keep, refused = webhooks.put, []
 
     async def refuse_twice(*arguments: Any) -> Any:
@@ -79,7 +79,7 @@ async def test_a_deletion_that_was_cut_short_is_completed_when_it_is_asked_for_a
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await hooks.queue()
-    webhooks, queues = hooks.broker.webhooks, hooks.broker.queues.registry
+    webhooks, queues = hooks.broker.webhooks, hooks.broker.parts.queue_registry
     await webhooks.put("jobs", "hook", {"url": "http://example.org/"}, add_subscriber=True)
 
     async def refuse(*_: Any, **__: Any) -> None:
@@ -101,7 +101,7 @@ async def test_a_queue_that_is_deleted_meanwhile_gets_no_webhook(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await hooks.queue()
-    webhooks = hooks.broker.webhooks.registry
+    webhooks = hooks.broker.parts.webhook_registry
     write = webhooks._meta.write
 
     async def write_late(writes: Any) -> Any:
@@ -116,7 +116,7 @@ async def test_a_queue_that_is_deleted_meanwhile_gets_no_webhook(
     assert list(webhooks) == []
     await hooks.stop()
     await hooks.start()
-    assert list(hooks.broker.webhooks.registry) == []
+    assert list(hooks.broker.parts.webhook_registry) == []
 
 
 async def test_a_topic_that_the_owner_may_not_read_ends_the_deliveries(tmp_path: Path) -> None:

@@ -161,10 +161,10 @@ async def test_what_is_put_is_there_after_a_restart(hooks: Hooks) -> None:
     await hooks.queue()
     made = await hooks.hook(URL, format="json", headers={"X-A": "b"})
     assert made.settings["headers"] == {"X-A": "hidden"}
-    before = hooks.broker.webhooks.registry.get("jobs", "hook")
+    before = hooks.broker.parts.webhook_registry.get("jobs", "hook")
     await hooks.stop()
     await hooks.start()
-    assert hooks.broker.webhooks.registry.get("jobs", "hook") == before
+    assert hooks.broker.parts.webhook_registry.get("jobs", "hook") == before
 
 
 async def test_secrets_are_made_given_or_left_out(hooks: Hooks) -> None:
@@ -304,7 +304,7 @@ async def test_a_name_may_be_as_long_as_that_of_a_subscriber(hooks: Hooks) -> No
 
 
 async def test_a_share_group_has_no_webhooks(hooks: Hooks) -> None:
-    await hooks.broker.queues.registry.share("sharers")
+    await hooks.broker.parts.queue_registry.share("sharers")
     with pytest.raises(InvalidArgument, match="share group"):
         await hooks.hook(URL, queue="sharers")
 
@@ -317,7 +317,7 @@ async def test_dead_letters_may_be_sent_to_an_endpoint_as_well(hooks: Hooks) -> 
         (leased,) = await consumer.lease(1, wait_ms=1000)
         await consumer.close(release=True, counts=True)
         assert leased.records == 1
-        await hooks.until(lambda: hooks.broker.queues.registry.find("jobs.dead") is not None)
+        await hooks.until(lambda: hooks.broker.parts.queue_registry.find("jobs.dead") is not None)
         await hooks.hook(server.url, queue="jobs.dead")
         (got,) = await server.until(1)
     assert got["sparrow-header-dead-letter-reason"] == "DELIVERY_LIMIT"

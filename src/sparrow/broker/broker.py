@@ -5,8 +5,8 @@ principal and leaves the work to the module that has the rules. All methods are 
 loop's thread. Usable without any socket:
 
     async with sparrow.Broker("data") as broker:
-        await broker.create_topic("orders", partitions=4)
-        published = await broker.publish("orders", 0, batch)
+        await broker.topics.create("orders", partitions=4)
+        published = await broker.records.publish("orders", 0, batch)
 """
 
 from __future__ import annotations
@@ -84,28 +84,28 @@ class Broker:
         """
         async with AsyncExitStack() as opened:
             await self._open_stores(opened)
-            self._parts = Parts(self._foundation, self._logs, self._meta)
-            await self._parts.load()
+            self.parts = Parts(self._foundation, self._logs, self._meta)
+            await self.parts.load()
             opened.pop_all()  # from here on `close` closes them
-        self._take_parts(self._parts)
-        written = self._parts.written
+        self._offer_services(self.parts)
+        parts = self.parts
         self._maintenance = BrokerMaintenance(
             self.config,
             self.clock,
-            self.topics,
-            self.groups,
-            transactions=self.transactions.coordinator,
-            queues=self.queues.registry,
-            idempotency=self.idempotency,
-            sinks=self.sinks.coordinator,
-            written=written,
+            parts.topic_registry,
+            parts.group_registry,
+            transactions=parts.transaction_coordinator,
+            queues=parts.queue_registry,
+            idempotency=parts.idempotency,
+            sinks=parts.sink_coordinator,
+            written=parts.written,
             survey=self._logs.survey,
         )
-        self.queues.registry.begin()
-        self.idempotency.begin()
-        self.metrics = MetricsCollector(self, self._logs, self._meta, written)
+        parts.queue_registry.begin()
+        parts.idempotency.begin()
+        self.metrics = MetricsCollector(self, self._logs, self._meta, parts.written)
         self._maintenance.start()
-        self._audit_topic = await self._parts.open_audit_topic()
+        self._audit_topic = await self.parts.open_audit_topic()
         self.started_at_ms = self.clock.wall_ms()
         self._is_open = True
 
@@ -126,41 +126,21 @@ class Broker:
         self._meta = SqliteMetaStore(f"{self._path}/meta.db")
         opened.push_async_callback(self._meta.close)
 
-    def _take_parts(self, parts: Parts) -> None:
+    def _offer_services(self, parts: Parts) -> None:
         self.cluster_id = parts.cluster_id
         self.topics = parts.topics
+        self.records = parts.records
         self.groups = parts.groups
-        self.idempotency = parts.idempotency
-        # services
-        self.topic_service = topics = parts.topic_service
-        self.record_service = records = parts.record_service
-        self.group_admin = parts.group_admin
-        self.group_service = parts.group_service
-        self.consumer_group_service = parts.consumer_group_service
-        self.share_group_service = parts.share_group_service
-        self.transactions = parts.transactions
-        self.sinks = parts.sinks
         self.queues = parts.queues
+        self.transactions = parts.transactions
+        self.idempotency = parts.idempotency
+        self.sinks = parts.sinks
         self.webhooks = parts.webhooks
         self.pipelines = parts.pipelines
         self.users = parts.users
         self.acls = parts.acls
         self.configs = parts.configs
         self.quotas = parts.quotas
-        # the operations that are called most, under the names that embedding programs use
-        self.create_topic = topics.create
-        self.delete_topic = topics.delete
-        self.describe_topic = topics.describe
-        self.configure_topic = topics.configure
-        self.add_partitions = topics.add_partitions
-        self.delete_records = topics.delete_records
-        self.list_topics = topics.list_topics
-        self.partition = topics.partition
-        self.publish = records.publish
-        self.open_producer = records.open_producer
-        self.fetch = records.fetch
-        self.subscribe = records.subscribe
-        self.commit_offsets = parts.group_admin.commit_offsets
 
     async def close(self) -> None:
         """Make everything durable and give the data directory back, so that the next start reads no
@@ -178,7 +158,7 @@ class Broker:
             closing.push_async_callback(self._logs.close)
             await self._maintenance.stop()
             await self._close_audit()
-            await self._parts.close()
+            await self.parts.close()
 
     async def _close_audit(self) -> None:
         self.audit.close()
@@ -214,7 +194,7 @@ class Broker:
             NotAuthorized
         """
         self.access.require_cluster(principal, Operation.DESCRIBE)
-        return await describe_log_directory(self.topics, self._logs, wanted)
+        return await describe_log_directory(self.parts.topic_registry, self._logs, wanted)
 
     def statistics(self, *, principal: Principal = ANONYMOUS) -> dict[str, int]:
         """Return the current numbers of topics, partitions, groups and bytes.
@@ -223,11 +203,12 @@ class Broker:
             NotAuthorized
         """
         self.access.require_cluster(principal, Operation.DESCRIBE)
-        partitions = [p for topic in self.topics for p in topic.partitions]
+        topics = self.parts.topic_registry
+        partitions = [p for topic in topics for p in topic.partitions]
         return {
-            "topics": len(self.topics),
+            "topics": len(topics),
             "partitions": len(partitions),
             "bytes": sum(p.log.size_bytes for p in partitions if p.is_open),
-            "groups": len(self.groups.list_groups()),
+            "groups": len(self.parts.group_registry.list_groups()),
             "free_bytes": self._logs.free_bytes(),
         }

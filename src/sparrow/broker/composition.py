@@ -22,14 +22,13 @@ from sparrow.broker.access.users import Users
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.topic import TOPIC_CONFIG, AuditTopic
 from sparrow.broker.configs.configs import Configs
-from sparrow.broker.configs.topic import check_config
-from sparrow.broker.groups.administration import GroupAdministration
+from sparrow.broker.configs.node import DEAD_LETTER_AUTO_CREATE, DEAD_LETTER_PREFIX
+from sparrow.broker.configs.topic import DEAD_LETTERS_ENABLE, check_config
 from sparrow.broker.groups.assembly import BrokerGroups
-from sparrow.broker.groups.consumer.service import ConsumerGroupService
 from sparrow.broker.groups.consumer.topics import TopicView
 from sparrow.broker.groups.service import GroupService
 from sparrow.broker.groups.share.queues import ShareQueues
-from sparrow.broker.groups.share.service import ShareGroupService
+from sparrow.broker.groups.share.settings import why_no_dead_letters
 from sparrow.broker.idempotency.keys import IdempotencyKeys
 from sparrow.broker.measures import Measures
 from sparrow.broker.pipelines.service import PipelineService
@@ -86,12 +85,16 @@ class Foundation:
             self.rules if authorizer is None else ReportingAuthorizer(authorizer, self.audit.refused)
         )
         self.sessions = Sessions(self.audit.session_ended)
-        self.reload = Reload(self.access.require_cluster, self.audit)
+        self.reload = Reload(self.access, self.audit)
         self.login_limits = LoginLimits(clock, self.measures.failed_logins)
 
 
 class Parts:
-    """The parts of a broker over its stores. `load` before use."""
+    """The parts of a broker over its stores. `load` before use.
+
+    Services have the names that they have in the broker. Registries and coordinators are for the
+    parts themselves, and for tests: frontends call services only.
+    """
 
     def __init__(self, foundation: Foundation, logs: LogStore, meta: MetaStore) -> None:
         self._logs = logs
@@ -122,26 +125,28 @@ class Parts:
             self._load_webhooks,
         ):
             await step()
-        self._unwatch_topics = self.topics.watch(self._topic_changed)
+        self._unwatch_topics = self.topic_registry.watch(self._topic_changed)
 
     async def _load_access(self) -> None:
         self.users = Users(
             self._meta,
-            self._access.require_cluster,
+            self._access,
             self._rules.expect_logins,
             self._sessions,
             audit=self._audit,
         )
-        self.acls = Acls(self._meta, self._rules, self._authorizer, audit=self._audit)
+        self.acls = Acls(self._meta, self._rules, self._access, audit=self._audit)
         await self.acls.load()
 
     async def _load_settings(self) -> None:
-        self.topics = Topics(self._config, self._meta, self._logs, self._clock, measures=self._measures)
-        self.configs = Configs(self._config, self._meta, self.topics, self._access.require, self._audit)
+        self.topic_registry = Topics(
+            self._config, self._meta, self._logs, self._clock, measures=self._measures
+        )
+        self.configs = Configs(self._config, self._meta, self.topic_registry, self._access, self._audit)
         await self.configs.load()
-        self.quotas = Quotas(self._meta, self._clock, self._authorizer, self._audit)
+        self.quotas = Quotas(self._meta, self._clock, self._access, self._audit)
         await self.quotas.load()
-        self.pipelines = PipelineService(self._clock, self._authorizer)
+        self.pipelines = PipelineService(self._clock, self._access)
         self.cluster_id = await self._load_cluster_id()
 
     async def _load_cluster_id(self) -> str:
@@ -153,60 +158,59 @@ class Parts:
         return cluster_id
 
     async def _load_topics_and_groups(self) -> None:
-        await self.topics.load()
-        self.groups = BrokerGroups(
+        await self.topic_registry.load()
+        self.group_registry = BrokerGroups(
             self._meta,
             self._clock,
             self._config,
             self._view_topic,
             lambda group, name: self.configs.of_group(group).get(name),
         )
-        await self.groups.load()
-        await self.groups.forget_other_topics({topic.name for topic in self.topics})
-        self.groups.topics_changed({topic.name: len(topic.partitions) for topic in self.topics})
-        self.consumer_group_service = ConsumerGroupService(self.groups, self._authorizer)
-        self.share_group_service = ShareGroupService(self.groups, self._authorizer, self._audit)
-        self.group_service = GroupService(self.groups, self._authorizer, self._audit)
-        self.group_admin = GroupAdministration(
-            self.groups,
-            self.share_group_service,
-            self.topics,
-            self.configs,
-            access=self._access,
-            audit=self._audit,
+        await self.group_registry.load()
+        await self.group_registry.forget_other_topics({topic.name for topic in self.topic_registry})
+        self.group_registry.topics_changed(
+            {topic.name: len(topic.partitions) for topic in self.topic_registry}
         )
-        self.topic_service = TopicService(self.topics, self.groups, self._access, self._audit, self._config)
+        self.groups = GroupService(self.group_registry, self.topic_registry, self._access, self._audit)
+        self.topics = TopicService(
+            self.topic_registry, self.group_registry, self._access, self._audit, self._config
+        )
         self.producer_ids = ProducerIds(self._meta)
         await self.producer_ids.load()
-        self.record_service = RecordService(
-            self.topics,
-            self.groups,
+        self.records = RecordService(
+            self.topic_registry,
+            self.group_registry,
             self.producer_ids,
-            self.topic_service,
+            self.topics,
             access=self._access,
             watch_rules=self._rules.watch,
         )
 
     async def _load_transactions(self) -> None:
-        coordinator = TransactionCoordinator(
+        coordinator = self.transaction_coordinator = TransactionCoordinator(
             self._meta,
             self._clock,
-            find=self.topics.find_partition,
+            find=self.topic_registry.find_partition,
             producer_ids=self.producer_ids,
-            offsets=self.groups,
+            offsets=self.group_registry,
             limits=TransactionLimits(
                 self._config.transaction_max_timeout_ms, self._config.transactional_id_expiration_ms
             ),
         )
-        self.groups.follow(coordinator.pending)
+        self.group_registry.follow(coordinator.pending)
         await coordinator.load()
         self.transactions = TransactionService(
-            coordinator, self.topics, self.groups, self._clock, self._authorizer, audit=self._audit
+            coordinator,
+            self.topic_registry,
+            self.group_registry,
+            self._clock,
+            self._access,
+            audit=self._audit,
         )
         await self.users.load()
         self.written = frozenset(self._logs.ids())
         if not self._logs.clean_start:
-            await self._recover(p for t in self.topics for p in t.partitions if p.id in self.written)
+            await self._recover(p for t in self.topic_registry for p in t.partitions if p.id in self.written)
         await coordinator.resume()
 
     async def _recover(self, partitions: Iterable[Partition]) -> None:
@@ -222,62 +226,59 @@ class Parts:
                     continue
 
     async def _load_sinks(self) -> None:
-        transactions = self.transactions.coordinator
-        coordinator = SinkCoordinator(self._meta, self._clock, transactions, find=self.topics.find_partition)
+        transactions = self.transaction_coordinator
+        coordinator = self.sink_coordinator = SinkCoordinator(
+            self._meta, self._clock, transactions, find=self.topic_registry.find_partition
+        )
         await coordinator.load()
-        self.sinks = SinkService(coordinator, transactions, self.topics, self._authorizer, self._audit)
+        self.sinks = SinkService(coordinator, transactions, self.topic_registry, self._access, self._audit)
 
     async def _load_queues(self) -> None:
-        registry = QueueRegistry(self._meta, self._clock, self.topics)
-        self.topics.explain = registry.without_dead_letters
+        registry = self.queue_registry = QueueRegistry(self._meta, self._clock, self.topic_registry)
+        self.topic_registry.explain = registry.without_dead_letters
         await registry.load()
         registry.made.append(self._dead_letter_service(registry).attach)
         self.idempotency = IdempotencyKeys(
             self._meta,
             self._clock,
-            self.topics,
+            self.topic_registry,
             self._new_producer_id,
             window_ms=self._config.idempotency_window_ms,
             max_keys=self._config.idempotency_max_keys,
         )
         self.queues = QueueService(
             registry,
-            self._authorizer,
-            self.topic_service.ensure_with_partitions,
-            redrives=Redrives(registry, self.topics),
+            self._access,
+            self.topics.ensure_with_partitions,
+            redrives=Redrives(registry, self.topic_registry),
             watch_rules=self._rules.watch,
             audit=self._audit,
         )
-        self.topic_service.when_batch_removed.append(self._resume_queues)
-        self.groups.share.queues = ShareQueues(registry, self.topics, self._clock)
-        self.configs.group_changed = self.groups.share.settings_changed
+        self.topics.when_batch_removed.append(self._resume_queues)
+        self.group_registry.share.queues = ShareQueues(registry, self.topic_registry, self._clock)
+        self.configs.group_changed = self.group_registry.share.settings_changed
 
     async def _load_webhooks(self) -> None:
-        webhooks = WebhookRegistry(self._meta, self.queues.registry)
+        webhooks = self.webhook_registry = WebhookRegistry(self._meta, self.queue_registry)
         await webhooks.load()
-        self.webhooks = WebhookService(
-            webhooks, self.queues.registry, self._clock, self._authorizer, self._audit
-        )
+        self.webhooks = WebhookService(webhooks, self.queue_registry, self._clock, self._access, self._audit)
         self.users.when_deleted.append(self.webhooks.owner_deleted)
 
     # ── callbacks of the parts ────────────────────────────────────────────────────────────────────
 
-    def _authorizer(self) -> Authorizer:
-        return self._access.authorizer
-
     def _view_topic(self, name: str) -> TopicView | None:
-        topic = self.topics.find(name)
+        topic = self.topic_registry.find(name)
         return None if topic is None else TopicView(topic.name, topic.id, len(topic.partitions))
 
     def _topic_changed(self, topic: Topic) -> None:
-        self.groups.topics_changed({topic.name: 0 if topic.is_deleted else len(topic.partitions)})
+        self.group_registry.topics_changed({topic.name: 0 if topic.is_deleted else len(topic.partitions)})
 
     async def _new_producer_id(self) -> int:
         """Return a producer id that no client may use."""
         return (await self.producer_ids.allocate(BROKER)).producer_id
 
     def _resume_queues(self, key: TopicPartition) -> None:
-        for queue in self.queues.registry:
+        for queue in self.queue_registry:
             if queue.source(key) is not None:
                 queue.resume_reading()
 
@@ -285,19 +286,31 @@ class Parts:
         return DeadLetterService(
             registry,
             self._meta,
-            self.topics,
+            self.topic_registry,
             self._new_producer_id,
             self._config.auto_create_topics,
             style_of=self._dead_letter_style,
             refusal_of=lambda queue, topic: (
-                self.group_admin.share_dead_letter_refusal(topic) if queue.is_share_group else None
+                self.share_dead_letter_refusal(topic) if queue.is_share_group else None
             ),
+        )
+
+    def share_dead_letter_refusal(self, topic: str) -> str | None:
+        """Return why share groups may not write dead letters to a topic as it is now (KIP-1191), or
+        None if they may.
+        """
+        found = self.topic_registry.find(topic)
+        return why_no_dead_letters(
+            topic,
+            prefix=self.configs.of_node(DEAD_LETTER_PREFIX),
+            is_enabled=None if found is None else found.config.value(DEAD_LETTERS_ENABLE).lower() == "true",
+            makes_missing=self.configs.of_node(DEAD_LETTER_AUTO_CREATE).lower() == "true",
         )
 
     def _dead_letter_style(self, queue: Queue) -> Style:
         if not queue.is_share_group:
             return Style.SPARROW
-        copies = self.groups.share.settings(queue.name).copies_dead_letters
+        copies = self.group_registry.share.settings(queue.name).copies_dead_letters
         return Style.KAFKA_WITH_CONTENT if copies else Style.KAFKA
 
     async def open_audit_topic(self) -> AuditTopic | None:
@@ -305,10 +318,12 @@ class Parts:
         name = self._config.audit_topic
         if not name:
             return None
-        if self.topics.find(name) is None:
+        if self.topic_registry.find(name) is None:
             with self._audit.act(SYSTEM, "topic.create", ResourceType.TOPIC, name):
-                await self.topics.create(name, 1, TOPIC_CONFIG)
-        topic = AuditTopic(lambda: self.topics.find_partition((name, 0)), self._measures.lost_audit_events)
+                await self.topic_registry.create(name, 1, TOPIC_CONFIG)
+        topic = AuditTopic(
+            lambda: self.topic_registry.find_partition((name, 0)), self._measures.lost_audit_events
+        )
         self._audit.channels.append(topic.add)
         topic.start()
         return topic
@@ -317,15 +332,15 @@ class Parts:
 
     async def close(self) -> None:
         """Settle running work, and write checkpoints; the stores stay open."""
-        await self.topics.record_checks.close()
+        await self.topic_registry.record_checks.close()
         await self.idempotency.close()
-        await self.webhooks.registry.close()
-        await self.queues.registry.close()
-        self.groups.close()
-        await self.sinks.coordinator.close()
-        await self.transactions.coordinator.close()
+        await self.webhook_registry.close()
+        await self.queue_registry.close()
+        self.group_registry.close()
+        await self.sink_coordinator.close()
+        await self.transaction_coordinator.close()
         await self.producer_ids.settle()
-        await self.topics.settle()
+        await self.topic_registry.settle()
         await self.acls.settle()
         await self.configs.settle()
         await self.quotas.settle()
@@ -333,7 +348,7 @@ class Parts:
         await self._checkpoint()
 
     async def _checkpoint(self) -> None:
-        for partition in [p for topic in self.topics for p in topic.partitions]:
+        for partition in [p for topic in self.topic_registry for p in topic.partitions]:
             await partition.end_opening()
             if partition.is_open and partition.log.uncheckpointed_bytes:
                 await partition.checkpoint()

@@ -22,6 +22,8 @@ from sparrow.broker.subscription import Selector, Subscription, SubscriptionList
 from sparrow.broker.watches import Known, Watched, Watches, look_at_all
 
 if TYPE_CHECKING:
+    import uuid
+
     from sparrow.broker.access.access import Access
     from sparrow.broker.fetch import Fetched, FetchRequest, ReadMemory
     from sparrow.broker.groups.assembly import BrokerGroups
@@ -36,7 +38,7 @@ _GROUP = ResourceType.GROUP
 
 
 class RecordService:
-    """The service of records, `broker.record_service`.
+    """The service of records, `broker.records`.
 
     Args:
         watch_rules: calls its argument after each change of the access rules; returns a function
@@ -101,6 +103,27 @@ class RecordService:
                 is_built_here=is_built_here,
             )
         )
+
+    def publish_limits(
+        self, topic: str, partition: int = 0, *, principal: Principal = ANONYMOUS
+    ) -> tuple[int, int]:
+        """Return the number of partitions of a topic and the size of its largest batch in bytes, to
+        a principal that may write to it.
+
+        Raises:
+            UnknownTopic, UnknownPartition, NotAuthorized
+        """
+        self._access.require(principal, Operation.WRITE, _TOPIC, topic)
+        found = self._topics.get(topic)
+        found.partition(partition)
+        return len(found.partitions), found.config.max_message_bytes
+
+    def log_start_offset(self, topic: str | uuid.UUID, partition: int) -> int:
+        """Return the first offset of a partition to which was just published; -1 if its topic was
+        deleted since.
+        """
+        found = self._topics.find(topic) if isinstance(topic, str) else self._topics.find_id(topic)
+        return -1 if found is None or found.is_deleted else found.partitions[partition].start_offset
 
     async def open_producer(self, *, principal: Principal = ANONYMOUS) -> ProducerIdentity:
         """Return a new identity for an idempotent producer. It needs no right.

@@ -12,9 +12,8 @@ from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Prin
 from sparrow.broker.audit.event import names
 
 if TYPE_CHECKING:
+    from sparrow.broker.access.access import Access
     from sparrow.broker.audit.audit import Audit
-
-    Require = Callable[[Principal, Operation], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +27,11 @@ class Reloaded:
 
 
 class Reload:
-    """The operation `broker.reload`. Loop thread only.
+    """The operation `broker.reload`. Loop thread only."""
 
-    Args:
-        require: raises NotAuthorized unless a principal may do this to the cluster.
-        audit: gets an event of each reload.
-    """
-
-    def __init__(self, require: Require, audit: Audit) -> None:
+    def __init__(self, access: Access, audit: Audit) -> None:
         self._audit = audit
-        self._require = require
+        self._access = access
         self._lock = asyncio.Lock()
         self.work: Callable[[], Awaitable[Reloaded]] | None = None
         """Does the work; set by the server that started the broker. None: there is no configuration
@@ -53,7 +47,7 @@ class Reload:
             InvalidArgument: this broker was started without a configuration.
         """
         with self._audit.act(principal, "broker.reload", ResourceType.CLUSTER, CLUSTER_NAME) as act:
-            self._require(principal, Operation.ALTER_CONFIGS)
+            self._access.require_cluster(principal, Operation.ALTER_CONFIGS)
             if self.work is None:
                 raise InvalidArgument(
                     "this broker has no configuration to load again: it was not started by `sparrow serve`"

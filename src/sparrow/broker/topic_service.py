@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING
 from sparrow.base.errors import OffsetOutOfRange, PolicyViolation, TopicExists
 from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.audit.event import names
+from sparrow.broker.configs.topic import TopicConfig
 from sparrow.broker.internal_topics import INTERNAL_CONFIG
 from sparrow.broker.partition import Partition, open_all
 from sparrow.broker.topics import NO_TOPIC_ID, Topic, TopicInfo, Topics
 
 if TYPE_CHECKING:
+    import uuid
+
     from sparrow.broker.access.access import Access
     from sparrow.broker.audit.audit import Audit
     from sparrow.broker.config import BrokerConfig
@@ -37,7 +40,7 @@ _LISTED_PER_SLICE = 1_000
 
 
 class TopicService:
-    """The service of topics, `broker.topic_service`."""
+    """The service of topics, `broker.topics`."""
 
     def __init__(
         self, topics: Topics, groups: GroupRegistry, access: Access, audit: Audit, config: BrokerConfig
@@ -78,8 +81,7 @@ class TopicService:
 
     def require_create(self, principal: Principal, name: str) -> None:
         """Raise NotAuthorized unless the principal may create this topic, or all topics."""
-        if not self._access.allows(principal, Operation.CREATE, _CLUSTER, CLUSTER_NAME):
-            self._access.require(principal, Operation.CREATE, _TOPIC, name)
+        self._access.require_here_or_everywhere(principal, Operation.CREATE, _TOPIC, name)
 
     async def ensure(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicInfo:
         """Return the topic; create it with the defaults if it is missing and the policy allows.
@@ -127,11 +129,23 @@ class TopicService:
             self.require_delete(principal, name)
             await self._topics.delete(name, self._groups.topic_deleted)
 
+    def identify_deletable(self, name: str, *, principal: Principal = ANONYMOUS) -> uuid.UUID:
+        """Return the id of a topic to a principal that may describe or delete it.
+
+        Raises:
+            UnknownTopic, InvalidTopicName
+            NotAuthorized: names DELETE.
+        """
+        if not self._access.allows(principal, Operation.DESCRIBE, _TOPIC, name):
+            self.require_delete(principal, name)
+        return self._topics.get(name).id
+
     def require_delete(self, principal: Principal, topic: str) -> None:
         """Raise NotAuthorized unless the principal may delete this topic, or all topics."""
-        may_delete_all = self._access.allows(principal, Operation.DELETE, _CLUSTER, CLUSTER_NAME)
-        if not may_delete_all or topic == self._config.audit_topic:
+        if topic == self._config.audit_topic:  # the right to delete all topics is not enough
             self._access.require(principal, Operation.DELETE, _TOPIC, topic)
+        else:
+            self._access.require_here_or_everywhere(principal, Operation.DELETE, _TOPIC, topic)
 
     async def configure(
         self,
@@ -208,7 +222,7 @@ class TopicService:
             with suppress(TopicExists):  # another call has created it
                 await self._topics.create(name, 1, INTERNAL_CONFIG)
 
-    def listing(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicInfo:
+    def summary(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicInfo:
         """Return a topic without partitions and configuration; touch no log.
 
         Raises:
@@ -233,7 +247,18 @@ class TopicService:
         self._access.require(principal, operation, _TOPIC, topic)
         return self._topics.get(topic).partition(partition)
 
-    def list_topics(
+    def partitions(
+        self,
+        topic: str,
+        *,
+        operation: Operation = Operation.DESCRIBE,
+        principal: Principal = ANONYMOUS,
+    ) -> Sequence[Partition]:
+        """Return all partitions of a topic. Rights and errors are those of `partition`."""
+        self._access.require(principal, operation, _TOPIC, topic)
+        return self._topics.get(topic).partitions
+
+    def listing(
         self, pattern: str = "*", *, internal: bool = False, principal: Principal = ANONYMOUS
     ) -> list[TopicInfo]:
         """Return the topics that match and that the principal may describe, by name, without
@@ -245,10 +270,10 @@ class TopicService:
             if self._access.allows(principal, Operation.DESCRIBE, _TOPIC, topic.name)
         ]
 
-    async def list_topics_in_slices(
+    async def listing_in_steps(
         self, pattern: str = "*", *, principal: Principal = ANONYMOUS
     ) -> list[TopicInfo]:
-        """List topics as `list_topics` does, and let other tasks run in between: a large number
+        """List topics as `listing` does, and let other tasks run in between: a large number
         takes long.
         """
         found = []
@@ -259,6 +284,38 @@ class TopicService:
             if number % _LISTED_PER_SLICE == 0:
                 await asyncio.sleep(0)
         return found
+
+    # ── names and ids; no right is needed, as the operations on what they name check it ───────────
+
+    def exists(self, name: str) -> bool:
+        """Return True if there is a topic of this name."""
+        return self._topics.find(name) is not None
+
+    def id_of(self, name: str) -> uuid.UUID | None:
+        """Return the id of a topic, or None if it does not exist."""
+        topic = self._topics.find(name)
+        return None if topic is None else topic.id
+
+    def visible_id(self, name: str, *, principal: Principal = ANONYMOUS) -> uuid.UUID | None:
+        """Return the id of a topic that exists and that the principal may describe, or None."""
+        may_see = self._access.allows(principal, Operation.DESCRIBE, _TOPIC, name)
+        return self.id_of(name) if may_see else None
+
+    def name_of(self, topic_id: uuid.UUID | None) -> str | None:
+        """Return the name of the topic of an id, or None if there is none."""
+        topic = None if topic_id is None else self._topics.find_id(topic_id)
+        return None if topic is None else topic.name
+
+    def check_partition(self, topic: str, partition: int) -> None:
+        """Raise UnknownTopic or UnknownPartition unless the partition exists."""
+        self._topics.get(topic).partition(partition)
+
+    @property
+    def default_max_message_bytes(self) -> int:
+        """The size of the largest batch of a topic that sets no limit of its own."""
+        return TopicConfig({}, self._topics.defaults).max_message_bytes
+
+    # ── records ───────────────────────────────────────────────────────────────────────────────────
 
     async def delete_records(
         self, topic: str, before: Mapping[int, int], *, principal: Principal = ANONYMOUS

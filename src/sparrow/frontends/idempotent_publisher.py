@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparrow.base.errors import IdempotencyKeyReused, SparrowError, Unavailable, UnknownTopic
+from sparrow.broker.access.authz import Operation
 from sparrow.broker.idempotency.stored_publish import plan
 from sparrow.broker.publishes import ACKS_ALL
 from sparrow.frontends.publisher import EncodedRun, MessageColumns, PublishTerms, Stored, make_runs_async
@@ -120,7 +121,7 @@ class IdempotentPublisher:
 
     async def _claimed(self, call: _Call) -> Claim:
         broker, keys = self._broker, self._broker.idempotency
-        if broker.topics.find(call.topic) is None:
+        if not broker.topics.exists(call.topic):
             # its result can be returned although its topic is deleted
             found = await keys.find(call.key)
             if found is not None and found.kept.is_settled:
@@ -140,16 +141,23 @@ class IdempotentPublisher:
     async def _planned(self, call: _Call) -> StoredPublish:
         producer_id = await self._broker.idempotency.new_producer_id()
         terms = self._publisher.terms(call.topic, call.partition, producer_id, principal=call.principal)
-        topic = self._broker.topics.get(call.topic)
+        topics = self._broker.topics
+        topic_id = topics.id_of(call.topic)
+        assert topic_id is not None  # `terms` has looked
         runs = await make_runs_async(call.columns, terms)
         return plan(
             call.key,
-            topic.id,
+            topic_id,
             terms,
             [(run.partition, len(run.indexes)) for run in runs],
             producer_id=producer_id,
             created_ms=terms.now_ms,
-            ends={run.partition: topic.partition(run.partition).visible_end for run in runs},
+            ends={
+                run.partition: topics.partition(
+                    call.topic, run.partition, operation=Operation.WRITE, principal=call.principal
+                ).visible_end
+                for run in runs
+            },
         )
 
     # ── publishing ────────────────────────────────────────────────────────────────────────────────
@@ -163,8 +171,8 @@ class IdempotentPublisher:
         Raises:
             UnknownTopic: the topic was just deleted; nothing was appended.
         """
-        topic = self._broker.topics.find(call.topic)
-        if topic is None or topic.id.bytes != kept.topic_id:
+        topic_id = self._broker.topics.id_of(call.topic)
+        if topic_id is None or topic_id.bytes != kept.topic_id:
             raise UnknownTopic(f"topic {call.topic!r} was deleted while messages were published to it")
         begun = {
             number: self._publisher.append(call.topic, run, call.acks, call.principal)

@@ -13,7 +13,6 @@ import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparrow.base.errors import RecordTooLarge, SparrowError
-from sparrow.broker.access.authz import Operation
 from sparrow.broker.publishes import ACKS_ALL
 from sparrow.records.batch import HEADER_BYTES
 from sparrow.records.builder import build_batch
@@ -205,8 +204,8 @@ class Publisher:
         Raises:
             UnknownTopic, InvalidTopicName, NotAuthorized
         """
-        if self._broker.topics.find(topic) is None:
-            await self._broker.topic_service.ensure(topic, principal=principal)
+        if not self._broker.topics.exists(topic):
+            await self._broker.topics.ensure(topic, principal=principal)
 
     def begin(
         self,
@@ -245,12 +244,10 @@ class Publisher:
         Raises:
             UnknownTopic, UnknownPartition, NotAuthorized
         """
-        self._broker.partition(topic, max(partition, 0), operation=Operation.WRITE, principal=principal)
-        target = self._broker.topics.get(topic)
-        count = len(target.partitions)
+        count, max_bytes = self._broker.records.publish_limits(topic, max(partition, 0), principal=principal)
         now_ms = self._broker.clock.wall_ms()
         keyless = next(self._publish_numbers) % count
-        return PublishTerms(partition, count, keyless, now_ms, target.config.max_message_bytes, producer_id)
+        return PublishTerms(partition, count, keyless, now_ms, max_bytes, producer_id)
 
     def append(
         self, topic: str, run: EncodedRun, acks: int, principal: Principal
@@ -261,7 +258,7 @@ class Publisher:
         try:
             if isinstance(run.data, SparrowError):
                 raise run.data
-            return self._broker.publish(
+            return self._broker.records.publish(
                 topic, run.partition, run.data, acks=acks, principal=principal, is_built_here=True
             )
         except SparrowError as error:

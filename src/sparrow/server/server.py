@@ -102,7 +102,7 @@ class Server:
         """Return the lines to print after the start."""
         assert self.ready is not None
         assert self._broker is not None
-        topics = len(self._broker.topics)
+        topics = self._broker.statistics(principal=SYSTEM)["topics"]
         return banner(
             self.ready,
             topics=topics,

@@ -73,7 +73,7 @@ def batch(
 async def records_of(broker: Broker, topic: str) -> list[Record]:
     """Every record of a topic that is there, committed or not; none of one that is not."""
     found: list[Record] = []
-    described = broker.topics.find(topic)
+    described = broker.parts.topic_registry.find(topic)
     for partition in described.partitions if described is not None else ():
         offset = partition.start_offset
         while offset < partition.visible_end:

@@ -14,18 +14,18 @@ _TOPIC, _OTHER, _GROUP = "made", "steady", "readers"
 
 
 _STEPS: Sequence[Callable[[Broker], Awaitable[object]]] = (
-    lambda broker: broker.create_topic(_OTHER, 1),
-    lambda broker: broker.create_topic(_TOPIC, 1, {"retention.ms": "1000000"}),
-    lambda broker: broker.publish(_TOPIC, 0, batch(b"a")),
-    lambda broker: broker.publish(_TOPIC, 0, batch(b"b")),
-    lambda broker: broker.configure_topic(_TOPIC, {"retention.ms": "2000000"}),
-    lambda broker: broker.delete_records(_TOPIC, {0: 1}),
-    lambda broker: broker.commit_offsets(_GROUP, {(_OTHER, 0): (1, "")}),
-    lambda broker: broker.delete_topic(_TOPIC),
-    lambda broker: broker.commit_offsets(_GROUP, {(_OTHER, 0): (2, "")}),
-    lambda broker: broker.create_topic(_TOPIC, 1, {"retention.ms": "3000000"}),
-    lambda broker: broker.publish(_TOPIC, 0, batch(b"c")),
-    lambda broker: broker.delete_records(_TOPIC, {0: -1}),
+    lambda broker: broker.topics.create(_OTHER, 1),
+    lambda broker: broker.topics.create(_TOPIC, 1, {"retention.ms": "1000000"}),
+    lambda broker: broker.records.publish(_TOPIC, 0, batch(b"a")),
+    lambda broker: broker.records.publish(_TOPIC, 0, batch(b"b")),
+    lambda broker: broker.topics.configure(_TOPIC, {"retention.ms": "2000000"}),
+    lambda broker: broker.topics.delete_records(_TOPIC, {0: 1}),
+    lambda broker: broker.groups.commit_offsets(_GROUP, {(_OTHER, 0): (1, "")}),
+    lambda broker: broker.topics.delete(_TOPIC),
+    lambda broker: broker.groups.commit_offsets(_GROUP, {(_OTHER, 0): (2, "")}),
+    lambda broker: broker.topics.create(_TOPIC, 1, {"retention.ms": "3000000"}),
+    lambda broker: broker.records.publish(_TOPIC, 0, batch(b"c")),
+    lambda broker: broker.topics.delete_records(_TOPIC, {0: -1}),
 )
 
 
@@ -76,8 +76,8 @@ class Entries:
         assert_between(self._observe(broker), list(self._STATES), notes)
 
     def _observe(self, broker: Broker) -> _State:
-        committed = next((each.offset for each in broker.group_admin.fetch_offsets(_GROUP)), None)
-        topic = broker.topics.find(_TOPIC)
+        committed = next((each.offset for each in broker.groups.fetch_offsets(_GROUP)), None)
+        topic = broker.parts.topic_registry.find(_TOPIC)
         if topic is None:
             return _State(committed=committed)
         partition = topic.partitions[0]

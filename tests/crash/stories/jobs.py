@@ -41,7 +41,7 @@ class _Queue:
     ) -> None:
         headers = [(MESSAGE_ID, b"m%d" % number), *((PARENT_ID, b"m%d" % parent) for parent in parents)]
         self.notes.add("sent", number)
-        await broker.publish(self.name, 0, batch(b"%d" % number, headers=[headers]), acks=acks)
+        await broker.records.publish(self.name, 0, batch(b"%d" % number, headers=[headers]), acks=acks)
         if acks == -1:
             self.notes.add("published", number)
 
@@ -84,7 +84,7 @@ class _Queue:
         delivery count.
         """
         sentinel, found = -next(_sentinels), Counter[int]()
-        await broker.publish(self.name, 0, batch(b"%d" % sentinel))
+        await broker.records.publish(self.name, 0, batch(b"%d" % sentinel))
         consumer = await broker.queues.open_consumer(self.name)
         async with asyncio.timeout(20):
             while sentinel not in found:

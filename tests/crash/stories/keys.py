@@ -25,7 +25,7 @@ class Keys:
         self.notes = Notes()
 
     async def live(self, broker: Broker) -> AsyncGenerator[None, Broker]:
-        await broker.create_topic(_TOPIC, 2, {"max.message.bytes": "300"})
+        await broker.topics.create(_TOPIC, 2, {"max.message.bytes": "300"})
         for number in range(4):
             self.notes.add("asked", number)
             self.notes.add("done", (number, await _publish(broker, number)))

@@ -14,7 +14,7 @@ _TOPIC, _PARTITIONS = "orders", 2
 
 
 def _publish_unsafely(broker: Broker, partition: int) -> None:
-    broker.publish(_TOPIC, partition, batch(b"unsafe" * 20), acks=1)
+    broker.records.publish(_TOPIC, partition, batch(b"unsafe" * 20), acks=1)
 
 
 class Records:
@@ -26,8 +26,8 @@ class Records:
         self.notes = Notes()
 
     async def live(self, broker: Broker) -> AsyncGenerator[None, Broker]:
-        await broker.create_topic(_TOPIC, _PARTITIONS, {"segment.bytes": "1024"})
-        producer = await broker.open_producer()
+        await broker.topics.create(_TOPIC, _PARTITIONS, {"segment.bytes": "1024"})
+        producer = await broker.records.open_producer()
         self.notes.add("producer", (producer.producer_id, producer.epoch))
         for number in range(12):
             if number % 3 == 2:
@@ -52,7 +52,7 @@ class Records:
             epoch=epoch,
             sequence=number // _PARTITIONS,
         )
-        return broker.publish(_TOPIC, number % _PARTITIONS, data)
+        return broker.records.publish(_TOPIC, number % _PARTITIONS, data)
 
     async def check(self, broker: Broker, notes: Notes) -> None:
         if not notes.all("producer"):

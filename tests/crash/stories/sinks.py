@@ -30,7 +30,7 @@ class Sinks:
 
     async def live(self, broker: Broker) -> AsyncGenerator[None, Broker]:
         for topic in _TOPICS:
-            await broker.create_topic(topic, 1)
+            await broker.topics.create(topic, 1)
         run = f"run-{next(_runs)}"
         await self._commit(broker, run, 0, await self._staged(broker, run, 0), self.notes)
         staged = await self._staged(broker, run, 1)
@@ -69,7 +69,7 @@ class Sinks:
         seen = [
             sorted(int(value) for value in await read_committed(broker, topic))
             for topic in _TOPICS
-            if broker.topics.find(topic) is not None
+            if broker.parts.topic_registry.find(topic) is not None
         ]
         if not notes.all("asked"):
             assert not any(seen)

@@ -30,7 +30,7 @@ class Transactions:
 
     async def live(self, broker: Broker) -> AsyncGenerator[None, Broker]:
         for topic in _TOPICS:
-            await broker.create_topic(topic, 1)
+            await broker.topics.create(topic, 1)
         self.notes.add("prepared")
         producer = await _initialize(broker)
         sequence = 0
@@ -55,7 +55,7 @@ class Transactions:
                 sequence=sequence,
                 transactional=True,
             )
-            await broker.publish(topic, 0, data, admit=verbs.admission(_ID))
+            await broker.records.publish(topic, 0, data, admit=verbs.admission(_ID))
         offsets = {(_TOPICS[0], 0): OffsetAndMetadata(number)}
         if not bumps_epoch:
             await verbs.add_group(_ID, producer, _GROUP)
@@ -77,11 +77,11 @@ class Transactions:
         left, right = [[int(value) for value in await read_committed(broker, topic)] for topic in _TOPICS]
         assert left == right == sorted(set(left))
         assert set(notes.all("done")) <= set(left) <= set(notes.all("asked"))
-        committed = broker.groups.committed_offset(_GROUP, (_TOPICS[0], 0))
+        committed = broker.parts.group_registry.committed_offset(_GROUP, (_TOPICS[0], 0))
         assert committed == (left[-1] if left else None)
-        assert not broker.groups.pending(_GROUP)
+        assert not broker.parts.group_registry.pending(_GROUP)
         for topic in _TOPICS:
-            partition = broker.topics.get(topic).partition(0)
+            partition = broker.parts.topic_registry.get(topic).partition(0)
             assert partition.last_stable_offset == partition.visible_end
 
 

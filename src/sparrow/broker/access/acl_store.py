@@ -40,12 +40,10 @@ from sparrow.broker.access.authz import (
     ANONYMOUS,
     CLUSTER_NAME,
     SYSTEM,
-    Authorizer,
     Operation,
     Principal,
     Report,
     ResourceType,
-    require,
 )
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import names
@@ -53,6 +51,7 @@ from sparrow.broker.changes import Changes
 from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
+    from sparrow.broker.access.access import Access
     from sparrow.meta.store import Entry, MetaStore
 
 KIND: Final = "acl"
@@ -205,21 +204,21 @@ class Acls:
 
     Args:
         rules: gets the rules, from `load` on.
-        authorizer: decides who may read and change the rules.
+        access: decides who may read and change the rules.
     """
 
     def __init__(
         self,
         meta: MetaStore,
         rules: StoredAuthorizer,
-        authorizer: Callable[[], Authorizer] | None = None,
+        access: Access,
         *,
         audit: Audit | None = None,
     ) -> None:
         self._audit = audit or Audit()
         self._meta = meta
         self._rules = rules
-        self._authorizer = authorizer or (lambda: rules)
+        self._access = access
         self._changes = Changes(meta)
 
     async def load(self) -> None:
@@ -245,7 +244,7 @@ class Acls:
         with self._audit.act(
             principal, "acl.create", ResourceType.CLUSTER, CLUSTER_NAME, rules=names(texts)
         ) as act:
-            self._require(principal, Operation.ALTER)
+            self._access.require_cluster(principal, Operation.ALTER)
             outcomes = [maybe_fault(rule) for rule in rules]
             good = [rule for rule, fault in zip(rules, outcomes, strict=True) if fault is None]
             await self._changes.carry_out(lambda: self._create(good))
@@ -264,7 +263,7 @@ class Acls:
         Raises:
             NotAuthorized: it needs DESCRIBE on the cluster.
         """
-        self._require(principal, Operation.DESCRIBE)
+        self._access.require_cluster(principal, Operation.DESCRIBE)
         return sorted_rules(self._rules.rules.selected(by))
 
     async def delete(
@@ -278,7 +277,7 @@ class Acls:
             DiskFull, StorageFailed: none was deleted.
         """
         with self._audit.act(principal, "acl.delete", ResourceType.CLUSTER, CLUSTER_NAME) as act:
-            self._require(principal, Operation.ALTER)
+            self._access.require_cluster(principal, Operation.ALTER)
             deleted = await self._changes.carry_out(lambda: self._delete(filters))
             act.note(rules=names([rule_text(rule) for rules in deleted for rule in rules]))
             return deleted
@@ -298,9 +297,6 @@ class Acls:
     async def settle(self) -> None:
         """Wait for changes whose callers have gone away."""
         await self._changes.settle()
-
-    def _require(self, principal: Principal, operation: Operation) -> None:
-        require(self._authorizer(), principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def rule_text(rule: AclBinding) -> str:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
-from sparrow.base.errors import NotAuthorized
-
 if TYPE_CHECKING:
+    from sparrow.base.errors import NotAuthorized
     from sparrow.broker.access.login import Login
 
 
@@ -129,7 +128,7 @@ class Authorizer(Protocol):
         ...
 
 
-Report = Callable[[Principal, Operation, ResourceType, str, NotAuthorized], None]
+Report = Callable[[Principal, Operation, ResourceType, str, "NotAuthorized"], None]
 """Called with each refusal: the principal, the operation, the resource, and the error."""
 
 
@@ -152,56 +151,3 @@ class AllowAll:
         resource: str,  # noqa: ARG002
     ) -> bool:
         return True
-
-
-def require(
-    authorizer: Authorizer,
-    principal: Principal,
-    operation: Operation,
-    resource_type: ResourceType,
-    resource: str,
-) -> None:
-    """Raise NotAuthorized, which names the resource's type, unless the authorizer allows the
-    operation.
-    """
-    if not authorizer.allows(principal, operation, resource_type, resource):
-        raise refusal(authorizer, principal, operation, resource_type, resource)
-
-
-def refusal(
-    authorizer: Authorizer,
-    principal: Principal,
-    operation: Operation,
-    resource_type: ResourceType,
-    resource: str,
-    *,
-    text: str = "",
-) -> NotAuthorized:
-    """Return the error of a refused operation, and report it to the audit.
-
-    Every refusal by an authorizer gets its error here.
-
-    Args:
-        text: the message; without it one that names the resource.
-    """
-    error = NotAuthorized(
-        text
-        or f"{principal} is not allowed to {operation.value} {resource_type.value} {resource!r};"
-        " an administrator can grant it",
-        resource_type.value,
-    )
-    report: Report | None = getattr(authorizer, "report_refusal", None)
-    if report is not None:
-        report(principal, operation, resource_type, resource, error)
-    return error
-
-
-def authorized_operations(
-    authorizer: Authorizer, principal: Principal, resource_type: ResourceType, resource: str
-) -> frozenset[Operation]:
-    """Return all operations that the principal may do to a resource (KIP-430)."""
-    return frozenset(
-        operation
-        for operation in OPERATIONS_OF[resource_type]
-        if authorizer.allows(principal, operation, resource_type, resource)
-    )

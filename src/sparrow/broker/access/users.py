@@ -31,14 +31,7 @@ from sparrow.base.errors import (
     UnknownUser,
     UserExists,
 )
-from sparrow.broker.access.authz import (
-    ANONYMOUS,
-    RESERVED_NAMES,
-    SYSTEM,
-    Operation,
-    Principal,
-    ResourceType,
-)
+from sparrow.broker.access.authz import ANONYMOUS, RESERVED_NAMES, SYSTEM, Operation, Principal, ResourceType
 from sparrow.broker.access.credentials import (
     DEFAULT_ITERATIONS,
     SALT_BYTES,
@@ -60,6 +53,7 @@ from sparrow.meta.store import ABSENT, Delete, Put
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from sparrow.broker.access.access import Access
     from sparrow.meta.store import MetaStore, Write
 
 T = TypeVar("T")
@@ -88,7 +82,6 @@ class Users:
 
     Args:
         meta: the store of the users.
-        require: raises NotAuthorized unless a principal may do this to the cluster.
         sessions: end when their user is deleted or gets another password.
         there_are_users: called if there is a user, at the start and after each change.
     """
@@ -96,7 +89,7 @@ class Users:
     def __init__(
         self,
         meta: MetaStore,
-        require: Callable[[Principal, Operation], None],
+        access: Access,
         there_are_users: Callable[[], None] = lambda: None,
         sessions: Sessions | None = None,
         *,
@@ -109,7 +102,7 @@ class Users:
         self.when_deleted: list[Callable[[str], Awaitable[None]]] = []
         """Awaited with the name of each user that was deleted."""
         self._meta = meta
-        self._require = require
+        self._access = access
         self._users: dict[str, Credentials] = {}
         self._secret = b""
         self._changing = asyncio.Lock()
@@ -162,7 +155,7 @@ class Users:
         with self._audit.act(
             principal, "user.alter", ResourceType.USER, _named((*upsertions, *deletions))
         ) as act:
-            self._require(principal, Operation.ALTER)
+            self._access.require_cluster(principal, Operation.ALTER)
             async with self._changing:
                 outcome, changed = plan(self._users, upsertions, deletions)
                 await self._write(changed)
@@ -178,7 +171,7 @@ class Users:
         Raises:
             NotAuthorized: needs DESCRIBE on the cluster.
         """
-        self._require(principal, Operation.DESCRIBE)
+        self._access.require_cluster(principal, Operation.DESCRIBE)
         found: dict[str, UserInfo | SparrowError] = {}
         for name in names or sorted(self._users):
             if name in found:
@@ -201,7 +194,7 @@ class Users:
         Raises:
             NotAuthorized: needs DESCRIBE on the cluster.
         """
-        self._require(principal, Operation.DESCRIBE)
+        self._access.require_cluster(principal, Operation.DESCRIBE)
         return [_info(name, credentials) for name, credentials in sorted(self._users.items())]
 
     async def create(self, upsertions: Sequence[Upsertion], *, principal: Principal = ANONYMOUS) -> None:
@@ -228,7 +221,7 @@ class Users:
             await self._set(upsertions, principal, must_exist=True)
 
     async def _set(self, upsertions: Sequence[Upsertion], principal: Principal, *, must_exist: bool) -> None:
-        self._require(principal, Operation.ALTER)
+        self._access.require_cluster(principal, Operation.ALTER)
         async with self._changing:
             outcome, changed = plan({}, upsertions, ())
             if len(outcome) != 1:
@@ -251,7 +244,7 @@ class Users:
             UnknownUser, NotAuthorized
         """
         with self._audit.act(principal, "user.delete", ResourceType.USER, name):
-            self._require(principal, Operation.ALTER)
+            self._access.require_cluster(principal, Operation.ALTER)
             async with self._changing:
                 if name not in self._users:
                     raise _unknown(name)

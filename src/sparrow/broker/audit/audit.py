@@ -5,7 +5,7 @@
                                      else: an "access" event            │
     listeners   ─login_refused(…), handshake_refused(…)─────────────────┘
 
-The authorizer reports each refusal (`authz.refusal`), so that no listener can forget one; allowed
+The authorizer reports each refusal (`Access.refusal`), so that no listener can forget one; allowed
 operations cost nothing. Acts inside of an act (the topic that a new queue needs) are named in its
 event and have none of their own. Equal refusals within `MERGE_S` are one event with a count: a
 request may ask the same for each of its partitions.

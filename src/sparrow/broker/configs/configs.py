@@ -47,6 +47,7 @@ from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
     from sparrow.base.settings import Kind
+    from sparrow.broker.access.access import Access
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.audit.audit import Act
     from sparrow.broker.config import BrokerConfig
@@ -86,7 +87,6 @@ class ConfigResource:
         return ResourceType.CLUSTER, CLUSTER_NAME
 
 
-Require = Callable[["Principal", Operation, ResourceType, str], None]
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(tuple[int, dict[str, str]])
 
@@ -106,14 +106,14 @@ class Configs:
         config: BrokerConfig,
         meta: MetaStore,
         topics: Topics,
-        require: Require,
+        access: Access,
         audit: Audit | None = None,
     ) -> None:
         self._audit = audit or Audit()
         self._config = config
         self._meta = meta
         self._topics = topics
-        self._require = require
+        self._access = access
         self._changes = Changes(meta)
         self._values: dict[ConfigResource, dict[str, str]] = {}
         self.group_changed: Callable[[str], Awaitable[None]] = _no_follower
@@ -149,7 +149,7 @@ class Configs:
         Raises:
             UnknownTopic, InvalidTopicName, InvalidArgument, NotAuthorized
         """
-        self._require(principal, Operation.DESCRIBE_CONFIGS, *resource.guard)
+        self._access.require(principal, Operation.DESCRIBE_CONFIGS, *resource.guard)
         self._check_resource(resource)
         match resource.type:
             case ConfigResourceType.TOPIC:
@@ -184,7 +184,7 @@ class Configs:
         Raises:
             InvalidConfig, NotAuthorized
         """
-        self._require(principal, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic)
+        self._access.require(principal, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic)
         return describe_topic(TopicConfig(check_config(config), self._topics.defaults), self._layers({}))
 
     def resources(
@@ -196,7 +196,7 @@ class Configs:
         Raises:
             NotAuthorized
         """
-        self._require(principal, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+        self._access.require_cluster(principal, Operation.DESCRIBE_CONFIGS)
         found = [
             ConfigResource(ConfigResourceType.TOPIC, name) for name in sorted(t.name for t in self._topics)
         ]
@@ -223,7 +223,7 @@ class Configs:
                 while the broker runs. UnknownTopic, InvalidTopicName, NotAuthorized
         """
         with self._act(resource, [each.name for each in changes], principal, validate_only=validate_only):
-            self._require(principal, Operation.ALTER_CONFIGS, *resource.guard)
+            self._access.require(principal, Operation.ALTER_CONFIGS, *resource.guard)
             self._check_alterable(resource)
             check_changes(changes)
             if resource.type is ConfigResourceType.BROKER_LOGGER:
@@ -249,7 +249,7 @@ class Configs:
             as `alter`; InvalidArgument for loggers.
         """
         with self._act(resource, [*values], principal, validate_only=validate_only):
-            self._require(principal, Operation.ALTER_CONFIGS, *resource.guard)
+            self._access.require(principal, Operation.ALTER_CONFIGS, *resource.guard)
             if resource.type is ConfigResourceType.BROKER_LOGGER:
                 raise InvalidArgument(
                     "levels of loggers are changed one by one (IncrementalAlterConfigs), not replaced"

@@ -1,110 +1,117 @@
-"""Operations of the Kafka protocol on groups, with the same access checks as Kafka's requests have.
+"""Operations on groups of all kinds: list and describe them; commit, show, reset and delete their
+offsets.
 
-Where one request names several things, those that fail are returned with their errors instead of
-raised.
+Each operation checks the rights of its principal, and is one event of the audit if it changes
+something. Where one request of the Kafka protocol names several things, those that fail are
+returned with their errors instead of raised. The operations of members are in the services of the
+kinds: `classic`, `consumer`, `share`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import GroupSubscribedToTopic, NotAuthorized, SparrowError, UnstableOffset
-from sparrow.broker.access.authz import (
-    ANONYMOUS,
-    CLUSTER_NAME,
-    Authorizer,
-    Operation,
-    Principal,
-    ResourceType,
-    require,
-)
-from sparrow.broker.audit.audit import Audit
-from sparrow.broker.audit.event import names
-from sparrow.broker.groups.registry import check_metadata
+from sparrow.base.errors import GroupSubscribedToTopic, SparrowError, UnstableOffset
+from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
+from sparrow.broker.audit.event import names, safe
+from sparrow.broker.groups.classic.service import ClassicGroupService
+from sparrow.broker.groups.consumer.service import ConsumerGroupService
+from sparrow.broker.groups.description import GroupType
+from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.registry import check_metadata, check_start_offsets
+from sparrow.broker.groups.share.service import ShareGroupService
+from sparrow.broker.lag import GroupReport, lags_of_share, report
+from sparrow.broker.names import check_group_name
+from sparrow.broker.positions import StartPosition, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
+    from sparrow.broker.access.access import Access
+    from sparrow.broker.audit.audit import Audit
     from sparrow.broker.groups.assembly import BrokerGroups
-    from sparrow.broker.groups.classic.coordinator import ClassicDescription
-    from sparrow.broker.groups.classic.protocol import (
-        JoinRequest,
-        JoinResponse,
-        Leaver,
-        SyncRequest,
-        SyncResponse,
-    )
     from sparrow.broker.groups.coordinator import Committer
     from sparrow.broker.groups.description import GroupInfo
-    from sparrow.broker.groups.offsets import OffsetAndMetadata
+    from sparrow.broker.topics import Topics
     from sparrow.records.topic_partition import TopicPartition
 
-_TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
+_TOPIC = ResourceType.TOPIC
+_GROUP = ResourceType.GROUP
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """A committed offset of one partition; `offset` is the next to read."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
 
 
 class GroupService:
-    """`broker.group_service`. Loop thread only."""
+    """The service of groups, `broker.groups`. Loop thread only."""
 
-    def __init__(
-        self, groups: BrokerGroups, authorizer: Callable[[], Authorizer], audit: Audit | None = None
-    ) -> None:
-        self._audit = audit or Audit()
+    def __init__(self, groups: BrokerGroups, topics: Topics, access: Access, audit: Audit) -> None:
+        self.classic = ClassicGroupService(groups.classic, access)
+        self.consumer = ConsumerGroupService(groups.consumer, access)
+        self.share = ShareGroupService(groups, access, audit)
         self._groups = groups
-        self._authorizer = authorizer
-
-    # ── members of the classic protocol ───────────────────────────────────────────────────────────
-
-    async def join(self, request: JoinRequest, *, principal: Principal = ANONYMOUS) -> JoinResponse:
-        """See `ClassicGroupCoordinator.join`. Raises NotAuthorized too, as all methods here do."""
-        self._require(principal, Operation.READ, _GROUP, request.group)
-        return await self._groups.classic.join(request)
-
-    async def sync(self, request: SyncRequest, *, principal: Principal = ANONYMOUS) -> SyncResponse:
-        """See `ClassicGroupCoordinator.sync`."""
-        self._require(principal, Operation.READ, _GROUP, request.group)
-        return await self._groups.classic.sync(request)
-
-    def heartbeat(
-        self,
-        group: str,
-        member_id: str,
-        generation: int,
-        instance_id: str | None = None,
-        *,
-        principal: Principal = ANONYMOUS,
-    ) -> None:
-        """See `ClassicGroupCoordinator.heartbeat`."""
-        self._require(principal, Operation.READ, _GROUP, group)
-        self._groups.classic.heartbeat(group, member_id, generation, instance_id)
-
-    def leave(
-        self, group: str, leavers: Sequence[Leaver], *, principal: Principal = ANONYMOUS
-    ) -> list[SparrowError | None]:
-        """See `ClassicGroupCoordinator.leave`."""
-        self._require(principal, Operation.READ, _GROUP, group)
-        return self._groups.classic.leave(group, leavers)
+        self._topics = topics
+        self._access = access
+        self._audit = audit
 
     # ── groups ────────────────────────────────────────────────────────────────────────────────────
 
-    def list_groups(self, *, principal: Principal = ANONYMOUS) -> list[GroupInfo]:
+    def listing(self, *, principal: Principal = ANONYMOUS) -> list[GroupInfo]:
         """Return groups of all kinds, by name: all of them to principals that may describe the
         cluster, else those that the principal may describe.
         """
-        may_see_all = self._allows(principal, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        may_see_all = self._access.allows(principal, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         return [
             info
             for info in self._groups.list_groups()
-            if may_see_all or self._allows(principal, Operation.DESCRIBE, _GROUP, info.group)
+            if may_see_all or self._access.allows(principal, Operation.DESCRIBE, _GROUP, info.group)
         ]
 
-    def describe_classic(self, group: str, *, principal: Principal = ANONYMOUS) -> ClassicDescription:
-        """Return a classic group with the metadata of its members.
+    def describe(self, group: str, *, principal: Principal = ANONYMOUS) -> GroupReport:
+        """Return members, committed offsets and lag, without topics that the principal may not
+        describe.
 
         Raises:
-            UnknownGroup: there is none, or it is of another kind. NotAuthorized
+            UnknownGroup, NotAuthorized
         """
-        self._require(principal, Operation.DESCRIBE, _GROUP, group)
-        return self._groups.classic.describe_classic(group)
+        self._access.require(principal, Operation.DESCRIBE, _GROUP, group)
+        described = self._groups.describe(group)
+        members = tuple(
+            member.only(lambda topic: self._access.allows(principal, Operation.DESCRIBE, _TOPIC, topic))
+            for member in described.members
+        )
+        committed = self._visible_offsets(principal, group)
+        return report(replace(described, members=members), committed, self._topics)
+
+    async def report(self, group: str, *, principal: Principal = ANONYMOUS) -> GroupReport:
+        """Return what `describe` returns; a share group has its progress instead of committed
+        offsets.
+
+        Raises:
+            UnknownGroup, NotAuthorized
+        """
+        found = self.describe(group, principal=principal)
+        if found.type is not GroupType.SHARE:
+            return found
+        progress = await self.share.progress(group, principal=principal)
+        return replace(found, offsets=lags_of_share(progress))
+
+    async def delete(self, group: str, *, principal: Principal = ANONYMOUS) -> None:
+        """Delete a group and its offsets.
+
+        Raises:
+            UnknownGroup, GroupNotEmpty, NotAuthorized
+        """
+        with self._audit.act(principal, "group.delete", _GROUP, group):
+            self._access.require(principal, Operation.DELETE, _GROUP, group)
+            await self._groups.delete_group(group)
 
     def check_coordinator(
         self, resource_type: ResourceType, name: str, *, principal: Principal = ANONYMOUS
@@ -114,9 +121,104 @@ class GroupService:
         Raises:
             NotAuthorized
         """
-        self._require(principal, Operation.DESCRIBE, resource_type, name)
+        self._access.require(principal, Operation.DESCRIBE, resource_type, name)
 
-    # ── offsets ───────────────────────────────────────────────────────────────────────────────────
+    # ── offsets, for administrators ───────────────────────────────────────────────────────────────
+
+    async def commit_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, tuple[int, str]],
+        *,
+        principal: Principal = ANONYMOUS,
+    ) -> None:
+        """Commit (offset, metadata) by partition for a group without members, durably.
+
+        Raises:
+            GroupNotEmpty, UnknownTopic, UnknownPartition, InvalidArgument, NotAuthorized
+        """
+        with self._audit.act(
+            principal, "group.commit", _GROUP, group, topics=names(sorted({topic for topic, _ in offsets}))
+        ) as act:
+            self._access.require(principal, Operation.READ, _GROUP, group)
+            check_group_name(group)
+            for topic, partition in offsets:
+                self._access.require(principal, Operation.READ, _TOPIC, topic)
+                self._topics.get(topic).partition(partition)
+            values = {key: OffsetAndMetadata(*value) for key, value in offsets.items()}
+            check_start_offsets(values)
+            if self._groups.moves_on(group, values):
+                act.discard()
+            await self._groups.commit(group, values)
+
+    def fetch_offsets(
+        self, group: str, topics: Sequence[str] = (), *, principal: Principal = ANONYMOUS
+    ) -> list[CommittedOffset]:
+        """Return the committed offsets of some topics, or (empty) of all that the principal may
+        describe, by topic and partition.
+
+        Raises:
+            NotAuthorized
+        """
+        self._access.require(principal, Operation.DESCRIBE, _GROUP, group)
+        for topic in topics:
+            self._access.require(principal, Operation.DESCRIBE, _TOPIC, topic)
+        committed = self._visible_offsets(principal, group)
+        return [
+            CommittedOffset(topic, partition, value.offset, value.metadata)
+            for (topic, partition), value in sorted(committed.items())
+            if not topics or topic in topics
+        ]
+
+    async def reset(
+        self,
+        group: str,
+        topic: str,
+        at: str,
+        value: int = -1,
+        partitions: Sequence[int] = (),
+        *,
+        principal: Principal = ANONYMOUS,
+    ) -> list[tuple[str, int, int]]:
+        """Set a group's offsets of a topic to a start position. An offset outside of the log
+        becomes its start or end.
+
+        Raises:
+            GroupNotEmpty: it has members; stop them first. UnknownTopic, UnknownPartition,
+                InvalidArgument, NotAuthorized
+        """
+        with self._audit.act(principal, "group.reset", _GROUP, group, topics=(safe(topic),)):
+            self._access.require(principal, Operation.READ, _GROUP, group)
+            check_group_name(group)
+            self._access.require(principal, Operation.READ, _TOPIC, topic)
+            found = self._topics.get(topic)
+            offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+            for index in partitions or range(len(found.partitions)):
+                partition = found.partition(index)
+                offset, _ = await locate(partition, StartPosition(at, value))
+                inside = min(max(offset, partition.start_offset), partition.visible_end)
+                offsets[topic, index] = OffsetAndMetadata(inside)
+            await self._set_offsets(group, offsets)
+            return [(name, index, committed.offset) for (name, index), committed in offsets.items()]
+
+    async def _set_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        if not self._groups.share.owns(group):
+            await self._groups.commit(group, offsets)
+            return
+        moved = await self._groups.share.move(
+            group, {key: committed.offset for key, committed in offsets.items()}
+        )
+        for error in moved.values():
+            if error is not None:
+                raise error
+
+    def _visible_offsets(self, principal: Principal, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return the committed offsets of topics that the principal may describe."""
+        committed = self._groups.fetch_offsets(group)
+        visible = self._access.allowed(principal, Operation.DESCRIBE, _TOPIC, {key[0] for key in committed})
+        return {key: value for key, value in committed.items() if key[0] in visible}
+
+    # ── offsets, as requests of the Kafka protocol name them ──────────────────────────────────────
 
     async def commit(
         self,
@@ -133,7 +235,7 @@ class GroupService:
             DiskFull, StorageFailed: nothing was committed. And what `GroupRegistry.check_commit`
                 raises.
         """
-        self._require(principal, Operation.READ, _GROUP, group)
+        self._access.require(principal, Operation.READ, _GROUP, group)
         results = {
             partition: self._commit_error(principal, partition, value) for partition, value in offsets.items()
         }
@@ -150,7 +252,7 @@ class GroupService:
         self, principal: Principal, partition: TopicPartition, value: OffsetAndMetadata
     ) -> SparrowError | None:
         try:
-            self._require(principal, Operation.READ, _TOPIC, partition[0])
+            self._access.require(principal, Operation.READ, _TOPIC, partition[0])
             self._groups.check_partition(partition)
             check_metadata(partition, value)
         except SparrowError as error:
@@ -173,46 +275,31 @@ class GroupService:
         Raises:
             NotAuthorized, UnknownMember, StaleMemberEpoch
         """
-        self._require(principal, Operation.DESCRIBE, _GROUP, group)
+        self._access.require(principal, Operation.DESCRIBE, _GROUP, group)
         self._groups.check_fetch(group, member_id, member_epoch)
         committed = self._groups.fetch_offsets(group)
         pending = self._groups.pending(group) if require_stable else ()
         wanted = sorted({*committed, *pending}) if partitions is None else partitions
-        denied = {
-            topic: error
-            for topic in {topic for topic, _ in wanted}
-            if (error := self._describe_error(principal, topic, is_asked_for=partitions is not None))
-            is not None
-        }
+        topics = {topic for topic, _ in wanted}
+        denied: Mapping[str, SparrowError] = {}
+        if partitions is None:
+            seen = self._access.allowed(principal, Operation.DESCRIBE, _TOPIC, topics)
+            wanted = [partition for partition in wanted if partition[0] in seen]
+        else:
+            denied = self._access.refusals(principal, Operation.DESCRIBE, _TOPIC, topics)
         found: dict[TopicPartition, OffsetAndMetadata | SparrowError | None] = {}
         for partition in wanted:
-            if partition[0] in denied:
-                if partitions is not None:
-                    found[partition] = denied[partition[0]]
+            topic, index = partition
+            if topic in denied:
+                found[partition] = denied[topic]
             elif partition in pending:
                 found[partition] = UnstableOffset(
-                    f"A transaction that is not decided has committed offsets of {partition[0]!r}, "
-                    f"partition {partition[1]}, "
-                    f"for group {group!r}; ask again."
+                    f"A transaction that is not decided has committed offsets of {topic!r}, partition "
+                    f"{index}, for group {group!r}; ask again."
                 )
             else:
                 found[partition] = committed.get(partition)
         return found
-
-    def _describe_error(
-        self, principal: Principal, topic: str, *, is_asked_for: bool
-    ) -> NotAuthorized | None:
-        """Return why a topic is not shown, or None. Only a topic that was asked for by name counts
-        as a refusal.
-        """
-        if not is_asked_for:
-            is_shown = self._allows(principal, Operation.DESCRIBE, _TOPIC, topic)
-            return None if is_shown else NotAuthorized("", _TOPIC.value)
-        try:
-            self._require(principal, Operation.DESCRIBE, _TOPIC, topic)
-        except NotAuthorized as error:
-            return error
-        return None
 
     async def delete_offsets(
         self, group: str, partitions: Collection[TopicPartition], *, principal: Principal = ANONYMOUS
@@ -230,7 +317,7 @@ class GroupService:
             group,
             topics=names(sorted({topic for topic, _ in partitions})),
         ) as act:
-            self._require(principal, Operation.DELETE, _GROUP, group)
+            self._access.require(principal, Operation.DELETE, _GROUP, group)
             read = self._groups.subscribed_topics(group, {topic for topic, _ in partitions})
             results = {
                 partition: self._deletion_error(principal, group, partition, read) for partition in partitions
@@ -244,7 +331,7 @@ class GroupService:
     ) -> SparrowError | None:
         topic = partition[0]
         try:
-            self._require(principal, Operation.READ, _TOPIC, topic)
+            self._access.require(principal, Operation.READ, _TOPIC, topic)
             self._groups.check_partition(partition)
         except SparrowError as error:
             return error
@@ -253,11 +340,3 @@ class GroupService:
                 f"Members of group {group!r} read {topic!r}; stop them before its offsets are deleted."
             )
         return None
-
-    # ── inside ────────────────────────────────────────────────────────────────────────────────────
-
-    def _require(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> None:
-        require(self._authorizer(), principal, operation, kind, name)
-
-    def _allows(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> bool:
-        return self._authorizer().allows(principal, operation, kind, name)

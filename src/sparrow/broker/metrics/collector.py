@@ -26,7 +26,7 @@ from sparrow.broker.queues.rules.record_state import BLOCKED, DELAYED, LEASED, M
 if TYPE_CHECKING:
     from sparrow.base.histogram import Histogram
     from sparrow.broker.access.access import Access
-    from sparrow.broker.groups.assembly import BrokerGroups
+    from sparrow.broker.composition import Parts
     from sparrow.broker.idempotency.keys import IdempotencyKeys
     from sparrow.broker.measures import Measures
     from sparrow.broker.metrics.table import Metric
@@ -34,11 +34,7 @@ if TYPE_CHECKING:
     from sparrow.broker.pipelines.service import PipelineService
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.rules.subscriber import SubscriberState
-    from sparrow.broker.queues.service import QueueService
-    from sparrow.broker.sinks.service import SinkService
-    from sparrow.broker.topics import Topic, Topics
-    from sparrow.broker.transactions.service import TransactionService
-    from sparrow.broker.webhooks.service import WebhookService
+    from sparrow.broker.topics import Topic
     from sparrow.meta.store import MetaStore
     from sparrow.storage.store import LogId, LogStore
 
@@ -85,16 +81,11 @@ class Observed(Protocol):
     """The parts of a broker that have metrics."""
 
     access: Access
-    groups: BrokerGroups
     idempotency: IdempotencyKeys
     measures: Measures
+    parts: Parts
     pipelines: PipelineService
-    queues: QueueService
-    sinks: SinkService
     started_at_ms: int
-    topics: Topics
-    transactions: TransactionService
-    webhooks: WebhookService
 
 
 class MetricsCollector:
@@ -153,6 +144,7 @@ class _Collection:
     ) -> None:
         self.values: Collected = {metric: {} for metric in table.ALL}
         self._broker = broker
+        self._parts = broker.parts
         self._written = written
         self._principal = principal
         self._max_names = max_names
@@ -233,13 +225,13 @@ class _Collection:
                 self.add(table.REQUEST_FAILURES, (frontend.name, request), frontend.failures[request])
 
     async def _transactions(self) -> None:
-        for found in self._broker.transactions.coordinator.all():
+        for found in self._parts.transaction_coordinator.all():
             await self._slices.pause()
             if self._may_describe(ResourceType.TRANSACTIONAL_ID, found.transactional_id):
                 self.add(table.TRANSACTIONS, (found.state.value,), 1)
 
     async def _sinks(self) -> None:
-        coordinator = self._broker.sinks.coordinator
+        coordinator = self._parts.sink_coordinator
         stages = 0
         for found in coordinator.all():
             await self._slices.pause()
@@ -259,7 +251,7 @@ class _Collection:
     # ── topics ────────────────────────────────────────────────────────────────────────────────────
 
     async def _topics(self) -> None:
-        topics = self._broker.topics
+        topics = self._parts.topic_registry
         self.add(table.TOPICS, (), 0)
         for name, label in await self._named(topic.name for topic in topics):
             await self._slices.pause()
@@ -300,7 +292,7 @@ class _Collection:
     # ── groups ────────────────────────────────────────────────────────────────────────────────────
 
     async def _groups(self) -> None:
-        groups = self._broker.groups
+        groups = self._parts.group_registry
         for name, label in await self._named(groups.names()):
             await self._slices.pause()
             try:
@@ -313,9 +305,9 @@ class _Collection:
                 await self._lags(name, label)
 
     async def _lags(self, group: str, label: str) -> None:
-        for (name, index), committed in self._broker.groups.fetch_offsets(group).items():
+        for (name, index), committed in self._parts.group_registry.fetch_offsets(group).items():
             await self._slices.pause()
-            topic = self._broker.topics.find(name)
+            topic = self._parts.topic_registry.find(name)
             if topic is None or index >= len(topic.partitions) or not self._sees_topic(name):
                 continue
             start, end, _ = self._extent(topic.partitions[index])
@@ -328,7 +320,7 @@ class _Collection:
     # ── queues ────────────────────────────────────────────────────────────────────────────────────
 
     async def _queues(self) -> None:
-        registry = self._broker.queues.registry
+        registry = self._parts.queue_registry
         for name, label in await self._named(queue.name for queue in registry):
             await self._slices.pause()
             queue = registry.find(name)
@@ -394,13 +386,13 @@ class _Collection:
 
     def _dead(self, queue: Queue) -> int:
         topic = queue.definition.policy.dead_letters_of(queue.name)
-        dead = self._broker.queues.registry.find(topic) if topic is not None else None
+        dead = self._parts.queue_registry.find(topic) if topic is not None else None
         return dead.unfinished if dead is not None else 0
 
     # ── webhooks ──────────────────────────────────────────────────────────────────────────────────
 
     async def _webhooks(self) -> None:
-        registry = self._broker.webhooks.registry
+        registry = self._parts.webhook_registry
         for number, (queue, name) in enumerate(sorted((each.queue, each.name) for each in registry)):
             await self._slices.pause()
             if registry.find(queue, name) is None or not self._may_describe(ResourceType.GROUP, queue):

@@ -16,16 +16,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType, require
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.names import check_group_name
 from sparrow.broker.pipelines.recent import Recent
 from sparrow.broker.pipelines.report import Report, checked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sparrow.base.clock import Clock
-    from sparrow.broker.access.authz import Authorizer
+    from sparrow.broker.access.access import Access
 
 GROUP_PREFIX: Final = "spark-"
 MAX_REPORTS: Final = 1_000
@@ -40,12 +38,11 @@ class PipelineService:
 
     Args:
         clock: times the age of reports.
-        authorizer: returns the current authorizer.
     """
 
-    def __init__(self, clock: Clock, authorizer: Callable[[], Authorizer]) -> None:
+    def __init__(self, clock: Clock, access: Access) -> None:
         self._clock = clock
-        self._authorizer = authorizer
+        self._access = access
         self._reports: Recent[tuple[str, str], Report] = Recent(clock, max_entries=MAX_REPORTS, kept_s=KEPT_S)
         self._groups: Recent[str, str] = Recent(clock, max_entries=MAX_INTRODUCTIONS, kept_s=KEPT_S)
 
@@ -55,7 +52,7 @@ class PipelineService:
         Raises:
             NotAuthorized, InvalidArgument
         """
-        require(self._authorizer(), principal, Operation.READ, _GROUP, GROUP_PREFIX + report.name)
+        self._access.require(principal, Operation.READ, _GROUP, GROUP_PREFIX + report.name)
         self._reports.put(
             (report.name, report.flow), replace(checked(report), updated_ms=self._clock.wall_ms())
         )
@@ -67,7 +64,7 @@ class PipelineService:
 
     def may_see(self, report: Report, principal: Principal) -> bool:
         """Return True if a principal may see a report."""
-        return self._authorizer().allows(principal, Operation.DESCRIBE, _GROUP, GROUP_PREFIX + report.name)
+        return self._access.allows(principal, Operation.DESCRIBE, _GROUP, GROUP_PREFIX + report.name)
 
     def introduce(self, reader: str, group: str, *, principal: Principal = ANONYMOUS) -> None:
         """Name the group whose offsets a stream's reader has.
@@ -75,7 +72,7 @@ class PipelineService:
         Raises:
             NotAuthorized, InvalidArgument
         """
-        require(self._authorizer(), principal, Operation.READ, _GROUP, group)
+        self._access.require(principal, Operation.READ, _GROUP, group)
         check_group_name(group)
         if not 0 < len(reader) <= MAX_READER:
             raise InvalidArgument(f"a reader must have 1 to {MAX_READER} characters, not {len(reader)}")

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from sparrow.base.errors import InvalidArgument, NotAuthorized, QueueExists, StaleMember
 from sparrow.base.ids import uuid7
 from sparrow.base.queue_policy import QueuePolicy, changes_to, differences, names_of, read_settings
-from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType, require
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import names
 from sparrow.broker.names import compile_any_pattern
@@ -39,7 +39,7 @@ from sparrow.broker.queues.registry import check_dead_letters
 from sparrow.broker.queues.rules.state import ONE_OF
 
 if TYPE_CHECKING:
-    from sparrow.broker.access.authz import Authorizer
+    from sparrow.broker.access.access import Access
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.registry import QueueRegistry
 
@@ -60,7 +60,7 @@ class QueueService:
     def __init__(
         self,
         registry: QueueRegistry,
-        authorizer: Callable[[], Authorizer],
+        access: Access,
         ensure_topic: EnsureTopic,
         *,
         redrives: Redrives,
@@ -68,26 +68,23 @@ class QueueService:
         audit: Audit | None = None,
     ) -> None:
         self._audit = audit or Audit()
-        self.registry = registry
+        self._registry = registry
         self._redrives = redrives
-        self._authorizer = authorizer
+        self._access = access
         self._ensure_topic = ensure_topic
         watch_rules(self._rules_changed)
 
-    def _require(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> None:
-        require(self._authorizer(), principal, operation, kind, name)
-
     def _readable(self, name: str, principal: Principal) -> Queue:
         """Return a queue. A principal that may not read it does not learn whether it exists."""
-        self._require(principal, Operation.READ, _GROUP, name)
-        queue = self.registry.get(name)
+        self._access.require(principal, Operation.READ, _GROUP, name)
+        queue = self._registry.get(name)
         self._require_reading(principal, queue)
         return queue
 
     def _require_reading(self, principal: Principal, queue: Queue) -> None:
-        self._require(principal, Operation.READ, _GROUP, queue.name)
+        self._access.require(principal, Operation.READ, _GROUP, queue.name)
         for topic in queue.definition.topics:
-            self._require(principal, Operation.READ, _TOPIC, topic)
+            self._access.require(principal, Operation.READ, _TOPIC, topic)
 
     def _require_dead_letters(self, principal: Principal, queue: str, policy: QueuePolicy) -> None:
         """Raise NotAuthorized if the principal may not write to the queue's dead-letter topic,
@@ -97,11 +94,11 @@ class QueueService:
         """
         topic = policy.dead_letters_of(queue)
         if topic is not None:
-            self._require(principal, Operation.WRITE, _TOPIC, topic)
+            self._access.require(principal, Operation.WRITE, _TOPIC, topic)
 
     def _rules_changed(self) -> None:
         """Close consumers whose principals may not read their queues any more."""
-        for queue in self.registry:
+        for queue in self._registry:
             for consumer in list(queue.consumers.values()):
                 if consumer.principal is not None:
                     try:
@@ -132,20 +129,20 @@ class QueueService:
         with self._audit.act(
             principal, "queue.create", _GROUP, name, topics=names(topics), set=names([*(policy or {})])
         ) as act:
-            self._require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
+            self._access.require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
             wanted = tuple(topics) or (name,)
             for topic in wanted:
-                self._require(principal, Operation.READ, _TOPIC, topic)
+                self._access.require(principal, Operation.READ, _TOPIC, topic)
             checked = QueuePolicy().changed(policy or {})
             self._require_dead_letters(principal, name, checked)
-            existing = self.registry.find(name)
+            existing = self._registry.find(name)
             if existing is None:
                 for topic in wanted:
                     await self._ensure_topic(topic, partitions, principal)
                 try:
-                    return self._info(await self.registry.create(name, wanted, policy))
+                    return self._info(await self._registry.create(name, wanted, policy))
                 except QueueExists:
-                    existing = self.registry.get(name)
+                    existing = self._registry.get(name)
             if existing.definition.topics != wanted or existing.definition.policy != checked:
                 raise QueueExists(_other(existing, wanted, checked))
             act.discard()  # exists with the same topics and policy
@@ -172,12 +169,12 @@ class QueueService:
         """
         with self._audit.act(principal, "queue.ensure", _GROUP, name) as act:
             asked = read_settings(policy or {})
-            existing = self.registry.find(name)
+            existing = self._registry.find(name)
             if existing is None:
                 try:
                     return await self.create(name, topics, asked, partitions=partitions, principal=principal)
                 except QueueExists:  # made by another caller meanwhile
-                    existing = self.registry.get(name)
+                    existing = self._registry.get(name)
             new = [topic for topic in topics if topic not in existing.definition.topics]
             if new:
                 await self.add_topics(name, new, partitions=partitions, principal=principal)
@@ -187,7 +184,7 @@ class QueueService:
             changes.pop("subscribers", None)
             has_new_subscribers = False
             for subscriber in asked.get("subscribers", ()):
-                if subscriber not in self.registry.get(name).definition.policy.subscribers:
+                if subscriber not in self._registry.get(name).definition.policy.subscribers:
                     has_new_subscribers = True
                     await self.set_subscriber(name, subscriber, is_one=True, principal=principal)
             if changes:
@@ -212,11 +209,11 @@ class QueueService:
         with self._audit.act(
             principal, "queue.configure", _GROUP, name, set=names([*(set or {})]), unset=names(unset)
         ):
-            self._require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
+            self._access.require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
             if _DEAD_LETTER_TOPIC in (set or {}) or _DEAD_LETTER_TOPIC in names_of(unset):
-                changed = self.registry.get(name).definition.policy.changed(set or {}, unset)
+                changed = self._registry.get(name).definition.policy.changed(set or {}, unset)
                 self._require_dead_letters(principal, name, changed)
-            return self._info(await self.registry.configure(name, set or {}, unset))
+            return self._info(await self._registry.configure(name, set or {}, unset))
 
     async def set_subscriber(
         self, name: str, subscriber: str, *, is_one: bool, principal: Principal = ANONYMOUS
@@ -227,8 +224,8 @@ class QueueService:
             UnknownQueue, InvalidConfig, NotAuthorized
         """
         with self._audit.act(principal, "queue.configure", _GROUP, name, set=("subscribers",)):
-            self._require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
-            return self._info(await self.registry.set_subscriber(name, subscriber, is_one=is_one))
+            self._access.require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
+            return self._info(await self._registry.set_subscriber(name, subscriber, is_one=is_one))
 
     async def add_topics(
         self, name: str, topics: Sequence[str], *, partitions: int = -1, principal: Principal = ANONYMOUS
@@ -239,10 +236,10 @@ class QueueService:
             UnknownQueue, InvalidTopicName, InvalidArgument, NotAuthorized
         """
         with self._audit.act(principal, "queue.add_topics", _GROUP, name, topics=names(topics)):
-            self._require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
+            self._access.require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
             for topic in topics:
-                self._require(principal, Operation.READ, _TOPIC, topic)
-            queue = self.registry.get(name)
+                self._access.require(principal, Operation.READ, _TOPIC, topic)
+            queue = self._registry.get(name)
             if queue.is_share_group:
                 raise InvalidArgument(
                     f"{name!r} is a share group, whose topics are those that its members subscribe to"
@@ -250,7 +247,7 @@ class QueueService:
             check_dead_letters(name, (*queue.definition.topics, *topics), queue.definition.policy)
             for topic in topics:
                 await self._ensure_topic(topic, partitions, principal)
-            extended = await self.registry.extend(name, topics)
+            extended = await self._registry.extend(name, topics)
             self._rules_changed()  # consumers that may not read the new topics
             return self._info(extended)
 
@@ -261,8 +258,8 @@ class QueueService:
             UnknownQueue, NotAuthorized
         """
         with self._audit.act(principal, "queue.delete", _GROUP, name):
-            self._require(principal, Operation.DELETE, _GROUP, name)
-            await self.registry.delete(name)
+            self._access.require(principal, Operation.DELETE, _GROUP, name)
+            await self._registry.delete(name)
 
     async def pause(self, name: str, *, principal: Principal = ANONYMOUS) -> None:
         """Lease nothing until `resume`. Leased records can be settled.
@@ -271,8 +268,8 @@ class QueueService:
             UnknownQueue, NotAuthorized
         """
         with self._audit.act(principal, "queue.pause", _GROUP, name):
-            self._require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
-            await self.registry.set_paused(name, is_paused=True)
+            self._access.require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
+            await self._registry.set_paused(name, is_paused=True)
 
     async def resume(self, name: str, *, principal: Principal = ANONYMOUS) -> None:
         """Lease again after `pause`.
@@ -281,8 +278,8 @@ class QueueService:
             UnknownQueue, NotAuthorized
         """
         with self._audit.act(principal, "queue.resume", _GROUP, name):
-            self._require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
-            await self.registry.set_paused(name, is_paused=False)
+            self._access.require(principal, Operation.ALTER_CONFIGS, _GROUP, name)
+            await self._registry.set_paused(name, is_paused=False)
 
     async def purge(self, name: str, *, principal: Principal = ANONYMOUS) -> int:
         """Finish all records that are there and not leased. Return their number.
@@ -291,8 +288,40 @@ class QueueService:
             UnknownQueue, NotAuthorized
         """
         with self._audit.act(principal, "queue.purge", _GROUP, name):
-            self._require(principal, Operation.DELETE, _GROUP, name)
-            return await self.registry.get(name).purge()
+            self._access.require(principal, Operation.DELETE, _GROUP, name)
+            return await self._registry.get(name).purge()
+
+    # ── names; no right is needed, as the operations on what they name check it ───────────────────
+
+    def exists(self, name: str) -> bool:
+        """Return True if there is a queue of this name."""
+        return self._registry.find(name) is not None
+
+    def topics_of(self, name: str) -> tuple[str, ...]:
+        """Return the topics of a queue; empty for a missing one."""
+        queue = self._registry.find(name)
+        return () if queue is None else queue.definition.topics
+
+    def subscribers_of(self, name: str) -> Sequence[str]:
+        """Return the subscribers of an all-of queue; empty for another one.
+
+        Raises:
+            UnknownQueue
+        """
+        return self._registry.get(name).definition.policy.subscribers
+
+    def watch(self, watcher: Callable[[Queue], None]) -> Callable[[], None]:
+        """Call `watcher` with each queue that was made or whose policy has changed. Return a
+        function that ends this; it may be called again.
+        """
+        made = self._registry.made
+        made.append(watcher)
+
+        def stop() -> None:
+            if watcher in made:
+                made.remove(watcher)
+
+        return stop
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────
 
@@ -302,15 +331,15 @@ class QueueService:
         Raises:
             UnknownQueue, NotAuthorized
         """
-        self._require(principal, Operation.DESCRIBE, _GROUP, name)
-        return self._info(self.registry.get(name))
+        self._access.require(principal, Operation.DESCRIBE, _GROUP, name)
+        return self._info(self._registry.get(name))
 
     def listing(self, pattern: str = "*", *, principal: Principal = ANONYMOUS) -> list[QueueInfo]:
         """Return the queues that the principal may describe, by name."""
-        allows = self._authorizer().allows
+        allows = self._access.allows
         return [
             self._info(queue)
-            for queue in self.registry.matching(pattern)
+            for queue in self._registry.matching(pattern)
             if allows(principal, Operation.DESCRIBE, _GROUP, queue.name)
         ]
 
@@ -320,22 +349,22 @@ class QueueService:
         """Do as `listing`, but let other tasks run meanwhile: with thousands of queues it takes
         long.
         """
-        allows = self._authorizer().allows
+        allows = self._access.allows
         found = []
         matches = compile_any_pattern(pattern).match
-        for number, queue in enumerate(self.registry.matching("*")):
+        for number, queue in enumerate(self._registry.matching("*")):
             if number and number % LISTED_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if not matches(queue.name):
                 continue
-            is_there = self.registry.find(queue.name) is queue
+            is_there = self._registry.find(queue.name) is queue
             if is_there and allows(principal, Operation.DESCRIBE, _GROUP, queue.name):
                 found.append(self._info(queue))
         return found
 
     def _info(self, queue: Queue) -> QueueInfo:
         topic = queue.definition.policy.dead_letters_of(queue.name)
-        dead = self.registry.find(topic) if topic is not None else None
+        dead = self._registry.find(topic) if topic is not None else None
         return describe(queue, dead.unfinished if dead is not None else 0)
 
     async def peek(
@@ -367,8 +396,8 @@ class QueueService:
             UnknownQueue, NotAuthorized
             InvalidArgument: the queue has no topic.
         """
-        self._require(principal, Operation.DESCRIBE, _GROUP, name)
-        topics = self.registry.get(name).definition.topics
+        self._access.require(principal, Operation.DESCRIBE, _GROUP, name)
+        topics = self._registry.get(name).definition.topics
         if not topics:
             raise InvalidArgument(f"queue {name!r} has no topic that messages could be published to")
         return topics[0]
@@ -390,8 +419,8 @@ class QueueService:
             UnknownQueue, NotAuthorized
             InvalidArgument: the queue has no dead-letter topic, or as `browse`.
         """
-        self._require(principal, Operation.READ, _GROUP, name)
-        definition = self.registry.get(name).definition
+        self._access.require(principal, Operation.READ, _GROUP, name)
+        definition = self._registry.get(name).definition
         topic = definition.policy.dead_letters_of(name)
         if topic is None and definition.kind == DEAD:
             raise InvalidArgument(
@@ -401,8 +430,8 @@ class QueueService:
             raise InvalidArgument(
                 f"queue {name!r} keeps no dead letters: what it cannot deliver is dropped (dead_letter_topic)"
             )
-        self._require(principal, Operation.READ, _TOPIC, topic)
-        dead = self.registry.find(topic)
+        self._access.require(principal, Operation.READ, _TOPIC, topic)
+        dead = self._registry.find(topic)
         if dead is None:  # nothing has died yet
             return DeadLetterPage([], -1)
         return await browse(dead, name, where, max_records, skip=skip, max_bytes=max_bytes)
@@ -430,13 +459,13 @@ class QueueService:
             Conflict: it runs already.
         """
         with self._audit.act(principal, "queue.redrive", _GROUP, name):
-            self._require(principal, Operation.READ, _GROUP, name)
-            queue = self.registry.get(name)
+            self._access.require(principal, Operation.READ, _GROUP, name)
+            queue = self._registry.get(name)
             dead = queue.definition.policy.dead_letters_of(name)
             if dead is not None:
-                self._require(principal, Operation.READ, _TOPIC, dead)
+                self._access.require(principal, Operation.READ, _TOPIC, dead)
             for topic in queue.definition.topics:
-                self._require(principal, Operation.WRITE, _TOPIC, topic)
+                self._access.require(principal, Operation.WRITE, _TOPIC, topic)
             return await self._redrives.begin(queue, where, max_records, per_second)
 
     def redrive_progress(self, name: str, *, principal: Principal = ANONYMOUS) -> RedriveProgress:
@@ -446,8 +475,8 @@ class QueueService:
         Raises:
             UnknownQueue, NotAuthorized
         """
-        self._require(principal, Operation.DESCRIBE, _GROUP, name)
-        return self._redrives.progress(self.registry.get(name))
+        self._access.require(principal, Operation.DESCRIBE, _GROUP, name)
+        return self._redrives.progress(self._registry.get(name))
 
     async def stop_redrive(self, name: str, *, principal: Principal = ANONYMOUS) -> RedriveProgress:
         """End the redrive of a queue. Dead letters that were sent stay so.
@@ -456,8 +485,8 @@ class QueueService:
             UnknownQueue, NotAuthorized
         """
         with self._audit.act(principal, "queue.redrive_stop", _GROUP, name):
-            self._require(principal, Operation.READ, _GROUP, name)
-            return await self._redrives.stop(self.registry.get(name))
+            self._access.require(principal, Operation.READ, _GROUP, name)
+            return await self._redrives.stop(self._registry.get(name))
 
     # ── consuming ─────────────────────────────────────────────────────────────────────────────────
 
@@ -493,7 +522,7 @@ class QueueService:
         Raises:
             UnknownQueue, InvalidArgument, NotAuthorized
         """
-        if create and self.registry.find(name) is None:
+        if create and self._registry.find(name) is None:
             with suppress(QueueExists):  # made by another at the same time
                 await self.create(name, principal=principal)
         queue = self._readable(name, principal)
@@ -508,6 +537,20 @@ class QueueService:
         consumer.principal = principal
         return consumer
 
+    async def release_abandoned(self, name: str, consumers: str, *, principal: Principal = ANONYMOUS) -> None:
+        """Release the leases of consumers that are gone and whose ids start with `consumers`: a
+        broker that was killed released none.
+
+        Raises:
+            UnknownQueue, NotAuthorized, DiskFull, StorageFailed
+        """
+        queue = self._readable(name, principal)
+        subscriber = queue.state.subscribers.get(ONE_OF)
+        leased_counts = () if subscriber is None else subscriber.leases.leased_counts
+        for consumer_id in [each for each in leased_counts if each.startswith(consumers)]:
+            if consumer_id not in queue.consumers:
+                await attach(queue, consumer_id, "").close(release=True)
+
     def open_member(
         self, group: str, member_id: str, *, client_name: str = "", principal: Principal = ANONYMOUS
     ) -> QueueConsumer:
@@ -519,8 +562,8 @@ class QueueService:
         Raises:
             UnknownQueue, InvalidArgument, NotAuthorized
         """
-        self._require(principal, Operation.READ, _GROUP, group)
-        queue = self.registry.get(group)
+        self._access.require(principal, Operation.READ, _GROUP, group)
+        queue = self._registry.get(group)
         _check_subscriber(queue, ONE_OF)
         member = attach(queue, member_id, client_name)
         member.takes_by_offset = True

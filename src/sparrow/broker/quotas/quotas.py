@@ -11,21 +11,13 @@ returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from sparrow.base.errors import BadInput, DirectoryUnreadable, InvalidArgument, SparrowError
-from sparrow.broker.access.authz import (
-    ANONYMOUS,
-    CLUSTER_NAME,
-    Authorizer,
-    Operation,
-    Principal,
-    ResourceType,
-    require,
-)
+from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import names
 from sparrow.broker.changes import Changes
@@ -45,6 +37,7 @@ from sparrow.meta.store import Delete, Put
 
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock
+    from sparrow.broker.access.access import Access
     from sparrow.meta.store import Entry, MetaStore, Write
 
 KIND: Final = "quota"
@@ -60,23 +53,21 @@ no client is delayed longer at a time.
 
 
 class Quotas:
-    """The operations on quotas, their store, and the rates of the clients. Loop thread only.
-
-    Args:
-        authorizer: decides who may read and change quotas.
+    """The operations on quotas, `broker.quotas`, their store, and the rates of the clients. Loop
+    thread only.
     """
 
     def __init__(
         self,
         meta: MetaStore,
         clock: Clock,
-        authorizer: Callable[[], Authorizer],
+        access: Access,
         audit: Audit | None = None,
     ) -> None:
         self._audit = audit or Audit()
         self._meta = meta
         self._clock = clock
-        self._authorizer = authorizer
+        self._access = access
         self._changes = Changes(meta)
         self._table = QuotaTable()
         self._rates: dict[tuple[QuotaKind, Scope], WindowedRate] = {}
@@ -157,7 +148,7 @@ class Quotas:
             InvalidArgument, UnsupportedVersion: the components make no filter.
             NotAuthorized: it needs DESCRIBE_CONFIGS on the cluster.
         """
-        self._require(principal, Operation.DESCRIBE_CONFIGS)
+        self._access.require_cluster(principal, Operation.DESCRIBE_CONFIGS)
         found = self._table.selected(check_filter(components), strict=strict)
         return [(entity, dict(sorted(values.items()))) for entity, values in found]
 
@@ -178,7 +169,7 @@ class Quotas:
             CLUSTER_NAME,
             entities=names([_entity_text(each) for each in changes]),
         ) as act:
-            self._require(principal, Operation.ALTER_CONFIGS)
+            self._access.require_cluster(principal, Operation.ALTER_CONFIGS)
             if validate_only:
                 act.discard()
             outcomes = await self._changes.carry_out(lambda: self._alter(changes, validate_only))
@@ -211,9 +202,6 @@ class Quotas:
     async def settle(self) -> None:
         """Wait for changes whose callers have gone away."""
         await self._changes.settle()
-
-    def _require(self, principal: Principal, operation: Operation) -> None:
-        require(self._authorizer(), principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def _entity_text(change: QuotaChange) -> str:

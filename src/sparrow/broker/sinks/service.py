@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType, require
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.sinks.stage_publisher import StagePublisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from sparrow.broker.access.authz import Authorizer
+    from sparrow.broker.access.access import Access
     from sparrow.broker.sinks.coordinator import SinkCoordinator
     from sparrow.broker.sinks.stage import Stage
     from sparrow.broker.sinks.state import Caller, Sink
@@ -73,14 +73,14 @@ class SinkService:
         coordinator: SinkCoordinator,
         transactions: TransactionCoordinator,
         topics: Topics,
-        authorizer: Callable[[], Authorizer],
+        access: Access,
         audit: Audit | None = None,
     ) -> None:
         self._audit = audit or Audit()
-        self.coordinator = coordinator
+        self._coordinator = coordinator
         self._transactions = transactions
         self._topics = topics
-        self._authorizer = authorizer
+        self._access = access
 
     # ── writing ───────────────────────────────────────────────────────────────────────────────────
 
@@ -99,27 +99,27 @@ class SinkService:
         Raises:
             NotAuthorized, and what the coordinator raises.
         """
-        self._require(principal, Operation.WRITE, _ID, sink)
-        return await self.coordinator.stage(sink, caller, task=task, attempt=attempt, timeout_ms=timeout_ms)
+        self._access.require(principal, Operation.WRITE, _ID, sink)
+        return await self._coordinator.stage(sink, caller, task=task, attempt=attempt, timeout_ms=timeout_ms)
 
     async def commit(
         self, sink: str, caller: Caller, stages: Sequence[str], *, principal: Principal = ANONYMOUS
     ) -> bool:
         """Publish a batch; see `SinkCoordinator.commit`. Raises as `stage`."""
-        self._require(principal, Operation.WRITE, _ID, sink)
-        return await self.coordinator.commit(sink, caller, stages)
+        self._access.require(principal, Operation.WRITE, _ID, sink)
+        return await self._coordinator.commit(sink, caller, stages)
 
     async def abort(
         self, sink: str, caller: Caller, stages: Sequence[str] = (), *, principal: Principal = ANONYMOUS
     ) -> tuple[bool, int]:
         """Drop a batch; see `SinkCoordinator.abort`. Raises as `stage`."""
-        self._require(principal, Operation.WRITE, _ID, sink)
-        return await self.coordinator.abort(sink, caller, stages)
+        self._access.require(principal, Operation.WRITE, _ID, sink)
+        return await self._coordinator.abort(sink, caller, stages)
 
     def renew(self, sink: str, run: str, batch: int, *, principal: Principal = ANONYMOUS) -> None:
         """Note that a batch is still in work; see `SinkCoordinator.renew`. Raises as `stage`."""
-        self._require(principal, Operation.WRITE, _ID, sink)
-        self.coordinator.renew(sink, run, batch)
+        self._access.require(principal, Operation.WRITE, _ID, sink)
+        self._coordinator.renew(sink, run, batch)
 
     def publisher(self, stage_id: str, *, principal: Principal = ANONYMOUS) -> StagePublisher:
         """Return the publisher of a stage.
@@ -127,23 +127,23 @@ class SinkService:
         Raises:
             StageExpired, NotAuthorized
         """
-        stage = self.coordinator.stages.get(stage_id)
-        self._require(principal, Operation.WRITE, _ID, stage.sink_id)
+        stage = self._coordinator.stages.get(stage_id)
+        self._access.require(principal, Operation.WRITE, _ID, stage.sink_id)
         return StagePublisher(
             stage,
-            self.coordinator,
+            self._coordinator,
             self._topics,
-            lambda topic: self._require(principal, Operation.WRITE, _TOPIC, topic),
+            lambda topic: self._access.require(principal, Operation.WRITE, _TOPIC, topic),
         )
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────
 
     def list(self, *, principal: Principal = ANONYMOUS) -> list[SinkInfo]:
         """Return the sinks that the principal may describe, by id, without their stages."""
-        allows = self._authorizer().allows
+        allows = self._access.allows
         return [
             self._info(each)
-            for each in self.coordinator.all()
+            for each in self._coordinator.all()
             if allows(principal, Operation.DESCRIBE, _ID, each.sink_id)
         ]
 
@@ -153,19 +153,19 @@ class SinkService:
         Raises:
             UnknownSink, NotAuthorized
         """
-        self._require(principal, Operation.DESCRIBE, _ID, sink)
+        self._access.require(principal, Operation.DESCRIBE, _ID, sink)
         stages = [
             self._stage_info(each, principal)
-            for each in self.coordinator.stages.of_sink(sink)
+            for each in self._coordinator.stages.of_sink(sink)
             if each.epoch >= 0
         ]
-        return self._info(self.coordinator.find(sink), tuple(stages))
+        return self._info(self._coordinator.find(sink), tuple(stages))
 
     async def delete(self, sink: str, *, principal: Principal = ANONYMOUS) -> int:
         """Forget a sink and drop its stages; see `SinkCoordinator.delete`. Raises as `stage`."""
         with self._audit.act(principal, "sink.delete", _ID, sink):
-            self._require(principal, Operation.WRITE, _ID, sink)
-            return await self.coordinator.delete(sink)
+            self._access.require(principal, Operation.WRITE, _ID, sink)
+            return await self._coordinator.delete(sink)
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
 
@@ -178,14 +178,14 @@ class SinkService:
             sink.epoch,
             sink.last_batch,
             sink.updated_ms,
-            len(self.coordinator.stages.of_sink(sink.sink_id)),
+            len(self._coordinator.stages.of_sink(sink.sink_id)),
             sink.past_runs,
             stages,
         )
 
     def _stage_info(self, stage: Stage, principal: Principal) -> StageInfo:
         found = self._transactions.maybe_find(stage.transactional_id)
-        allows = self._authorizer().allows
+        allows = self._access.allows
         partitions = () if found is None else sorted(found.partitions)
         return StageInfo(
             stage.stage_id,
@@ -197,9 +197,6 @@ class SinkService:
             stage.producer_id,
             stage.epoch,
             stage.opened_ms,
-            self.coordinator.left_ms(stage),
+            self._coordinator.left_ms(stage),
             tuple(each for each in partitions if allows(principal, Operation.DESCRIBE, _TOPIC, each[0])),
         )
-
-    def _require(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> None:
-        require(self._authorizer(), principal, operation, kind, name)

@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidArgument, SparrowError
 from sparrow.broker import name_matches
-from sparrow.broker.access.authz import (
-    ANONYMOUS,
-    CLUSTER_NAME,
-    Authorizer,
-    Operation,
-    Principal,
-    ResourceType,
-    refusal,
-    require,
-)
+from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import names
 from sparrow.broker.groups.registry import check_metadata
@@ -33,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from sparrow.base.clock import Clock
+    from sparrow.broker.access.access import Access
     from sparrow.broker.groups.coordinator import Committer
     from sparrow.broker.groups.offsets import OffsetAndMetadata
     from sparrow.broker.groups.registry import GroupRegistry
@@ -70,16 +62,16 @@ class TransactionService:
         topics: Topics,
         groups: GroupRegistry,
         clock: Clock,
-        authorizer: Callable[[], Authorizer],
+        access: Access,
         *,
         audit: Audit | None = None,
     ) -> None:
-        self.coordinator = coordinator
+        self._coordinator = coordinator
         self._topics = topics
         self._groups = groups
         self._clock = clock
         self._audit = audit or Audit()
-        self._authorizer = authorizer
+        self._access = access
 
     # ── producers ─────────────────────────────────────────────────────────────────────────────────
 
@@ -97,9 +89,9 @@ class TransactionService:
         Raises:
             InvalidArgument: an empty id. NotAuthorized, and what the coordinator raises.
         """
-        self._require(principal, Operation.WRITE, _ID, transactional_id)
+        self._access.require(principal, Operation.WRITE, _ID, transactional_id)
         self._check_id(principal, transactional_id)
-        return await self.coordinator.initialize(transactional_id, timeout_ms, expected)
+        return await self._coordinator.initialize(transactional_id, timeout_ms, expected)
 
     async def add_partitions(
         self,
@@ -116,12 +108,12 @@ class TransactionService:
             NotAuthorized: to use the transactional id. InvalidArgument, and what
                 `TransactionCoordinator.add_partitions` raises.
         """
-        self._require(principal, Operation.WRITE, _ID, transactional_id)
+        self._access.require(principal, Operation.WRITE, _ID, transactional_id)
         self._check_id(principal, transactional_id)
         wanted = list(partitions)
         refused = self._refused(principal, Operation.WRITE, wanted)
         if not refused:
-            await self.coordinator.add_partitions(transactional_id, producer, wanted)
+            await self._coordinator.add_partitions(transactional_id, producer, wanted)
         return refused
 
     async def add_group(
@@ -137,10 +129,10 @@ class TransactionService:
         Raises:
             NotAuthorized, InvalidArgument, and what `TransactionCoordinator.add_group` raises.
         """
-        self._require(principal, Operation.WRITE, _ID, transactional_id)
-        self._require(principal, Operation.READ, _GROUP, group)
+        self._access.require(principal, Operation.WRITE, _ID, transactional_id)
+        self._access.require(principal, Operation.READ, _GROUP, group)
         self._check_id(principal, transactional_id)
-        await self.coordinator.add_group(transactional_id, producer, group)
+        await self._coordinator.add_group(transactional_id, producer, group)
 
     async def commit_offsets(
         self,
@@ -164,8 +156,8 @@ class TransactionService:
                 FencedInstance, …: the committer is not what it says (KIP-447). InvalidArgument, and
                 what `TransactionCoordinator.commit_offsets` raises.
         """
-        self._require(principal, Operation.WRITE, _ID, transactional_id)
-        self._require(principal, Operation.READ, _GROUP, group)
+        self._access.require(principal, Operation.WRITE, _ID, transactional_id)
+        self._access.require(principal, Operation.READ, _GROUP, group)
         self._check_id(principal, transactional_id)
         refused = self._refused(principal, Operation.READ, offsets)
         for key, value in offsets.items():
@@ -176,7 +168,7 @@ class TransactionService:
                     refused[key] = error
         kept = {key: value for key, value in offsets.items() if key not in refused}
         if kept:
-            await self.coordinator.commit_offsets(
+            await self._coordinator.commit_offsets(
                 transactional_id,
                 producer,
                 group,
@@ -200,26 +192,38 @@ class TransactionService:
         Raises:
             NotAuthorized, InvalidArgument, and what the coordinator raises.
         """
-        self._require(principal, Operation.WRITE, _ID, transactional_id)
+        self._access.require(principal, Operation.WRITE, _ID, transactional_id)
         self._check_id(principal, transactional_id)
-        return await self.coordinator.end(transactional_id, producer, commit=commit, bumps_epoch=bumps_epoch)
+        return await self._coordinator.end(transactional_id, producer, commit=commit, bumps_epoch=bumps_epoch)
 
-    def admission(self, transactional_id: str, *, principal: Principal = ANONYMOUS) -> Admit:
-        """Return the check that `Broker.publish` calls for each transactional batch of a producer
-        that names `transactional_id`.
+    def admission(self, transactional_id: str | None, *, principal: Principal = ANONYMOUS) -> Admit:
+        """Return the check that `RecordService.publish` calls for each transactional batch of a
+        producer that names `transactional_id`.
 
         Raises:
-            NotAuthorized
+            NotAuthorized: also if it names none.
         """
-        self._require(principal, Operation.WRITE, _ID, transactional_id)
+        if transactional_id is None:
+            text = "transactional batches in a request that names no transactional id"
+            raise self._access.refusal(principal, Operation.WRITE, _ID, "", text=text)
+        self._access.require(principal, Operation.WRITE, _ID, transactional_id)
         self._check_not_reserved(principal, transactional_id)
-        check_partition = self.coordinator.check_partition
+        check_partition = self._coordinator.check_partition
 
         def admit(header: BatchHeader, log_id: LogId) -> None:
             producer = ProducerIdentity(header.producer_id, header.producer_epoch)
             check_partition(transactional_id, producer, (log_id.topic, log_id.partition))
 
         return admit
+
+    def check_partition(
+        self, transactional_id: str, producer: ProducerIdentity, partition: TopicPartition
+    ) -> None:
+        """Raise NotInTransaction, or why the producer may not write, unless the partition takes
+        part in the producer's transaction; see `TransactionCoordinator.check_partition`. It needs
+        no right: each batch is checked by `admission`.
+        """
+        self._coordinator.check_partition(transactional_id, producer, partition)
 
     async def abort_producer(
         self,
@@ -241,13 +245,13 @@ class TransactionService:
         with self._audit.act(
             principal, "transaction.abort", _CLUSTER, CLUSTER_NAME, producer_id=producer.producer_id
         ) as act:
-            if not self._authorizer().allows(principal, Operation.CLUSTER_ACTION, _CLUSTER, CLUSTER_NAME):
-                self._require(principal, Operation.ALTER, _CLUSTER, CLUSTER_NAME)
+            if not self._access.allows(principal, Operation.CLUSTER_ACTION, _CLUSTER, CLUSTER_NAME):
+                self._access.require_cluster(principal, Operation.ALTER)
             refused: dict[TopicPartition, SparrowError] = {}
             for topic, partition in partitions:
                 try:
                     self._topics.get(topic).partition(partition)
-                    await self.coordinator.abort_open(producer, (topic, partition))
+                    await self._coordinator.abort_open(producer, (topic, partition))
                 except SparrowError as error:
                     refused[topic, partition] = error
             if refused:
@@ -266,11 +270,11 @@ class TransactionService:
             NotAuthorized, UnknownTransaction
             InvalidArgument: an empty id.
         """
-        self._require(principal, Operation.DESCRIBE, _ID, transactional_id)
+        self._access.require(principal, Operation.DESCRIBE, _ID, transactional_id)
         if not transactional_id:
             raise InvalidArgument("a transactional id must not be empty")
-        found = self.coordinator.find(transactional_id)
-        allows = self._authorizer().allows
+        found = self._coordinator.find(transactional_id)
+        allows = self._access.allows
         visible = (key for key in found.partitions if allows(principal, Operation.DESCRIBE, _TOPIC, key[0]))
         return replace(found, partitions=frozenset(visible))
 
@@ -285,9 +289,9 @@ class TransactionService:
         """
         wanted = wanted or TransactionFilter()
         matches = _matcher(wanted, self._clock.wall_ms())
-        allows = self._authorizer().allows
+        allows = self._access.allows
         found = []
-        for number, each in enumerate(self.coordinator.all(), 1):
+        for number, each in enumerate(self._coordinator.all(), 1):
             if matches(each) and allows(principal, Operation.DESCRIBE, _ID, each.transactional_id):
                 found.append(each)
             if number % name_matches.SLICE == 0:
@@ -302,13 +306,10 @@ class TransactionService:
         Raises:
             NotAuthorized, UnknownTopic, UnknownPartition
         """
-        self._require(principal, Operation.READ, _TOPIC, topic)
+        self._access.require(principal, Operation.READ, _TOPIC, topic)
         return self._topics.get(topic).partition(partition).producers()
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
-
-    def _require(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> None:
-        require(self._authorizer(), principal, operation, kind, name)
 
     def _check_id(self, principal: Principal, transactional_id: str) -> None:
         if not transactional_id:
@@ -322,7 +323,7 @@ class TransactionService:
                 "batches of sinks under"
                 " such ids; choose another one"
             )
-            raise refusal(self._authorizer(), principal, Operation.WRITE, _ID, transactional_id, text=text)
+            raise self._access.refusal(principal, Operation.WRITE, _ID, transactional_id, text=text)
 
     def _refused(
         self, principal: Principal, operation: Operation, partitions: Iterable[TopicPartition]
@@ -330,7 +331,7 @@ class TransactionService:
         refused: dict[TopicPartition, SparrowError] = {}
         for topic, partition in partitions:
             try:
-                self._require(principal, operation, _TOPIC, topic)
+                self._access.require(principal, operation, _TOPIC, topic)
                 self._topics.get(topic).partition(partition)
             except SparrowError as error:
                 refused[topic, partition] = error

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import InvalidArgument, InvalidConfig, UnknownWebhook
 from sparrow.base.queue_policy import QueuePolicy
-from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType, require
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import names, safe
 from sparrow.broker.webhooks.addresses import AddressRules
@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sparrow.base.clock import Clock
-    from sparrow.broker.access.authz import Authorizer
+    from sparrow.broker.access.access import Access
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.registry import QueueRegistry
-    from sparrow.broker.webhooks.registry import WebhookRegistry
+    from sparrow.broker.webhooks.description import EndpointStatistics
+    from sparrow.broker.webhooks.registry import EndpointKey, WebhookRegistry
 
 _GROUP, _TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 KEPT_MS: Final = 86_400_000
@@ -59,19 +60,16 @@ class WebhookService:
         registry: WebhookRegistry,
         queues: QueueRegistry,
         clock: Clock,
-        authorizer: Callable[[], Authorizer],
+        access: Access,
         audit: Audit | None = None,
     ) -> None:
         self._audit = audit or Audit()
-        self.registry = registry
+        self._registry = registry
         self._queues = queues
         self._clock = clock
-        self._authorizer = authorizer
+        self._access = access
         self.addresses = AddressRules()
         """The addresses to which webhooks may be sent; set by the webhook frontend."""
-
-    def _require(self, principal: Principal, operation: Operation, kind: ResourceType, name: str) -> None:
-        require(self._authorizer(), principal, operation, kind, name)
 
     # ── making and changing ───────────────────────────────────────────────────────────────────────
 
@@ -107,11 +105,11 @@ class WebhookService:
             _check_name(name)
             if settings.get("secrets", ()) is None:  # as if it was not named: an empty list means unsigned
                 settings = {each: value for each, value in settings.items() if each != "secrets"}
-            self._check_address(self.registry.find(queue, name), settings.get("url"), is_trusted)
+            self._check_address(self._registry.find(queue, name), settings.get("url"), is_trusted)
             made: list[str] = []
             _changed(None, found, name, settings=self._complete(found, name, settings), principal=principal)
-            if self.registry.find(queue, name) is None:
-                self.registry.check_room(queue)
+            if self._registry.find(queue, name) is None:
+                self._registry.check_room(queue)
             if add_subscriber:
                 found = await self._queues.set_subscriber(queue, name, is_one=True)
             _check_subscriber(found, name)
@@ -129,13 +127,13 @@ class WebhookService:
                 trust = _trust(before, endpoint.settings.url) if is_trusted is None else is_trusted
                 return replace(endpoint, is_trusted=trust)
 
-            return self._info(await self.registry.put(queue, name, make), "".join(made))
+            return self._info(await self._registry.put(queue, name, make), "".join(made))
 
     def _complete(self, queue: Queue, name: str, settings: Mapping[str, object]) -> Mapping[str, object]:
         """Return the settings as they will be, so that they can be checked before anything is
         changed.
         """
-        before = self.registry.find(queue.name, name)
+        before = self._registry.find(queue.name, name)
         return settings if before is None else {**before.settings.values(), **settings}
 
     def _check_address(self, before: Endpoint | None, url: object, is_trusted: bool | None) -> None:
@@ -158,12 +156,12 @@ class WebhookService:
             UnknownQueue, UnknownWebhook, NotAuthorized
         """
         with self._audit.act(principal, "webhook.delete", _GROUP, queue, webhook=safe(name)):
-            self._require(principal, Operation.ALTER_CONFIGS, _GROUP, queue)
+            self._access.require(principal, Operation.ALTER_CONFIGS, _GROUP, queue)
             subscribers = self._queues.get(queue).definition.policy.subscribers
-            is_begun = remove_subscriber and name in subscribers and self.registry.find(queue, name) is None
+            is_begun = remove_subscriber and name in subscribers and self._registry.find(queue, name) is None
             # else an earlier request removed it and was interrupted
             if not is_begun:
-                await self.registry.delete(queue, name)
+                await self._registry.delete(queue, name)
             if remove_subscriber:
                 await self._queues.set_subscriber(queue, name, is_one=False)
 
@@ -188,20 +186,20 @@ class WebhookService:
     ) -> EndpointInfo:
         action = "webhook.pause" if is_paused else "webhook.resume"
         with self._audit.act(principal, action, _GROUP, queue, webhook=safe(name)):
-            self._require(principal, Operation.ALTER_CONFIGS, _GROUP, queue)
+            self._access.require(principal, Operation.ALTER_CONFIGS, _GROUP, queue)
             self._queues.get(queue)
-            endpoint = await self.registry.set_paused(queue, name, is_paused=is_paused)
+            endpoint = await self._registry.set_paused(queue, name, is_paused=is_paused)
             if not is_paused:
-                self.registry.poke(endpoint.key)
+                self._registry.poke(endpoint.key)
             return self._info(endpoint)
 
     async def owner_deleted(self, user: str) -> None:
         """Pause the endpoints of a deleted user, so that nothing is sent in the user's name any
         more. Another principal that puts one becomes its owner.
         """
-        for endpoint in self.registry.of_owner(Principal(user)):
+        for endpoint in self._registry.of_owner(Principal(user)):
             with suppress(UnknownWebhook):  # deleted meanwhile
-                await self.registry.set_paused(
+                await self._registry.set_paused(
                     endpoint.queue, endpoint.name, is_paused=True, because=f"its owner {user!r} was deleted"
                 )
 
@@ -221,7 +219,7 @@ class WebhookService:
             UnknownQueue, UnknownWebhook, InvalidConfig, InvalidArgument, NotAuthorized
         """
         with self._audit.act(principal, "webhook.rotate_secret", _GROUP, queue, webhook=safe(name)):
-            self._require(principal, Operation.ALTER_CONFIGS, _GROUP, queue)
+            self._access.require(principal, Operation.ALTER_CONFIGS, _GROUP, queue)
             self._queues.get(queue)
             if not 0 <= keep_ms <= MAX_KEPT_MS:
                 raise InvalidArgument(
@@ -231,7 +229,7 @@ class WebhookService:
             now_ms = self._clock.wall_ms()
 
             def make(before: Endpoint | None) -> Endpoint:
-                endpoint = before or self.registry.get(queue, name)
+                endpoint = before or self._registry.get(queue, name)
                 end_ms = now_ms + keep_ms
                 kept = [
                     replace(each, until_ms=min(each.until_ms or end_ms, end_ms))
@@ -240,7 +238,7 @@ class WebhookService:
                 ]
                 return replace(endpoint, secrets=(Secret(new), *kept[: MAX_SECRETS - 1]))
 
-            endpoint = await self.registry.put(queue, name, make)
+            endpoint = await self._registry.put(queue, name, make)
             return self._info(endpoint, new if secret is None else "")
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────
@@ -251,9 +249,9 @@ class WebhookService:
         Raises:
             UnknownQueue, UnknownWebhook, NotAuthorized
         """
-        self._require(principal, Operation.DESCRIBE, _GROUP, queue)
+        self._access.require(principal, Operation.DESCRIBE, _GROUP, queue)
         self._queues.get(queue)
-        return self._info(self.registry.get(queue, name))
+        return self._info(self._registry.get(queue, name))
 
     def listing(self, queue: str | None = None, *, principal: Principal = ANONYMOUS) -> list[EndpointInfo]:
         """Return the endpoints of a queue or (None) of all queues that the principal may describe,
@@ -263,31 +261,66 @@ class WebhookService:
             UnknownQueue, NotAuthorized
         """
         if queue is not None:
-            self._require(principal, Operation.DESCRIBE, _GROUP, queue)
+            self._access.require(principal, Operation.DESCRIBE, _GROUP, queue)
             self._queues.get(queue)
-            return [self._info(each) for each in self.registry.of_queue(queue)]
-        allows = self._authorizer().allows
+            return [self._info(each) for each in self._registry.of_queue(queue)]
+        allows = self._access.allows
         return [
             self._info(each)
-            for each in sorted(self.registry, key=lambda each: each.key)
+            for each in sorted(self._registry, key=lambda each: each.key)
             if allows(principal, Operation.DESCRIBE, _GROUP, each.queue)
         ]
 
+    # ── deliveries, for the webhook frontend, which acts for the broker ───────────────────────────
+
+    def watch(self, watcher: Callable[[EndpointKey], None]) -> Callable[[], None]:
+        """Call `watcher` after each change of an endpoint. Return a function that ends this."""
+        return self._registry.watch(watcher)
+
+    def endpoints(self, queue: str | None = None) -> list[Endpoint]:
+        """Return the endpoints of a queue, or (None) all."""
+        return list(self._registry) if queue is None else self._registry.of_queue(queue)
+
+    def endpoint(self, key: EndpointKey) -> Endpoint | None:
+        """Return an endpoint as it is now, or None."""
+        return self._registry.find(*key)
+
+    def statistics(self, key: EndpointKey) -> EndpointStatistics:
+        """Return the statistics of an endpoint, which the webhook frontend writes."""
+        return self._registry.statistics(key)
+
+    async def pause_gone(self, endpoint: Endpoint, text: str) -> None:
+        """Pause an endpoint that answered that it is gone, unless its definition has changed: then
+        another endpoint is gone.
+
+        Raises:
+            UnknownWebhook, DiskFull, StorageFailed
+        """
+
+        def make(before: Endpoint | None) -> Endpoint:
+            if before != endpoint:
+                return before or self._registry.get(*endpoint.key)
+            return replace(endpoint, is_paused=True, paused_because=f"the endpoint is gone: {text}")
+
+        await self._registry.put(*endpoint.key, make)
+
+    # ── inside ────────────────────────────────────────────────────────────────────────────────────
+
     def _info(self, endpoint: Endpoint, secret: str = "") -> EndpointInfo:
-        statistics = replace(self.registry.statistics(endpoint.key))
+        statistics = replace(self._registry.statistics(endpoint.key))
         return describe(endpoint, statistics, self._clock.wall_ms(), secret)
 
     def _changeable(self, queue: str, principal: Principal) -> Queue:
         """Return the queue, if the principal may change and read it."""
-        self._require(principal, Operation.ALTER_CONFIGS, _GROUP, queue)
-        self._require(principal, Operation.READ, _GROUP, queue)
+        self._access.require(principal, Operation.ALTER_CONFIGS, _GROUP, queue)
+        self._access.require(principal, Operation.READ, _GROUP, queue)
         found = self._queues.get(queue)
         if found.is_share_group:
             raise InvalidArgument(
                 f"{queue!r} is a share group of Kafka clients, which has no other subscribers"
             )
         for topic in found.definition.topics:
-            self._require(principal, Operation.READ, _TOPIC, topic)
+            self._access.require(principal, Operation.READ, _TOPIC, topic)
         return found
 
 

@@ -91,7 +91,7 @@ class TopicReader:
             CorruptBatch: the first batch of a partition cannot be read, and `on_corrupt` is "fail".
         """
         positions = await self._starts(request, principal)
-        fetched = await self._frontend.broker.fetch(
+        fetched = await self._frontend.broker.records.fetch(
             [FetchRequest(request.topic, *each, request.max_bytes) for each in self._rotated(positions)],
             max_bytes=request.max_bytes,
             max_wait_ms=request.wait_ms,
@@ -103,7 +103,7 @@ class TopicReader:
         read_bytes = sum(each.size_bytes for each in fetched)
         page = Page([], positions, reservation, read_bytes + max(LEAST_PAGE_BYTES, GROWTH * read_bytes))
         for each in fetched:
-            await self._take(each, request, page)
+            await self._take(each, request, page, principal)
         return page
 
     async def record(
@@ -117,7 +117,7 @@ class TopicReader:
             CorruptBatch: its batch cannot be read.
         """
         request = FetchRequest(topic, partition, offset, 1)
-        (fetched,) = await self._frontend.broker.fetch(
+        (fetched,) = await self._frontend.broker.records.fetch(
             [request], max_bytes=1, memory=reservation, principal=principal
         )
         if fetched.error is not None and not isinstance(fetched.error, OffsetOutOfRange):
@@ -143,10 +143,14 @@ class TopicReader:
     async def _starts(self, request: ReadRequest, principal: Principal) -> dict[int, int]:
         """Return the first offset to read of each requested partition."""
         broker, topic = self._frontend.broker, request.topic
-        first = broker.partition(
+        first = broker.topics.partition(
             topic, max(request.partition, 0), operation=Operation.READ, principal=principal
         )
-        partitions = [first] if request.partition >= 0 else broker.topics.get(topic).partitions
+        partitions = (
+            [first]
+            if request.partition >= 0
+            else broker.topics.partitions(topic, operation=Operation.READ, principal=principal)
+        )
         if ":" in request.start and request.start[:1].isdigit():
             named = parse_positions(request.start)
             return {p.id.partition: named.get(p.id.partition, p.start_offset) for p in partitions}
@@ -162,7 +166,7 @@ class TopicReader:
         self._rotation += 1
         return listed[first:] + listed[:first]
 
-    async def _take(self, fetched: Fetched, request: ReadRequest, page: Page) -> None:
+    async def _take(self, fetched: Fetched, request: ReadRequest, page: Page, principal: Principal) -> None:
         """Add the records of a partition that fit to a page."""
         if fetched.error is not None:
             raise fetched.error
@@ -172,7 +176,11 @@ class TopicReader:
         chunk, offset = fetched.chunk, page.positions[index]
         if fetched.aborted:
             chunk = without_aborted(
-                self._frontend.broker.topics.get(request.topic).partition(index), chunk, offset
+                self._frontend.broker.topics.partition(
+                    request.topic, index, operation=Operation.READ, principal=principal
+                ),
+                chunk,
+                offset,
             )
         for batch in split_batches(request.topic, index, chunk.data):
             try:

@@ -134,7 +134,5 @@ def cluster_operations(call: Call) -> i32:
     """Return the operations that the caller may perform on the cluster; 0 if it may not even
     describe it, as in Kafka.
     """
-    may_see = call.broker.access.allows(
-        call.principal, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
-    )
-    return authorized_operations(call, ResourceType.CLUSTER) if may_see else i32(0)
+    allowed = call.broker.access.authorized_operations(call.principal, ResourceType.CLUSTER)
+    return operation_bits(allowed) if Operation.DESCRIBE in allowed else i32(0)

@@ -103,7 +103,7 @@ class FetchQueue:
         session = self._session
         max_bytes = session.max_delivery_bytes(min(head.max_bytes, session.max_fetch_bytes))
         request = FetchRequest(head.topic, head.partition, head.offset, max_bytes, _id_of(head))
-        (found,) = await session.broker.fetch(
+        (found,) = await session.broker.records.fetch(
             [request],
             max_bytes=max_bytes,
             max_wait_ms=min(head.wait_ms, MAX_WAIT_MS) if self._may_wait else 0,
@@ -153,7 +153,7 @@ class FetchQueue:
         log.
         """
         with suppress(SparrowError):  # the topic was deleted meanwhile
-            partition = self._session.broker.partition(
+            partition = self._session.broker.topics.partition(
                 head.topic, head.partition, operation=Operation.READ, principal=self._session.principal
             )
             return partition.start_offset, partition.visible_end, partition.last_stable_offset

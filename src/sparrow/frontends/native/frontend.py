@@ -129,7 +129,7 @@ class NativeFrontend:
             self._server.close()
         for session in list(self._sessions):
             session.drain()
-        self.broker.record_service.watches.interrupt()
+        self.broker.records.watches.interrupt()
         await self._wait_until_gone(min(timeout_s * SHARE_OF_DRAIN_FOR_CLIENTS, GRACE_OF_IDLE_S))
         for session in list(self._sessions):
             if session.is_idle:

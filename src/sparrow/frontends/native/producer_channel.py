@@ -77,11 +77,11 @@ class ProducerChannel:
         if not head.idempotent:
             return ProducerOpened(NOT_IDEMPOTENT, NOT_IDEMPOTENT, window_bytes)
         if head.producer_id >= 0:
-            identity = broker.record_service.resume_producer(
+            identity = broker.records.resume_producer(
                 head.producer_id, head.producer_epoch, principal=self._session.principal
             )
         else:
-            identity = await broker.open_producer(principal=self._session.principal)
+            identity = await broker.records.open_producer(principal=self._session.principal)
         return ProducerOpened(identity.producer_id, identity.epoch, window_bytes)
 
     @property
@@ -111,7 +111,7 @@ class ProducerChannel:
             _check_acks(head.acks)
             return self._stage.publish((head.topic, head.partition), batch)
         session = self._session
-        return session.broker.publish(
+        return session.broker.records.publish(
             head.topic, head.partition, batch, acks=head.acks, principal=session.principal
         )
 

@@ -189,51 +189,53 @@ class ResetGroup(Arguments, frozen=True):
 
 async def _create_topic(context: RequestContext, a: CreateTopic) -> Any:
     return _topic(
-        await context.broker.create_topic(a.name, a.partitions, a.config, principal=context.principal)
+        await context.broker.topics.create(a.name, a.partitions, a.config, principal=context.principal)
     )
 
 
 async def _delete_topic(context: RequestContext, a: Named) -> Any:
-    await context.broker.delete_topic(a.name, principal=context.principal)
+    await context.broker.topics.delete(a.name, principal=context.principal)
     return {}
 
 
 async def _describe_topic(context: RequestContext, a: Named) -> Any:
-    await context.broker.topic_service.open(a.name, principal=context.principal)
-    return _topic(context.broker.describe_topic(a.name, principal=context.principal))
+    await context.broker.topics.open(a.name, principal=context.principal)
+    return _topic(context.broker.topics.describe(a.name, principal=context.principal))
 
 
 async def _list_topics(context: RequestContext, a: Matching) -> Any:
-    found = await context.broker.topic_service.list_topics_in_slices(a.pattern, principal=context.principal)
+    found = await context.broker.topics.listing_in_steps(a.pattern, principal=context.principal)
     return {"topics": [_topic(each) for each in found]}
 
 
 async def _configure_topic(context: RequestContext, a: ConfigureTopic) -> Any:
-    return _topic(await context.broker.configure_topic(a.name, a.set, a.unset, principal=context.principal))
+    return _topic(await context.broker.topics.configure(a.name, a.set, a.unset, principal=context.principal))
 
 
 async def _add_partitions(context: RequestContext, a: AddPartitions) -> Any:
-    return _topic(await context.broker.add_partitions(a.name, a.total, principal=context.principal))
+    return _topic(await context.broker.topics.add_partitions(a.name, a.total, principal=context.principal))
 
 
 async def _ensure_topic(context: RequestContext, a: Named) -> Any:
-    return _topic(await context.broker.topic_service.ensure(a.name, principal=context.principal))
+    return _topic(await context.broker.topics.ensure(a.name, principal=context.principal))
 
 
 async def _topic_offsets(context: RequestContext, a: TopicOffsets) -> Any:
     return {
-        "offsets": await context.broker.record_service.offsets(
+        "offsets": await context.broker.records.offsets(
             a.name, a.at, a.value, a.partition, principal=context.principal
         )
     }
 
 
 async def _delete_records(context: RequestContext, a: DeleteRecords) -> Any:
-    return {"starts": await context.broker.delete_records(a.name, a.offsets, principal=context.principal)}
+    return {
+        "starts": await context.broker.topics.delete_records(a.name, a.offsets, principal=context.principal)
+    }
 
 
 async def _skip_batch(context: RequestContext, a: SkipBatch) -> Any:
-    removed = await context.broker.topic_service.skip_batch(
+    removed = await context.broker.topics.skip_batch(
         a.name, a.partition, a.offset, force=a.force, principal=context.principal
     )
     return {"removed": msgspec.to_builtins(removed)}
@@ -254,37 +256,34 @@ def _topic(info: TopicInfo) -> dict[str, Any]:
 
 async def _list_groups(context: RequestContext, _: NoArguments) -> Any:
     return {
-        "groups": [
-            msgspec.to_builtins(g)
-            for g in context.broker.group_service.list_groups(principal=context.principal)
-        ]
+        "groups": [msgspec.to_builtins(g) for g in context.broker.groups.listing(principal=context.principal)]
     }
 
 
 async def _describe_group(context: RequestContext, a: GroupNamed) -> Any:
-    return msgspec.to_builtins(await context.broker.group_admin.report(a.group, principal=context.principal))
+    return msgspec.to_builtins(await context.broker.groups.report(a.group, principal=context.principal))
 
 
 async def _commit_offsets(context: RequestContext, a: CommitOffsets) -> Any:
     offsets = {(o.topic, o.partition): (o.offset, o.metadata) for o in a.offsets}
-    await context.broker.commit_offsets(a.group, offsets, principal=context.principal)
+    await context.broker.groups.commit_offsets(a.group, offsets, principal=context.principal)
     return {}
 
 
 async def _group_offsets(context: RequestContext, a: GroupOffsets) -> Any:
-    found = context.broker.group_admin.fetch_offsets(a.group, a.topics, principal=context.principal)
+    found = context.broker.groups.fetch_offsets(a.group, a.topics, principal=context.principal)
     return {"offsets": [[o.topic, o.partition, o.offset, o.metadata] for o in found]}
 
 
 async def _reset_group(context: RequestContext, a: ResetGroup) -> Any:
-    offsets = await context.broker.group_admin.reset(
+    offsets = await context.broker.groups.reset(
         a.group, a.topic, a.at, a.value, a.partitions, principal=context.principal
     )
     return {"offsets": offsets}
 
 
 async def _delete_group(context: RequestContext, a: GroupNamed) -> Any:
-    await context.broker.group_admin.delete(a.group, principal=context.principal)
+    await context.broker.groups.delete(a.group, principal=context.principal)
     return {}
 
 

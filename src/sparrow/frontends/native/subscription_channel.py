@@ -85,7 +85,7 @@ class SubscriptionChannel:
         """Subscribe at the broker. `start` or PULL comes after SUBSCRIBED was sent."""
         _check_subscribe(head)
         session = self._session
-        self._subscription = await session.broker.subscribe(
+        self._subscription = await session.broker.records.subscribe(
             [_selector(s) for s in head.selectors],
             listener=self,
             group=head.group,

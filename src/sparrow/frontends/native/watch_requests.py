@@ -36,7 +36,7 @@ class EstimateOffsets(Arguments, frozen=True):
 async def _watch(context: RequestContext, a: WatchTopics) -> Any:
     check_isolation(a.isolation)
     known = {name: Known(ends, a.ids.get(name, "")) for name, ends in a.known.items()}
-    found, missing = await context.broker.record_service.watch(
+    found, missing = await context.broker.records.watch(
         a.topics,
         known,
         committed=a.isolation == READ_COMMITTED,
@@ -51,15 +51,13 @@ async def _watch(context: RequestContext, a: WatchTopics) -> Any:
 
 async def _estimate_sizes(context: RequestContext, a: EstimateSizes) -> Any:
     return {
-        "bytes": await context.broker.record_service.estimate_sizes(
-            a.topic, a.ranges, principal=context.principal
-        )
+        "bytes": await context.broker.records.estimate_sizes(a.topic, a.ranges, principal=context.principal)
     }
 
 
 async def _estimate_offsets(context: RequestContext, a: EstimateOffsets) -> Any:
     return {
-        "offsets": await context.broker.record_service.estimate_offsets(
+        "offsets": await context.broker.records.estimate_offsets(
             a.topic, a.points, principal=context.principal
         )
     }

@@ -25,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import CorruptBatch, InvalidArgument, SparrowError
+from sparrow.broker.access.authz import Operation
 from sparrow.broker.positions import BEGINNING, StartPosition
 from sparrow.broker.queues.dead_letters.format import Death, Style, dead_letter
 from sparrow.broker.queues.rules.subscriber import DELIVERY_LIMIT
@@ -122,7 +123,7 @@ class Deliverer:
         if self._subscription is not None:
             await self._subscription.update(selectors, [])
             return
-        self._subscription = await self._context.broker.subscribe(
+        self._subscription = await self._context.broker.records.subscribe(
             selectors, listener=self, committed_only=True, principal=caller()
         )
         self._delivering = self._connection.port.start(self._deliver(self._subscription))
@@ -147,7 +148,9 @@ class Deliverer:
         """
         if start is StartAt.BEGINNING:
             return {}
-        partitions = self._context.broker.topics.get(topic).partitions
+        partitions = self._context.broker.topics.partitions(
+            topic, operation=Operation.READ, principal=caller()
+        )
         ends = {number: partition.visible_end for number, partition in enumerate(partitions)}
         if start is StartAt.CURRENT:
             return ends

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import QueueExists
 from sparrow.broker.queues.rules.settlement import Settlement, Verb
-from sparrow.broker.queues.rules.state import ONE_OF
 from sparrow.frontends.leased_records import read_leased, settle_unreadable
 from sparrow.frontends.seeds.caller import caller
 
@@ -47,7 +46,7 @@ async def open_queue(context: SeedContext, name: str, topic: str, consumer_id: s
     """
     broker = context.broker
     await context.ensure_topic(topic)
-    if broker.queues.registry.find(name) is None:
+    if not broker.queues.exists(name):
         with suppress(QueueExists):  # created by another client at the same time
             await broker.queues.create(name, [topic], HANDED_OUT_ONCE, principal=caller())
     check_queue_topic(broker, name, topic)
@@ -67,7 +66,7 @@ def check_queue_topic(broker: Broker, name: str, topic: str) -> None:
         UnknownQueue: deleted meanwhile.
         QueueExists: it does not have the messages of the topic.
     """
-    topics = broker.queues.registry.get(name).definition.topics
+    topics = broker.queues.topics_of(name)
     if topic not in topics:
         raise QueueExists(
             f"the messages of topic {topic!r} are handed out by the queue {name!r}, but that one "
@@ -83,30 +82,12 @@ def check_not_a_cursor(broker: Broker, name: str) -> None:
     Raises:
         QueueExists: it is one.
     """
-    queue = broker.queues.registry.find(name)
     topic, dot, suffix = name.rpartition(".")
-    if queue is not None and dot + suffix in CURSORS and queue.definition.topics == (topic,):
+    if dot + suffix in CURSORS and broker.queues.topics_of(name) == (topic,):
         raise QueueExists(
             f"queue {name!r} hands out the messages of topic {topic!r} to others; use another "
             "name, or delete it"
         )
-
-
-async def release_abandoned_leases(broker: Broker, name: str, prefix: str) -> None:
-    """Release the leases of lost consumers whose ids start with `prefix`: a killed broker released
-    none.
-
-    Raises:
-        UnknownQueue: deleted meanwhile. DiskFull, StorageFailed
-    """
-    queue = broker.queues.registry.get(name)
-    subscriber = queue.state.subscribers.get(ONE_OF)
-    leased_counts = () if subscriber is None else subscriber.leases.leased_counts
-    for consumer_id in [
-        each for each in leased_counts if each.startswith(prefix) and each not in queue.consumers
-    ]:
-        abandoned = await broker.queues.open_consumer(name, consumer_id=consumer_id, principal=caller())
-        await abandoned.close(release=True)
 
 
 async def lease_published(

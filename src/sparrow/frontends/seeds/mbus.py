@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.queues.rules.settlement import Verb
+from sparrow.frontends.seeds.caller import caller
 from sparrow.frontends.seeds.connection import Port, SeedConnection, too_long
 from sparrow.frontends.seeds.handout_queues import (
     CURSORS,
     lease_published,
     open_queue,
-    release_abandoned_leases,
     settlements_of,
 )
 from sparrow.frontends.seeds.mbus_producers import MbusProducerPort
@@ -91,7 +91,7 @@ class MbusConsumerConnection(SeedConnection):
     async def _serve(self, name: bytes) -> None:
         try:
             topic = topic_of(name)
-            if self.port.context.broker.topics.find(topic) is not None:
+            if self.port.context.broker.topics.exists(topic):
                 await self._send_all(topic)
             self.close()
         except SparrowError as error:
@@ -103,7 +103,7 @@ class MbusConsumerConnection(SeedConnection):
     async def _send_all(self, topic: str) -> None:
         broker, queue = self.port.context.broker, topic + QUEUE_SUFFIX
         consumer = await open_queue(self.port.context, queue, topic, f"{CONSUMERS}{uuid.uuid4()}")
-        await release_abandoned_leases(broker, queue, CONSUMERS)
+        await broker.queues.release_abandoned(queue, CONSUMERS, principal=caller())
         try:
             while records := await lease_published(consumer, MAX_AT_ONCE, MAX_BYTES_AT_ONCE):
                 self.write(b"".join(mbus.line(record.value or b"") for record in records))

@@ -131,7 +131,7 @@ class MsbqPort(Port):
     async def _open(self, queue: str, asserted: QueueAssertion) -> MsbqRoute:
         check_not_a_cursor(self.context.broker, queue)
         await self._make_topic(queue)
-        is_ours = queue in self._made and self.context.broker.queues.registry.find(queue) is None
+        is_ours = queue in self._made and not self.context.broker.queues.exists(queue)
         await (await self._consumer(queue)).close(release=True)
         route = MsbqRoute(
             self,
@@ -182,7 +182,7 @@ class MsbqPort(Port):
         self._made.discard(queue)
         try:
             await broker.queues.delete(queue, principal=caller())
-            await broker.delete_topic(queue, principal=caller())
+            await broker.topics.delete(queue, principal=caller())
         except NotFound:
             pass  # deleted by another client
         except SparrowError as error:
@@ -306,10 +306,10 @@ class MsbqConnection(SeedConnection):
             except SparrowError as error:
                 self._report_failure(route, these[-1].stream, these, error)
                 continue
-            if self.port.context.broker.topics.find(topic) is None:
-                missing.append((route, topic, these))
-            else:
+            if self.port.context.broker.topics.exists(topic):
                 self._publish_to(route, topic, these)
+            else:
+                missing.append((route, topic, these))
         if missing:
             self._run_exclusively(partial(self._make_topics_and_publish, missing))
 

@@ -112,7 +112,7 @@ class PublishQueue:
         call = _Call(topic, columns, size_bytes + CHARGE_PER_BATCH_BYTES, notify)
         self._port.unsettled.add(self)
         self._charge(call.charge)
-        if self._making_topics is None and self._port.context.broker.topics.find(topic) is not None:
+        if self._making_topics is None and self._port.context.broker.topics.exists(topic):
             self._begin(call)
             return
         self._waiting.append(call)

@@ -92,11 +92,11 @@ class SyncbrokPort(Port):
         queue = topic_of(name)
         check_not_a_cursor(self.context.broker, queue)
         queues = self.context.broker.queues
-        if queues.registry.find(queue) is None:
+        if not queues.exists(queue):
             config = config_for(self.context.broker, self.context.settings.max_message_bytes)
-            if config and self.context.broker.topics.find(queue) is None:
+            if config and not self.context.broker.topics.exists(queue):
                 with suppress(TopicExists):
-                    await self.context.broker.create_topic(queue, 1, config, principal=caller())
+                    await self.context.broker.topics.create(queue, 1, config, principal=caller())
             # created meanwhile, or with another policy: it stays as it is
             with suppress(QueueExists):
                 await queues.create(queue, [queue], POLICY, partitions=1, principal=caller())

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.errors import TopicExists
-from sparrow.broker.configs.topic import TopicConfig
 from sparrow.frontends.seeds.caller import caller
 from sparrow.frontends.seeds.settings import DEFAULT_MAX_MESSAGE_BYTES
 
@@ -27,7 +26,7 @@ def config_for(broker: Broker, max_message_bytes: int) -> dict[str, str]:
     limit was raised.
     """
     needed = max_message_bytes + _ENVELOPE_BYTES
-    default = TopicConfig({}, broker.topics.defaults).max_message_bytes
+    default = broker.topics.default_max_message_bytes
     is_raised = max_message_bytes > DEFAULT_MAX_MESSAGE_BYTES
     return {"max.message.bytes": str(needed)} if is_raised and needed > default else {}
 
@@ -39,11 +38,11 @@ async def ensure_topic(broker: Broker, name: str, max_message_bytes: int) -> boo
     Raises:
         UnknownTopic, InvalidTopicName, NotAuthorized
     """
-    if broker.topics.find(name) is not None:
+    if broker.topics.exists(name):
         return False
     if not broker.config.auto_create_topics:
-        await broker.topic_service.ensure(name, principal=caller())  # raises the reason
+        await broker.topics.ensure(name, principal=caller())  # raises the reason
     with suppress(TopicExists):  # created by another client at the same time
-        await broker.create_topic(name, 1, config_for(broker, max_message_bytes), principal=caller())
+        await broker.topics.create(name, 1, config_for(broker, max_message_bytes), principal=caller())
         return True
     return False

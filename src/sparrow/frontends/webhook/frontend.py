@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,7 +59,7 @@ class WebhookFrontend:
         self.memory = RecordMemory()
         self._runners: dict[EndpointKey, _Runner] = {}
         self._poster: asyncio.Task[Any] | None = None
-        self._stop_watching: Callable[[], None] = lambda: None
+        self._watches: list[Callable[[], None]] = []
         self._is_draining = False
 
     async def start(self) -> None:
@@ -72,10 +71,11 @@ class WebhookFrontend:
         if self._settings.ca_path:
             await self.poster()
         self.broker.webhooks.addresses = self._addresses
-        registry = self.broker.webhooks.registry
-        self._stop_watching = registry.watch(self._changed)
-        self.broker.queues.registry.made.append(self._queue_made)
-        for endpoint in registry:
+        self._watches = [
+            self.broker.webhooks.watch(self._changed),
+            self.broker.queues.watch(self._queue_made),
+        ]
+        for endpoint in self.broker.webhooks.endpoints():
             self._changed(endpoint.key)
 
     async def drain(self, timeout_s: float) -> None:
@@ -85,10 +85,8 @@ class WebhookFrontend:
         if self._is_draining:
             return
         self._is_draining = True
-        self._stop_watching()
-        made = self.broker.queues.registry.made
-        if self._queue_made in made:
-            made.remove(self._queue_made)
+        for stop_watching in self._watches:
+            stop_watching()
         await asyncio.gather(*(runner.stop(timeout_s) for runner in list(self._runners.values())))
         if self._poster is not None:
             try:
@@ -135,7 +133,7 @@ class WebhookFrontend:
 
     def _queue_made(self, queue: Queue) -> None:
         """Notify runners that wait for a subscriber: a queue was created or its policy changed."""
-        for endpoint in self.broker.webhooks.registry.of_queue(queue.name):
+        for endpoint in self.broker.webhooks.endpoints(queue.name):
             runner = self._runners.get(endpoint.key)
             if runner is not None and not runner.is_delivering:
                 runner.check()
@@ -177,7 +175,7 @@ class _Runner:
             await asyncio.wait([self._pausing])
 
     def _endpoint(self) -> Endpoint | None:
-        return self._frontend.broker.webhooks.registry.find(*self._key)
+        return self._frontend.broker.webhooks.endpoint(self._key)
 
     async def _run(self) -> None:
         try:
@@ -195,7 +193,7 @@ class _Runner:
 
     async def _serve(self, endpoint: Endpoint) -> None:
         """Run one worker, or none while the endpoint is paused, until the definition changes."""
-        statistics = self._frontend.broker.webhooks.registry.statistics(self._key)
+        statistics = self._frontend.broker.webhooks.statistics(self._key)
         statistics.until_ms = -1
         if endpoint.is_paused:
             statistics.state = PAUSED
@@ -229,7 +227,7 @@ class _Runner:
             self._frontend.broker,
             poster,
             memory=self._frontend.memory,
-            statistics=self._frontend.broker.webhooks.registry.statistics(self._key),
+            statistics=self._frontend.broker.webhooks.statistics(self._key),
             gone=partial(self._gone, endpoint),
         )
         running = asyncio.get_running_loop().create_task(worker.run())
@@ -258,16 +256,9 @@ class _Runner:
 
     async def _pause(self, endpoint: Endpoint, text: str) -> None:
         """Pause the endpoint, unless its definition has changed: then another endpoint is gone."""
-        registry = self._frontend.broker.webhooks.registry
-
-        def make(before: Endpoint | None) -> Endpoint:
-            if before != endpoint:
-                return before or registry.get(*endpoint.key)
-            return replace(endpoint, is_paused=True, paused_because=f"the endpoint is gone: {text}")
-
         while self._endpoint() == endpoint:
             try:
-                await registry.put(*endpoint.key, make)
+                await self._frontend.broker.webhooks.pause_gone(endpoint, text)
             except SparrowError as error:
                 _LOG.warning(
                     "webhook %s of queue %r cannot be paused: %s", *reversed(endpoint.key), error.text

@@ -188,13 +188,12 @@ class EndpointWorker:
         return await self._open_once()
 
     async def _open_once(self) -> QueueConsumer:
-        queue = self._broker.queues.registry.get(self.endpoint.queue)
-        subscriber = self.endpoint.name if queue.definition.policy.subscribers else ""
+        has_subscribers = bool(self._broker.queues.subscribers_of(self.endpoint.queue))
         return await self._broker.queues.open_consumer(
             self.endpoint.queue,
             consumer_id=_consumer_id(self.endpoint.name),
             client_name="webhook",
-            subscriber=subscriber,
+            subscriber=self.endpoint.name if has_subscribers else "",
             principal=self.endpoint.owner,
         )
 

@@ -60,14 +60,14 @@ async def _doing(what: str, step: Coroutine[None, None, None]) -> None:
 
 
 async def _apply_topic(broker: Broker, declared: TopicDeclaration) -> None:
-    topic = broker.topics.find(declared.name)
+    topic = broker.parts.topic_registry.find(declared.name)
     if topic is None:
-        await broker.create_topic(declared.name, declared.partitions, declared.config, principal=SYSTEM)
+        await broker.topics.create(declared.name, declared.partitions, declared.config, principal=SYSTEM)
         _LOG.info("topic made", extra={"topic": declared.name})
         return
     changes = {k: v for k, v in declared.config.items() if topic.config.overrides.get(k) != v}
     if changes:
-        await broker.configure_topic(declared.name, changes, principal=SYSTEM)
+        await broker.topics.configure(declared.name, changes, principal=SYSTEM)
         _LOG.info("topic configured", extra={"topic": declared.name, "config": changes})
     await _grow(broker, topic, declared.partitions)
 
@@ -80,7 +80,7 @@ async def _grow(broker: Broker, topic: Topic, partitions: int) -> None:
             extra={"topic": topic.name, "partitions": count, "declared": partitions},
         )
     elif partitions > count:
-        await broker.add_partitions(topic.name, partitions, principal=SYSTEM)
+        await broker.topics.add_partitions(topic.name, partitions, principal=SYSTEM)
         _LOG.info("partitions added", extra={"topic": topic.name, "partitions": partitions})
 
 
@@ -88,7 +88,7 @@ async def _grow(broker: Broker, topic: Topic, partitions: int) -> None:
 
 
 async def _apply_queue(broker: Broker, declared: QueueDeclaration, config: ServerConfig) -> None:
-    queue = broker.queues.registry.find(declared.name)
+    queue = broker.parts.queue_registry.find(declared.name)
     if queue is None:
         policy = {**declared.policy, "subscribers": list(declared.subscribers)}
         await broker.queues.create(
@@ -142,7 +142,7 @@ def _warn(queue: str, text: str) -> None:
 async def _apply_endpoint(
     broker: Broker, queue: str, declared: EndpointDeclaration, config: ServerConfig
 ) -> None:
-    before = broker.webhooks.registry.find(queue, declared.name)
+    before = broker.parts.webhook_registry.find(queue, declared.name)
     settings = dict(declared.settings)
     if settings.get("format") == SYNCBROK:
         settings.setdefault("timeout_ms", config.seeds.endpoint_timeout_ms)
@@ -154,7 +154,7 @@ async def _apply_endpoint(
         )
     except InvalidArgument as error:  # settings that others made stay
         _warn(queue, f"the webhook {declared.name!r} of the configuration file is not made: {error.text}")
-    if broker.webhooks.registry.find(queue, declared.name) is not before:
+    if broker.parts.webhook_registry.find(queue, declared.name) is not before:
         what = "webhook made" if before is None else "webhook configured"
         _LOG.info(what, extra={"queue": queue, "webhook": declared.name})
 

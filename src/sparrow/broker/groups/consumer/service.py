@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sparrow.broker.access.authz import (
-    ANONYMOUS,
-    Authorizer,
-    Operation,
-    Principal,
-    ResourceType,
-    refusal,
-    require,
-)
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from sparrow.broker.groups.assembly import BrokerGroups
+    from sparrow.broker.access.access import Access
+    from sparrow.broker.groups.consumer.coordinator import ConsumerGroupCoordinator
     from sparrow.broker.groups.consumer.description import ConsumerDescription
     from sparrow.broker.groups.consumer.member import Heartbeat, HeartbeatResponse
 
@@ -25,11 +16,11 @@ _TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
 
 
 class ConsumerGroupService:
-    """`broker.consumer_group_service`. Loop thread only."""
+    """`broker.groups.consumer`. Loop thread only."""
 
-    def __init__(self, groups: BrokerGroups, authorizer: Callable[[], Authorizer]) -> None:
-        self._groups = groups
-        self._authorizer = authorizer
+    def __init__(self, coordinator: ConsumerGroupCoordinator, access: Access) -> None:
+        self._coordinator = coordinator
+        self._access = access
 
     async def heartbeat(
         self, group: str, beat: Heartbeat, *, principal: Principal = ANONYMOUS
@@ -37,19 +28,18 @@ class ConsumerGroupService:
         """See `ConsumerGroupCoordinator.heartbeat`. A topic that the principal may not see makes it
         fail as a whole. Raises NotAuthorized, too.
         """
-        authorizer = self._authorizer()
-        require(authorizer, principal, Operation.READ, _GROUP, group)
+        self._access.require(principal, Operation.READ, _GROUP, group)
         for topic in beat.topics or ():
-            require(authorizer, principal, Operation.DESCRIBE, _TOPIC, topic)
+            self._access.require(principal, Operation.DESCRIBE, _TOPIC, topic)
 
         def may_see(topic: str) -> bool:
-            return authorizer.allows(principal, Operation.DESCRIBE, _TOPIC, topic)
+            return self._access.allows(principal, Operation.DESCRIBE, _TOPIC, topic)
 
-        return await self._groups.consumer.heartbeat(group, beat, may_see)
+        return await self._coordinator.heartbeat(group, beat, may_see)
 
     def heartbeat_interval_ms(self, group: str) -> int:
         """Return the time between heartbeats of a group's members, in ms."""
-        return self._groups.consumer.heartbeat_interval_ms(group)
+        return self._coordinator.heartbeat_interval_ms(group)
 
     def describe(self, group: str, *, principal: Principal = ANONYMOUS) -> ConsumerDescription:
         """Return a consumer group to principals that may see all of its topics.
@@ -57,12 +47,7 @@ class ConsumerGroupService:
         Raises:
             UnknownGroup: there is none, or it is of another kind. NotAuthorized
         """
-        authorizer = self._authorizer()
-        require(authorizer, principal, Operation.DESCRIBE, _GROUP, group)
-        described = self._groups.consumer.describe_consumer(group)
-        if not all(
-            authorizer.allows(principal, Operation.DESCRIBE, _TOPIC, topic) for topic in described.topics
-        ):
-            text = f"Group {group!r} reads topics that {principal} is not allowed to describe."
-            raise refusal(authorizer, principal, Operation.DESCRIBE, _TOPIC, f"those of {group}", text=text)
+        self._access.require(principal, Operation.DESCRIBE, _GROUP, group)
+        described = self._coordinator.describe_consumer(group)
+        self._access.require_topics_of_group(principal, group, described.topics)
         return described

@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from sparrow.base.errors import NotAuthorized, SparrowError
-from sparrow.broker.access.authz import (
-    ANONYMOUS,
-    Authorizer,
-    Operation,
-    Principal,
-    ResourceType,
-    refusal,
-    require,
-)
-from sparrow.broker.audit.audit import Audit
+from sparrow.base.errors import SparrowError
+from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.audit.event import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from sparrow.broker.access.access import Access
+    from sparrow.broker.audit.audit import Audit
     from sparrow.broker.groups.assembly import BrokerGroups
     from sparrow.broker.groups.consumer.member import HeartbeatResponse
     from sparrow.broker.groups.share.description import ShareDescription
@@ -33,14 +24,12 @@ _TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
 
 
 class ShareGroupService:
-    """`broker.share_group_service`. Loop thread only."""
+    """`broker.groups.share`. Loop thread only."""
 
-    def __init__(
-        self, groups: BrokerGroups, authorizer: Callable[[], Authorizer], audit: Audit | None = None
-    ) -> None:
-        self._audit = audit or Audit()
+    def __init__(self, groups: BrokerGroups, access: Access, audit: Audit) -> None:
+        self._audit = audit
         self._groups = groups
-        self._authorizer = authorizer
+        self._access = access
 
     async def heartbeat(
         self, group: str, beat: ShareHeartbeat, *, principal: Principal = ANONYMOUS
@@ -48,11 +37,14 @@ class ShareGroupService:
         """See `ShareGroupCoordinator.heartbeat`. A topic that the principal may not see makes it
         fail as a whole. Raises NotAuthorized, too.
         """
-        authorizer = self._authorizer()
-        require(authorizer, principal, Operation.READ, _GROUP, group)
+        self._access.require(principal, Operation.READ, _GROUP, group)
         for topic in beat.topics or ():
-            require(authorizer, principal, Operation.DESCRIBE, _TOPIC, topic)
+            self._access.require(principal, Operation.DESCRIBE, _TOPIC, topic)
         return await self._groups.share.heartbeat(group, beat)
+
+    def require_membership(self, group: str, *, principal: Principal = ANONYMOUS) -> None:
+        """Raise NotAuthorized unless the principal may be a member of the group."""
+        self._access.require(principal, Operation.READ, _GROUP, group)
 
     def settings(self, group: str) -> ShareSettings:
         """Return the settings of a group, whether it exists or not."""
@@ -65,14 +57,9 @@ class ShareGroupService:
         Raises:
             UnknownGroup: there is none, or it is of another kind. NotAuthorized
         """
-        authorizer = self._authorizer()
-        require(authorizer, principal, Operation.DESCRIBE, _GROUP, group)
+        self._access.require(principal, Operation.DESCRIBE, _GROUP, group)
         described = self._groups.share.describe_share(group)
-        if not all(
-            authorizer.allows(principal, Operation.DESCRIBE, _TOPIC, topic) for topic in described.topics
-        ):
-            text = f"Group {group!r} reads topics that {principal} is not allowed to describe."
-            raise refusal(authorizer, principal, Operation.DESCRIBE, _TOPIC, f"those of {group}", text=text)
+        self._access.require_topics_of_group(principal, group, described.topics)
         return described
 
     # ── progress ──────────────────────────────────────────────────────────────────────────────────
@@ -86,14 +73,16 @@ class ShareGroupService:
         Raises:
             NotAuthorized: the principal may not use the group at all.
         """
-        require(self._authorizer(), principal, Operation.DESCRIBE, _GROUP, group)
+        self._access.require(principal, Operation.DESCRIBE, _GROUP, group)
         found = await self._groups.share.progress(group)
-        seen = {topic for topic in {topic for topic, _ in found} if self.may_see(topic, principal=principal)}
+        seen = self._access.allowed(principal, Operation.DESCRIBE, _TOPIC, {topic for topic, _ in found})
         return {partition: each for partition, each in found.items() if partition[0] in seen}
 
-    def may_see(self, topic: str, *, principal: Principal = ANONYMOUS) -> bool:
-        """Return True if the principal may describe a topic."""
-        return self._authorizer().allows(principal, Operation.DESCRIBE, _TOPIC, topic)
+    def is_hidden(self, topic: str, *, principal: Principal = ANONYMOUS) -> bool:
+        """Return True if the principal may not describe a topic that it named; this is a
+        refusal.
+        """
+        return self._access.maybe_refusal(principal, Operation.DESCRIBE, _TOPIC, topic) is not None
 
     async def move(
         self, group: str, offsets: Mapping[TopicPartition, int], *, principal: Principal = ANONYMOUS
@@ -107,8 +96,10 @@ class ShareGroupService:
         with self._audit.act(
             principal, "group.reset", _GROUP, group, topics=names(sorted({topic for topic, _ in offsets}))
         ) as act:
-            require(self._authorizer(), principal, Operation.READ, _GROUP, group)
-            refused = self._unreadable({topic for topic, _ in offsets}, principal)
+            self._access.require(principal, Operation.READ, _GROUP, group)
+            refused = self._access.refusals(
+                principal, Operation.READ, _TOPIC, {topic for topic, _ in offsets}
+            )
             readable = {key: offset for key, offset in offsets.items() if key[0] not in refused}
             results: dict[TopicPartition, SparrowError | None] = {
                 key: refused[key[0]] for key in offsets if key[0] in refused
@@ -129,11 +120,11 @@ class ShareGroupService:
         with self._audit.act(
             principal, "group.delete_offsets", _GROUP, group, topics=names(sorted(topics))
         ) as act:
-            require(self._authorizer(), principal, Operation.DELETE, _GROUP, group)
+            self._access.require(principal, Operation.DELETE, _GROUP, group)
             self._groups.share.get(group)
             self._groups.require_empty(group, "forget its offsets")
             results: dict[str, SparrowError | None] = {}
-            refused = self._unreadable(topics, principal)
+            refused = self._access.refusals(principal, Operation.READ, _TOPIC, topics)
             for topic in topics:
                 try:
                     if topic in refused:
@@ -144,12 +135,3 @@ class ShareGroupService:
                     results[topic] = error
             act.items(results.items())
             return results
-
-    def _unreadable(self, topics: Collection[str], principal: Principal) -> dict[str, NotAuthorized]:
-        refused: dict[str, NotAuthorized] = {}
-        for topic in topics:
-            try:
-                require(self._authorizer(), principal, Operation.READ, _TOPIC, topic)
-            except NotAuthorized as error:
-                refused[topic] = error
-        return refused

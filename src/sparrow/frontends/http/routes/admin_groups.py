@@ -116,21 +116,21 @@ class _Groups:
 
     async def list_groups(self, request: Request) -> object:
         """List the groups that you may describe. Share groups are listed as queues, too."""
-        found = self._broker.group_service.list_groups(principal=caller(request))
+        found = self._broker.groups.listing(principal=caller(request))
         return {"groups": found}
 
     async def describe(self, request: Request, group: str) -> object:
         """Describe a group: its members, offsets and lag."""
-        return await self._broker.group_admin.report(group, principal=caller(request))
+        return await self._broker.groups.report(group, principal=caller(request))
 
     async def delete(self, request: Request, group: str) -> None:
         """Delete a group without members, and its offsets."""
-        await self._broker.group_admin.delete(group, principal=caller(request))
+        await self._broker.groups.delete(group, principal=caller(request))
 
     async def offsets(self, request: Request, group: str, by: OffsetsOf) -> object:
         """Return the committed offsets of a group."""
         topics = [by.topic] if by.topic else []
-        found = self._broker.group_admin.fetch_offsets(group, topics, principal=caller(request))
+        found = self._broker.groups.fetch_offsets(group, topics, principal=caller(request))
         return {"offsets": found}
 
     async def commit(self, request: Request, group: str, body: Commits) -> None:
@@ -140,12 +140,12 @@ class _Groups:
         offsets = {(each.topic, each.partition): (each.offset, each.metadata) for each in body.offsets}
         if len(offsets) < len(body.offsets):
             raise DuplicateResource("a partition is named twice; name each once")
-        await self._broker.commit_offsets(group, offsets, principal=caller(request))
+        await self._broker.groups.commit_offsets(group, offsets, principal=caller(request))
 
     async def reset(self, request: Request, group: str, body: Reset) -> object:
         """Set the offsets of a group without members in a topic, and return them."""
         start = parse_start_position(str(body.to))
-        moved = await self._broker.group_admin.reset(
+        moved = await self._broker.groups.reset(
             group, body.topic, start.at, start.value, body.partitions, principal=caller(request)
         )
         return {"offsets": [{"topic": t, "partition": p, "offset": o} for t, p, o in moved]}

@@ -118,12 +118,12 @@ class _Topics:
 
     async def list_topics(self, request: Request, by: Listing) -> object:
         """List the topics whose names match and that you may describe."""
-        found = await self._broker.topic_service.list_topics_in_slices(by.pattern, principal=caller(request))
+        found = await self._broker.topics.listing_in_steps(by.pattern, principal=caller(request))
         return {"topics": [_listed(each) for each in found]}
 
     async def create(self, request: Request, body: NewTopic) -> Response:
         """Create a topic. It is on stable storage when the response arrives."""
-        made = await self._broker.create_topic(
+        made = await self._broker.topics.create(
             body.name,
             body.partitions,
             config_texts(body.config),
@@ -134,28 +134,28 @@ class _Topics:
 
     async def describe(self, request: Request, topic: str) -> object:
         """Describe a topic: its partitions, and its settings if you may see those."""
-        await self._broker.topic_service.open(topic, principal=caller(request))
-        return _shown(self._broker.describe_topic(topic, principal=caller(request)))
+        await self._broker.topics.open(topic, principal=caller(request))
+        return _shown(self._broker.topics.describe(topic, principal=caller(request)))
 
     async def configure(self, request: Request, topic: str, body: TopicSettings) -> object:
         """Change settings. They apply immediately."""
-        changed = await self._broker.configure_topic(
+        changed = await self._broker.topics.configure(
             topic, config_texts(body.set), body.unset, principal=caller(request)
         )
         return _shown(changed)
 
     async def delete(self, request: Request, topic: str) -> None:
         """Delete a topic, its records, and the offsets that groups have committed for it."""
-        await self._broker.delete_topic(topic, principal=caller(request))
+        await self._broker.topics.delete(topic, principal=caller(request))
 
     async def add_partitions(self, request: Request, topic: str, body: Growth) -> object:
         """Add partitions to a topic. Keys go to other partitions from then on."""
-        grown = await self._broker.add_partitions(topic, body.total, principal=caller(request))
+        grown = await self._broker.topics.add_partitions(topic, body.total, principal=caller(request))
         return _shown(grown)
 
     async def truncate(self, request: Request, topic: str, body: Truncation) -> object:
         """Delete the oldest records, and return the first offset of each partition."""
-        starts = await self._broker.delete_records(topic, body.before, principal=caller(request))
+        starts = await self._broker.topics.delete_records(topic, body.before, principal=caller(request))
         return {"starts": starts}
 
     async def offsets(self, request: Request, topic: str, by: OffsetsQuery) -> object:
@@ -163,7 +163,7 @@ class _Topics:
         late.
         """
         start = parse_start_position(by.at, offsets=False)
-        found = await self._broker.record_service.offsets(
+        found = await self._broker.records.offsets(
             topic, start.at, start.value, by.partition, principal=caller(request)
         )
         return {"offsets": [{"partition": p, "offset": o, "timestamp_ms": t} for p, o, t in found]}

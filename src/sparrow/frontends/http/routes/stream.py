@@ -230,8 +230,8 @@ class Feed:
         for partition in selector.partitions or (
             0,
         ):  # a GET changes nothing, so a missing topic is not created
-            broker.partition(self._topic, partition, operation=Operation.READ, principal=principal)
-        self._subscription = await broker.subscribe(
+            broker.topics.partition(self._topic, partition, operation=Operation.READ, principal=principal)
+        self._subscription = await broker.records.subscribe(
             [selector],
             listener=self,
             client_name="stream",

@@ -55,7 +55,7 @@ class Publishes:
             BadInput: the frame as a whole is wrong. UnknownTopic, UnknownPartition, NotAuthorized
         """
         is_large = size_bytes > LARGE_BYTES
-        if self._later or is_large or self._session.broker.topics.find(frame.topic) is None:
+        if self._later or is_large or not self._session.broker.topics.exists(frame.topic):
             self._later += 1
             self._session.spawn(partial(self._publish_later, frame, size_bytes), frame, size_bytes)
         else:

@@ -85,10 +85,10 @@ class TopicChannel(Channel):
         session, broker = self.session, self.session.broker
         if frame.partition is not None and frame.topic is not None:
             await session.publisher.ensure(frame.topic, principal=session.principal)
-            broker.partition(
+            broker.topics.partition(
                 frame.topic, frame.partition, operation=Operation.READ, principal=session.principal
             )
-        self._subscription = await broker.subscribe(
+        self._subscription = await broker.records.subscribe(
             selectors_of(frame),
             listener=self,
             group=frame.group,

@@ -51,7 +51,7 @@ _FIRST_WITH_OWN_IDS: Final = 1
 
 async def heartbeat(request: ConsumerGroupHeartbeatRequest, call: Call) -> ConsumerGroupHeartbeatResponse:
     """Let a member join, stay, or leave."""
-    service = call.broker.consumer_group_service
+    service = call.broker.groups.consumer
     try:
         beat_result = await service.heartbeat(
             request.group_id, _beat(request, call), principal=call.principal
@@ -135,7 +135,7 @@ def _describe(group: str, request: ConsumerGroupDescribeRequest, call: Call) -> 
     if not group:
         return _failed(group, ErrorCode.invalid_group_id, None)
     try:
-        described = call.broker.consumer_group_service.describe(group, principal=call.principal)
+        described = call.broker.groups.consumer.describe(group, principal=call.principal)
     except SparrowError as error:
         return _failed(group, _code(error), error.text)
     return _described(described, request, call)

@@ -31,7 +31,7 @@ async def handle(request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResp
     starts: dict[tuple[str, int], int] = {}
 
     async def delete(name: str, partition: int, offset: int) -> None:
-        found = await call.broker.delete_records(name, {partition: offset}, principal=call.principal)
+        found = await call.broker.topics.delete_records(name, {partition: offset}, principal=call.principal)
         starts[name, partition] = found[partition]
 
     ended = await outcomes(request.timeout, [delete(*each) for each in wanted])

@@ -62,7 +62,7 @@ async def handle(request: Any, call: Call) -> Any:
     min_bytes = 0 if plan.errors else request.min_bytes
     max_bytes = max_fetch_bytes(call, min(max(request.max_bytes, 0), call.frontend.limits.max_fetch_bytes))
     reservation = call.reserve()
-    results = await call.broker.fetch(
+    results = await call.broker.records.fetch(
         [fetch for _, fetch in wanted],
         max_bytes=max_bytes,
         min_bytes=min(min_bytes, max_bytes),
@@ -192,12 +192,12 @@ def _check(key: TopicIdPartition, wanted: SessionPartition, call: Call) -> tuple
     if isinstance(topic, str):
         name = topic
     else:
-        found = call.broker.topics.find_id(topic)
+        found = call.broker.topics.name_of(topic)
         if found is None:
             return ErrorCode.unknown_topic_id, ""
-        name = found.name
+        name = found
     try:
-        config = call.broker.partition(
+        config = call.broker.topics.partition(
             name, partition, operation=Operation.READ, principal=call.principal
         ).config
     except SparrowError as error:

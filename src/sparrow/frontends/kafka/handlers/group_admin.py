@@ -78,7 +78,7 @@ async def _ensure_internal_topic(key_type: int, found: tuple[Coordinator, ...], 
     if name is not None and any(each.error_code is ErrorCode.none for each in found):
         # the topic is only for show: a full disk must not affect a group
         with suppress(SparrowError):
-            await call.broker.topic_service.ensure_internal(name)
+            await call.broker.topics.ensure_internal(name)
 
 
 def _coordinator(key_type: int, key: str, call: Call) -> Coordinator:
@@ -113,7 +113,7 @@ def _check_key(key_type: int, key: str, call: Call) -> None:
                 ErrorCode.invalid_request, f"{key[:100]!r} is not of the form group:topicId:partition."
             )
     elif key_type in _RESOURCES:
-        call.broker.group_service.check_coordinator(_RESOURCES[key_type], key, principal=call.principal)
+        call.broker.groups.check_coordinator(_RESOURCES[key_type], key, principal=call.principal)
     else:
         raise RequestRefusal(ErrorCode.invalid_request, f"Key type {key_type} is not served here.")
 
@@ -140,7 +140,7 @@ def describe(request: DescribeGroupsRequest, call: Call) -> DescribeGroupsRespon
 
 def _described(group: GroupId, call: Call, *, with_operations: bool) -> DescribedGroup:
     try:
-        found = call.broker.group_service.describe_classic(group, principal=call.principal)
+        found = call.broker.groups.classic.describe(group, principal=call.principal)
     except UnknownGroup as error:
         if call.version >= _REPORTS_UNKNOWN_SINCE:
             return _undescribed(group, GroupState.DEAD, group_code(error), error.text)
@@ -200,7 +200,7 @@ def list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
     types = {word.lower() for word in request.types_filter}
     groups = tuple(
         _listed(info)
-        for info in call.broker.group_service.list_groups(principal=call.principal)
+        for info in call.broker.groups.listing(principal=call.principal)
         if (not states or state_name(info.state).lower() in states)
         and (not types or info.type.value in types)
     )
@@ -227,7 +227,7 @@ async def delete(request: DeleteGroupsRequest, call: Call) -> DeleteGroupsRespon
 
 async def _delete(group: str, call: Call) -> ErrorCode:
     try:
-        await call.broker.group_admin.delete(group, principal=call.principal)
+        await call.broker.groups.delete(group, principal=call.principal)
     except SparrowError as error:
         return group_code(error)
     return ErrorCode.none

@@ -39,7 +39,7 @@ _NO_GENERATION: Final = i32(-1)
 async def join(request: JoinGroupRequest, call: Call) -> JoinGroupResponse:
     """Join a group; returns when the rebalance has all its members."""
     try:
-        result = await call.broker.group_service.join(_join_request(request, call), principal=call.principal)
+        result = await call.broker.groups.classic.join(_join_request(request, call), principal=call.principal)
     except SparrowError as error:
         return _join_failed(request, call, error)
     return JoinGroupResponse(
@@ -109,7 +109,7 @@ async def sync(request: SyncGroupRequest, call: Call) -> SyncGroupResponse:
         assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
     )
     try:
-        result = await call.broker.group_service.sync(asked, principal=call.principal)
+        result = await call.broker.groups.classic.sync(asked, principal=call.principal)
     except SparrowError as error:
         return SyncGroupResponse(
             throttle_time=NO_THROTTLE,
@@ -131,7 +131,7 @@ def heartbeat(request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
     """Keep a member alive."""
     code = ErrorCode.none
     try:
-        call.broker.group_service.heartbeat(
+        call.broker.groups.classic.heartbeat(
             request.group_id,
             request.member_id,
             request.generation_id,
@@ -147,7 +147,7 @@ def leave(request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
     """Remove several members, by id or by instance id."""
     leavers = [Leaver(each.member_id, each.group_instance_id, each.reason or "") for each in request.members]
     try:
-        results = call.broker.group_service.leave(request.group_id, leavers, principal=call.principal)
+        results = call.broker.groups.classic.leave(request.group_id, leavers, principal=call.principal)
     except SparrowError as error:
         return LeaveGroupResponse(throttle_time=NO_THROTTLE, error_code=group_code(error), members=())
     members = tuple(
@@ -164,7 +164,7 @@ def leave(request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
 def leave_one(request: LeaveOneRequest, call: Call) -> LeaveOneResponse:
     """Remove one member (up to version 2)."""
     try:
-        (result,) = call.broker.group_service.leave(
+        (result,) = call.broker.groups.classic.leave(
             request.group_id, [Leaver(request.member_id)], principal=call.principal
         )
     except SparrowError as error:

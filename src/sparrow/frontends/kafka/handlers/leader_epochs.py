@@ -54,7 +54,7 @@ async def _end(topic: str, wanted: OffsetForLeaderPartition, call: Call) -> Epoc
     code = epoch_error(wanted.current_leader_epoch)
     if code is ErrorCode.none:
         try:
-            partition = call.broker.partition(topic, wanted.partition, principal=call.principal)
+            partition = call.broker.topics.partition(topic, wanted.partition, principal=call.principal)
             await partition.opened()
             end = partition.visible_end
         except SparrowError as error:

@@ -74,7 +74,7 @@ async def _partition_response(
     ):
         return _failed(wanted, ErrorCode.unsupported_version)
     try:
-        partition = call.broker.partition(topic, wanted.partition_index, principal=call.principal)
+        partition = call.broker.topics.partition(topic, wanted.partition_index, principal=call.principal)
         offset, timestamp = await _find(partition, wanted.timestamp, committed=committed)
     except SparrowError as error:
         return _failed(wanted, code_of(error))

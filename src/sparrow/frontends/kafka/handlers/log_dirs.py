@@ -104,7 +104,7 @@ def _moved(path: str, topic: str, partition: int, call: Call) -> ErrorCode:
     if path.rstrip("/") != call.broker.log_directory:
         return ErrorCode.log_dir_not_found
     try:
-        call.broker.topics.get(topic).partition(partition)
+        call.broker.topics.check_partition(topic, partition)
     except SparrowError as error:
         return code_of(error)
     return ErrorCode.none

@@ -49,7 +49,7 @@ def handle(request: MetadataRequest, call: Call) -> MetadataResponse | Coroutine
     """Return all topics (null), or those named or identified by id."""
     wanted = request.topics
     if wanted is None or (call.version == _ALL_TOPICS_VERSION_0 and not wanted):
-        infos = call.broker.list_topics(internal=True, principal=call.principal)
+        infos = call.broker.topics.listing(internal=True, principal=call.principal)
         response = _response(request, call, [_topic(info, call) for info in infos])
         entries = sum(info.partition_count for info in infos)
         return encode_large(lambda: response, entries, call) if entries > MAX_ENTRIES_ON_LOOP else response
@@ -82,22 +82,22 @@ async def _find(wanted: MetadataRequestTopic, call: Call, *, may_create: bool) -
     try:
         if may_create:
             try:
-                info = await call.broker.topic_service.ensure(name, principal=call.principal)
+                info = await call.broker.topics.ensure(name, principal=call.principal)
             except TopicExists:  # created by another request meanwhile
-                info = call.broker.topic_service.listing(name, principal=call.principal)
+                info = call.broker.topics.summary(name, principal=call.principal)
         else:
-            info = call.broker.topic_service.listing(name, principal=call.principal)
+            info = call.broker.topics.summary(name, principal=call.principal)
     except SparrowError as error:
         return _failed(code_of(error), name=name)
     return _topic(info, call)
 
 
 def _find_by_id(topic_id: uuid.UUID | None, call: Call) -> MetadataResponseTopic:
-    topic = call.broker.topics.find_id(topic_id) if topic_id is not None else None
-    if topic is None:
+    name = call.broker.topics.name_of(topic_id)
+    if name is None:
         return _failed(ErrorCode.unknown_topic_id, topic_id=topic_id)
     try:
-        return _topic(call.broker.topic_service.listing(topic.name, principal=call.principal), call)
+        return _topic(call.broker.topics.summary(name, principal=call.principal), call)
     except NotAuthorized as error:  # ids are not secret, as in Kafka; the name is
         return _failed(code_of(error), topic_id=topic_id)
 

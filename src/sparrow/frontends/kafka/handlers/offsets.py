@@ -133,7 +133,7 @@ async def _commit(
 ) -> dict[TopicPartition, ErrorCode]:
     """Return a code per partition; an error of the group applies to each partition."""
     try:
-        results = await call.broker.group_service.commit(group, offsets, committer, principal=call.principal)
+        results = await call.broker.groups.commit(group, offsets, committer, principal=call.principal)
     except SparrowError as error:
         return dict.fromkeys(offsets, group_code(error))
     return {p: ErrorCode.none if error is None else group_code(error) for p, error in results.items()}
@@ -280,7 +280,7 @@ def _fetch(
     require_stable: bool = False,
 ) -> Mapping[TopicPartition, Result] | SparrowError:
     try:
-        return call.broker.group_service.fetch(
+        return call.broker.groups.fetch(
             group,
             None if wanted is None else _flat(wanted),
             member_id=member_id,
@@ -342,7 +342,7 @@ async def delete(request: OffsetDeleteRequest, call: Call) -> OffsetDeleteRespon
     """Delete the offsets of topics that no member reads (KIP-496)."""
     partitions = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     try:
-        results = await call.broker.group_service.delete_offsets(
+        results = await call.broker.groups.delete_offsets(
             request.group_id, partitions, principal=call.principal
         )
     except SparrowError as error:
@@ -371,10 +371,9 @@ def _code(error: SparrowError | None) -> ErrorCode:
 
 
 def _name_of(topic_id: uuid.UUID | None, call: Call) -> str:
-    topic = None if topic_id is None else call.broker.topics.find_id(topic_id)
-    return _UNKNOWN_ID if topic is None else topic.name
+    name = call.broker.topics.name_of(topic_id)
+    return _UNKNOWN_ID if name is None else name
 
 
 def _id_of(name: str, call: Call) -> uuid.UUID | None:
-    topic = call.broker.topics.find(name)
-    return None if topic is None else topic.id
+    return call.broker.topics.id_of(name)

@@ -84,8 +84,7 @@ def _name_of(topic: Any, call: Call) -> str | None:
     """Return the name of a topic given by name or id; None if the id is unknown."""
     if isinstance(topic, str):
         return topic
-    found = call.broker.topics.find_id(topic) if topic is not None else None
-    return None if found is None else found.name
+    return call.broker.topics.name_of(topic)
 
 
 def _publish(
@@ -99,7 +98,7 @@ def _publish(
         return _Failure(ErrorCode.unknown_topic_id, f"there is no topic with id {topic}")
     try:
         data = _records(name, each, call)
-        return call.broker.publish(
+        return call.broker.records.publish(
             name, each.index, data, acks=request.acks, admit=admit, principal=call.principal
         )
     except NotAuthorized as error:
@@ -118,7 +117,7 @@ def _records(name: str, each: Any, call: Call) -> memoryview:
     try:
         return _checked(each.records, call.version)
     except SparrowError:
-        call.broker.partition(name, each.index, operation=Operation.WRITE, principal=call.principal)
+        call.broker.topics.partition(name, each.index, operation=Operation.WRITE, principal=call.principal)
         raise
 
 
@@ -254,12 +253,6 @@ def _partition(topic: Any, index: int, outcome: Published | _Failure, call: Call
         error_code=ErrorCode.none,
         base_offset=outcome.base_offset,
         log_append_time=stamped_ms if stamped_ms >= 0 else None,
-        log_start_offset=_log_start(topic, index, call),
+        log_start_offset=call.broker.records.log_start_offset(topic, index),
         record_errors=(),
     )
-
-
-def _log_start(topic: Any, index: int, call: Call) -> int:
-    topics = call.broker.topics
-    found = topics.find(topic) if isinstance(topic, str) else topics.find_id(topic)
-    return found.partitions[index].start_offset if found is not None and not found.is_deleted else -1

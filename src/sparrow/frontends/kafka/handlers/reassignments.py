@@ -43,7 +43,7 @@ def _check_rights(call: Call, operation: Operation) -> RequestOutcome:
 
 
 def _check_partition(topic: str, partition: int, call: Call) -> None:
-    call.broker.topics.get(topic).partition(partition)
+    call.broker.topics.check_partition(topic, partition)
 
 
 # ── elections ─────────────────────────────────────────────────────────────────────────────────────

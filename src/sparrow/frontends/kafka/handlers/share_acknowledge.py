@@ -19,8 +19,8 @@ from kio.schema.share_acknowledge.v2.response import (
     ShareAcknowledgeTopicResponse,
 )
 
-from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.broker.access.authz import Operation, ResourceType
+from sparrow.base.errors import InvalidArgument, NotAuthorized, SparrowError
+from sparrow.broker.access.authz import Operation
 from sparrow.broker.groups.share.checks import check_member_id
 from sparrow.frontends.kafka import share_sessions as sessions
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
@@ -93,11 +93,11 @@ def member_of(request: Any, call: Call) -> sessions.Member:
     group = request.group_id
     if not group:
         raise RequestRefusal(ErrorCode.invalid_group_id, "The name of the share group is missing.")
-    if not call.broker.access.allows(call.principal, Operation.READ, ResourceType.GROUP, group):
-        call.broker.access.refusal(call.principal, Operation.READ, ResourceType.GROUP, group)
-        raise RequestRefusal(ErrorCode.group_authorization_failed, "Authorization failed.")
     try:
+        call.broker.groups.share.require_membership(group, principal=call.principal)
         return group, check_member_id(request.member_id)
+    except NotAuthorized:
+        raise RequestRefusal(ErrorCode.group_authorization_failed, "Authorization failed.") from None
     except InvalidArgument as error:
         raise RequestRefusal(ErrorCode.invalid_request, error.text) from None
 
@@ -115,18 +115,18 @@ def readable(key: TopicIdPartition, call: Call) -> str:
         NotAuthorized, UnknownPartition
     """
     topic_id, partition = key
-    topic = call.broker.topics.find_id(topic_id)
-    if topic is None:
+    name = call.broker.topics.name_of(topic_id)
+    if name is None:
         raise RequestRefusal(ErrorCode.unknown_topic_id, f"There is no topic with id {topic_id} (any more).")
-    call.broker.partition(topic.name, partition, operation=Operation.READ, principal=call.principal)
-    return topic.name
+    call.broker.topics.partition(name, partition, operation=Operation.READ, principal=call.principal)
+    return name
 
 
 def lock_timeout(session: ShareSession, call: Call) -> timedelta:
     """Return the duration for which records are acquired."""
     if session.consumer is not None:
         return timedelta(milliseconds=session.consumer.lease_ms)
-    settings = call.broker.share_group_service.settings(session.group)
+    settings = call.broker.groups.share.settings(session.group)
     return timedelta(milliseconds=settings.record_lock_duration_ms)
 
 
@@ -183,7 +183,7 @@ async def begin(
 
 
 def _renewals_are_enabled(session: ShareSession, call: Call) -> bool:
-    return call.broker.share_group_service.settings(session.group).may_renew
+    return call.broker.groups.share.settings(session.group).may_renew
 
 
 async def _settle(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 async def heartbeat(request: ShareGroupHeartbeatRequest, call: Call) -> ShareGroupHeartbeatResponse:
     """Let a member join, stay, or leave."""
-    service = call.broker.share_group_service
+    service = call.broker.groups.share
     beat = ShareHeartbeat(
         request.member_id,
         request.member_epoch,
@@ -89,7 +89,7 @@ def _describe(group: str, request: ShareGroupDescribeRequest, call: Call) -> des
     if not group:
         return _failed(group, ErrorCode.invalid_group_id, None)
     try:
-        described = call.broker.share_group_service.describe(group, principal=call.principal)
+        described = call.broker.groups.share.describe(group, principal=call.principal)
     except SparrowError as error:
         return _failed(group, group_code(error), error.text)
     return _described(described, request, call)

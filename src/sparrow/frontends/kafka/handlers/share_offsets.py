@@ -19,7 +19,6 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.access.authz import Operation, ResourceType, refusal
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import group_code
 
@@ -63,7 +62,7 @@ async def _describe(
     wanted: DescribeShareGroupOffsetsRequestGroup, call: Call
 ) -> describing.DescribeShareGroupOffsetsResponseGroup:
     try:
-        found = await call.broker.share_group_service.progress(wanted.group_id, principal=call.principal)
+        found = await call.broker.groups.share.progress(wanted.group_id, principal=call.principal)
     except SparrowError as error:
         return describing.DescribeShareGroupOffsetsResponseGroup(
             group_id=wanted.group_id, topics=(), error_code=group_code(error), error_message=error.text
@@ -88,22 +87,14 @@ async def _asked(
     found: Mapping[TopicPartition, GroupProgress],
     call: Call,
 ) -> list[describing.DescribeShareGroupOffsetsResponseTopic]:
-    service = call.broker.share_group_service
     responses = []
     count = 0
     for topic in topics:
-        if service.may_see(topic.topic_name, principal=call.principal):
+        if call.broker.groups.share.is_hidden(topic.topic_name, principal=call.principal):
+            responses.append(_topic(topic.topic_name, [_denied(n) for n in topic.partitions], None))
+        else:
             partitions = [_partition(n, found.get((topic.topic_name, n))) for n in topic.partitions]
             responses.append(_topic(topic.topic_name, partitions, call))
-        else:
-            refusal(
-                call.broker.access.authorizer,
-                call.principal,
-                Operation.DESCRIBE,
-                ResourceType.TOPIC,
-                topic.topic_name,
-            )
-            responses.append(_topic(topic.topic_name, [_denied(n) for n in topic.partitions], None))
         count += len(topic.partitions)
         if count >= _AT_ONCE:
             count = 0
@@ -147,8 +138,7 @@ def _denied(number: int) -> describing.DescribeShareGroupOffsetsResponsePartitio
 
 
 def _id_of(topic: str, call: Call) -> uuid.UUID:
-    found = call.broker.topics.find(topic)
-    return _NO_ID if found is None else found.id
+    return call.broker.topics.id_of(topic) or _NO_ID
 
 
 # ── alter ─────────────────────────────────────────────────────────────────────────────────────────
@@ -166,9 +156,7 @@ async def alter(
         for partition in topic.partitions
     }
     try:
-        results = await call.broker.share_group_service.move(
-            request.group_id, offsets, principal=call.principal
-        )
+        results = await call.broker.groups.share.move(request.group_id, offsets, principal=call.principal)
     except SparrowError as error:
         return _not_altered(group_code(error), error.text)
     return altering.AlterShareGroupOffsetsResponse(
@@ -206,8 +194,7 @@ def _altered(
 
 def _shown_id(topic: str, call: Call) -> uuid.UUID:
     """Return the id of a topic if the caller may describe it."""
-    may_see = call.broker.share_group_service.may_see(topic, principal=call.principal)
-    return _id_of(topic, call) if may_see else _NO_ID
+    return call.broker.topics.visible_id(topic, principal=call.principal) or _NO_ID
 
 
 # ── delete ────────────────────────────────────────────────────────────────────────────────────────
@@ -221,7 +208,7 @@ async def delete(
         return _not_deleted(ErrorCode.invalid_group_id, "The name of the group is missing.")
     topics = [topic.topic_name for topic in request.topics]
     try:
-        results = await call.broker.share_group_service.drop_topics(
+        results = await call.broker.groups.share.drop_topics(
             request.group_id, topics, principal=call.principal
         )
     except SparrowError as error:

@@ -60,13 +60,13 @@ def handle(request: DescribeTopicPartitionsRequest, call: Call) -> DescribeTopic
 def _names(request: DescribeTopicPartitionsRequest, call: Call, first: str) -> list[str]:
     names = {str(topic.name) for topic in request.topics}
     if not request.topics:
-        names = {info.name for info in call.broker.list_topics(internal=True, principal=call.principal)}
+        names = {info.name for info in call.broker.topics.listing(internal=True, principal=call.principal)}
     return sorted(name for name in names if name >= first)
 
 
 def _info(name: str, call: Call) -> TopicInfo | ErrorCode:
     try:
-        return call.broker.topic_service.listing(name, principal=call.principal)
+        return call.broker.topics.summary(name, principal=call.principal)
     except SparrowError as error:
         return code_of(error)
 

@@ -16,7 +16,6 @@ from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTop
 from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import InvalidConfig, NotAuthorized, SparrowError
-from sparrow.broker.access.authz import Operation, ResourceType
 from sparrow.frontends.kafka.deadlines import outcomes
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE, encode_large
 from sparrow.frontends.kafka.errors import DONE, RequestOutcome, RequestRefusal, outcome_of
@@ -75,14 +74,14 @@ def _requested_partitions(topic: CreatableTopic) -> int:
 
 async def _create(topic: CreatableTopic, call: Call, *, validate_only: bool, refused: bool) -> None:
     # checked before anything else is reported
-    call.broker.topic_service.require_create(call.principal, topic.name)
+    call.broker.topics.require_create(call.principal, topic.name)
     if refused:
         raise RequestRefusal(
             ErrorCode.policy_violation, f"A request may create at most {MAX_NEW_PARTITIONS} partitions."
         )
     partitions = _partitions_of(topic, call)
     config = _config_of(topic)
-    await call.broker.create_topic(
+    await call.broker.topics.create(
         topic.name, partitions, config, validate_only=validate_only, principal=call.principal
     )
 
@@ -116,8 +115,7 @@ def _config_of(topic: CreatableTopic) -> dict[str, str]:
 def _created(topic: CreatableTopic, outcome: RequestOutcome, call: Call) -> CreatableTopicResult:
     if outcome != DONE:
         return _not_created(topic, outcome)
-    found = call.broker.topics.find(topic.name)
-    topic_id = found.id if found is not None else None
+    topic_id = call.broker.topics.id_of(topic.name)
     try:
         described = call.broker.configs.preview(topic.name, _config_of(topic), principal=call.principal)
     except NotAuthorized:
@@ -187,7 +185,7 @@ async def _delete(topics: list[_Named], timeout: timedelta, call: Call) -> Delet
             found[wanted] = _find(wanted, call, is_repeated=wanted in twice)
         except (SparrowError, RequestRefusal) as error:
             results[wanted] = _deleted(wanted, outcome_of(error))
-    works = [call.broker.delete_topic(name, principal=call.principal) for name, _ in found.values()]
+    works = [call.broker.topics.delete(name, principal=call.principal) for name, _ in found.values()]
     ended = await outcomes(timeout, works)
     for (wanted, topic), outcome in zip(found.items(), ended, strict=True):
         results[wanted] = _deleted(topic, outcome)
@@ -210,21 +208,13 @@ def _find(wanted: _Named, call: Call, *, is_repeated: bool) -> tuple[str, uuid.U
     if name is not None and topic_id is not None:
         raise RequestRefusal(ErrorCode.invalid_request, "You may not specify both topic name and topic id.")
     if name is not None:
-        if not _may_describe(name, call):
-            call.broker.topic_service.require_delete(call.principal, name)
-        return name, call.broker.topics.get(name).id
+        return name, call.broker.topics.identify_deletable(name, principal=call.principal)
     if topic_id is None:
         raise RequestRefusal(ErrorCode.invalid_request, "Neither topic name nor id were specified.")
-    topic = call.broker.topics.find_id(topic_id)
-    if topic is None:
+    name = call.broker.topics.name_of(topic_id)
+    if name is None:
         raise RequestRefusal(ErrorCode.unknown_topic_id, f"There is no topic with the id {topic_id}.")
-    if not _may_describe(topic.name, call):
-        call.broker.topic_service.require_delete(call.principal, topic.name)
-    return topic.name, topic_id
-
-
-def _may_describe(name: str, call: Call) -> bool:
-    return call.broker.access.allows(call.principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    return name, call.broker.topics.identify_deletable(name, principal=call.principal)
 
 
 def _deleted(topic: _Named, outcome: RequestOutcome) -> DeletableTopicResult:
@@ -251,16 +241,17 @@ async def create_partitions(request: CreatePartitionsRequest, call: Call) -> Cre
 
 async def _grow(topic: CreatePartitionsTopic, call: Call, *, validate_only: bool) -> None:
     broker, principal = call.broker, call.principal
-    await broker.add_partitions(topic.name, topic.count, validate_only=True, principal=principal)
+    before = await broker.topics.add_partitions(
+        topic.name, topic.count, validate_only=True, principal=principal
+    )
     if topic.assignments is not None:
-        _check_assignments(topic, call)
+        _check_assignments(topic, topic.count - before.partition_count, call)
     if not validate_only:
-        await broker.add_partitions(topic.name, topic.count, principal=principal)
+        await broker.topics.add_partitions(topic.name, topic.count, principal=principal)
 
 
-def _check_assignments(topic: CreatePartitionsTopic, call: Call) -> None:
+def _check_assignments(topic: CreatePartitionsTopic, new: int, call: Call) -> None:
     assignments = topic.assignments or ()
-    new = topic.count - len(call.broker.topics.get(topic.name).partitions)
     if len(assignments) != new:
         raise RequestRefusal(
             ErrorCode.invalid_replica_assignment,

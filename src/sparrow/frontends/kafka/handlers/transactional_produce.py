@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import ConcurrentTransactions, NotAuthorized, NotInTransaction, SparrowError
-from sparrow.broker.access.authz import Operation, ResourceType, refusal
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.records.batch import HEADER_BYTES, parse_header
@@ -86,10 +85,6 @@ def begin(
 
 
 def _admission(request: Any, call: Call) -> Admit:
-    if request.transactional_id is None:
-        text = "transactional batches in a request that names no transactional id"
-        kind = ResourceType.TRANSACTIONAL_ID
-        raise refusal(call.broker.access.authorizer, call.principal, Operation.WRITE, kind, "", text=text)
     return call.broker.transactions.admission(request.transactional_id, principal=call.principal)
 
 
@@ -100,7 +95,7 @@ def _refuse(error: SparrowError, header: BatchHeader, log_id: LogId) -> None:  #
 def _is_missing(request: Any, call: Call, key: TopicPartition, header: BatchHeader) -> bool:
     producer = ProducerIdentity(header.producer_id, header.producer_epoch)
     try:
-        call.broker.transactions.coordinator.check_partition(request.transactional_id, producer, key)
+        call.broker.transactions.check_partition(request.transactional_id, producer, key)
     except NotInTransaction:
         return True
     except SparrowError:

@@ -96,7 +96,7 @@ async def _identity(request: InitProducerIdRequest, call: Call) -> ProducerIdent
     if (request.producer_id == _NO_ID) != (request.producer_epoch == -1):
         return None
     if request.transactional_id is None:
-        return await call.broker.open_producer(principal=call.principal)
+        return await call.broker.records.open_producer(principal=call.principal)
     expected = None
     if request.producer_id != _NO_ID:
         expected = ProducerIdentity(request.producer_id, request.producer_epoch)
