@@ -111,9 +111,9 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
         default_partitions=1, super_users=frozenset({"User:root"}), allow_unnamed_resources=False
     )
     async with Broker(tmp_path / "data", config=config) as running:
-        await running.create_topic("secret", principal=SYSTEM)
-        await running.publish("secret", 0, batch(b"secret"), principal=SYSTEM)
-        await running.commit_offsets("secret-group", {("secret", 0): (1, "")}, principal=SYSTEM)
+        await running.topics.create("secret", principal=SYSTEM)
+        await running.records.publish("secret", 0, batch(b"secret"), principal=SYSTEM)
+        await running.groups.commit_offsets("secret-group", {("secret", 0): (1, "")}, principal=SYSTEM)
         await running.queues.create("secret-queue", ["secret"], principal=SYSTEM)
         yield running
 

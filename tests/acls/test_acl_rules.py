@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrow.base.errors import InvalidArgument
+from sparrow.broker.access.access import Access
 from sparrow.broker.access.acl_store import StoredAuthorizer
 from sparrow.broker.access.acls import AclBinding, AclFilter, AclTable, PatternType, Permission, check_rule
 from sparrow.broker.access.authz import (
@@ -16,7 +17,6 @@ from sparrow.broker.access.authz import (
     Operation,
     Principal,
     ResourceType,
-    authorized_operations,
 )
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
@@ -232,15 +232,15 @@ def test_a_principal_is_the_same_from_every_address() -> None:
 def test_all_allowed_operations_of_a_resource_are_returned() -> None:
     authorizer = StoredAuthorizer(["User:root"], allow_unnamed=False)
     authorizer.change(added=[allow(Operation.WRITE, "orders"), allow(Operation.ALTER_CONFIGS, "orders")])
-    assert authorized_operations(authorizer, ALICE, TOPIC, "orders") == {
+    assert Access(authorizer).authorized_operations(ALICE, TOPIC, "orders") == {
         Operation.WRITE,
         Operation.DESCRIBE,
         Operation.ALTER_CONFIGS,
         Operation.DESCRIBE_CONFIGS,
     }
-    assert authorized_operations(authorizer, ANONYMOUS, TOPIC, "orders") == set()
+    assert Access(authorizer).authorized_operations(ANONYMOUS, TOPIC, "orders") == set()
     for kind, everything in OPERATIONS_OF.items():
-        assert authorized_operations(authorizer, Principal("root"), kind, "any") == everything
+        assert Access(authorizer).authorized_operations(Principal("root"), kind, "any") == everything
 
 
 @pytest.mark.parametrize(

@@ -136,4 +136,4 @@ async def test_a_broker_that_cannot_checkpoint_gives_its_directory_back(
         with pytest.raises(StorageFailed):
             await broker.close()
     async with Broker(tmp_path / "d") as again:
-        assert again.describe_topic("orders").partitions[0].end_offset == 1
+        assert again.topics.describe("orders").partitions[0].end_offset == 1

@@ -31,9 +31,9 @@ from sparrow.broker.groups.consumer.member import Heartbeat
 from sparrow.broker.groups.consumer.persistence import GROUP_KIND
 from sparrow.broker.groups.consumer.protocol import read_assignment, write_assignment
 from sparrow.broker.groups.consumer.topics import TopicView
-from sparrow.broker.groups.coordinator import GROUPS_PER_YIELD, Committer
+from sparrow.broker.groups.coordinator import GROUPS_PER_YIELD
 from sparrow.broker.groups.description import GroupState, GroupType
-from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.offsets import Committer, OffsetAndMetadata
 from sparrow.broker.groups.registry import GroupRegistry
 from sparrow.broker.groups.retention import GRACE_MS
 from sparrow.meta.memory import MemoryMetaStore

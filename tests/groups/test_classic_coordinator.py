@@ -27,9 +27,8 @@ from sparrow.base.errors import (
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.groups.assembly import BrokerGroups
 from sparrow.broker.groups.classic.protocol import JoinResponse, Leaver, SyncRequest
-from sparrow.broker.groups.coordinator import Committer
 from sparrow.broker.groups.description import GroupState, GroupType
-from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.offsets import Committer, OffsetAndMetadata
 from sparrow.broker.groups.retention import GRACE_MS
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Put

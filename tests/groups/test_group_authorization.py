@@ -14,8 +14,7 @@ from sparrow.broker.audit.audit import Audit
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.groups.assembly import BrokerGroups
 from sparrow.broker.groups.classic.protocol import Leaver, SyncRequest
-from sparrow.broker.groups.coordinator import NO_MEMBER
-from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.offsets import NO_MEMBER, OffsetAndMetadata
 from sparrow.broker.groups.service import GroupService
 from sparrow.meta.memory import MemoryMetaStore
 from tests.groups.classic_driver import request

@@ -126,7 +126,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Broker]:
     config = BrokerConfig(super_users=frozenset({"User:root"}), allow_unnamed_resources=False)
     async with Broker(tmp_path / "guarded", config=config) as running:
         await running.queues.create(QUEUE, partitions=1, principal=SYSTEM)
-        await running.publish(QUEUE, 0, batch_of(b"a"), acks=1, principal=SYSTEM)
+        await running.records.publish(QUEUE, 0, batch_of(b"a"), acks=1, principal=SYSTEM)
         yield running
 
 

@@ -24,7 +24,7 @@ KB = b"x" * 1000
 @pytest_asyncio.fixture
 async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
     async with Broker(tmp_path / "data", config=BrokerConfig(default_partitions=1)) as running:
-        await running.create_topic("orders")
+        await running.topics.create("orders")
         yield running
 
 

@@ -23,9 +23,8 @@ from sparrow.base.errors import (
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.groups.assembly import BrokerGroups
 from sparrow.broker.groups.consumer.topics import TopicView
-from sparrow.broker.groups.coordinator import Committer
 from sparrow.broker.groups.description import GroupState, GroupType
-from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.offsets import Committer, OffsetAndMetadata
 from sparrow.broker.groups.registry import GroupRegistry
 from sparrow.broker.groups.retention import GRACE_MS
 from sparrow.broker.groups.share.member import ShareHeartbeat

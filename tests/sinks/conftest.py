@@ -18,6 +18,6 @@ def machine() -> Machine:
 async def broker(machine: Machine) -> AsyncIterator[Broker]:
     running = await machine.start()
     for topic in ("a", "b"):
-        await running.create_topic(topic, 1)
+        await running.topics.create(topic, 1)
     yield running
     await running.close()

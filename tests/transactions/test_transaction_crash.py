@@ -12,8 +12,7 @@ import pytest
 
 from sparrow.base.errors import ConcurrentTransactions, SparrowError
 from sparrow.broker.broker import Broker
-from sparrow.broker.groups.coordinator import NO_MEMBER
-from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.offsets import NO_MEMBER, OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
 from tests.transactions.machine import Machine, read_committed
 

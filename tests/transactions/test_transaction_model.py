@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.groups.coordinator import NO_MEMBER
-from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.offsets import NO_MEMBER, OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.broker.reader import ReadDelivery, Reader
 from tests.broker.batches import values

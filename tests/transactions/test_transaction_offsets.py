@@ -11,8 +11,7 @@ import pytest
 
 from sparrow.base.errors import StaleMember, StorageFailed, UnknownMember
 from sparrow.broker.broker import Broker
-from sparrow.broker.groups.coordinator import Committer
-from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.offsets import Committer, OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.meta.store import Write
 from tests.transactions.machine import Machine

@@ -29,8 +29,7 @@ from sparrow.broker import name_matches
 from sparrow.broker.access.authz import ANONYMOUS, AllowAll, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.fetch import FetchRequest
-from sparrow.broker.groups.coordinator import NO_MEMBER, Committer
-from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.offsets import NO_MEMBER, Committer, OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.broker.producers import ProducerStates
 from sparrow.broker.publishes import Published

@@ -9,8 +9,7 @@ from contextlib import suppress
 
 from sparrow.base.errors import ConcurrentTransactions
 from sparrow.broker.broker import Broker
-from sparrow.broker.groups.coordinator import NO_MEMBER
-from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.offsets import NO_MEMBER, OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
 from tests.crash.stories import Notes, batch
 from tests.transactions.machine import read_committed

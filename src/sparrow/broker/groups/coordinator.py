@@ -4,7 +4,6 @@ work together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -19,31 +18,11 @@ if TYPE_CHECKING:
         SyncResponse,
     )
     from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType
+    from sparrow.broker.groups.offsets import Committer
     from sparrow.meta.store import Write
     from sparrow.records.topic_partition import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class Committer:
-    """The member that commits or fetches offsets. The default is no member: an administrator, or a
-    consumer that assigns partitions to itself.
-
-    `epoch` is a generation (classic), a member epoch (KIP-848) or a group epoch (native).
-    """
-
-    member_id: str = ""
-    epoch: int = -1
-    instance_id: str | None = None
-    is_transactional: bool = False
-    knows_member_epochs: bool = True
-    """True if the client understands StaleMemberEpoch (OffsetCommit 9)."""
-
-    @property
-    def is_no_member(self) -> bool:
-        return self.epoch < 0 and not self.member_id and self.instance_id is None
-
-
-NO_MEMBER: Final = Committer()
 GROUPS_PER_YIELD: Final = 500
 """Groups that a tick visits before it yields to the loop's other work."""
 

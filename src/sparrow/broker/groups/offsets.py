@@ -13,6 +13,7 @@ otherwise the end would restore what was replaced or deleted.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -52,6 +53,29 @@ class Undecided(Protocol):
         call when they are durable.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """The member that commits or fetches offsets. The default is no member: an administrator, or a
+    consumer that assigns partitions to itself.
+
+    `epoch` is a generation (classic), a member epoch (KIP-848) or a group epoch (native).
+    """
+
+    member_id: str = ""
+    epoch: int = -1
+    instance_id: str | None = None
+    is_transactional: bool = False
+    knows_member_epochs: bool = True
+    """True if the client understands StaleMemberEpoch (OffsetCommit 9)."""
+
+    @property
+    def is_no_member(self) -> bool:
+        return self.epoch < 0 and not self.member_id and self.instance_id is None
+
+
+NO_MEMBER: Final = Committer()
 
 
 class OffsetAndMetadata(msgspec.Struct, array_like=True, frozen=True, gc=False):

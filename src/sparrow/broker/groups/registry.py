@@ -60,9 +60,8 @@ from sparrow.base.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from sparrow.broker.groups.coordinator import NO_MEMBER, Committer
 from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupState, GroupType
-from sparrow.broker.groups.offsets import OffsetAndMetadata, Offsets
+from sparrow.broker.groups.offsets import NO_MEMBER, Committer, OffsetAndMetadata, Offsets
 from sparrow.broker.groups.retention import GroupRetention
 
 if TYPE_CHECKING:

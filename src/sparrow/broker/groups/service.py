@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from sparrow.broker.access.access import Access
     from sparrow.broker.audit.audit import Audit
     from sparrow.broker.groups.assembly import BrokerGroups
-    from sparrow.broker.groups.coordinator import Committer
     from sparrow.broker.groups.description import GroupInfo
+    from sparrow.broker.groups.offsets import Committer
     from sparrow.broker.topics import Topics
     from sparrow.records.topic_partition import TopicPartition
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from sparrow.base.clock import Clock
     from sparrow.broker.access.access import Access
-    from sparrow.broker.groups.coordinator import Committer
-    from sparrow.broker.groups.offsets import OffsetAndMetadata
+    from sparrow.broker.groups.offsets import Committer, OffsetAndMetadata
     from sparrow.broker.groups.registry import GroupRegistry
     from sparrow.broker.producers import ProducerInfo
     from sparrow.broker.publishes import Admit

@@ -317,6 +317,10 @@ def check_secrets(value: object) -> tuple[Secret, ...]:
 # ── the endpoint ──────────────────────────────────────────────────────────────────────────────────
 
 
+EndpointKey = tuple[str, str]
+"""(queue, name)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One endpoint as it is stored."""
@@ -335,7 +339,7 @@ class Endpoint:
     created_ms: int = -1
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> EndpointKey:
         return self.queue, self.name
 
     def live_secrets(self, now_ms: int) -> tuple[Secret, ...]:

@@ -16,6 +16,7 @@ from sparrow.base.errors import PolicyViolation, SparrowError, UnknownQueue, Unk
 from sparrow.broker.changes import Changes
 from sparrow.broker.webhooks import persistence
 from sparrow.broker.webhooks.description import EndpointStatistics
+from sparrow.broker.webhooks.endpoint import EndpointKey
 from sparrow.meta.store import Delete
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-EndpointKey = tuple[str, str]
-"""(queue, name)."""
 Watcher = Callable[[EndpointKey], None]
 """Called after an endpoint was put, changed or deleted."""
 MAX_ENDPOINTS: Final = 1000

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.registry import QueueRegistry
     from sparrow.broker.webhooks.description import EndpointStatistics
-    from sparrow.broker.webhooks.registry import EndpointKey, WebhookRegistry
+    from sparrow.broker.webhooks.endpoint import EndpointKey
+    from sparrow.broker.webhooks.registry import WebhookRegistry
 
 _GROUP, _TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 KEPT_MS: Final = 86_400_000

@@ -28,7 +28,7 @@ from sparrow.base.errors import CorruptBatch, InvalidArgument, SparrowError
 from sparrow.broker.access.authz import Operation
 from sparrow.broker.positions import BEGINNING, StartPosition
 from sparrow.broker.queues.dead_letters.format import Death, Style, dead_letter
-from sparrow.broker.queues.rules.subscriber import DELIVERY_LIMIT
+from sparrow.broker.queues.rules.settlement import DELIVERY_LIMIT
 from sparrow.broker.subscription import Selector
 from sparrow.frontends.batches import split_batches
 from sparrow.frontends.publisher import Message

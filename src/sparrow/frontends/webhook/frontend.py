@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
     from sparrow.broker.broker import Broker
     from sparrow.broker.queues.queue import Queue
-    from sparrow.broker.webhooks.endpoint import Endpoint
-    from sparrow.broker.webhooks.registry import EndpointKey
+    from sparrow.broker.webhooks.endpoint import Endpoint, EndpointKey
     from sparrow.frontends.webhook.settings import WebhookSettings
     from sparrow.frontends.webhook.worker import EndpointWorker, RequestSender
 

@@ -25,6 +25,7 @@ from sparrow.base.errors import (
     UnknownGroup,
     UnknownMember,
 )
+from sparrow.broker.groups.classic.description import ClassicDescription, ClassicMemberDescription
 from sparrow.broker.groups.classic.group import ClassicGroup, ClassicLimits, Respond, Store
 from sparrow.broker.groups.classic.persistence import KIND, entry_of, group_of
 from sparrow.broker.groups.classic.protocol import JoinResponse, SyncResponse
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.classic.group import Effect, StoreAssignment
     from sparrow.broker.groups.classic.member import ClassicMember
     from sparrow.broker.groups.classic.protocol import JoinRequest, Leaver, SyncRequest
-    from sparrow.broker.groups.coordinator import Committer
+    from sparrow.broker.groups.offsets import Committer
     from sparrow.broker.groups.registry import GroupRegistry
     from sparrow.meta.store import Put, Write
     from sparrow.records.topic_partition import TopicPartition
@@ -71,31 +72,6 @@ class SessionLimits:
 
     min_ms: int = 6_000
     max_ms: int = 1_800_000
-
-
-@dataclass(frozen=True, slots=True)
-class ClassicMemberDescription:
-    """A member with its metadata and assignment, which only members understand; both are empty
-    unless the group is stable.
-    """
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ClassicDescription:
-    """A classic group as Kafka describes it. `protocol` is "" unless the group is stable."""
-
-    group: str
-    state: GroupState
-    protocol_type: str
-    protocol: str
-    members: tuple[ClassicMemberDescription, ...]
 
 
 class ClassicGroupCoordinator:

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from sparrow.base.errors import SparrowError
     from sparrow.broker.access.access import Access
-    from sparrow.broker.groups.classic.coordinator import ClassicDescription, ClassicGroupCoordinator
+    from sparrow.broker.groups.classic.coordinator import ClassicGroupCoordinator
+    from sparrow.broker.groups.classic.description import ClassicDescription
     from sparrow.broker.groups.classic.protocol import (
         JoinRequest,
         JoinResponse,

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         SyncResponse,
     )
     from sparrow.broker.groups.consumer.member import Heartbeat
-    from sparrow.broker.groups.coordinator import Committer
+    from sparrow.broker.groups.offsets import Committer
     from sparrow.broker.groups.registry import GroupRegistry
     from sparrow.meta.store import Write
     from sparrow.records.topic_partition import TopicPartition

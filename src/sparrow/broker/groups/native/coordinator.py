@@ -24,10 +24,9 @@ from sparrow.base.errors import (
     UnknownMember,
 )
 from sparrow.base.ids import uuid7
-from sparrow.broker.groups.coordinator import Committer
 from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType, MemberDescription
 from sparrow.broker.groups.native.group import Assign, Fence, FenceReason, NativeGroup
-from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.offsets import Committer, OffsetAndMetadata
 from sparrow.broker.groups.registry import check_start_offsets, unknown_member
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from sparrow.broker.names import check_group_name
 if TYPE_CHECKING:
     from sparrow.broker.groups.consumer.member import Assignment
     from sparrow.broker.groups.consumer.topics import TopicCatalog
-    from sparrow.broker.groups.coordinator import Committer
+    from sparrow.broker.groups.offsets import Committer
     from sparrow.broker.groups.registry import GroupRegistry
     from sparrow.broker.groups.share.member import ShareHeartbeat
     from sparrow.broker.groups.share.queues import GroupProgress, GroupQueues

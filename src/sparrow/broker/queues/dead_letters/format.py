@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sparrow.broker.queues.rules.subscriber import DELIVERY_LIMIT, REJECTED
+from sparrow.broker.queues.rules.settlement import DELIVERY_LIMIT, REJECTED
 from sparrow.records.wellknown import (
     DEAD_LETTER_DELIVERY_COUNT,
     DEAD_LETTER_ERROR,

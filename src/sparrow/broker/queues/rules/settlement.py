@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+DELIVERY_LIMIT: Final = "DELIVERY_LIMIT"
+REJECTED: Final = "REJECTED"
+"""Reasons why records became dead letters."""
 
 
 class Verb(IntEnum):

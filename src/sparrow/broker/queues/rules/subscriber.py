@@ -44,6 +44,7 @@ from sparrow.broker.queues.rules.record_state import (
     level_of,
     must_be_persisted,
 )
+from sparrow.broker.queues.rules.settlement import DELIVERY_LIMIT, REJECTED
 from sparrow.broker.queues.rules.timers import Timers
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
 
     from sparrow.base.queue_policy import QueuePolicy
 
-DELIVERY_LIMIT: Final = "DELIVERY_LIMIT"
-REJECTED: Final = "REJECTED"
 PARENT_FAILED: Final = "PARENT_FAILED"
 PARENT_MISSING: Final = "PARENT_MISSING"
 PARENT_CYCLE: Final = "PARENT_CYCLE"

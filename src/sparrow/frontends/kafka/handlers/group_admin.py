@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
     from kio.schema.list_groups.v5.request import ListGroupsRequest
 
-    from sparrow.broker.groups.classic.coordinator import ClassicDescription
+    from sparrow.broker.groups.classic.description import ClassicDescription
     from sparrow.broker.groups.description import GroupInfo
     from sparrow.frontends.kafka.dispatch import Call
 

@@ -25,8 +25,7 @@ from kio.schema.types import TopicName
 from kio.static.primitive import i32, i64
 
 from sparrow.base.errors import SparrowError
-from sparrow.broker.groups.coordinator import Committer
-from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.offsets import Committer, OffsetAndMetadata
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import group_code
 

@@ -31,8 +31,7 @@ from kio.schema.write_txn_markers.v2.response import (
 )
 
 from sparrow.base.errors import NotInTransaction, ProducerFenced, SparrowError, Unavailable
-from sparrow.broker.groups.coordinator import Committer
-from sparrow.broker.groups.offsets import OffsetAndMetadata
+from sparrow.broker.groups.offsets import Committer, OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
