@@ -22,7 +22,7 @@ from sparrow.broker.access.authz import CLUSTER_NAME, SYSTEM, Operation, Princip
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.subscription import Selector
-from sparrow.broker.topics import Topic
+from sparrow.broker.topics.registry import Topic
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Put
 from tests.broker.batches import batch

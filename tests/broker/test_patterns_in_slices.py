@@ -15,9 +15,9 @@ from sparrow.base.errors import InvalidArgument, SparrowError
 from sparrow.broker import name_matches, subscription, topics
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.name_matches import NameMatches
 from sparrow.broker.names import compile_pattern
 from sparrow.broker.subscription import MAX_PATTERNS, Selector, Subscription
+from sparrow.broker.topics.name_matches import NameMatches
 
 SLICE = 10
 TOPICS = 200

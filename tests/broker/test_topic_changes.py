@@ -13,7 +13,7 @@ from sparrow.base.errors import DirectoryUnreadable, InvalidConfig, NewerFormat,
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.partition import Partition
-from sparrow.broker.topics import Topic
+from sparrow.broker.topics.registry import Topic
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.meta.store import Put
 from sparrow.storage.local import LocalLogStore

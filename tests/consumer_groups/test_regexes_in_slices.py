@@ -13,7 +13,7 @@ import pytest
 from sparrow.base.errors import InvalidRegularExpression
 from sparrow.broker.groups import topic_regexes
 from sparrow.broker.groups.topic_regexes import TopicRegexes
-from sparrow.broker.name_matches import SLICE
+from sparrow.broker.topics.name_matches import SLICE
 
 
 @dataclass(frozen=True)

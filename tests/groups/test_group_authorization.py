@@ -20,7 +20,7 @@ from sparrow.meta.memory import MemoryMetaStore
 from tests.groups.classic_driver import request
 
 if typing.TYPE_CHECKING:
-    from sparrow.broker.topics import Topics
+    from sparrow.broker.topics.registry import Topics
 
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 READ_GROUP = (Operation.READ, GROUP, "g")

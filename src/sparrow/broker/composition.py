@@ -43,8 +43,8 @@ from sparrow.broker.record_service import RecordService
 from sparrow.broker.reload import Reload
 from sparrow.broker.sinks.coordinator import SinkCoordinator
 from sparrow.broker.sinks.service import SinkService
-from sparrow.broker.topic_service import TopicService
-from sparrow.broker.topics import Topics
+from sparrow.broker.topics.registry import Topics
+from sparrow.broker.topics.service import TopicService
 from sparrow.broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
 from sparrow.broker.transactions.service import TransactionService
 from sparrow.broker.webhooks.registry import WebhookRegistry
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from sparrow.broker.config import BrokerConfig
     from sparrow.broker.partition import Partition
     from sparrow.broker.queues.queue import Queue
-    from sparrow.broker.topics import Topic
+    from sparrow.broker.topics.registry import Topic
     from sparrow.meta.store import MetaStore
     from sparrow.records.topic_partition import TopicPartition
     from sparrow.storage.store import LogStore

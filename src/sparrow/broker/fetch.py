@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import uuid
 
     from sparrow.broker.partition import Partition
-    from sparrow.broker.topics import Topic, Topics
+    from sparrow.broker.topics.registry import Topic, Topics
     from sparrow.broker.transaction_index import AbortedTransaction
     from sparrow.storage.store import Chunk
 

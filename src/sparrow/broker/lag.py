@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from sparrow.broker.groups.offsets import OffsetAndMetadata
     from sparrow.broker.groups.share.queues import GroupProgress
-    from sparrow.broker.topics import Topics
+    from sparrow.broker.topics.registry import Topics
     from sparrow.records.topic_partition import TopicPartition
 
 

@@ -11,7 +11,7 @@ from sparrow.base.errors import LogDamaged, UnknownTopic
 
 if TYPE_CHECKING:
     from sparrow.broker.partition import Partition
-    from sparrow.broker.topics import Topics
+    from sparrow.broker.topics.registry import Topics
     from sparrow.storage.store import LogStore
 
 _OPENED_AT_ONCE = 50

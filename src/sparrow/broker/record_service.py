@@ -15,10 +15,10 @@ from sparrow.base.errors import InvalidTopicName, SparrowError
 from sparrow.broker import fetch as fetching
 from sparrow.broker import size_estimate
 from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
-from sparrow.broker.internal_topics import INTERNAL_TOPICS
 from sparrow.broker.positions import TIMESTAMP, StartPosition, check_start, locate
 from sparrow.broker.publishes import ACKS_ALL, Admit, Published, refuse_transactional
 from sparrow.broker.subscription import Selector, Subscription, SubscriptionListener
+from sparrow.broker.topics.internal_topics import INTERNAL_TOPICS
 from sparrow.broker.watches import Known, Watched, Watches, look_at_all
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.native.coordinator import Membership
     from sparrow.broker.partition import Partition
     from sparrow.broker.producer_ids import ProducerIdentity, ProducerIds
-    from sparrow.broker.topic_service import TopicService
-    from sparrow.broker.topics import Topics
+    from sparrow.broker.topics.registry import Topics
+    from sparrow.broker.topics.service import TopicService
 
 _TOPIC = ResourceType.TOPIC
 _GROUP = ResourceType.GROUP

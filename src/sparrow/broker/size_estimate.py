@@ -12,7 +12,7 @@ from sparrow.base.errors import InvalidArgument
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.broker.topics import Topic
+    from sparrow.broker.topics.registry import Topic
 
 MAX_ESTIMATES: Final = 10_000
 """Limit of the ranges or points of one call."""

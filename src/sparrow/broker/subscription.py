@@ -23,14 +23,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrow.base.errors import InvalidArgument, OffsetOutOfRange, SparrowError, UnknownTopic
-from sparrow.broker.name_matches import SLICE
 from sparrow.broker.names import compile_pattern
 from sparrow.broker.positions import AT_END, BEGINNING, END, StartPosition, check_start, locate
 from sparrow.broker.reader import Problem, ReadDelivery, Reader
+from sparrow.broker.topics.name_matches import SLICE
 
 if TYPE_CHECKING:
     from sparrow.broker.groups.native.coordinator import Membership
-    from sparrow.broker.topics import Topic, Topics
+    from sparrow.broker.topics.registry import Topic, Topics
     from sparrow.records.topic_partition import TopicPartition
 
 DROPPED = "DROPPED"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from sparrow.broker.partition import Partition
-    from sparrow.broker.topics import Topic, Topics
+    from sparrow.broker.topics.registry import Topic, Topics
     from sparrow.records.topic_partition import TopicPartition
 
 MAX_WATCHES: Final = 2000

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.assembly import BrokerGroups
     from sparrow.broker.groups.description import GroupInfo
     from sparrow.broker.groups.offsets import Committer
-    from sparrow.broker.topics import Topics
+    from sparrow.broker.topics.registry import Topics
     from sparrow.records.topic_partition import TopicPartition
 
 _TOPIC = ResourceType.TOPIC

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Final
 
 from sparrow.base.errors import InvalidRegularExpression
-from sparrow.broker.name_matches import NameMatches
+from sparrow.broker.topics.name_matches import NameMatches
 
 _MAX_MEMORY_BYTES: Final = 1 << 20
 

@@ -15,7 +15,7 @@ from sparrow.broker.producers import NO_SEQUENCE
 
 if TYPE_CHECKING:
     from sparrow.broker.idempotency.stored_publish import StoredPublish
-    from sparrow.broker.topics import Topic, Topics
+    from sparrow.broker.topics.registry import Topic, Topics
     from sparrow.records.batch import BatchHeader
     from sparrow.storage.store import PartitionLog
 

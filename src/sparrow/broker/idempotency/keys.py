@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from sparrow.base.clock import Clock
     from sparrow.broker.idempotency.stored_publish import IdempotencyKey, StoredPublish
-    from sparrow.broker.topics import Topics
+    from sparrow.broker.topics.registry import Topics
     from sparrow.meta.store import Entry, MetaStore
 
 _LOG = logging.getLogger(__name__)

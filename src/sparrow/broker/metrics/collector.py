@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sparrow.broker.pipelines.service import PipelineService
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.rules.subscriber import SubscriberState
-    from sparrow.broker.topics import Topic
+    from sparrow.broker.topics.registry import Topic
     from sparrow.meta.store import MetaStore
     from sparrow.storage.store import LogId, LogStore
 

@@ -23,7 +23,6 @@ from sparrow.base.errors import (
 from sparrow.base.ids import uuid7
 from sparrow.base.queue_policy import TIMESTAMP_PREFIX, QueuePolicy, names_of
 from sparrow.broker.changes import Changes
-from sparrow.broker.internal_topics import INTERNAL_TOPICS
 from sparrow.broker.names import check_group_name, check_topic_name, compile_any_pattern
 from sparrow.broker.positions import BEGINNING, TIMESTAMP, StartPosition, locate
 from sparrow.broker.queues.dead_letters import move_intents
@@ -34,6 +33,7 @@ from sparrow.broker.queues.persistence.definition import DEAD, QUEUE, SHARE, Def
 from sparrow.broker.queues.persistence.restore import StoredSource, StoredStates
 from sparrow.broker.queues.queue import Queue
 from sparrow.broker.queues.scheduler import CooperativeScheduler
+from sparrow.broker.topics.internal_topics import INTERNAL_TOPICS
 from sparrow.meta.store import ABSENT, Delete, Put
 from sparrow.records.excerpt import Excerpter
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sparrow.base.clock import Clock
     from sparrow.broker.partition import Partition
     from sparrow.broker.queues.source import QueueSource
-    from sparrow.broker.topics import Topic, Topics
+    from sparrow.broker.topics.registry import Topic, Topics
     from sparrow.meta.store import MetaStore, Write
 
 _LOG = logging.getLogger(__name__)

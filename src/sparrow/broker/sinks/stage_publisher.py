@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidTopicName, NotInTransaction
-from sparrow.broker.internal_topics import INTERNAL_TOPICS
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.broker.publishes import ACKS_ALL
+from sparrow.broker.topics.internal_topics import INTERNAL_TOPICS
 from sparrow.records.batch import split
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sparrow.broker.publishes import Published
     from sparrow.broker.sinks.coordinator import SinkCoordinator
     from sparrow.broker.sinks.stage import Stage
-    from sparrow.broker.topics import Topics
+    from sparrow.broker.topics.registry import Topics
     from sparrow.records.batch import BatchHeader
     from sparrow.records.topic_partition import TopicPartition
     from sparrow.storage.store import LogId

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sparrow.broker.broker import Broker
     from sparrow.broker.queues.queue import Queue
-    from sparrow.broker.topics import Topic
+    from sparrow.broker.topics.registry import Topic
     from sparrow.server.bootstrap.endpoints import EndpointDeclaration
     from sparrow.server.bootstrap.queues import QueueDeclaration
     from sparrow.server.bootstrap.topics import TopicDeclaration

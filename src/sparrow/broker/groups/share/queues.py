@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.registry import QueueRegistry
     from sparrow.broker.queues.rules.subscriber import SubscriberState
     from sparrow.broker.queues.source import QueueSource
-    from sparrow.broker.topics import Topics
+    from sparrow.broker.topics.registry import Topics
     from sparrow.records.topic_partition import TopicPartition
 
 _MAX_LEASED: Final = 10_000_000

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.dead_letters.batches import MoveBatch
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.source import QueueSource
-    from sparrow.broker.topics import Topics
+    from sparrow.broker.topics.registry import Topics
     from sparrow.meta.store import MetaStore
 
 _LOG = logging.getLogger(__name__)

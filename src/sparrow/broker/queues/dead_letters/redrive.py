@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.registry import QueueRegistry
     from sparrow.broker.queues.source import QueueSource
-    from sparrow.broker.topics import Topics
+    from sparrow.broker.topics.registry import Topics
     from sparrow.records.record import Record
 
 _LOG = logging.getLogger(__name__)

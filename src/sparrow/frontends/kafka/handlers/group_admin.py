@@ -22,7 +22,7 @@ from kio.static.primitive import i32
 from sparrow.base.errors import SparrowError, UnknownGroup
 from sparrow.broker.access.authz import Operation, ResourceType
 from sparrow.broker.groups.description import GroupState
-from sparrow.broker.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from sparrow.broker.topics.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 from sparrow.frontends.kafka.errors import RequestRefusal, group_code, state_name
 from sparrow.frontends.kafka.wire_codes import authorized_operations

@@ -35,12 +35,12 @@ from sparrow.base.ids import uuid7
 from sparrow.broker.audit.topic import AuditPartition
 from sparrow.broker.configs.topic import ConfigEntry, TopicConfig, check_config, check_name
 from sparrow.broker.detached import Detached
-from sparrow.broker.internal_topics import INTERNAL_TOPICS
 from sparrow.broker.measures import Measures
-from sparrow.broker.name_matches import NameMatches
 from sparrow.broker.names import check_topic_name, compile_pattern, plain_name
 from sparrow.broker.partition import Partition
 from sparrow.broker.record_checks import RecordChecks
+from sparrow.broker.topics.internal_topics import INTERNAL_TOPICS
+from sparrow.broker.topics.name_matches import NameMatches
 from sparrow.meta.store import ABSENT, Delete, Put
 from sparrow.storage.store import LogId
 

@@ -17,9 +17,9 @@ from sparrow.base.errors import OffsetOutOfRange, PolicyViolation, TopicExists
 from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.audit.event import names
 from sparrow.broker.configs.topic import TopicConfig
-from sparrow.broker.internal_topics import INTERNAL_CONFIG
 from sparrow.broker.partition import Partition, open_all
-from sparrow.broker.topics import NO_TOPIC_ID, Topic, TopicInfo, Topics
+from sparrow.broker.topics.internal_topics import INTERNAL_CONFIG
+from sparrow.broker.topics.registry import NO_TOPIC_ID, Topic, TopicInfo, Topics
 
 if TYPE_CHECKING:
     import uuid

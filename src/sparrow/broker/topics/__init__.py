@@ -1,0 +1,1 @@
+"""Topics: the registry, the service, and what users see of a topic."""
