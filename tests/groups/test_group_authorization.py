@@ -20,7 +20,7 @@ from sparrow.meta.memory import MemoryMetaStore
 from tests.groups.classic_driver import request
 
 if typing.TYPE_CHECKING:
-    from sparrow.broker.topics.registry import Topics
+    pass
 
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 READ_GROUP = (Operation.READ, GROUP, "g")
@@ -57,7 +57,7 @@ async def service(granted: Granted) -> GroupService:
     groups.topics_changed({"a": 1, "b": 1})
     for group in ("g", "h"):
         await groups.commit(group, {A: OffsetAndMetadata(1), B: OffsetAndMetadata(2)})
-    return GroupService(groups, typing.cast("Topics", None), Access(granted), Audit())
+    return GroupService(groups, typing.cast("TopicRegistry", None), Access(granted), Audit())
 
 
 async def test_members_need_to_read_the_group(service: GroupService, granted: Granted) -> None:

@@ -43,7 +43,7 @@ from sparrow.broker.record_service import RecordService
 from sparrow.broker.reload import Reload
 from sparrow.broker.sinks.coordinator import SinkCoordinator
 from sparrow.broker.sinks.service import SinkService
-from sparrow.broker.topics.registry import Topics
+from sparrow.broker.topics.registry import TopicRegistry
 from sparrow.broker.topics.service import TopicService
 from sparrow.broker.transactions.coordinator import TransactionCoordinator, TransactionLimits
 from sparrow.broker.transactions.service import TransactionService
@@ -139,7 +139,7 @@ class Parts:
         await self.acls.load()
 
     async def _load_settings(self) -> None:
-        self.topic_registry = Topics(
+        self.topic_registry = TopicRegistry(
             self._config, self._meta, self._logs, self._clock, measures=self._measures
         )
         self.configs = Configs(self._config, self._meta, self.topic_registry, self._access, self._audit)

@@ -47,7 +47,7 @@ def _read_principals(given: object) -> frozenset[str]:
 
 def _read_audit_topic(given: object) -> str:
     from sparrow.base.errors import InvalidTopicName
-    from sparrow.broker.internal_topics import INTERNAL_TOPICS
+    from sparrow.broker.topics.internal_topics import INTERNAL_TOPICS
     from sparrow.broker.names import check_topic_name
 
     name = TEXT.read(given)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import uuid
 
     from sparrow.broker.partition import Partition
-    from sparrow.broker.topics.registry import Topic, Topics
+    from sparrow.broker.topics.registry import Topic, TopicRegistry
     from sparrow.broker.transaction_index import AbortedTransaction
     from sparrow.storage.store import Chunk
 
@@ -122,7 +122,7 @@ class _Growth:
 
 
 async def fetch(
-    topics: Topics,
+    topics: TopicRegistry,
     requests: Sequence[FetchRequest],
     *,
     max_bytes: int,
@@ -204,7 +204,7 @@ async def _wait_for_bytes(
     return False
 
 
-def _partitions(topics: Topics, requests: Sequence[FetchRequest]) -> dict[int, Partition]:
+def _partitions(topics: TopicRegistry, requests: Sequence[FetchRequest]) -> dict[int, Partition]:
     """Return the partitions that exist, by their index in the request."""
     found = {}
     for number, request in enumerate(requests):
@@ -236,7 +236,7 @@ def _size_of(results: Iterable[Fetched]) -> int:
 
 async def _read_within(
     memory: ReadMemory | None,
-    topics: Topics,
+    topics: TopicRegistry,
     requests: Sequence[FetchRequest],
     numbers: Sequence[int],
     max_bytes: int,
@@ -263,7 +263,7 @@ async def _read_within(
 
 
 async def _read(
-    topics: Topics,
+    topics: TopicRegistry,
     requests: Sequence[FetchRequest],
     numbers: Iterable[int],
     max_bytes: int,
@@ -294,7 +294,7 @@ class _Reading:
     """
 
     def __init__(
-        self, topics: Topics, requests: Sequence[FetchRequest], max_bytes: int, *, committed: bool
+        self, topics: TopicRegistry, requests: Sequence[FetchRequest], max_bytes: int, *, committed: bool
     ) -> None:
         self.results: dict[int, Fetched] = {}
         self._topics = topics
@@ -388,7 +388,7 @@ class _Reading:
         self.results[number] = Fetched(request.topic, request.partition, error=error)
 
 
-def _topic(topics: Topics, request: FetchRequest) -> Topic:
+def _topic(topics: TopicRegistry, request: FetchRequest) -> Topic:
     topic = topics.get(request.topic)
     if request.topic_id is not None and request.topic_id != topic.id:
         raise UnknownTopicId(

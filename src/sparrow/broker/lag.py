@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from sparrow.broker.groups.offsets import OffsetAndMetadata
     from sparrow.broker.groups.share.queues import GroupProgress
-    from sparrow.broker.topics.registry import Topics
+    from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.records.topic_partition import TopicPartition
 
 
@@ -47,7 +47,7 @@ class GroupReport:
 
 
 def report(
-    description: GroupDescription, committed: dict[TopicPartition, OffsetAndMetadata], topics: Topics
+    description: GroupDescription, committed: dict[TopicPartition, OffsetAndMetadata], topics: TopicRegistry
 ) -> GroupReport:
     """Return the report of a group; offsets of deleted partitions are left out."""
     lags = (_lag(key, committed[key], topics) for key in sorted(committed))
@@ -71,7 +71,7 @@ def lags_of_share(progress: Mapping[TopicPartition, GroupProgress]) -> tuple[Par
     )
 
 
-def _lag(key: TopicPartition, committed: OffsetAndMetadata, topics: Topics) -> PartitionLag | None:
+def _lag(key: TopicPartition, committed: OffsetAndMetadata, topics: TopicRegistry) -> PartitionLag | None:
     name, index = key
     topic = topics.find(name)
     if topic is None or index >= len(topic.partitions):

@@ -11,7 +11,7 @@ from sparrow.base.errors import LogDamaged, UnknownTopic
 
 if TYPE_CHECKING:
     from sparrow.broker.partition import Partition
-    from sparrow.broker.topics.registry import Topics
+    from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.storage.store import LogStore
 
 _OPENED_AT_ONCE = 50
@@ -29,7 +29,7 @@ class LogDirectory:
 
 
 async def describe_log_directory(
-    topics: Topics, store: LogStore, wanted: Mapping[str, Sequence[int]] | None
+    topics: TopicRegistry, store: LogStore, wanted: Mapping[str, Sequence[int]] | None
 ) -> LogDirectory:
     """Return the directory with the wanted partitions, or (None) all; those that do not exist are
     left out.
@@ -48,7 +48,7 @@ async def describe_log_directory(
     return LogDirectory(store.location, store.total_bytes(), store.free_bytes(), sizes)
 
 
-def _chosen(topics: Topics, wanted: Mapping[str, Sequence[int]] | None) -> list[Partition]:
+def _chosen(topics: TopicRegistry, wanted: Mapping[str, Sequence[int]] | None) -> list[Partition]:
     if wanted is None:
         return [partition for topic in topics for partition in topic.partitions]
     chosen = []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sparrow.broker.partition import Partition
     from sparrow.broker.queues.registry import QueueRegistry
     from sparrow.broker.sinks.coordinator import SinkCoordinator
-    from sparrow.broker.topics.registry import Topics
+    from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.broker.transactions.coordinator import TransactionCoordinator
     from sparrow.storage.store import LogId
 
@@ -42,7 +42,7 @@ class BrokerMaintenance:
         self,
         config: BrokerConfig,
         clock: Clock,
-        topics: Topics,
+        topics: TopicRegistry,
         groups: GroupRegistry,
         *,
         transactions: TransactionCoordinator,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.native.coordinator import Membership
     from sparrow.broker.partition import Partition
     from sparrow.broker.producer_ids import ProducerIdentity, ProducerIds
-    from sparrow.broker.topics.registry import Topics
+    from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.broker.topics.service import TopicService
 
 _TOPIC = ResourceType.TOPIC
@@ -47,7 +47,7 @@ class RecordService:
 
     def __init__(
         self,
-        topics: Topics,
+        topics: TopicRegistry,
         groups: BrokerGroups,
         producer_ids: ProducerIds,
         topic_service: TopicService,

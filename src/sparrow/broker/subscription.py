@@ -30,7 +30,7 @@ from sparrow.broker.topics.name_matches import SLICE
 
 if TYPE_CHECKING:
     from sparrow.broker.groups.native.coordinator import Membership
-    from sparrow.broker.topics.registry import Topic, Topics
+    from sparrow.broker.topics.registry import Topic, TopicRegistry
     from sparrow.records.topic_partition import TopicPartition
 
 DROPPED = "DROPPED"
@@ -87,7 +87,7 @@ class Subscription:
 
     def __init__(
         self,
-        topics: Topics,
+        topics: TopicRegistry,
         listener: SubscriptionListener,
         ensure: Callable[[Sequence[str]], Awaitable[None]],
         allowed: Callable[[str], bool],

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from sparrow.broker.partition import Partition
-    from sparrow.broker.topics.registry import Topic, Topics
+    from sparrow.broker.topics.registry import Topic, TopicRegistry
     from sparrow.records.topic_partition import TopicPartition
 
 MAX_WATCHES: Final = 2000
@@ -53,7 +53,7 @@ class Watched:
 class Watches:
     """All waiting watches. Loop thread only."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: TopicRegistry) -> None:
         self._topics = topics
         self._alarms: set[Alarm[TopicPartition]] = set()
 
@@ -157,7 +157,7 @@ def _differs(topic: Topic | None, known: Known | None, *, committed: bool) -> bo
 
 
 def look_at_all(
-    topics: Topics, names: Sequence[str], *, committed: bool, require: Callable[[str], None]
+    topics: TopicRegistry, names: Sequence[str], *, committed: bool, require: Callable[[str], None]
 ) -> tuple[list[Watched], list[str]]:
     """Return the states of topics now, and the names that are missing.
 

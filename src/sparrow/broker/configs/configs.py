@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.audit.audit import Act
     from sparrow.broker.config import BrokerConfig
-    from sparrow.broker.topics.registry import Topics
+    from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.meta.store import Entry, MetaStore
 
 _KIND = "config"
@@ -105,7 +105,7 @@ class Configs:
         self,
         config: BrokerConfig,
         meta: MetaStore,
-        topics: Topics,
+        topics: TopicRegistry,
         access: Access,
         audit: Audit | None = None,
     ) -> None:

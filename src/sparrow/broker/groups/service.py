@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.assembly import BrokerGroups
     from sparrow.broker.groups.description import GroupInfo
     from sparrow.broker.groups.offsets import Committer
-    from sparrow.broker.topics.registry import Topics
+    from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.records.topic_partition import TopicPartition
 
 _TOPIC = ResourceType.TOPIC
@@ -52,7 +52,7 @@ class CommittedOffset:
 class GroupService:
     """The service of groups, `broker.groups`. Loop thread only."""
 
-    def __init__(self, groups: BrokerGroups, topics: Topics, access: Access, audit: Audit) -> None:
+    def __init__(self, groups: BrokerGroups, topics: TopicRegistry, access: Access, audit: Audit) -> None:
         self.classic = ClassicGroupService(groups.classic, access)
         self.consumer = ConsumerGroupService(groups.consumer, access)
         self.share = ShareGroupService(groups, access, audit)

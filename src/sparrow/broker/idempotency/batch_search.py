@@ -15,12 +15,12 @@ from sparrow.broker.producers import NO_SEQUENCE
 
 if TYPE_CHECKING:
     from sparrow.broker.idempotency.stored_publish import StoredPublish
-    from sparrow.broker.topics.registry import Topic, Topics
+    from sparrow.broker.topics.registry import Topic, TopicRegistry
     from sparrow.records.batch import BatchHeader
     from sparrow.storage.store import PartitionLog
 
 
-async def find_batches(topics: Topics, kept: StoredPublish) -> None:
+async def find_batches(topics: TopicRegistry, kept: StoredPublish) -> None:
     """Settle the runs whose batches are in the log; these are on stable storage when this returns.
     Nothing of this publish may be under way.
 

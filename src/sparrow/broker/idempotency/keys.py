@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from sparrow.base.clock import Clock
     from sparrow.broker.idempotency.stored_publish import IdempotencyKey, StoredPublish
-    from sparrow.broker.topics.registry import Topics
+    from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.meta.store import Entry, MetaStore
 
 _LOG = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class IdempotencyKeys:
         self,
         meta: MetaStore,
         clock: Clock,
-        topics: Topics,
+        topics: TopicRegistry,
         new_producer_id: Callable[[], Awaitable[int]],
         *,
         window_ms: int,

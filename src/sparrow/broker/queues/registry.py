@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sparrow.base.clock import Clock
     from sparrow.broker.partition import Partition
     from sparrow.broker.queues.source import QueueSource
-    from sparrow.broker.topics.registry import Topic, Topics
+    from sparrow.broker.topics.registry import Topic, TopicRegistry
     from sparrow.meta.store import MetaStore, Write
 
 _LOG = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class _Closed(NamedTuple):
 class QueueRegistry:
     """All queues of a broker. Loop thread only."""
 
-    def __init__(self, meta: MetaStore, clock: Clock, topics: Topics) -> None:
+    def __init__(self, meta: MetaStore, clock: Clock, topics: TopicRegistry) -> None:
         self._meta = meta
         self._clock = clock
         self._topics = topics

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sparrow.broker.sinks.coordinator import SinkCoordinator
     from sparrow.broker.sinks.stage import Stage
     from sparrow.broker.sinks.state import Caller, Sink
-    from sparrow.broker.topics.registry import Topics
+    from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.broker.transactions.coordinator import TransactionCoordinator
     from sparrow.records.topic_partition import TopicPartition
 
@@ -72,7 +72,7 @@ class SinkService:
         self,
         coordinator: SinkCoordinator,
         transactions: TransactionCoordinator,
-        topics: Topics,
+        topics: TopicRegistry,
         access: Access,
         audit: Audit | None = None,
     ) -> None:

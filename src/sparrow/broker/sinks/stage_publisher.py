@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sparrow.broker.publishes import Published
     from sparrow.broker.sinks.coordinator import SinkCoordinator
     from sparrow.broker.sinks.stage import Stage
-    from sparrow.broker.topics.registry import Topics
+    from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.records.batch import BatchHeader
     from sparrow.records.topic_partition import TopicPartition
     from sparrow.storage.store import LogId
@@ -34,7 +34,11 @@ class StagePublisher:
     """
 
     def __init__(
-        self, stage: Stage, coordinator: SinkCoordinator, topics: Topics, require: Callable[[str], None]
+        self,
+        stage: Stage,
+        coordinator: SinkCoordinator,
+        topics: TopicRegistry,
+        require: Callable[[str], None],
     ) -> None:
         self._stage = stage
         self._coordinator = coordinator

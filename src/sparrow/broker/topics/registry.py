@@ -14,7 +14,6 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,12 +32,13 @@ from sparrow.base.errors import (
 )
 from sparrow.base.ids import uuid7
 from sparrow.broker.audit.topic import AuditPartition
-from sparrow.broker.configs.topic import ConfigEntry, TopicConfig, check_config, check_name
+from sparrow.broker.configs.topic import TopicConfig, check_config, check_name
 from sparrow.broker.detached import Detached
 from sparrow.broker.measures import Measures
 from sparrow.broker.names import check_topic_name, compile_pattern, plain_name
 from sparrow.broker.partition import Partition
 from sparrow.broker.record_checks import RecordChecks
+from sparrow.broker.topics.description import PartitionInfo, TopicInfo
 from sparrow.broker.topics.internal_topics import INTERNAL_TOPICS
 from sparrow.broker.topics.name_matches import NameMatches
 from sparrow.meta.store import ABSENT, Delete, Put
@@ -58,35 +58,9 @@ _DELETED = "deleted-topic"
 here.
 """
 _ENTRY_VERSION = 1
-NO_TOPIC_ID = uuid.UUID(int=0)
-"""The id of a topic that does not exist."""
 _LOG = logging.getLogger(__name__)
 _RECONFIGURED_AT_ONCE = 100
 """Topics that get new defaults before other tasks run."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
-    """Description of one partition; offsets are -1 if it is closed (`LogDamaged`)."""
-
-    partition: int
-    start_offset: int
-    end_offset: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    """Description of one topic. Lists of topics leave `partitions` and `config` empty."""
-
-    name: str
-    id: uuid.UUID
-    partition_count: int
-    partitions: list[PartitionInfo] = field(default_factory=list)
-    config: list[ConfigEntry] = field(default_factory=list)
-
-    is_internal: bool = False
-    """True for Kafka's internal topics and the audit topic."""
 
 
 class _TopicEntry(msgspec.Struct, array_like=True):
@@ -168,7 +142,7 @@ def _partition_info(index: int, partition: Partition) -> PartitionInfo:
     return PartitionInfo(index, log.start_offset, log.end_offset, log.size_bytes)
 
 
-class Topics:
+class TopicRegistry:
     """The registry of topics. Loop thread only. Changes are durable when a method returns."""
 
     def __init__(

@@ -18,8 +18,8 @@ from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Prin
 from sparrow.broker.audit.event import names
 from sparrow.broker.configs.topic import TopicConfig
 from sparrow.broker.partition import Partition, open_all
+from sparrow.broker.topics.description import NO_TOPIC_ID, TopicInfo
 from sparrow.broker.topics.internal_topics import INTERNAL_CONFIG
-from sparrow.broker.topics.registry import NO_TOPIC_ID, Topic, TopicInfo, Topics
 
 if TYPE_CHECKING:
     import uuid
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sparrow.broker.audit.audit import Audit
     from sparrow.broker.config import BrokerConfig
     from sparrow.broker.groups.registry import GroupRegistry
+    from sparrow.broker.topics.registry import Topic, TopicRegistry
     from sparrow.records.topic_partition import TopicPartition
     from sparrow.storage.store import RemovedBatch
 
@@ -43,7 +44,7 @@ class TopicService:
     """The service of topics, `broker.topics`."""
 
     def __init__(
-        self, topics: Topics, groups: GroupRegistry, access: Access, audit: Audit, config: BrokerConfig
+        self, topics: TopicRegistry, groups: GroupRegistry, access: Access, audit: Audit, config: BrokerConfig
     ) -> None:
         self.when_batch_removed: list[Callable[[TopicPartition], None]] = []
         """Called when a batch was removed from a partition, so that its readers go on."""

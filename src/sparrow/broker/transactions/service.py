@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.registry import GroupRegistry
     from sparrow.broker.producers import ProducerInfo
     from sparrow.broker.publishes import Admit
-    from sparrow.broker.topics.registry import Topics
+    from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.broker.transactions.coordinator import TransactionCoordinator
     from sparrow.broker.transactions.state import Transaction, TransactionState
     from sparrow.records.batch import BatchHeader
@@ -58,7 +58,7 @@ class TransactionService:
     def __init__(
         self,
         coordinator: TransactionCoordinator,
-        topics: Topics,
+        topics: TopicRegistry,
         groups: GroupRegistry,
         clock: Clock,
         access: Access,

@@ -36,7 +36,7 @@ from sparrow.frontends.native.request_handler import (
 
 if TYPE_CHECKING:
     from sparrow.broker.access.authz import Principal
-    from sparrow.broker.topics.registry import TopicInfo
+    from sparrow.broker.topics.description import TopicInfo
     from sparrow.frontends.native.context import FrontendContext
     from sparrow.protocol.native.messages import Request
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.registry import QueueRegistry
     from sparrow.broker.queues.rules.subscriber import SubscriberState
     from sparrow.broker.queues.source import QueueSource
-    from sparrow.broker.topics.registry import Topics
+    from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.records.topic_partition import TopicPartition
 
 _MAX_LEASED: Final = 10_000_000
@@ -115,7 +115,7 @@ class GroupQueues(Protocol):
 class ShareQueues:
     """`GroupQueues` over the broker's queues. Loop thread only."""
 
-    def __init__(self, registry: QueueRegistry, topics: Topics, clock: Clock) -> None:
+    def __init__(self, registry: QueueRegistry, topics: TopicRegistry, clock: Clock) -> None:
         self._registry = registry
         self._topics = topics
         self._clock = clock

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.dead_letters.batches import MoveBatch
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.source import QueueSource
-    from sparrow.broker.topics.registry import Topics
+    from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.meta.store import MetaStore
 
 _LOG = logging.getLogger(__name__)
@@ -72,7 +72,9 @@ class Mover:
         new_producer_id: returns numbers that were never used before.
     """
 
-    def __init__(self, queue: Queue, meta: MetaStore, topics: Topics, new_producer_id: NewProducerId) -> None:
+    def __init__(
+        self, queue: Queue, meta: MetaStore, topics: TopicRegistry, new_producer_id: NewProducerId
+    ) -> None:
         self._queue = queue
         self._meta = meta
         self._topics = topics

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.registry import QueueRegistry
     from sparrow.broker.queues.source import QueueSource
-    from sparrow.broker.topics.registry import Topics
+    from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.records.record import Record
 
 _LOG = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class RedriveProgress:
 class Redrives:
     """Redrives of all queues, one for each at a time. Loop thread only."""
 
-    def __init__(self, registry: QueueRegistry, topics: Topics) -> None:
+    def __init__(self, registry: QueueRegistry, topics: TopicRegistry) -> None:
         self._registry = registry
         self._topics = topics
         self._running: dict[uuid.UUID, _Redrive] = {}
@@ -203,7 +203,7 @@ class _Redrive:
     def __init__(
         self,
         registry: QueueRegistry,
-        topics: Topics,
+        topics: TopicRegistry,
         name: str,
         *,
         dead: Queue,

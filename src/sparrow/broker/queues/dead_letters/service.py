@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.registry import QueueRegistry
     from sparrow.broker.queues.rules.subscriber import DeadRecords
-    from sparrow.broker.topics.registry import Topic, Topics
+    from sparrow.broker.topics.registry import Topic, TopicRegistry
     from sparrow.meta.store import MetaStore
     from sparrow.records.topic_partition import TopicPartition
 
@@ -60,7 +60,7 @@ class DeadLetterService:
 
     registry: QueueRegistry
     meta: MetaStore
-    topics: Topics
+    topics: TopicRegistry
     new_producer_id: Callable[[], Awaitable[int]]
     makes_missing: bool
     """True if the broker makes missing topics by itself."""

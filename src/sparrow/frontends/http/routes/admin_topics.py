@@ -23,7 +23,7 @@ from sparrow.frontends.http.responses import json_response
 from sparrow.frontends.http.start_position import START_POSITION_TEXT, parse_start_position
 
 if TYPE_CHECKING:
-    from sparrow.broker.topics.registry import TopicInfo
+    from sparrow.broker.topics.description import TopicInfo
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
     from sparrow.frontends.http.responses import Response

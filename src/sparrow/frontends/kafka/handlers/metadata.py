@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
-    from sparrow.broker.topics.registry import TopicInfo
+    from sparrow.broker.topics.description import TopicInfo
     from sparrow.frontends.kafka.dispatch import Call
 
 NOT_REQUESTED = -(1 << 31)

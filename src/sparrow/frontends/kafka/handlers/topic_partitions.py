@@ -24,7 +24,7 @@ from sparrow.frontends.kafka.wire_codes import authorized_operations
 if TYPE_CHECKING:
     from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
 
-    from sparrow.broker.topics.registry import TopicInfo
+    from sparrow.broker.topics.description import TopicInfo
     from sparrow.frontends.kafka.dispatch import Call
 
 MAX_PARTITIONS: Final = 2000
