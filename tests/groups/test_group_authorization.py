@@ -20,6 +20,9 @@ from sparrow.meta.memory import MemoryMetaStore
 from tests.groups.classic_driver import request
 
 if typing.TYPE_CHECKING:
+    from sparrow.broker.topics.registry import TopicRegistry
+
+if typing.TYPE_CHECKING:
     pass
 
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
