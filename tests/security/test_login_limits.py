@@ -20,7 +20,7 @@ from sparrow.broker.access.authz import AllowAll
 from sparrow.broker.access.credentials import upsertions_of
 from sparrow.broker.access.login_limits import FAILED, KNOWN, LoginLimits, network_of
 from sparrow.broker.access.scram import Mechanism
-from sparrow.broker.access.token_bucket import TokenBucket
+from sparrow.broker.access.token_queue import TokenQueue
 from sparrow.broker.access.users import Users
 from sparrow.meta.memory import MemoryMetaStore
 from sparrow.server.logins import Logins
@@ -140,7 +140,7 @@ async def test_right_logins_cost_nothing(logins) -> None:
 
 
 async def test_the_best_rank_goes_first_and_those_who_left_are_passed_over(clock) -> None:
-    line = TokenBucket(clock, 1, 1, max_waiting=10)
+    line = TokenQueue(clock, 1, 1, max_waiting=10)
     assert line.take_now()
     granted: list[str] = []
 
@@ -163,7 +163,7 @@ async def test_the_best_rank_goes_first_and_those_who_left_are_passed_over(clock
 
 
 async def test_a_full_queue_refuses_but_accepts_better_ranks(clock) -> None:
-    line = TokenBucket(clock, 1, 1, max_waiting=2)
+    line = TokenQueue(clock, 1, 1, max_waiting=2)
     assert line.take_now()
     tasks = [asyncio.create_task(line.take(FAILED)) for _ in range(2)]
     await asyncio.sleep(0)

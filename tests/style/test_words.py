@@ -77,7 +77,7 @@ ALLOWED_CLASSES: Final = {
     },
     "one idea in several frontends or codecs": {
         "Authenticator", "CloseReason", "Decoder", "MalformedRequest", "PauseReason", "QueueChannel",
-        "Route", "TokenBucket",
+        "Route",
     },
     "public names of a package, or of schemas in the OpenAPI document": {
         "Admission", "Broker", "Deletion", "Failure", "Progress",

@@ -9,13 +9,13 @@ store writes all the same, and memory must agree with the store.
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparrow.broker.detached import Detached
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 
 T = TypeVar("T")
 
@@ -40,6 +40,20 @@ class KeyedLock:
     def is_busy(self, name: str) -> bool:
         """Return True if a task works on the name or waits for it."""
         return name in self._locks
+
+    def __len__(self) -> int:
+        """Return the number of names on which tasks work or for which they wait."""
+        return len(self._locks)
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[None]:
+        """Hold the lock of a name for work that ends with its caller."""
+        holder = self._want(name)
+        try:
+            async with holder.lock:
+                yield
+        finally:
+            self._leave(name, holder)
 
     async def run(self, name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do work while no other work runs on the name, in the order of the calls."""

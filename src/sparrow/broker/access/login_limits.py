@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from sparrow.base.errors import NotAuthenticated, Overloaded
-from sparrow.broker.access.token_bucket import TOO_MANY, WORST_RANK, TokenBucket
+from sparrow.broker.access.token_queue import TOO_MANY, WORST_RANK, TokenQueue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -67,7 +67,7 @@ class LoginAttempt:
     __slots__ = ("_buckets", "_limits", "_pair", "rank")
 
     def __init__(
-        self, limits: LoginLimits, pair: Pair, rank: int, buckets: tuple[TokenBucket, TokenBucket]
+        self, limits: LoginLimits, pair: Pair, rank: int, buckets: tuple[TokenQueue, TokenQueue]
     ) -> None:
         self.rank = rank
         self._limits = limits
@@ -289,15 +289,15 @@ class _Buckets:
         self._clock = clock
         self._rate = rate
         self._burst = burst
-        self._buckets: OrderedDict[bytes | str, TokenBucket] = OrderedDict()
+        self._buckets: OrderedDict[bytes | str, TokenQueue] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def of(self, key: bytes | str) -> TokenBucket:
+    def of(self, key: bytes | str) -> TokenQueue:
         bucket = self._buckets.get(key)
         if bucket is None:
-            bucket = self._buckets[key] = TokenBucket(
+            bucket = self._buckets[key] = TokenQueue(
                 self._clock, self._rate, self._burst, MAX_WAITING_AT_BUCKET
             )
             self._forget_oldest()
@@ -315,7 +315,7 @@ class _Buckets:
             del self._buckets[key]
 
 
-def _take_both_now(first: TokenBucket, second: TokenBucket) -> bool:
+def _take_both_now(first: TokenQueue, second: TokenQueue) -> bool:
     if not first.take_now():
         return False
     if second.take_now():

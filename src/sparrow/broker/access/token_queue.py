@@ -21,7 +21,7 @@ _ROUNDING: Final = 1e-9
 TOO_MANY: Final = "too many logins are waiting; try again later"
 
 
-class TokenBucket:
+class TokenQueue:
     """Grant tokens at a rate. Loop thread only.
 
     Args:

@@ -46,7 +46,7 @@ from sparrow.broker.access.credentials import (
 from sparrow.broker.access.login import Login, LoginKind
 from sparrow.broker.access.scram import Credential, Mechanism, ScramServer, is_password_of
 from sparrow.broker.access.sessions import Sessions
-from sparrow.broker.access.token_bucket import TokenBucket
+from sparrow.broker.access.token_queue import TokenQueue
 from sparrow.broker.audit.audit import Audit
 from sparrow.meta.store import ABSENT, Delete, Put
 
@@ -106,7 +106,7 @@ class Users:
         self._users: dict[str, Credentials] = {}
         self._secret = b""
         self._changing = asyncio.Lock()
-        self._hashing = TokenBucket(SystemClock(), 0, CONCURRENT_HASHES, MAX_WAITING_FOR_HASH)
+        self._hashing = TokenQueue(SystemClock(), 0, CONCURRENT_HASHES, MAX_WAITING_FOR_HASH)
         self._remembered = _Remembered()
         self._learn_shapes()
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -38,10 +38,12 @@ from sparrow.base.errors import (
 )
 from sparrow.broker.idempotency import stored_publish
 from sparrow.broker.idempotency.batch_search import find_batches
+from sparrow.broker.keyed_lock import KeyedLock
 from sparrow.meta.store import ABSENT, Delete
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from sparrow.base.clock import Clock
     from sparrow.broker.idempotency.stored_publish import IdempotencyKey, StoredPublish
@@ -75,16 +77,6 @@ class Claim:
     is_new: bool = False
 
 
-class _KeyLock:
-    """The lock of one key, and the number of tasks that hold it or wait for it."""
-
-    __slots__ = ("lock", "users")
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.users = 0
-
-
 class IdempotencyKeys:
     """`broker.idempotency`. Loop thread only.
 
@@ -110,7 +102,7 @@ class IdempotencyKeys:
         self.new_producer_id = new_producer_id
         self._window_ms = window_ms
         self._max_keys = max_keys
-        self._locks: dict[str, _KeyLock] = {}
+        self._locks = KeyedLock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._reserved_bytes = 0
         self._counts: Counter[str] = Counter()
@@ -158,18 +150,9 @@ class IdempotencyKeys:
         self._tasks.discard(task)
         self._reserved_bytes -= size_bytes
 
-    @asynccontextmanager
-    async def locked(self, digest: str) -> AsyncIterator[None]:
+    def locked(self, digest: str) -> AbstractAsyncContextManager[None]:
         """Hold the lock of a key."""
-        lock = self._locks.setdefault(digest, _KeyLock())
-        lock.users += 1
-        try:
-            async with lock.lock:
-                yield
-        finally:
-            lock.users -= 1
-            if not lock.users:
-                del self._locks[digest]
+        return self._locks.hold(digest)
 
     async def find(self, key: IdempotencyKey) -> Claim | None:
         """Return the claim of a key, or None if the key is free.

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import asynccontextmanager
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, cast
 
 from sparrow.base.errors import Draining, InvalidArgument, NotFound, SparrowError
+from sparrow.broker.keyed_lock import KeyedLock
 from sparrow.frontends.publisher import MessageColumns
 from sparrow.frontends.seeds.caller import caller
 from sparrow.frontends.seeds.connection import PauseReason, Port, SeedConnection
@@ -39,7 +39,7 @@ from sparrow.protocol.seeds.msbq import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.frontends.seeds.context import SeedContext
@@ -84,20 +84,8 @@ class MsbqPort(Port):
         self._made: set[str] = set()
         """Topics that this listener created since the broker started."""
         self._routes: dict[str, MsbqRoute] = {}
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-
-    @asynccontextmanager
-    async def _locked(self, queue: str) -> AsyncIterator[None]:
-        """Hold the lock for creating and deleting the queue."""
-        lock, users = self._locks.get(queue, (asyncio.Lock(), 0))
-        self._locks[queue] = lock, users + 1
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._locks.pop(queue)
-            if users > 1:
-                self._locks[queue] = lock, users - 1
+        self._locks = KeyedLock()
+        """Locks of names, for creating and deleting their queues."""
 
     async def register(self, connection: MsbqConnection, asserted: QueueAssertion) -> None:
         """Create the queue if it is missing, and deliver its messages to the stream.
@@ -111,7 +99,7 @@ class MsbqPort(Port):
             raise InvalidArgument(
                 f"queue {asserted.name!r} has the Type {asserted.type!r}; it is {P2P} or {PUBSUB}"
             )
-        async with self._locked(queue):
+        async with self._locks.hold(queue):
             if self.is_draining:
                 raise Draining("the broker stops; connect again in a moment")
             route = self._routes.get(queue)
@@ -149,7 +137,7 @@ class MsbqPort(Port):
         Raises:
             UnknownTopic, InvalidTopicName, NotAuthorized, DiskFull, StorageFailed
         """
-        async with self._locked(name):
+        async with self._locks.hold(name):
             await self._make_topic(name)
 
     async def _make_topic(self, name: str) -> None:
@@ -169,7 +157,7 @@ class MsbqPort(Port):
 
     async def _retire(self, route: MsbqRoute) -> None:
         """Close a route without streams, unless a stream was registered meanwhile."""
-        async with self._locked(route.queue):
+        async with self._locks.hold(route.queue):
             if route.members or self._routes.get(route.queue) is not route:
                 return
             await route.close()

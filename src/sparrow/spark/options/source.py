@@ -26,9 +26,6 @@ SELECTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _MAX: Final = (1 << 63) - 1
 _MANY: Final = 1_000_000
 
-PartitionValues = Mapping[str, Mapping[int, int]]
-"""Topic → partition → offset or timestamp."""
-
 
 # ── kinds ─────────────────────────────────────────────────────────────────────────────────────────
 
