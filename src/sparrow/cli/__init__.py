@@ -58,17 +58,9 @@ def _run(arguments: list[str]) -> int:
 
         return serve(arguments[1:])
     if arguments in (["version"], ["--version"]):
+        from sparrow.cli.version import print_version
+
         return print_version()
     from sparrow.cli.app import run
 
     return run(arguments)
-
-
-def print_version() -> int:
-    """Print the versions of Sparrow and of Python."""
-    import platform
-
-    from sparrow.base.version import version
-
-    print(f"sparrow {version()} (Python {platform.python_version()}, {platform.system()})")
-    return 0

@@ -18,7 +18,6 @@ from sparrow.cli import (
     groups,
     logdump,
     pipelines,
-    print_version,
     publish,
     queues,
     quotas,
@@ -29,6 +28,7 @@ from sparrow.cli import (
 from sparrow.cli.exits import DEBUG_VARIABLE, reader_gone
 from sparrow.cli.login_options import take_login_options
 from sparrow.cli.target import CaFile, CertificateFile, KeyFile, PasswordFile, Token, Url, User
+from sparrow.cli.version import print_version
 
 
 class _Commands(TyperGroup):

@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from sparrow.base.errors import InvalidArgument, InvalidConfig
+from sparrow.base.errors import InvalidConfig
 from sparrow.base.settings import build, options_of, resolve
 from sparrow.server.config import SEED_PORTS, ServerConfig
 
@@ -170,10 +170,3 @@ def _host(process: bool, work_dir: str) -> Host:
     from sparrow.testing.thread import ThreadHost
 
     return ThreadHost()
-
-
-def refuse_kill() -> InvalidArgument:
-    """Return the error of `kill` for a broker that shares the caller's process."""
-    return InvalidArgument(
-        "a broker in a thread cannot be killed without its process; make it with process=True"
-    )

@@ -7,9 +7,9 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
+from sparrow.base.errors import InvalidArgument
 from sparrow.server.run import loop_factory
 from sparrow.server.server import Server
-from sparrow.testing.running_broker import refuse_kill
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,4 +74,6 @@ class ThreadHost:
         Raises:
             InvalidArgument: always.
         """
-        raise refuse_kill()
+        raise InvalidArgument(
+            "a broker in a thread cannot be killed without its process; make it with process=True"
+        )

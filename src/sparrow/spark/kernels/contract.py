@@ -1,6 +1,6 @@
 """The contract of the two implementations of the kernels, `compiled` and `vectors`.
 
-Both are modules with the functions of `Kernels`, and give the same results to the last byte.
+Both are modules with the functions of `selection.Kernels`, and give the same results to the last byte.
 
 A kernel gets batches as a table with a row of int64 for each, whose columns are numbered here. It
 returns a status.
@@ -11,14 +11,11 @@ numba's cache does not watch this file. If you change a number here, also change
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-    from sparrow.spark.kernels.block import Block
-    from sparrow.spark.kernels.columns import BytesColumn, Rows
 
     Bytes = npt.NDArray[np.uint8]
     Int32s = npt.NDArray[np.int32]
@@ -65,23 +62,3 @@ class Wanted(NamedTuple):
     key: bool
     value: bool
     headers: bool
-
-
-class Kernels(Protocol):
-    """An implementation. The functions are described in `compiled`."""
-
-    @staticmethod
-    def decode(
-        data: Bytes, table: Int64s, first: int, wanted: Wanted, block: Block, /
-    ) -> tuple[int, int]: ...
-
-    @staticmethod
-    def encode(
-        rows: Rows, order: Int64s, first: int, last: int, out: Bytes, /, *, start: int, limit: int
-    ) -> tuple[int, int, int]: ...
-
-    @staticmethod
-    def crcs(data: Bytes, starts: Int64s, ends: Int64s, /) -> Int64s: ...
-
-    @staticmethod
-    def murmur2(column: BytesColumn, /) -> UInt32s: ...

@@ -15,7 +15,8 @@ from sparrow.records.layout import MIN_RECORD_BYTES
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from sparrow.spark.kernels.contract import Bytes, Int64s, Kernels
+    from sparrow.spark.kernels.contract import Bytes, Int64s
+    from sparrow.spark.kernels.selection import Kernels
 
     Bools = npt.NDArray[np.bool_]
 

@@ -1,21 +1,43 @@
-"""Choice between the two implementations of the kernels."""
+"""The two implementations of the kernels, `compiled` and `vectors`, and the choice between them."""
 
 from __future__ import annotations
 
 import importlib
 import logging
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from sparrow.base.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from sparrow.spark.kernels.contract import Kernels
+    from sparrow.spark.kernels.block import Block
+    from sparrow.spark.kernels.columns import BytesColumn, Rows
+    from sparrow.spark.kernels.contract import Bytes, Int64s, UInt32s, Wanted
 
     Implementation = Literal["auto", "numba", "numpy"]
 
 _PACKAGE: Final = "sparrow.spark.kernels"
 _logger: Final = logging.getLogger(__name__)
+
+
+class Kernels(Protocol):
+    """An implementation. The functions are described in `compiled`."""
+
+    @staticmethod
+    def decode(
+        data: Bytes, table: Int64s, first: int, wanted: Wanted, block: Block, /
+    ) -> tuple[int, int]: ...
+
+    @staticmethod
+    def encode(
+        rows: Rows, order: Int64s, first: int, last: int, out: Bytes, /, *, start: int, limit: int
+    ) -> tuple[int, int, int]: ...
+
+    @staticmethod
+    def crcs(data: Bytes, starts: Int64s, ends: Int64s, /) -> Int64s: ...
+
+    @staticmethod
+    def murmur2(column: BytesColumn, /) -> UInt32s: ...
 
 
 def select(implementation: Implementation) -> Kernels:

@@ -8,17 +8,19 @@ import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from sparrow.base.errors import ConnectionLost, InvalidArgument, ProtocolError, TimedOut, from_code
 from sparrow.protocol.native.messages import Fetch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sparrow.protocol.native.messages import Fetched
     from sparrow.spark.wire.connection import Connection
-    from sparrow.spark.wire.session import Session
+    from sparrow.spark.wire.target import Target
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,22 @@ class FetchedChunk:
     """(producer id, first offset) of aborted transactions whose records must be dropped."""
 
 
+class FetchSession(Protocol):
+    """The session of fetches, as they see it; see `Session`."""
+
+    target: Target
+
+    def connection(self) -> Connection: ...
+
+    def repeat(
+        self, attempt: Callable[[], T], what: str, *, connect: Callable[[], object] | None = None
+    ) -> T: ...
+
+
 class FetchAhead:
     """Several fetches of one session. Responses come in the order of `send`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: FetchSession) -> None:
         self._session = session
         self._wanted: deque[tuple[int, FetchWanted]] = deque()
         """Unanswered fetches with their refs, in order."""
