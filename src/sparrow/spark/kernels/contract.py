@@ -1,6 +1,7 @@
 """The contract of the two implementations of the kernels, `compiled` and `vectors`.
 
-Both are modules with the functions of `selection.Kernels`, and give the same results to the last byte.
+Both are modules with the functions of `selection.Kernels`, and give the same results to the last
+byte.
 
 A kernel gets batches as a table with a row of int64 for each, whose columns are numbered here. It
 returns a status.
