@@ -43,6 +43,7 @@ from sparrow.broker.groups.description import (
     MemberDescription,
 )
 from sparrow.broker.groups.offsets import encode_key
+from sparrow.broker.groups.table import GroupTable
 from sparrow.meta.checks import MAX_NAME_BYTES
 from sparrow.meta.store import Delete
 
@@ -74,7 +75,7 @@ class SessionLimits:
     max_ms: int = 1_800_000
 
 
-class ClassicGroupCoordinator:
+class ClassicGroupCoordinator(GroupTable[ClassicGroup]):
     """All classic groups of a broker. Loop thread only."""
 
     type = GroupType.CLASSIC
@@ -85,13 +86,9 @@ class ClassicGroupCoordinator:
         limits: ClassicLimits | None = None,
         sessions: SessionLimits | None = None,
     ) -> None:
-        self._registry = registry
-        self._clock = registry.clock
+        super().__init__(registry)
         self._limits = limits or ClassicLimits()
         self._sessions = sessions or SessionLimits()
-        self._groups: dict[str, ClassicGroup] = {}
-        self._populated: set[str] = set()
-        """Groups that the registry knows to have members."""
         self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -230,15 +227,6 @@ class ClassicGroupCoordinator:
 
     # ── called by the registry ────────────────────────────────────────────────────────────────────
 
-    def names(self) -> Collection[str]:
-        return self._groups.keys()
-
-    def owns(self, group: str) -> bool:
-        return group in self._groups
-
-    def member_count(self, group: str) -> int:
-        return len(self._groups[group].members)
-
     def info(self, group: str) -> GroupInfo:
         state = self._groups[group]
         return GroupInfo(group, state.state, len(state.members), self.type, state.protocol_type)
@@ -263,9 +251,6 @@ class ClassicGroupCoordinator:
             is_transactional=committer.is_transactional,
         )
 
-    def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
-        """Do nothing: every principal that may see the group may see its offsets."""
-
     def subscribed(self, group: str) -> Collection[str] | None:
         state = self._groups[group]
         if state.protocol_type != PROTOCOL_TYPE:
@@ -275,9 +260,6 @@ class ClassicGroupCoordinator:
                 "they read; stop them first."
             )
         return state.subscribed
-
-    async def delete_data(self, group: str) -> None:
-        """Do nothing: the group has entries only."""
 
     def drop(self, group: str) -> Sequence[Write]:
         self._forget(group)
@@ -350,17 +332,8 @@ class ClassicGroupCoordinator:
         if group.is_unused:
             self._forget(group.name)
             return
-        if bool(group.members) != (group.name in self._populated):
-            self._note_population(group)
+        self._note_population(group)
         self._arm(group)
-
-    def _note_population(self, group: ClassicGroup) -> None:
-        if group.members:
-            self._populated.add(group.name)
-            self._registry.has_members(group.name, self.type)
-        else:
-            self._populated.discard(group.name)
-            self._registry.became_empty(group.name, self.type)
 
     def _arm(self, group: ClassicGroup) -> None:
         """Call `_on_deadline` when the group has to continue its rebalance, or a session may be

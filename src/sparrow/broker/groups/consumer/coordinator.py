@@ -42,7 +42,8 @@ from sparrow.broker.groups.consumer.group import ConsumerGroup
 from sparrow.broker.groups.consumer.member import JOIN_EPOCH, HeartbeatResponse
 from sparrow.broker.groups.consumer.protocol import PROTOCOL_TYPE
 from sparrow.broker.groups.consumer.topics import TopicCatalog, TopicView
-from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType
+from sparrow.broker.groups.description import GroupDescription, GroupType
+from sparrow.broker.groups.table import GroupTable
 from sparrow.broker.groups.topic_regexes import TopicRegexes
 from sparrow.broker.groups.writes import GroupWrites
 
@@ -89,7 +90,7 @@ LimitsOf = Callable[[str], ConsumerLimits]
 """Return the limits of a group: its own settings, else those of the broker."""
 
 
-class ConsumerGroupCoordinator:
+class ConsumerGroupCoordinator(GroupTable[ConsumerGroup]):
     """All consumer groups of a broker. Loop thread only.
 
     Args:
@@ -99,6 +100,7 @@ class ConsumerGroupCoordinator:
     """
 
     type = GroupType.CONSUMER
+    protocol_type = "consumer"
 
     def __init__(
         self,
@@ -108,17 +110,13 @@ class ConsumerGroupCoordinator:
         limits_of: LimitsOf = lambda _group: ConsumerLimits(),
         classic_limits: ClassicLimits | None = None,
     ) -> None:
+        super().__init__(registry)
         self.topics = TopicCatalog()
-        self._registry = registry
         self._classic = classic
-        self._clock = registry.clock
         self._find_topic = find_topic
         self._limits_of = limits_of
         self._classic_limits = classic_limits or ClassicLimits()
         self._regexes = TopicRegexes(self.topics)
-        self._groups: dict[str, ConsumerGroup] = {}
-        self._populated: set[str] = set()
-        """Groups that the registry knows to have members."""
         self._writes = GroupWrites[ConsumerGroup](registry.meta, persistence.writes)
 
     async def load(self) -> None:
@@ -208,19 +206,6 @@ class ConsumerGroupCoordinator:
 
     # ── called by the registry ────────────────────────────────────────────────────────────────────
 
-    def names(self) -> Collection[str]:
-        return self._groups.keys()
-
-    def owns(self, group: str) -> bool:
-        return group in self._groups
-
-    def member_count(self, group: str) -> int:
-        return len(self._groups[group].members)
-
-    def info(self, group: str) -> GroupInfo:
-        state = self._groups[group]
-        return GroupInfo(group, state.state, len(state.members), self.type, "consumer")
-
     def describe(self, group: str) -> GroupDescription:
         return describe(self._groups[group], self.topics)
 
@@ -256,9 +241,6 @@ class ConsumerGroupCoordinator:
     def subscribed(self, group: str) -> Collection[str]:
         return self._groups[group].subscribed_topics()
 
-    async def delete_data(self, group: str) -> None:
-        """Do nothing: the group has entries only."""
-
     def drop(self, group: str) -> Sequence[Write]:
         state = self._forget(group)
         return persistence.deletes(group, [*state.members, *state.changes.members])
@@ -278,21 +260,7 @@ class ConsumerGroupCoordinator:
         now = self._clock.monotonic()
         await self._writes.sweep(self._groups, lambda group: self._expire(group, now))
 
-    def close(self) -> None:
-        """Do nothing: there are no timers."""
-
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
-
-    def get(self, name: str) -> ConsumerGroup:
-        """Return a group.
-
-        Raises:
-            UnknownGroup
-        """
-        group = self._groups.get(name)
-        if group is None:
-            raise UnknownGroup(f"There is no consumer group {name!r}.")
-        return group
 
     async def _learn_regexes(self, name: str, beat: Heartbeat) -> None:
         """Match, in slices, the regular expressions that this heartbeat may need: its own and those
@@ -410,16 +378,6 @@ class ConsumerGroupCoordinator:
             self.topics.put(after)
             if before is None or before.topic_id != after.topic_id:
                 self._regexes.topic_created(name)
-
-    def _note_population(self, group: ConsumerGroup) -> None:
-        if bool(group.members) == (group.name in self._populated):
-            return
-        if group.members:
-            self._populated.add(group.name)
-            self._registry.has_members(group.name, self.type)
-        else:
-            self._populated.discard(group.name)
-            self._registry.became_empty(group.name, self.type)
 
 
 def _check_epoch(group: ConsumerGroup, member_id: str, epoch: int, *, has_generations: bool = False) -> None:

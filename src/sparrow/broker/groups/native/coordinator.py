@@ -24,10 +24,11 @@ from sparrow.base.errors import (
     UnknownMember,
 )
 from sparrow.base.ids import uuid7
-from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType, MemberDescription
+from sparrow.broker.groups.description import GroupDescription, GroupType, MemberDescription
 from sparrow.broker.groups.native.group import Assign, Fence, FenceReason, NativeGroup
 from sparrow.broker.groups.offsets import Committer, OffsetAndMetadata
 from sparrow.broker.groups.registry import check_start_offsets, unknown_member
+from sparrow.broker.groups.table import GroupTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -139,7 +140,7 @@ class Membership:
             callback(effect.epoch, effect.partitions)
 
 
-class NativeGroupCoordinator:
+class NativeGroupCoordinator(GroupTable[NativeGroup]):
     """All native groups of a broker. Loop thread only.
 
     Args:
@@ -147,12 +148,11 @@ class NativeGroupCoordinator:
     """
 
     type = GroupType.SPARROW
+    protocol_type = "sparrow"
 
     def __init__(self, registry: GroupRegistry, *, max_members: int = 5_000) -> None:
-        self._registry = registry
-        self._clock = registry.clock
+        super().__init__(registry)
         self._max_members = max_members
-        self._groups: dict[str, NativeGroup] = {}
         self._memberships: dict[tuple[str, str], Membership] = {}
         self._last_epoch = 0
         self._undelivered: deque[tuple[Membership, Effect]] = deque()
@@ -284,22 +284,6 @@ class NativeGroupCoordinator:
         else:
             self._groups[group].check_commit(committer.member_id, committer.epoch, partitions)
 
-    def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
-        """Do nothing: every principal that may see the group may see its offsets."""
-
-    def names(self) -> Collection[str]:
-        return self._groups.keys()
-
-    def owns(self, group: str) -> bool:
-        return group in self._groups
-
-    def member_count(self, group: str) -> int:
-        return len(self._groups[group].members)
-
-    def info(self, group: str) -> GroupInfo:
-        state = self._groups[group]
-        return GroupInfo(group, state.state, len(state.members), self.type, "sparrow")
-
     def describe(self, group: str) -> GroupDescription:
         state = self._groups[group]
         members = tuple(_describe(state.members[member_id]) for member_id in sorted(state.members))
@@ -307,9 +291,6 @@ class NativeGroupCoordinator:
 
     def subscribed(self, group: str) -> Collection[str] | None:
         return {topic for member in self._groups[group].members.values() for topic in member.topics}
-
-    async def delete_data(self, group: str) -> None:
-        """Do nothing: the group has entries only."""
 
     def drop(self, group: str) -> Sequence[Write]:
         """Forget the group; the meta store has no entries of it."""
@@ -329,9 +310,6 @@ class NativeGroupCoordinator:
         for state in list(self._groups.values()):
             self._post(state, state.expire(now))
             self._drop_unused(state.name)
-
-    def close(self) -> None:
-        """Do nothing: there are no timers."""
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
 

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sparrow.base.errors import GroupFull, InvalidArgument, SparrowError, UnknownGroup
 from sparrow.broker.groups.consumer.member import LEAVE_EPOCH, HeartbeatResponse
-from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType
+from sparrow.broker.groups.description import GroupDescription, GroupType
 from sparrow.broker.groups.persistence import check_storable
 from sparrow.broker.groups.share import persistence
 from sparrow.broker.groups.share.checks import check_heartbeat
 from sparrow.broker.groups.share.description import ShareDescription, describe, describe_share
 from sparrow.broker.groups.share.group import ShareGroup
 from sparrow.broker.groups.share.settings import ShareSettings
+from sparrow.broker.groups.table import GroupTable
 from sparrow.broker.groups.writes import GroupWrites
 from sparrow.broker.names import check_group_name
 
@@ -42,7 +43,7 @@ SettingsOf = Callable[[str], ShareSettings]
 log = logging.getLogger(__name__)
 
 
-class ShareGroupCoordinator:
+class ShareGroupCoordinator(GroupTable[ShareGroup]):
     """All share groups of a broker. Loop thread only.
 
     Args:
@@ -52,6 +53,7 @@ class ShareGroupCoordinator:
     """
 
     type = GroupType.SHARE
+    protocol_type = "share"
     queues: GroupQueues
     """Set by the composition of the broker before the first request."""
 
@@ -62,12 +64,10 @@ class ShareGroupCoordinator:
         settings_of: SettingsOf = lambda _group: ShareSettings(),
         max_groups: int = 2_000,
     ) -> None:
+        super().__init__(registry)
         self.topics = topics
-        self._registry = registry
-        self._clock = registry.clock
         self._settings_of = settings_of
         self._max_groups = max_groups
-        self._groups: dict[str, ShareGroup] = {}
         self._writes = GroupWrites[ShareGroup](registry.meta, persistence.writes)
 
     async def load(self) -> None:
@@ -190,19 +190,6 @@ class ShareGroupCoordinator:
 
     # ── called by the registry ────────────────────────────────────────────────────────────────────
 
-    def names(self) -> Collection[str]:
-        return self._groups.keys()
-
-    def owns(self, group: str) -> bool:
-        return group in self._groups
-
-    def member_count(self, group: str) -> int:
-        return len(self._groups[group].members)
-
-    def info(self, group: str) -> GroupInfo:
-        state = self._groups[group]
-        return GroupInfo(group, state.state, len(state.members), self.type, "share")
-
     def describe(self, group: str) -> GroupDescription:
         return describe(self._groups[group], self.topics)
 
@@ -235,21 +222,7 @@ class ShareGroupCoordinator:
         now = self._clock.monotonic()
         await self._writes.sweep(self._groups, lambda group: _expire(group, now))
 
-    def close(self) -> None:
-        """Do nothing: there are no timers."""
-
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
-
-    def get(self, name: str) -> ShareGroup:
-        """Return a group.
-
-        Raises:
-            UnknownGroup
-        """
-        group = self._groups.get(name)
-        if group is None:
-            raise UnknownGroup(f"There is no share group {name!r}.")
-        return group
 
     def _beat(self, name: str, beat: ShareHeartbeat) -> tuple[ShareGroup, HeartbeatResponse]:
         check_storable(name, beat.member_id, beat.rack_id or "", *(beat.topics or ()))
