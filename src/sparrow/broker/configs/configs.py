@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from sparrow.base.errors import DirectoryUnreadable, InvalidArgument, InvalidConfig, NewerFormat
+from sparrow.base.errors import InvalidArgument, InvalidConfig
+from sparrow.broker import entries
 from sparrow.broker.access.authz import CLUSTER_NAME, Operation, ResourceType
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import names
@@ -430,18 +431,8 @@ def _name(resource: ConfigResource) -> str:
 
 def _decode(entry: Entry) -> tuple[ConfigResource, dict[str, str]]:
     type_, _, name = entry.key.partition("/")
-    try:
+    with entries.readable(entry):
         version, values = _DECODER.decode(entry.value)
         resource = ConfigResource(ConfigResourceType(type_), name)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise DirectoryUnreadable(
-            f"the meta store holds a configuration that cannot be read, {entry.key!r}: {error};"
-            " put back a backup of the data directory"
-        ) from error
-    if version > _VERSION:
-        raise NewerFormat(
-            f"configuration {entry.key!r} was stored by a newer Sparrow (format {version}, known is "
-            f"{_VERSION});"
-            " start that version, or a newer one"
-        )
+    entries.check_version(entry, version, _VERSION)
     return resource, values

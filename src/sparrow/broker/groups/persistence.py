@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from sparrow.base.errors import DirectoryUnreadable, InvalidArgument, NewerFormat
+from sparrow.base.errors import InvalidArgument
+from sparrow.broker import entries
+from sparrow.broker.entries import Versioned
 from sparrow.broker.groups.consumer.member import NOTHING, Assignment, by_topic
 from sparrow.meta.checks import MAX_NAME_BYTES
 from sparrow.meta.store import Delete, Put
@@ -27,12 +29,6 @@ if TYPE_CHECKING:
 
 MAX_SAID_BYTES: Final = 1 << 20
 StoredPartitions = dict[bytes, list[int]]
-
-
-class Versioned(Protocol):
-    """A value whose first field is its format version."""
-
-    version: int
 
 
 V = TypeVar("V", bound=Versioned)
@@ -96,11 +92,11 @@ class EntryKinds:
         """
         groups: dict[str, tuple[V, dict[str, W]]] = {}
         for entry in await meta.scan(self.group):
-            groups[entry.key] = (read(entry, decode_group, newest), {})
+            groups[entry.key] = (entries.read(entry, decode_group, newest), {})
         for entry in await meta.scan(self.member):
             name, member_id = names_of(entry)
             if name in groups:
-                groups[name][1][member_id] = read(entry, decode_member, newest)
+                groups[name][1][member_id] = entries.read(entry, decode_member, newest)
         return groups
 
 
@@ -115,10 +111,8 @@ def names_of(entry: Entry) -> tuple[str, str]:
     Raises:
         DirectoryUnreadable
     """
-    try:
+    with entries.readable(entry):
         return _decode_key(entry.key)
-    except msgspec.DecodeError as error:
-        raise _unreadable(entry, error) from error
 
 
 def check_storable(group: str, member_id: str, *said: str | bytes) -> None:
@@ -145,28 +139,6 @@ def check_storable(group: str, member_id: str, *said: str | bytes) -> None:
         )
 
 
-def read(entry: Entry, decode: Callable[[bytes], V], newest: int) -> V:
-    """Return the value of an entry.
-
-    Args:
-        newest: the latest format version that this Sparrow knows.
-
-    Raises:
-        DirectoryUnreadable, NewerFormat
-    """
-    try:
-        stored = decode(entry.value)
-    except msgspec.DecodeError as error:
-        raise _unreadable(entry, error) from error
-    if stored.version > newest:
-        raise NewerFormat(
-            f"{entry.kind} {entry.key!r} was stored by a newer Sparrow (format {stored.version}, "
-            f"known is {newest}); use that"
-            " version."
-        )
-    return stored
-
-
 def pack(partitions: Assignment) -> StoredPartitions:
     """Return partitions in their stored form."""
     return {topic_id.bytes: numbers for topic_id, numbers in by_topic(partitions).items()}
@@ -176,12 +148,4 @@ def unpack(stored: StoredPartitions) -> Assignment:
     """Return partitions from their stored form."""
     return frozenset(
         (uuid.UUID(bytes=topic_id), number) for topic_id, numbers in stored.items() for number in numbers
-    )
-
-
-def _unreadable(entry: Entry, error: Exception) -> DirectoryUnreadable:
-    return DirectoryUnreadable(
-        f"The meta store holds a {entry.kind} that cannot be read, {entry.key!r}: {error}. Restore "
-        "a backup of the data directory,"
-        " or delete this entry."
     )

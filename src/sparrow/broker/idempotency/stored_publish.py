@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from sparrow.base.errors import DirectoryUnreadable, InvalidArgument, NewerFormat, SparrowError, from_code
+from sparrow.base.errors import InvalidArgument, SparrowError, from_code
+from sparrow.broker import entries
 from sparrow.meta.store import Put
 
 if TYPE_CHECKING:
@@ -153,13 +154,4 @@ def decode(entry: Entry) -> StoredPublish:
     Raises:
         DirectoryUnreadable, NewerFormat
     """
-    try:
-        kept = _DECODER.decode(entry.value)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise DirectoryUnreadable(
-            f"the {KIND} {entry.key!r} of the meta store cannot be read ({error}); restore meta.db "
-            "from a backup"
-        ) from None
-    if kept.version > VERSION:
-        raise NewerFormat(f"the {KIND} {entry.key!r} was written by a later Sparrow; start that one")
-    return kept
+    return entries.read(entry, _DECODER.decode, VERSION)

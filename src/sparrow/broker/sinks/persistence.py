@@ -8,11 +8,11 @@ change of meaning is a new version.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from sparrow.base.errors import DirectoryUnreadable, NewerFormat
+from sparrow.broker import entries
 from sparrow.broker.sinks.stage import Stage
 from sparrow.broker.sinks.state import Sink
 from sparrow.meta.store import Delete, Put
@@ -72,7 +72,7 @@ def read_sink(entry: Entry) -> Sink:
     Raises:
         DirectoryUnreadable, NewerFormat: it is no sink, or one of a later Sparrow.
     """
-    stored = _decoded(entry, _decode_sink)
+    stored = entries.read(entry, _decode_sink, _VERSION)
     return Sink(
         entry.key,
         stored.query,
@@ -108,9 +108,9 @@ def delete_stage(slot: int) -> Delete:
 
 def read_stage(entry: Entry) -> Stage:
     """Return the stage of an entry. Raises as `read_sink`."""
-    stored = _decoded(entry, _decode_stage)
+    stored = entries.read(entry, _decode_stage, _VERSION)
     if not entry.key.isdecimal():
-        raise _unreadable(entry, "its key is no number")
+        raise entries.unreadable(entry, "its key is no number")
     return Stage(
         int(entry.key),
         stored.sink_id,
@@ -123,25 +123,4 @@ def read_stage(entry: Entry) -> Stage:
         producer_id=stored.producer_id,
         epoch=stored.epoch,
         is_synced=False,
-    )
-
-
-def _decoded(entry: Entry, decode: Any) -> Any:
-    try:
-        stored = decode(entry.value)
-    except msgspec.DecodeError as error:
-        raise _unreadable(entry, str(error)) from error
-    if stored.version > _VERSION:
-        raise NewerFormat(
-            f"{entry.kind} {entry.key!r} was stored by a newer Sparrow (format {stored.version}, "
-            f"known is {_VERSION});"
-            " start that version, or a newer one"
-        )
-    return stored
-
-
-def _unreadable(entry: Entry, why: str) -> DirectoryUnreadable:
-    return DirectoryUnreadable(
-        f"the meta store holds a {entry.kind} that cannot be read, {entry.key!r}: {why}; restore a "
-        "backup of the data directory"
     )

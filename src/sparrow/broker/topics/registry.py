@@ -20,17 +20,16 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from sparrow.base.errors import (
-    DirectoryUnreadable,
     InvalidPartitions,
     InvalidTopicName,
     LogDamaged,
-    NewerFormat,
     PolicyViolation,
     TopicExists,
     UnknownPartition,
     UnknownTopic,
 )
 from sparrow.base.ids import uuid7
+from sparrow.broker import entries
 from sparrow.broker.audit.topic import AuditPartition
 from sparrow.broker.configs.topic import TopicConfig, check_config, check_name
 from sparrow.broker.detached import Detached
@@ -47,7 +46,7 @@ from sparrow.storage.store import LogId
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock
     from sparrow.broker.config import BrokerConfig
-    from sparrow.meta.store import Entry, MetaStore
+    from sparrow.meta.store import MetaStore
     from sparrow.storage.store import LogStore
 
 T = TypeVar("T")
@@ -276,7 +275,7 @@ class TopicRegistry:
             DirectoryUnreadable, NewerFormat: an entry is no topic, or one of a later Sparrow.
         """
         for entry in await self._meta.scan(_KIND):
-            stored = _decode(entry)
+            stored = entries.read(entry, _DECODER.decode, _ENTRY_VERSION)
             config = TopicConfig(stored.config, self.defaults)
             topic = self._new(entry.key, uuid.UUID(bytes=stored.id), config, stored.created_ms)
             self._grow(topic, stored.partitions)
@@ -526,20 +525,3 @@ class TopicRegistry:
                     checks=self.record_checks,
                 )
             )
-
-
-def _decode(entry: Entry) -> _TopicEntry:
-    try:
-        stored = _DECODER.decode(entry.value)
-    except msgspec.DecodeError as error:
-        raise DirectoryUnreadable(
-            f"the meta store holds a topic that cannot be read, {entry.key!r}: {error}; put back a "
-            "backup of the data directory"
-        ) from error
-    if stored.version > _ENTRY_VERSION:
-        raise NewerFormat(
-            f"topic {entry.key!r} was stored by a newer Sparrow (format {stored.version}, known is "
-            f"{_ENTRY_VERSION});"
-            " start that version, or a newer one"
-        )
-    return stored

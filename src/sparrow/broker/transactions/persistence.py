@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from sparrow.base.errors import DirectoryUnreadable, NewerFormat
+from sparrow.broker import entries
 from sparrow.broker.transactions.state import Transaction, TransactionState
 from sparrow.meta.store import Delete, Put
 
@@ -70,20 +70,9 @@ def read(entry: Entry) -> Transaction:
     Raises:
         DirectoryUnreadable, NewerFormat: it is no transaction, or one of a later Sparrow.
     """
-    try:
-        stored = _decode(entry.value)
+    stored = entries.read(entry, _decode, _VERSION)
+    with entries.readable(entry):
         state = TransactionState(stored.state)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise DirectoryUnreadable(
-            f"the meta store holds a transaction that cannot be read, {entry.key!r}: {error}; put "
-            "back a backup of the data directory"
-        ) from error
-    if stored.version > _VERSION:
-        raise NewerFormat(
-            f"transaction {entry.key!r} was stored by a newer Sparrow (format {stored.version}, "
-            f"known is {_VERSION});"
-            " start that version, or a newer one"
-        )
     return Transaction(
         entry.key,
         stored.producer_id,

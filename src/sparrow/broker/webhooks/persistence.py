@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from sparrow.base.errors import DirectoryUnreadable, InvalidConfig, NewerFormat
+from sparrow.broker import entries
 from sparrow.broker.access.authz import Principal
 from sparrow.broker.webhooks.endpoint import DEFAULTS, Endpoint, Secret, new_settings
 from sparrow.meta.store import Put
@@ -66,6 +66,9 @@ def entry_of(endpoint: Endpoint) -> Put:
     return Put(KIND, key_of(*endpoint.key), msgspec.msgpack.encode(stored))
 
 
+_decode = msgspec.msgpack.Decoder(_Stored).decode
+
+
 def decode(entry: Entry) -> Endpoint:
     """Return the endpoint of an entry.
 
@@ -73,10 +76,8 @@ def decode(entry: Entry) -> Endpoint:
         DirectoryUnreadable, NewerFormat
     """
     queue, _, name = entry.key.rpartition("/")
-    try:
-        stored = msgspec.msgpack.decode(entry.value, type=_Stored)
-        if stored.version > VERSION:
-            raise NewerFormat(f"the webhook {entry.key!r} was written by a later Sparrow; start that one")
+    with entries.readable(entry):
+        stored = entries.read(entry, _decode, VERSION)
         kind, owner, host = stored.owner
         return Endpoint(
             queue,
@@ -90,8 +91,3 @@ def decode(entry: Entry) -> Endpoint:
             stored.paused_because,
             stored.created_ms,
         )
-    except (msgspec.DecodeError, ValueError, InvalidConfig) as error:
-        raise DirectoryUnreadable(
-            f"the webhook {entry.key!r} of the meta store cannot be read ({error}); restore meta.db "
-            "from a backup"
-        ) from None
