@@ -248,13 +248,13 @@ async def test_a_denial_that_comes_while_a_topic_is_added_counts(tmp_path: Path)
     async with Broker(tmp_path / "d") as broker:
         await broker.topics.create("orders", 1)
         subscription = await broker.records.subscribe([Selector("orders")], listener=Heard(), principal=ALICE)
-        ensure = broker.topics.ensure
+        ensure = broker.parts.topic_registry.ensure
 
         async def slowly(name: str) -> Topic:
             await broker.acls.create([rule(name="new", permission=Permission.DENY)])
             return await ensure(name)
 
-        broker.topics.ensure = slowly  # type: ignore[method-assign]
+        broker.parts.topic_registry.ensure = slowly  # type: ignore[method-assign]
         with pytest.raises(NotAuthorized):
             await subscription.update([Selector("new")], [])
         await subscription.close()

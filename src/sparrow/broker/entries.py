@@ -60,6 +60,6 @@ def check_version(entry: Entry, version: int, newest: int) -> None:
 def unreadable(entry: Entry, why: str) -> DirectoryUnreadable:
     """Return the error of an entry that cannot be read."""
     return DirectoryUnreadable(
-        f"the meta store holds a {entry.kind} that cannot be read, {entry.key!r}: {why}; put back a "
-        "backup of the data directory, or delete this entry"
+        f"the {entry.kind} {entry.key!r} of the meta store cannot be read: {why}; restore the data "
+        "directory from a backup"
     )

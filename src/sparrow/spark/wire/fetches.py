@@ -58,7 +58,7 @@ class FetchedChunk:
     """(producer id, first offset) of aborted transactions whose records must be dropped."""
 
 
-class FetchSession(Protocol):
+class RetrySession(Protocol):
     """The session of fetches, as they see it; see `Session`."""
 
     target: Target
@@ -73,7 +73,7 @@ class FetchSession(Protocol):
 class FetchAhead:
     """Several fetches of one session. Responses come in the order of `send`."""
 
-    def __init__(self, session: FetchSession) -> None:
+    def __init__(self, session: RetrySession) -> None:
         self._session = session
         self._wanted: deque[tuple[int, FetchWanted]] = deque()
         """Unanswered fetches with their refs, in order."""
