@@ -12,11 +12,12 @@ import pytest
 import pytest_asyncio
 
 from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.broker import name_matches, subscription, topics
+from sparrow.broker import subscription
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.names import compile_pattern
 from sparrow.broker.subscription import MAX_PATTERNS, Selector, Subscription
+from sparrow.broker.topics import name_matches, registry
 from sparrow.broker.topics.name_matches import NameMatches
 
 SLICE = 10
@@ -82,7 +83,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Counter:
     counter = Counter()
     monkeypatch.setattr(name_matches, "SLICE", SLICE)
     monkeypatch.setattr(subscription, "SLICE", SLICE)
-    monkeypatch.setattr(topics, "compile_pattern", counter.compiled)
+    monkeypatch.setattr(registry, "compile_pattern", counter.compiled)
     monkeypatch.setattr(subscription, "compile_pattern", counter.compiled)
     return counter
 

@@ -493,7 +493,7 @@ async def test_refusals_before_and_after_the_write_lose_and_double_nothing(
             return failed
         return future
 
-    monkeypatch.setattr(frontend.broker, "publish", sometimes)
+    monkeypatch.setattr(frontend.broker.records, "publish", sometimes)
     proxy = await open_proxy(seed=seed, min_bytes=5_000, max_bytes=60_000)
     count = 1500
     async with client_of(proxy.url, connect_timeout_s=10) as shaken:
@@ -522,7 +522,7 @@ async def test_giving_up_at_a_full_disk_says_so_and_that_nothing_was_written(
 
     async with client.producer(delivery_timeout_s=2) as producer:
         await (await producer.send("t", b"first"))
-        monkeypatch.setattr(frontend.broker, "publish", full)
+        monkeypatch.setattr(frontend.broker.records, "publish", full)
         delivery = await producer.send("t", b"second")
         with pytest.raises(
             TimedOut, match=r"were not written; the broker says: the device has 3 MiB left \(DISK_FULL\)"
@@ -540,7 +540,7 @@ async def test_a_full_disk_is_reported_at_once_and_once_and_again_after_it_passe
             raise DiskFull("the device has 3 MiB left")
         return publish(*args, **options)
 
-    monkeypatch.setattr(frontend.broker, "publish", full_or_not)
+    monkeypatch.setattr(frontend.broker.records, "publish", full_or_not)
     async with client.producer(delivery_timeout_s=60, on_refused=reported.append) as producer:
         for _ in range(2):
             reported.clear()
@@ -565,7 +565,7 @@ async def test_a_full_disk_without_a_callback_is_logged_and_so_is_its_end(
             raise DiskFull("the device has 3 MiB left")
         return publish(*args, **options)
 
-    monkeypatch.setattr(frontend.broker, "publish", full_or_not)
+    monkeypatch.setattr(frontend.broker.records, "publish", full_or_not)
     async with client.producer(delivery_timeout_s=60) as producer:
         delivery = await producer.send("t", b"x")
         async with asyncio.timeout(20):
@@ -656,7 +656,7 @@ async def test_a_producer_that_was_fenced_says_so_from_then_on(
     def fence(*_: Any, **__: Any) -> Any:
         raise ProducerFenced("another one has this identity now")
 
-    monkeypatch.setattr(frontend.broker, "publish", fence)
+    monkeypatch.setattr(frontend.broker.records, "publish", fence)
     producer = await client.producer().start()
     first = await producer.send("t", b"x")
     with pytest.raises(ProducerFenced):
@@ -675,7 +675,7 @@ async def test_the_shared_producer_is_opened_again_after_it_failed(
         raise ProducerFenced("another one has this identity now")
 
     with monkeypatch.context() as patch:
-        patch.setattr(frontend.broker, "publish", fence)
+        patch.setattr(frontend.broker.records, "publish", fence)
         with pytest.raises(ProducerFenced):
             await client.publish("t", b"x")
     assert (await client.publish("t", b"x", partition=0)).offset == 0

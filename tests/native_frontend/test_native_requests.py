@@ -97,8 +97,8 @@ async def test_a_bug_becomes_internal_and_is_logged_and_no_other_client_notices(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("boom")
 
-    monkeypatch.setattr(broker, "describe_topic", broken)
-    monkeypatch.setattr(broker, "publish", broken)
+    monkeypatch.setattr(broker.topics, "describe", broken)
+    monkeypatch.setattr(broker.records, "publish", broken)
     await client.open_producer()
     with caplog.at_level(logging.ERROR):
         with pytest.raises(InternalError):

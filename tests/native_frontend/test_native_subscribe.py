@@ -264,7 +264,7 @@ async def test_a_lost_consumer_leaves_nothing_behind(broker: Broker, listener: L
 async def test_an_opening_that_fails_late_leaves_the_next_channel_of_its_number_alone(
     broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ensure, failing = broker.topics.ensure, asyncio.Event()
+    ensure, failing = broker.parts.topic_registry.ensure, asyncio.Event()
 
     async def slow(name: str) -> object:
         if name != "slow":

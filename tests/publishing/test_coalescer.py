@@ -154,7 +154,7 @@ async def test_a_failure_of_the_disk_fails_all(
 ) -> None:
     await broker.topics.create("t")
     failure: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    monkeypatch.setattr(broker, "publish", lambda *_, **__: failure)
+    monkeypatch.setattr(broker.records, "publish", lambda *_, **__: failure)
     asyncio.get_running_loop().call_later(0.01, failure.set_exception, StorageFailed("the disk is gone"))
     results = await publish(publisher, Message(b"a"), Message(b"b"))
     assert [type(each) for each in results] == [StorageFailed, StorageFailed]
@@ -168,7 +168,7 @@ async def test_a_bug_fails_the_waiting_callers(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(broker, "publish", broken)
+    monkeypatch.setattr(broker.records, "publish", broken)
     results = await publish(publisher, Message(b"a"), Message(b"b"))
     assert [type(each) for each in results] == [ZeroDivisionError, ZeroDivisionError]
 

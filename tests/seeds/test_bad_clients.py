@@ -219,7 +219,7 @@ async def test_on_a_full_disk_publishers_learn_it_and_the_frontends_stay_open(
 
     await broker.topics.create("t", 1)
     with monkeypatch.context() as patched:
-        patched.setattr(broker, "publish", full)
+        patched.setattr(broker.records, "publish", full)
         await none_is_kept(ports, "the disk is full")
     await each_listener_works(ports, "t")
 
@@ -231,7 +231,7 @@ async def test_a_bug_while_a_topic_is_made_is_reported_to_publishers_and_the_fro
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patched:
-        patched.setattr(broker, "create_topic", fail)
+        patched.setattr(broker.topics, "create", fail)
         await none_is_kept(ports, "the broker's log says why")
     await each_listener_works(ports, "t")
 
