@@ -288,7 +288,7 @@ async def test_where_the_body_breaks_off_or_has_no_end_the_status_decides(
     async with EndpointServer([*cut, http_response()], hangs_up=hangs_up) as server:
         await hooks.queue()
         await hooks.publish(b"1", b"2")
-        await hooks.hook(server.url, backoff_ms=1, timeout_ms=200, concurrency=1)
+        await hooks.hook(server.url, backoff_ms=1, timeout_ms=1_000, concurrency=1)
         await hooks.done()
     assert server.bodies == [b"1", b"2", b"2"]
     assert hooks.state().last_error == "HTTP 500"
