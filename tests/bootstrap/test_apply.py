@@ -102,7 +102,10 @@ class World:
 def seen(broker: Broker) -> dict[str, Any]:
     """All that declarations can be about, without ids, times and secrets that are made."""
     return {
-        "topics": {topic.name: (len(topic.partitions), topic.config.overrides) for topic in broker.topics},
+        "topics": {
+            topic.name: (len(topic.partitions), topic.config.overrides)
+            for topic in broker.parts.topic_registry
+        },
         "queues": {
             queue.name: (queue.definition.topics, queue.definition.policy)
             for queue in broker.parts.queue_registry

@@ -47,8 +47,8 @@ def _read_principals(given: object) -> frozenset[str]:
 
 def _read_audit_topic(given: object) -> str:
     from sparrow.base.errors import InvalidTopicName
-    from sparrow.broker.topics.internal_topics import INTERNAL_TOPICS
     from sparrow.broker.names import check_topic_name
+    from sparrow.broker.topics.internal_topics import INTERNAL_TOPICS
 
     name = TEXT.read(given)
     if name in INTERNAL_TOPICS:
