@@ -27,7 +27,7 @@ not there after ten seconds, and several starts at a time take longer on two cor
 """
 
 LONG = (SESSION, PROGRAMS[0], "tests/crash/")
-"""What begins first, in this order."""
+"""The units that begin first, in this order."""
 
 
 class LongestFirst(LoadScopeScheduling):
@@ -49,6 +49,6 @@ class LongestFirst(LoadScopeScheduling):
         super()._assign_work_unit(node)
 
     def _place(self, unit: str) -> tuple[int, int]:
-        """What begins early has a low one."""
+        """Return the place of a unit; units with lower places begin earlier."""
         rank = next((number for number, start in enumerate(LONG) if unit.startswith(start)), len(LONG))
         return rank, -len(self.workqueue[unit])

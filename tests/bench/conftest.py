@@ -38,8 +38,8 @@ def beside(figure, unit, *, group, scale=1.0):
 
 
 def some_measurements():
-    """Of each kind one: beside peers, several figures of the same contenders, alone, a ratio, not
-    measured, failed.
+    """Return one measurement of each kind: beside peers, several figures of the same contenders,
+    alone, a ratio, not measured, failed.
     """
     late = "topic: publish to consumer at 5,000 msg/s, "
     publish = beside("topic: publish 100 B", "msg/s", group="topic-publish", scale=123_456)

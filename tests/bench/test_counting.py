@@ -1,4 +1,4 @@
-"""What the byte-only clients make of what they see."""
+"""Counting in the clients that parse no more bytes than they need."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Received(Link):
         return self._pieces.pop(0)
 
     def answered(self) -> bytes:
-        """What was sent back; ends the link."""
+        """Return the bytes that were sent back, and end the connection."""
         self.socket.close()
         said = self._other.recv(1000)
         self._other.close()

@@ -171,7 +171,7 @@ def test_misuse_is_told_and_measures_nothing(few, monkeypatch, tmp_path, capsys,
 
 @pytest.fixture
 def started():
-    """What was started and ended, and how to start it."""
+    """Return the log of starts and ends, and a function that starts a peer."""
     events = []
 
     @contextmanager

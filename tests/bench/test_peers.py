@@ -66,7 +66,7 @@ def of_group(group: int) -> list[str]:
 
 
 def module_of(name: str) -> Any:
-    """Of the clients; without what it needs the test is skipped."""
+    """Return a module of the clients; skip the test if its packages are missing."""
     try:
         return client(name)
     except NotInstalled as error:

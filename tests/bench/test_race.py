@@ -1,4 +1,4 @@
-"""How contenders take turns, and who is compared with whom."""
+"""The order in which contenders run, and the comparison of their figures."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from bench.together import Span
 
 @pytest.fixture
 def events(monkeypatch):
-    """What happens, in its order; brokers that only say so, and clients that take as many seconds
-    as there are messages.
+    """Return the events in their order. Brokers only report their starts and ends; clients need one
+    second for each message.
     """
     happened = []
 
@@ -112,7 +112,7 @@ def test_broker_that_starts_slowly_is_kept_where_asked_and_sees_no_name_twice(ev
 
 
 def rows(events, *figures):
-    """Of contenders (broker, strength, runs)."""
+    """Return the rows of contenders, each (broker, strength, runs)."""
     found = {}
     for broker, strength, runs in figures:
         who = contender(events, broker, strength=strength)

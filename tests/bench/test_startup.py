@@ -61,12 +61,12 @@ def listening(root: Path) -> Iterator[Peer]:
 
 
 def missing(_root: Path) -> AbstractContextManager[Peer]:
-    """What is not installed."""
+    """Raise NotInstalled, as a peer without its packages does."""
     raise NotInstalled("it is not installed (apt-get install it)")
 
 
 def publish_nothing(start: Start) -> Span:
-    """What a role does."""
+    """Publish nothing; the work of a role."""
     return Stopwatch(start).span()
 
 

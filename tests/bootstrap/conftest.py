@@ -14,7 +14,7 @@ from sparrow.server.config import ServerConfig, load
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     code: int
     out: str

@@ -65,7 +65,7 @@ class DyingMetaStore(MemoryMetaStore):
 
 
 class World:
-    """What lies on the disk, between starts."""
+    """The disk of a broker between its starts."""
 
     def __init__(self) -> None:
         self.files = FaultyFileSystem(0)
@@ -86,8 +86,8 @@ class World:
             self.entries = meta.entries
 
     async def start(self, config: ServerConfig, *, writes: int = NEVER) -> dict[str, Any]:
-        """What is there after one start, which is killed when declarations needed more than so many
-        `writes`.
+        """Start a broker and return what exists then. Kill it when its declarations need more than
+        `writes` writes.
         """
         async with self.broker(is_killed=writes < NEVER) as (broker, meta):
             meta.left = writes
@@ -147,7 +147,7 @@ async def test_everything_declared_is_there_after_the_start():
 
 
 def said(caplog):
-    """What the server said; the audit says it, too."""
+    """Return the log lines of the server, without those of the audit."""
     return [record.getMessage() for record in caplog.records if record.name == "sparrow.server"]
 
 

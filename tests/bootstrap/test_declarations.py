@@ -1,4 +1,4 @@
-"""What a file declares, however it is written; and that the document names all of it."""
+"""Declarations of a configuration file, in every notation; the document names all of them."""
 
 from __future__ import annotations
 

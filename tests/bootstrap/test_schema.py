@@ -128,7 +128,7 @@ def mutate(document: Any, dice: random.Random) -> None:
 
 
 def is_taken(path: Path, text: str) -> bool:
-    """Whether the broker takes a file; if not, every line of the refusal has its location."""
+    """Return True if the broker accepts a file; each line of a refusal must have its location."""
     path.write_text(text)
     try:
         load({"config": str(path)}, {})

@@ -18,7 +18,7 @@ NOW_MS = 1_777_636_800_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     code: int
     out: str

@@ -1,5 +1,4 @@
-"""How commands end: signals, streams that are closed, readers that go away, packages that are
-missing.
+"""Ends of commands: signals, closed streams, readers that go away, missing packages.
 """
 
 from __future__ import annotations

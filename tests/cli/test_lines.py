@@ -20,7 +20,7 @@ async def collect(descriptor):
 
 
 def lines_of(chunks):
-    """What `read_lines` makes of chunks that are written to a pipe one by one."""
+    """Return the lines that `read_lines` yields for chunks written to a pipe one by one."""
     reader, writer = os.pipe()
 
     def feed():

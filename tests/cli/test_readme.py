@@ -23,7 +23,7 @@ PYTHON = [text for language, mark, text in BLOCKS if language == "python" and no
 (WORKER,) = [text for _, mark, text in BLOCKS if mark == " worker"]
 PLAIN = [text for language, _, text in BLOCKS if not language]
 SETTLED = re.compile(r"^sparrow: 1 record (acknowledged|rejected)\n", re.MULTILINE)
-"""What `sparrow queue lease` says beside the records."""
+"""The line that `sparrow queue lease` prints after the records."""
 DEFAULT_URL = "sparrow://127.0.0.1:9094"
 DEFAULT_KAFKA = "localhost:9092"
 DEFAULT_HTTP = "http://127.0.0.1:9095"

@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 
 @pytest.fixture
 def stdin(monkeypatch):
-    """What the command reads from stdin, which is no terminal."""
+    """Return a function that sets the stdin of the command, which is no terminal."""
 
     def says(text: str) -> None:
         monkeypatch.setattr("sys.stdin", io.StringIO(text))

@@ -18,7 +18,7 @@ def compiled_modules(tmp_path_factory):
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How often what was done to brokers, where one process runs the tests (`make crash`)."""
+    """Print how often each fault was made, if one process runs the tests (`make crash`)."""
     if ENDURED:
         told = ", ".join(f"{name} {count}" for name, count in ENDURED.most_common())
         terminalreporter.write_line(f"{ENDURED.total()} faults: {told}")

@@ -19,7 +19,7 @@ from sparrow.storage.recovery import Recovered, examine_all
 
 @dataclass(frozen=True)
 class Inflicted:
-    """What was done, and to which log (`topic-partition`)."""
+    """A damage, and the log that has it (`topic-partition`)."""
 
     log: str
     what: str

@@ -1,4 +1,4 @@
-"""What happens to the broker, by a seed.
+"""Faults of the broker, by a seed.
 
 Each ten rounds have a deck of faults in a seeded order, so that a short run meets all of them: kill
 -9 more often than anything else, also while a killed broker recovers; SIGSTOP, short and longer
@@ -29,11 +29,11 @@ _THREADS = 32
 _LONG_PAUSE_S = 3.5
 """Longer than sessions (2 and 3 s) and leases (1 to 3 s) of the loads."""
 ROUNDS = 10
-"""Of a batch, which has one broker and one seed."""
+"""Rounds of one batch, which has one broker and one seed."""
 
 
 class Disk(Protocol):
-    """What the broker's data is on."""
+    """The disk of the broker's data."""
 
     def fill(self, left_bytes: int) -> None:
         """Leave so little room."""
@@ -150,7 +150,7 @@ _OFTEN: Sequence[Fault] = (kill, kill, pause, restart)
 _OF_DISKS: Sequence[Fault] = (full, full_and_kill, full_and_pause, full_and_restart)
 
 ENDURED: Counter[str] = Counter()
-"""How often what was done in this process, for the summary at the end."""
+"""The number of faults of each kind in this process, for the summary at the end."""
 FAULTS = {*_ALWAYS, *_OFTEN, *_OF_DISKS}
 
 

@@ -19,7 +19,7 @@ PARTITIONS = 3
 
 @dataclass
 class Ledger:
-    """What was sent and what was promised: number → (partition, offset)."""
+    """Sent and confirmed messages: number → (partition, offset)."""
 
     sent: int = 0
     acknowledged: dict[int, tuple[int, int]] = field(default_factory=dict)

@@ -99,8 +99,8 @@ async def run(loads: Sequence[Load], rounds: int, seed: int, work_dir: Path) -> 
 
 
 async def broken_promises(load: Load, broker: RunningBroker) -> str:
-    """What a load finds wrong, with its name; "": nothing. One that fails does not keep others from
-    ending what they began.
+    """Return the breaches that a load finds, with its name, or "". One that fails does not keep
+    others from finishing.
     """
     try:
         await load.check(broker)

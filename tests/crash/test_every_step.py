@@ -39,7 +39,7 @@ from tests.crash.stories.transactions import Transactions
 ROUNDS = int(os.environ.get("SPARROW_CRASH_ROUNDS", "10"))
 SEED = int(os.environ.get("SPARROW_CRASH_SEED", "1"))
 PICTURES = 20 if ROUNDS <= 10 else 1 << 30
-"""How many of each life are looked at."""
+"""The number of pictures of each life that are checked."""
 
 _NEVER_MS = 1 << 40
 _QUIET = BrokerConfig(tick_interval_ms=_NEVER_MS, retention_check_interval_ms=_NEVER_MS, default_partitions=1)

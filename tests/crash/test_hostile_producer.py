@@ -31,7 +31,7 @@ TOPIC = "orders"
 TOKENS = {"root": "r-token", "ann": "a-token", "bob": "b-token", "cid": "c-token", "mallory": "m-token"}
 HONEST = {"kafka": "ann", "native": "bob", "http": "cid"}
 ROUND_CONFIRMATIONS = 40
-"""Of each producer, before the next kill."""
+"""Confirmations of each producer before the next kill."""
 PATIENCE_S = 60
 FAR = 1_000_000
 

@@ -17,7 +17,7 @@ FIRST_S = 1_777_636_800
 
 
 def git(path: Path, *arguments: str, data: bytes = b"") -> str:
-    """What git answers."""
+    """Run git and return its output."""
     found = subprocess.run(
         ["git", "-C", str(path), *arguments],
         input=data,

@@ -1,5 +1,4 @@
-"""What msgspec accepts has no faults, and what has no faults msgspec accepts: for every body and
-query of the table of routes.
+"""Bodies and queries have no faults exactly if msgspec accepts them, for every route of the table.
 """
 
 from __future__ import annotations

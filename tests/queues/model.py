@@ -27,7 +27,7 @@ class Message:
     state: str = "unseen"
     """unseen, ready, leased, delayed, blocked, moving, done"""
     end: str = ""
-    """How the record ended: acknowledged, dead, expired, purged."""
+    """The end of the record: acknowledged, dead, expired, purged."""
     count: int = 0
     consumer: str = ""
     due_ms: int = 0

@@ -1,4 +1,4 @@
-"""How the server logs."""
+"""Logs of the server."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def java() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What holds for all tests that need Spark."""
+    """Mark all tests that need Spark."""
     for item in items:
         if HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
             # The first of them starts the JVM, on a machine that may be busy.
@@ -76,7 +76,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def _be_the_only_one(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Of all processes of a run one has a session; a second one would pass as well, but cost half a
+    """Let one process of a run have a session; a second one would pass as well, but cost half a
     minute.
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:

@@ -1,4 +1,4 @@
-"""What a Kafka client reads of a topic, from its beginning to its end."""
+"""Reading of a topic by a Kafka client, from its beginning to its end."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What README and documents tell Spark's users to type works; all in one session, on one broker, in
-the order of each document.
+"""The commands and programs for Spark in README and documents work, in one session, on one broker,
+in the order of each document.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What clients saw, as records, and what it says of the promises of docs/guarantees.md.
+"""Histories of what clients saw, and the checks of the promises of docs/guarantees.md against them.
 
 A load notes what happens to it as it happens (`events.py`); when all is over, pure functions read
 the notes, and what the broker has at the end. Each function is one promise; it returns a sentence

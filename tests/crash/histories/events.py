@@ -1,5 +1,4 @@
-"""What is noted: one event for each thing that a client did or saw, in the order in which it
-did.
+"""Events of a history: one for each thing that a client did or saw, in that order.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """What happened to a message. A queue's settlements are noted twice: when the client says it,
-    and when the broker confirms.
+    """Kinds of events. A queue's settlements are noted twice: when the client sends them, and when
+    the broker confirms them.
     """
 
     SENT = "sent"
@@ -46,7 +45,7 @@ class Event(NamedTuple):
     """Monotonic."""
     kind: Kind
     number: int
-    """Of the message; -1 where it is about none."""
+    """Number of the message; -1 if the event concerns none."""
     place: Place | None = None
     by: str = ""
     """Which of several workers, members or subscribers."""
@@ -83,7 +82,7 @@ class History:
         asked_s: float = 0.0,
         what: str = "",
     ) -> None:
-        """What happens now."""
+        """Note an event now."""
         self._add(Event(time.monotonic(), kind, number, place, by, count, asked_s, what))
 
     def _add(self, event: Event) -> None:
@@ -102,5 +101,5 @@ class History:
         return set(self._numbers[kind])
 
     def count(self, kind: Kind) -> int:
-        """How many those are."""
+        """Return the number of events of a kind."""
         return len(self._numbers[kind])

@@ -11,8 +11,8 @@ from tests.crash.histories.events import History, Kind
 
 
 def forgotten(history: History, at_the_end: Mapping[int, int]) -> list[str]:
-    """Who takes a partition over begins no earlier than at the last confirmed commit, and no later
-    than at the last that was asked for.
+    """Check that the next reader of a partition begins at the last confirmed commit or later, but
+    not after the last that was asked for.
 
     Args:
         at_the_end: the committed offset of each partition when all was over.

@@ -12,7 +12,7 @@ from tests.crash.histories.events import Found, History, Kind, Place
 
 
 def lost(history: History, found: Sequence[Found]) -> list[str]:
-    """What was acknowledged is there: at the place that was named, if one was."""
+    """Check that acknowledged records exist, at their offset if the acknowledgement named one."""
     places = defaultdict(set)
     for each in found:
         places[each.number].add((each.partition, each.offset))

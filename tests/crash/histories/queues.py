@@ -15,7 +15,7 @@ from tests.crash.histories.events import Event, History, Kind
 ACK, NACK, REJECT, RELEASE = "ack", "nack", "reject", "release"
 _FINAL = {ACK, REJECT}
 _SLACK_S = 0.05
-"""Of clocks that count milliseconds."""
+"""The error of clocks that count milliseconds."""
 _LOOKS = 3
 """After so many leases a queue has looked at what was published before."""
 
@@ -27,7 +27,7 @@ class DeadLetter(NamedTuple):
 
 
 def redelivered(history: History) -> list[str]:
-    """What was acknowledged or rejected is never handed out again, once that was confirmed."""
+    """Check that jobs whose ack or reject was confirmed are never leased again."""
     settled: dict[tuple[str, int], str] = {}
     breaches = []
     for event in history.of(Kind.HANDED_OUT, Kind.SETTLED):
@@ -40,7 +40,7 @@ def redelivered(history: History) -> list[str]:
 
 
 def leased_twice(history: History, lease_s: float) -> list[str]:
-    """What one worker holds no other gets before the lease is over.
+    """Check that no job is leased to two workers at a time.
 
     A lease begins after the worker asked for it; so the next may come when that is as long ago as
     the lease is, not earlier, unless the worker gave it back.

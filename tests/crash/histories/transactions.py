@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 def broken(
     visible: Iterable[int], *, committed: Collection[int], aborted: Collection[int], size: int
 ) -> list[str]:
-    """What readers of committed records see: the number of its transaction for each record.
+    """Check what readers of committed records see: the number of its transaction for each record.
 
     Args:
         committed: transactions whose commit was confirmed.

@@ -54,8 +54,8 @@ async def connect_as(broker: RunningBroker, ca_file: str, who: tuple[str, str], 
 
 @dataclass
 class Register:
-    """What an administrator was told of each thing: the value that holds, or the two of which one
-    does.
+    """The values that were confirmed to an administrator: for each thing the one in force, or two
+    of which one is.
     """
 
     values: dict[Hashable, frozenset[Any]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Register:
         self.confirmed += 1
 
     def breaches(self, found: dict[Hashable, Any]) -> list[str]:
-        """What is otherwise than it was confirmed."""
+        """Return what differs from what was confirmed."""
         return [
             f"{name!r} is {found.get(name)!r}; confirmed was {sorted(map(repr, self.may_be(name)))}"
             for name in sorted({*self.values, *found}, key=repr)

@@ -20,8 +20,8 @@ _KEYS = 20
 
 
 class Retained:
-    """What a reader finds are the last records without a hole, in order, once each, and no fewer
-    bytes than are to be kept.
+    """A topic with retention: a reader finds the last records without a hole, in order, once each,
+    and no fewer bytes than retention keeps.
     """
 
     name = "retained"

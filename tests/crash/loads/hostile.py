@@ -24,7 +24,7 @@ from tests.native_frontend.raw import RawClient as NativeClient
 
 VALUE = b"hostile"
 FUTURE = range(300)
-"""Of a counter that begins at 0, as that of earlier versions."""
+"""Producer ids that a counter from 0 on would give, as earlier versions had."""
 _AT_ONCE = 8
 _LATELY = 6
 """Ids that are taken from the log at a time: the newest."""
@@ -144,7 +144,7 @@ def _headers(data: bytes) -> list[Any]:
 
 
 def _variants(known: list[Producer]) -> list[Producer]:
-    """What may come between a producer and its next batches."""
+    """Return producers that may publish between a producer and its next batches."""
     return [
         each
         for producer_id, epoch, then in known

@@ -101,8 +101,8 @@ async def published(
 
 
 class HttpWorkers:
-    """What was acknowledged is never handed out again, what is leased to nobody else, and what is
-    urgent comes first.
+    """Workers over HTTP: acknowledged jobs are never leased again, leased jobs to no second worker,
+    and urgent ones come first.
     """
 
     name = "urgent"
@@ -175,7 +175,7 @@ class HttpWorkers:
         await again_until(answered, once)
 
     async def _settle(self, http: aiohttp.ClientSession, url: str, leases: list[str]) -> list[str]:
-        """What the broker says of each lease: the code of an error, or ""."""
+        """Settle leases. Return for each the code of its error, or ""."""
         async with http.post(url, json={"leases": leases}) as answer:
             found = await answer.json(content_type=None)
             if answer.status in {200, 207}:

@@ -108,8 +108,8 @@ class KafkaProducer(Threaded):
 
 
 class KafkaTransactions(Threaded):
-    """Of what was committed a reader of committed records sees all, once; of what was aborted
-    nothing; of what was left open all or nothing.
+    """Transactions of Kafka producers: a reader of committed records sees all of a committed one,
+    once, nothing of an aborted one, and all or nothing of one that was left open.
     """
 
     name = "transactions"

@@ -55,7 +55,7 @@ class NativeProducer:
 
 
 class NativeTopic(TopicLoad):
-    """What a native producer publishes, for readers of other listeners."""
+    """A topic of a native producer, for readers at other listeners."""
 
     partitions: ClassVar[int] = PARTITIONS
     readers: ClassVar[int] = 0
@@ -84,7 +84,7 @@ class NativeGroup(NativeTopic):
     def __init__(self) -> None:
         super().__init__()
         self._due: dict[tuple[str, int], int] = {}
-        """What each member has to read next in each partition."""
+        """The next offset of each member in each partition."""
         self._committed: dict[int, int] = {}
         """As the broker has it at the end."""
 
@@ -143,6 +143,6 @@ class NativeGroup(NativeTopic):
 
 
 async def committed_offsets(broker: RunningBroker, group: str) -> dict[int, int]:
-    """What a group has committed, by partition of its topic."""
+    """Return the committed offsets of a group, by partition of its topic."""
     async with await connect_eagerly(broker.url) as client:
         return {each.partition: each.offset for each in await client.admin.group_offsets(group)}

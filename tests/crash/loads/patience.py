@@ -14,10 +14,9 @@ from tests.crash.publisher import connect_eagerly
 
 AGAIN_S = 0.02
 TROUBLE = (OSError, EOFError, aiohttp.ClientError, SparrowError)
-"""What says that the broker is away, or takes nothing just now."""
+"""Errors of a broker that is away, or accepts nothing now."""
 PATIENCE_S = 60.0
-"""How long, at most, what was left open comes to its end when nothing happens to the broker any
-more.
+"""The longest time until open work ends when the broker has no more faults.
 """
 
 

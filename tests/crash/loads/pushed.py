@@ -1,4 +1,4 @@
-"""What the broker pushes: webhooks."""
+"""Deliveries that the broker pushes: webhooks."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Workers:
         self.history.note(Kind.SETTLED, number, by=by, what=what)
 
     def outcome(self, number: int) -> str:
-        """What a worker says of a job: ack, nack, reject or release."""
+        """Return the settlement of a job: ack, nack, reject or release."""
         return ACK
 
     async def check(self, broker: RunningBroker) -> None:
@@ -133,7 +133,7 @@ class Workers:
         await self.check_empty(broker)
 
     def breaches(self) -> list[str]:
-        """What else was promised."""
+        """Return the breaches of the other promises."""
         return [
             breach for each in self.subscribers for breach in unfinished(self.history, self.published, each)
         ]
@@ -150,8 +150,8 @@ class Workers:
 
 
 class QueueWorkers(Workers):
-    """What was acknowledged is never handed out again; everything published is handled in the
-    end.
+    """Workers of a queue: acknowledged jobs are never leased again, and every published one is
+    handled in the end.
     """
 
     name = "jobs"

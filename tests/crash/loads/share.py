@@ -27,8 +27,8 @@ _AT_ONCE = 20
 
 
 class ShareGroup(NativeTopic):
-    """What a member acknowledged comes to nobody again; everything is acknowledged in the end. The
-    number of a record is its offset.
+    """A share group: acknowledged records come to no member again, and all are acknowledged in the
+    end. The number of a record is its offset.
     """
 
     name = "shared"

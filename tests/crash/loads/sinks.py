@@ -26,7 +26,7 @@ from tests.crash.publisher import PARTITIONS, number_of, read_all
 _TASKS = 2
 _RECORDS = 6
 _LOSER = 1_000_000
-"""What nobody commits has numbers from here on."""
+"""Records that no driver commits have numbers from here on."""
 
 
 class SinkQuery(Threaded):

@@ -21,11 +21,11 @@ _SILENCE_S = 10.0
 
 
 class Streams(TopicLoad):
-    """What was answered is there once, in the order of the frames; both readers get each message
-    once, in order, over all that happens.
+    """WebSocket streams: confirmed messages exist once, in the order of the frames; both readers get
+    each once, in order, over all faults.
 
-    Nobody may read what is not on stable storage yet, and then lose it: a kill -9 takes nothing
-    that was read.
+    No reader may get a record that is not on stable storage and is lost later: a kill -9 loses
+    nothing that was read.
     """
 
     name = "streams"

@@ -1,4 +1,4 @@
-"""What loads have in common that publish to a topic of their own, and maybe read it."""
+"""Base of the loads that publish to a topic of their own, and maybe read it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class TopicLoad:
     name: str
     partitions: ClassVar[int] = 1
     readers: ClassVar[int] = 1
-    """How many tasks read."""
+    """The number of tasks that read."""
     is_read: ClassVar[bool] = True
-    """Whether each message is noted when somebody has it."""
+    """True if each message is noted when a reader has it."""
 
     def __init__(self) -> None:
         self.history = History()
@@ -71,7 +71,7 @@ class TopicLoad:
         await soon(self.is_done)
 
     def is_done(self) -> bool:
-        """Whether readers have all that was acknowledged."""
+        """Return True if readers have all acknowledged messages."""
         if not self.is_read:
             return True
         return self.history.numbers(Kind.ACKNOWLEDGED) <= self.history.numbers(Kind.READ)
@@ -88,8 +88,7 @@ class TopicLoad:
         )
 
     def misread(self, found: list[Found]) -> list[str]:
-        """What readers were not given, or should not have been: here only that each acknowledged
-        message was read.
+        """Return the errors of readers; here only acknowledged messages that were not read.
         """
         return unread(self.history.numbers(Kind.ACKNOWLEDGED), self.history) if self.is_read else []
 

@@ -54,7 +54,7 @@ class Machine(RunningBroker):
 
     @property
     def power_failures(self) -> int:
-        """How often the power went off."""
+        """The number of power failures."""
         return self._host.power_failures
 
 

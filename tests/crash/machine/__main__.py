@@ -78,7 +78,7 @@ def _obey(disk: Disk, orders: Orders) -> None:
 
 
 def _end_process(disk: Disk, orders: Orders) -> None:
-    """What kill -9 leaves: the kernel's cache, which is part of the disk here."""
+    """End the process as kill -9 does: the kernel's cache, a part of the disk here, survives."""
     with disk._lock:
         disk.kill()
         disk.save(orders.image_path)

@@ -29,7 +29,7 @@ class Disk(FaultyFileSystem):
         """Calls so far that changed something."""
         self.at_power_off: Callable[[], None] = lambda: None
         self.taken_bytes = 0
-        """What another program has taken of the device."""
+        """Bytes of the device that another program uses."""
         self._off_at: int | None = None
         self._longest_sync_s = longest_sync_s
         self._sync_dice = random.Random(seed)

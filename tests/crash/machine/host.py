@@ -79,7 +79,7 @@ class MachineHost:
             self.tell(f"power-off-after {calls}")
 
     def wait_until_off(self, timeout_s: float) -> bool:
-        """Whether the power was gone before the time; if not, it is switched off now."""
+        """Return True if the power failed before the timeout; else switch it off now."""
         process = self._process
         if process is None:
             return True

@@ -1,4 +1,4 @@
-"""What a machine is told when it is switched on, and how it says why it went off."""
+"""Orders that a machine gets when it is switched on, and its report of why it went off."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Orders:
     ready_path: str
     """Written when clients can connect."""
     seed: int
-    """Of a new disk: what a power failure takes and leaves."""
+    """Seed of a new disk: decides what a power failure loses."""
     capacity_bytes: int
-    """Of a new disk."""
+    """Capacity of a new disk."""
     options: dict[str, Any] = field(default_factory=dict)
     """The server's, by the names of `ServerConfig`."""
     power_off_after: int | None = None

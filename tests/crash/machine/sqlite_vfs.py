@@ -108,7 +108,7 @@ _Vfs._fields_ = (
 
 @dataclass(slots=True)
 class _State:
-    """What is known of an open file beside its descriptor."""
+    """State of an open file beside its descriptor."""
 
     path: str
     deletes: bool

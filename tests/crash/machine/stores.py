@@ -59,7 +59,7 @@ def meta_store(fs: FaultyFileSystem, vfs: str, *, wal_bytes: int = 4 << 20) -> S
 
 
 def stores_on(fs: FaultyFileSystem, vfs: str) -> OpenStores:
-    """What a server opens instead of files."""
+    """Return the stores that a server opens instead of files."""
 
     async def open_stores(config: ServerConfig, opening: AsyncExitStack) -> tuple[LogStore, SqliteMetaStore]:
         logs = log_store(fs, None, config.storage)

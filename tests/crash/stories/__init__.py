@@ -21,7 +21,7 @@ WALL_MS = 1_700_000_000_000
 
 @dataclass
 class Notes:
-    """What one story asked for and what it was promised, in order. `upto` cuts it at a moment."""
+    """The requests and promises of one story, in order. `upto` cuts them at a moment."""
 
     entries: list[tuple[str, Any]] = field(default_factory=list)
 

@@ -1,5 +1,5 @@
-"""What is known beside the records: topics that come, change, go and come again, and a group's
-offsets.
+"""State beside the records: topics that are created, changed, deleted and created again, and a
+group's offsets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STEPS: Sequence[Callable[[Broker], Awaitable[object]]] = (
 
 
 class _State(NamedTuple):
-    """What can be seen."""
+    """The visible state."""
 
     retention_ms: str | None = None
     start: int = -1

@@ -46,7 +46,7 @@ class _Queue:
             self.notes.add("published", number)
 
     async def lease(self, consumer: QueueConsumer, count: int) -> list[int]:
-        """So many, with their delivery counts noted."""
+        """Lease jobs, and note their delivery counts."""
         found: dict[int, int] = {}
         async with asyncio.timeout(10):
             while len(found) < count:
@@ -96,8 +96,8 @@ class _Queue:
     async def compare(
         self, broker: Broker, notes: Notes, found: dict[int, int], ready: Collection[int]
     ) -> None:
-        """What is handed out: nothing that was acknowledged, everything that is surely ready, each
-        with its deliveries counted.
+        """Check leases: no acknowledged job, every job that is surely ready, each with its delivery
+        count.
         """
         assert found.keys().isdisjoint(notes.all("ACK"))
         assert set(ready) - set(notes.all("asked ACK")) - set(notes.all("asked REJECT")) <= found.keys()

@@ -51,7 +51,7 @@ async def _publish(broker: Broker, number: int) -> list[object]:
 
 
 def _messages_of(number: int) -> list[Message]:
-    """Of one publish, more than a batch takes; their values occur nowhere else."""
+    """Return the messages of one publish, more than a batch holds, with values of their own."""
     return [
         Message(b"%d-%d" % (number, n) + b"." * 60, b"k%d" % n if n % 2 else None)
         for n in range(1 + 2 * number)

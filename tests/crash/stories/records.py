@@ -18,7 +18,7 @@ def _publish_unsafely(broker: Broker, partition: int) -> None:
 
 
 class Records:
-    """What was acknowledged is there once and in order; what is sent again is recognised."""
+    """An idempotent producer: acknowledged records exist once, in order; repeats are recognised."""
 
     name = "records"
 

@@ -39,7 +39,7 @@ class Sinks:
         await self._commit(broker, run, 2, await self._staged(broker, run, 2), self.notes)
 
     async def _staged(self, broker: Broker, run: str, number: int) -> list[str]:
-        """What the tasks of a batch write; a batch that is committed already has no stages."""
+        """Write the stages of a batch; a batch that is committed already has none."""
         stages = []
         for task in range(_TASKS + 1):
             stage = await broker.sinks.stage(

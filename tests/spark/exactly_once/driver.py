@@ -57,7 +57,7 @@ def main(folder: Path, go_file: Path) -> None:
 
 
 def warm_up(spark, checkpoint: Path) -> None:
-    """What is slow the first time is done before it counts."""
+    """Do the work that is slow at first before times count."""
     rows = spark.readStream.format("sparrow").option("subscribe", "source").load()
     writer = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     with suppress(PySparkException):

@@ -63,7 +63,7 @@ def slowly(batches):
 
 
 def ordered_death() -> str:
-    """How to die at this commit, once; "" to live."""
+    """Return the order to die at this commit, once; "" to live."""
     path = os.environ[DEATH_FILE]
     try:
         with open(path, encoding="utf-8") as file:

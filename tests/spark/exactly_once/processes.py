@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _numbers = count()
 HERE = Path(__file__).parent
 _TASKS = "pyspark.worker"
-"""What the daemon whose children run tasks has in its command; others have the modules that plan,
-read offsets and commit.
+"""A part of the command of the daemon whose children run tasks; others plan, read offsets and
+commit.
 """
 
 

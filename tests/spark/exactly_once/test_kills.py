@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 KILLS = int(os.environ.get("SPARROW_SPARK_KILLS", "21"))
 PARTITIONS = 2
 DEATHS = ("after", "before", "now", "after", "now")
-"""How drivers die: at a commit after or before its effect, or at any moment."""
+"""Deaths of drivers: at a commit after or before its effect, or at any moment."""
 PROGRESS_TIMEOUT_S = 120
 FED_AT_ONCE = 60
 FED_AT_MOST = 800
@@ -69,7 +69,7 @@ class Feed:
 
 
 class Kills:
-    """What is killed, and how far the copy has come."""
+    """The kills, and the progress of the copy."""
 
     def __init__(self, broker: RunningBroker, folder: Path, feed: Feed, seed: int) -> None:
         self.random = random.Random(seed)
@@ -149,10 +149,10 @@ class Kills:
 
 
 def lives(chance: random.Random, kills: int) -> Iterator[list[str]]:
-    """What happens in each life of a driver, the last of it the end of the driver: a kill in seven
-    is one of a driver, which costs most of the time, one in twenty of the broker.
+    """Yield the kills of each life of a driver, the last of which ends it. One kill in seven is of
+    a driver, which costs most of the time, one in twenty of the broker.
 
-    Of few kills two are of drivers, one before and one after the effect of a commit.
+    If there are few kills, two are of drivers: one before and one after the effect of a commit.
     """
     drivers, brokers = max(2, kills // 7), max(1, kills // 20)
     events = ["worker"] * (kills - drivers - brokers) + ["broker"] * brokers

@@ -86,7 +86,7 @@ class Program:
             psutil.wait_procs(everything, timeout=30)
 
     def ends_well(self) -> bool:
-        """Whether it ended by itself with everything done; on a machine that is too busy Spark
+        """Return True if the run ended by itself with everything done. On a busy machine Spark
         gives up on processes that are slow to start.
         """
         return self._process.wait(PROGRESS_TIMEOUT_S) == 0
@@ -162,8 +162,8 @@ def topic_rows(broker: RunningBroker) -> Iterator[dict[str, Any]]:
 
 
 def parquet_rows(table: Path) -> Iterator[dict[str, Any]]:
-    """What Spark reads: the files that the sink's own log names; others are left of batches that
-    were killed.
+    """Yield the rows that Spark reads: those of the files in the sink's log. Killed batches have
+    left other files.
     """
     logs = {
         int(path.name.removesuffix(".compact")): path for path in (table / "_spark_metadata").glob("[0-9]*")

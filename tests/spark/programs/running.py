@@ -25,7 +25,7 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def run_program(text: str, folder: Path, **environment: str) -> Any:
-    """What the program hands to `answer`, after it ended well."""
+    """Run a program; return what it passes to `answer`, after it ended well."""
     program = folder / "program.py"
     program.write_text(
         f"import json\n\ndef answer(value):\n    print({_LAST!r} + json.dumps(value))\n\n{text}"
@@ -36,7 +36,7 @@ def run_program(text: str, folder: Path, **environment: str) -> Any:
 
 
 def lag_of(broker: RunningBroker, group: str) -> int:
-    """How far a group is behind, which must have committed something."""
+    """Return the lag of a group, which must have committed something."""
     with sparrow.sync.connect(broker.url) as client:
         offsets = client.admin.describe_group(group).offsets
         assert offsets
@@ -44,7 +44,7 @@ def lag_of(broker: RunningBroker, group: str) -> int:
 
 
 def run_command(command: list[str], folder: Path, **environment: str) -> str:
-    """What a command writes, after it ended well."""
+    """Run a command; return its output, after it ended well."""
     log = folder / "command.log"
     with log.open("w") as file:
         process = subprocess.Popen(

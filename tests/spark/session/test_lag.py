@@ -1,5 +1,4 @@
-"""What the broker knows of how far streaming queries are: groups whose offsets the queries
-themselves commit.
+"""Lag of streaming queries in the broker: groups whose offsets the queries commit.
 """
 
 from __future__ import annotations

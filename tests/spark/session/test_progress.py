@@ -1,4 +1,4 @@
-"""What a stream's reader and its tasks tell the broker of their progress, without Spark."""
+"""Progress that a stream's reader and its tasks report to the broker, without Spark."""
 
 from __future__ import annotations
 

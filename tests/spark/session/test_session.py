@@ -1,4 +1,4 @@
-"""What `sparrow.spark.session` sets, and what it leaves alone: without starting a JVM where that is
+"""Settings of `sparrow.spark.session`, and those that it leaves alone, without a JVM where
 possible.
 """
 

@@ -66,7 +66,7 @@ class Query:
         return WriteIdentity(self.plan.sink or self.query, self.query, self.run, batch)
 
     def write(self, batch: int, *parts: Iterable[Mapping[str, Any]], task: int = 0) -> Written:
-        """What a task does; each part is an Arrow batch that it gets."""
+        """Write as a task does; each part is an Arrow batch that it gets."""
         rows = [rows_of(self.columns, each) for each in parts]
         return write_rows(self.plan, self.identity(batch), TaskAttempt(task, next(_attempts)), rows)
 

@@ -1,5 +1,5 @@
-"""What tasks write and drivers commit, on a real broker and without Spark: each batch once, as a
-whole or not at all.
+"""Writes of tasks and commits of drivers, on a real broker and without Spark: each batch exists
+once, as a whole or not at all.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What a batch and a stream read is what a Kafka client reads: the source itself, without the JVM
-around it.
+"""Batches and streams read what a Kafka client reads: the source itself, without a JVM.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What Spark does with a data source, in this process: plan, hand tasks over, read them, ask for
-the next offset.
+"""Spark's use of a data source, in this process: plan, send tasks, read them, ask for the next
+offset.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_batch(**options: object) -> list[Row]:
 
 
 def batches(reader: DataSourceReader) -> Iterator[Any]:
-    """What the tasks of a batch give; reader and tasks travel as Spark sends them."""
+    """Yield the batches of all tasks; reader and tasks are pickled as Spark sends them."""
     for partition in reader.partitions():
         yield from pickle.loads(pickle.dumps(reader)).read(pickle.loads(pickle.dumps(partition)))
 

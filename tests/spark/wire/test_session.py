@@ -494,7 +494,7 @@ def test_a_forked_process_does_not_use_its_parents_sockets(running: RunningBroke
 
 
 def in_child(use: Callable[[], object]) -> object:
-    """What `use` returns in a forked process."""
+    """Return the result of `use` in a forked process."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

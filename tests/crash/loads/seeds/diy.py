@@ -14,8 +14,8 @@ from tests.seeds.diy_client import CONSUME_EMPTY, GOODBYE, DiyClient
 
 
 class DiyClients(TopicLoad):
-    """What a goodbye confirmed is there once, in order. No consumer gets a message that another one
-    got; what was on its way when a connection broke is gone.
+    """Clients of diy_message_broker: messages that a goodbye confirmed exist once, in order. No two
+    consumers get the same message; those in flight when a connection broke are gone.
     """
 
     name = "diy"

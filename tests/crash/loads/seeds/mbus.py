@@ -15,8 +15,8 @@ from tests.seeds.mbus_client import message
 
 
 class MbusClients(TopicLoad):
-    """What was confirmed is there once, in order; consumers get each, and what a connection lost
-    may come twice.
+    """Clients of mbus: confirmed messages exist once, in order. Consumers get each, and maybe twice
+    if a connection broke.
     """
 
     name = "mbus"

@@ -15,7 +15,8 @@ _MOST = 0xFFFF
 
 
 class MessagebrokerClients(TopicLoad):
-    """What was confirmed is there once, in order; a subscriber gets each at least once."""
+    """Clients of messagebroker: confirmed messages exist once, in order; a subscriber gets each at
+    least once."""
 
     name = "messagebroker"
 

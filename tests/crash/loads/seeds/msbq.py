@@ -12,8 +12,8 @@ from tests.seeds.msbq_client import MsbqClient
 
 
 class MsbqClients(TopicLoad):
-    """What was confirmed is there once, in order; a stream gets each, and what a connection lost
-    may come twice.
+    """Clients of msbq: confirmed messages exist once, in order. A stream gets each, and maybe twice
+    if a connection broke.
     """
 
     name = "msbq"
