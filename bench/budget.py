@@ -1,4 +1,4 @@
-"""How much of each workload a run does.
+"""The size of each workload in a run.
 
 A quick run has to end within three minutes on two cores, with everything in it: one round of each,
 fewer messages, and what starts slowly (RabbitMQ, Kafka, Spark's JVM) is shared by the workloads of
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 QUICK_SCALE = 0.1
-"""Of workloads that `_QUICK` does not name."""
+"""Scale of workloads that `_QUICK` does not name."""
 _QUICK = {
     "throughput-100B": 0.25,
     "throughput-varied": 0.25,

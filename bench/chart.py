@@ -30,9 +30,9 @@ _OURS, _THEIRS, _LINE = "#c2410c", "#64748b", "#1e293b"
 _HATCH = "////"
 _WIDTH_IN, _ROW_IN, _BAR_IN = 12.0, 0.8, 0.26
 _TITLE_X = 0.15
-"""Of the axes' width: in the middle of bars and names together."""
+"""Share of the axes' width: the middle of bars and names together."""
 _ROOM = 0.3
-"""Of a latency panel's width."""
+"""Share of a latency panel's width."""
 _TICKS = 4
 _STYLE = {
     "svg.fonttype": "none",

@@ -1,5 +1,5 @@
-"""What `docs/benchmarks.md` shows where: its sections with their workloads, and the panels of its
-chart. Every workload stands in one section.
+"""The contents of `docs/benchmarks.md`: its sections with their workloads, and the panels of its
+chart. Every workload is in one section.
 """
 
 from __future__ import annotations

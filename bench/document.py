@@ -73,7 +73,8 @@ def _section(name: str, report: Report) -> str:
 
 
 def _of_workload(rows: Sequence[Measurement]) -> str:
-    """Who was measured beside others as a table of them; what is of Sparrow alone as a list."""
+    """Return the rows of a workload: a table of those beside others, a list of those of Sparrow
+    alone."""
     beside = {each.figure for each in rows if each.broker != OURS and each.unit != RATIO}
     compared = [each for each in rows if each.figure in beside]
     alone = [each for each in rows if each.figure not in beside]
@@ -104,8 +105,8 @@ def _side_by_side(rows: Sequence[Measurement]) -> str:
 
 
 def _shortened(figures: Sequence[str]) -> tuple[str, list[str]]:
-    """What the figures' names have in common at their beginning, in whole words ("": nothing), and
-    what each has after it.
+    """Return the common beginning of the figures' names, in whole words, or ""; and the rest of
+    each.
     """
     if len(figures) == 1:
         return figures[0], [""]

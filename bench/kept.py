@@ -1,8 +1,6 @@
-"""What takes long to start (a peer, a JVM) may be kept from one workload to the next, where a run
-has to be short.
+"""Peers and JVMs, which are slow to start, kept from one workload to the next in short runs.
 
-Nobody is handed it through the workloads: they ask for it by name, and get a fresh one unless
-`keeping` is on.
+Workloads ask for them by name, and get fresh ones unless `keeping` is on.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ _kept: ContextVar[dict[str, tuple[Any, ExitStack]] | None] = ContextVar("kept", 
 
 @contextlib.contextmanager
 def keeping() -> Iterator[None]:
-    """What is asked for by `kept` in this block ends with the block."""
+    """Keep what `kept` starts in this block until the block ends."""
     things: dict[str, tuple[Any, ExitStack]] = {}
     token = _kept.set(things)
     try:
@@ -32,8 +30,8 @@ def keeping() -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept(name: str, start: Callable[[], AbstractContextManager[Any]]) -> Iterator[Any]:
-    """What `start` starts; or the one of that name which is there. One in whose block something
-    failed is ended: it may be broken.
+    """Yield the kept thing of that name, or start one. It is ended if the block fails, as it may be
+    broken.
     """
     things = _kept.get()
     if things is None:

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 SYNCS = 200
-"""How many are timed."""
+"""The number of syncs that are timed."""
 
 
 def machine() -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _mounted(directory: str) -> tuple[str, str]:
 
 
 def _disk_kind(device: str) -> str:
-    """What the kernel says of it."""
+    """Return the kernel's description of a disk."""
     name = Path(device).name
     blocks = [each for each in Path("/sys/block").glob("*") if name == each.name or (each / name).exists()]
     if not blocks:

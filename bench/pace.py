@@ -30,13 +30,13 @@ def stamped(due: float, size: int) -> bytes:
 
 
 def late_s(value: bytes) -> float:
-    """How long ago the message was due."""
+    """Return the seconds since a message was due."""
     due: float = _STAMP.unpack_from(value)[0]
     return time.monotonic() - due
 
 
 def quantiles(times_s: list[float]) -> Quantiles:
-    """Of latencies in seconds."""
+    """Return the quantiles of latencies in seconds."""
     times = sorted(times_s)
 
     def at(share: float) -> float:

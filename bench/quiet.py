@@ -10,7 +10,7 @@ import psutil
 
 _LOOK_S = 0.25
 _IDLE = 0.1
-"""Of one core."""
+"""Share of one core."""
 _PATIENCE_S = 20.0
 
 

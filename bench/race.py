@@ -28,8 +28,8 @@ from bench.together import Role, Span, seconds, together
 
 NATS_SYNCED = "NATS (sync_interval always)"
 KEEPS_UP = 0.8
-"""Who reaches less than this share of a rate, from the first message sent to the last one read,
-falls behind.
+"""A contender below this share of a rate, from the first message sent to the last one read, falls
+behind.
 """
 _queue_numbers = numbers()
 """A broker may be kept from one workload to the next: no two queues have the same name."""
@@ -45,7 +45,7 @@ def sparrow_broker() -> Iterator[Server]:
 
 @contextmanager
 def kafka_broker() -> Iterator[kafka.KafkaNode]:
-    """What has run for a while: the JVM's compiler has seen the work."""
+    """Yield a Kafka broker that is warm: the JVM's compiler has seen the work."""
     with kafka.running() as node:
         together(partial(client("confluent").warm_up, node.bootstrap, kafka.WARM_UP))
         until_idle(node.pid)
@@ -70,14 +70,14 @@ class Contender:
 
     broker: str
     client: str
-    """What its row says of it."""
+    """The text of its row."""
     durability: str
     prepare: Callable[[Any, str], None]
     """Makes the queue: (address, name)."""
     roles: Callable[[Any, str, int], list[Role]]
     """The client processes: (address, queue, messages). The last one is the consumer."""
     share: float = 1.0
-    """How many of the messages it gets; less for who is slower, so that all take about as long."""
+    """Share of the messages that it gets: less for slower ones, so that all take about as long."""
     strength: str = SYNCED
     """SYNCED or UNSYNCED: only equals are compared."""
 
@@ -86,7 +86,7 @@ class Contender:
 
 
 class Round(NamedTuple):
-    """What the processes of one contender found in one round."""
+    """Results of the processes of one contender in one round."""
 
     messages: int
     spans: list[Span]
@@ -99,11 +99,11 @@ class Round(NamedTuple):
 
 @dataclass
 class Results:
-    """Of one contender."""
+    """Results of one contender."""
 
     rounds: list[Round] = field(default_factory=list)
     missing: str = ""
-    """What was not installed, or how it failed."""
+    """The missing software, or the failure."""
     failed: bool = False
 
     def row(
@@ -124,8 +124,8 @@ class Results:
         )
 
     def behind(self, rate: int) -> str:
-        """What to know of latencies that grew as long as messages came at this rate; "" of who
-        keeps up.
+        """Return a note if latencies grew as long as messages came at this rate; "" if the
+        contender keeps up.
         """
         if not self.rounds:
             return ""

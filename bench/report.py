@@ -19,7 +19,7 @@ from bench.results import Measurement
 
 SCHEMA = 1
 _SAME = ("cpu", "cores", "memory_gb", "file_system")
-"""What tells machines apart."""
+"""The fields that identify a machine."""
 
 
 class CannotMerge(Exception):
@@ -28,7 +28,7 @@ class CannotMerge(Exception):
 
 @dataclass(frozen=True)
 class Report:
-    """What a file has."""
+    """The content of a file of results."""
 
     quick: bool
     date: str

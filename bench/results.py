@@ -1,6 +1,4 @@
-"""What a measurement is: a figure measured several times, of whom, with what on stable storage, and
-what it should reach.
-"""
+"""Measurements: a figure measured several times, its subject, its durability, and its target."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ RATIO = "x"
 
 @dataclass(frozen=True)
 class Target:
-    """What the figure should reach."""
+    """The target of a figure."""
 
     value: float
     at_least: bool = True
@@ -41,11 +39,11 @@ class Measurement:
     unit: str
     target: Target | None = None
     durability: str = ""
-    """What was on stable storage when; "" where nothing is written."""
+    """The durability that was measured; "" where nothing is written."""
     runs: list[float] = field(default_factory=list)
     note: str = ""
     figure: str = ""
-    """What is measured, without whom it is measured of; rows that may be compared have the same."""
+    """Name of the figure without its subject; rows that may be compared have the same."""
     broker: str = OURS
     client: str = ""
     strength: str = ""
@@ -56,7 +54,7 @@ class Measurement:
     """It could not be measured, and that is a fault; `note` says which."""
     date: str = ""
     commit: str = ""
-    """Of Sparrow's source, when it was measured."""
+    """Commit of Sparrow's source when it was measured."""
 
     def __post_init__(self) -> None:
         self.figure = self.figure or self.name

@@ -68,7 +68,7 @@ class Server:
 
     @property
     def command(self) -> list[str]:
-        """What starts it."""
+        """Return the command that starts it."""
         return [
             str(Path(sys.executable).with_name("sparrow")),
             "serve",

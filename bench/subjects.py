@@ -37,7 +37,7 @@ class Subject:
 
     broker: str
     client: str
-    """What its row says of how it keeps the messages."""
+    """The text of its row on how it stores messages."""
     durability: str
     prepared: Callable[[Path], AbstractContextManager[Peer]]
     answer: Callable[[Any], object]
@@ -46,9 +46,9 @@ class Subject:
     fill: Callable[[Any, int], Role]
     """Publishes one message and then so many of `VALUE`; each acknowledged."""
     end: Callable[[Any], int]
-    """How many messages it says it has; raises while it does not serve."""
+    """Returns the number of messages that it reports; raises while it does not serve."""
     strength: str = SYNCED
-    """Of what it has acknowledged: SYNCED or UNSYNCED."""
+    """Durability of acknowledged messages: SYNCED or UNSYNCED."""
 
 
 # ── Sparrow ───────────────────────────────────────────────────────────────────────────────────────

@@ -18,7 +18,7 @@ Start = Callable[[], float]
 begin (monotonic seconds, the same clock in all processes).
 """
 Role = Callable[[Start], Any]
-"""What one process does; importable, as `functools.partial` of a function of a module."""
+"""The work of one process; importable, as `functools.partial` of a function of a module."""
 
 TIMEOUT_S = 300.0
 _CLIENTS = ("aio_pika", "amqp", "confluent", "endpoint", "http", "nats", "pika", "redis", "seeds", "sparrow")
@@ -36,7 +36,7 @@ class Span(NamedTuple):
     ended: float
     cpu_s: float = 0.0
     found: Any = None
-    """What it measured besides."""
+    """Further results."""
 
 
 class Stopwatch:

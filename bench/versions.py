@@ -43,7 +43,7 @@ def today() -> str:
 
 
 def commit() -> str:
-    """Of the source: git's short hash, with `+` when files differ from it; "" outside a
+    """Return git's short hash of the source, with `+` when files differ from it; "" outside a
     repository.
     """
     found = _said("git", "-C", str(ROOT), "rev-parse", "--short=10", "HEAD")
@@ -54,7 +54,7 @@ def commit() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of Sparrow, Python, the libraries that matter, and the peers that are installed."""
+    """Return the versions of Sparrow, Python, the relevant libraries and the installed peers."""
     found = {"sparrow": f"{metadata.version('sparrow-broker')} ({commit() or 'no git'})"}
     found["Python"] = platform.python_version()
     for name in LIBRARIES:
@@ -109,7 +109,7 @@ def _attribute(module: str, name: str) -> object:
 
 
 def _said(*command: str) -> str:
-    """What a command printed; "" when it failed or is not there."""
+    """Return the output of a command; "" if it failed or is missing."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
     except (OSError, subprocess.SubprocessError):

@@ -11,7 +11,7 @@ from bench.together import Span, Start, Stopwatch
 
 
 def consume_singly(port: int, queue: str, count: int, workers: int, prefetch: int, start: Start) -> Span:
-    """So many tasks take one message each and acknowledge it before they take the next."""
+    """Consume in `workers` tasks, which acknowledge each message before they take the next."""
     return uvloop.run(_consume_singly(port, queue, count, workers, prefetch, start))
 
 

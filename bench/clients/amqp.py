@@ -187,8 +187,8 @@ def make(port: int, queue: str, kind: str) -> None:
 
 
 def ready(port: int, queue: str, kind: str) -> int:
-    """How many messages the queue has that nobody has taken; the first declaration after a start
-    waits for the queue to be there.
+    """Return the number of messages that no consumer has; the first declaration after a start waits
+    until the queue exists.
     """
     link = Link(port)
     try:

@@ -34,7 +34,7 @@ def end(bootstrap: str, topic: str) -> int:
 
 
 def brokers(bootstrap: str) -> int:
-    """How many take part.
+    """Return the number of brokers.
 
     Raises:
         ConnectionError: none says that it does.
@@ -54,7 +54,7 @@ def warm_up(bootstrap: str, count: int, start: Start) -> Span:
 
 
 class Failures:
-    """What could not be delivered."""
+    """Messages that could not be delivered."""
 
     def __init__(self) -> None:
         self._first: Any = None

@@ -71,7 +71,7 @@ async def _make_worker(port: int, stream: str, config: ConsumerConfig) -> None:
 
 
 def end(port: int, stream: str) -> int:
-    """How many messages the stream has ever had."""
+    """Return the number of messages that the stream ever had."""
 
     async def ask() -> int:
         async with await nats.connect(_url(port), allow_reconnect=False) as connection:
@@ -81,7 +81,7 @@ def end(port: int, stream: str) -> int:
 
 
 def unacknowledged(port: int, stream: str) -> int:
-    """How many messages its worker has not acknowledged, taken or not."""
+    """Return the number of messages that the worker has not acknowledged, delivered or not."""
 
     async def ask() -> int:
         async with await nats.connect(_url(port)) as connection:
@@ -92,7 +92,7 @@ def unacknowledged(port: int, stream: str) -> int:
 
 
 def about(port: int) -> bytes:
-    """What JetStream says of itself.
+    """Return JetStream's description of itself.
 
     Raises:
         ConnectionError: the server runs, JetStream does not.
@@ -153,8 +153,8 @@ async def _read(port: int, stream: str, count: int, start: Start) -> Span:
 
 
 def consume_singly(port: int, stream: str, count: int, workers: int, start: Start) -> Span:
-    """So many tasks take one message each and acknowledge it before they take the next; the last
-    acknowledgement is waited for.
+    """Consume in `workers` tasks, which acknowledge each message before they take the next; wait
+    for the last acknowledgement.
     """
     return uvloop.run(_consume_singly(port, stream, count, workers, start))
 
@@ -291,7 +291,7 @@ class Link:
 
 
 class Counter:
-    """How often a mark was in what came, wherever the pieces were cut."""
+    """Counts a mark in received bytes, wherever the pieces are cut."""
 
     def __init__(self, mark: bytes) -> None:
         self._mark = mark
@@ -309,7 +309,7 @@ class Counter:
 
 
 class Acknowledgements:
-    """How many of a link's publications the stream has acknowledged."""
+    """Counts the publications of a connection that the stream has acknowledged."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -372,7 +372,7 @@ class Pull:
 
     @property
     def count(self) -> int:
-        """How many have come."""
+        """The number of marks received."""
         return self._messages.count
 
     def take(self, last: int) -> bytes:

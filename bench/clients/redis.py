@@ -41,7 +41,8 @@ def synced(port: int) -> str:
 
 
 def end(port: int, stream: str) -> int:
-    """How many messages the stream has; raises redis.RedisError while the server reads its file."""
+    """Return the number of messages of the stream; raise redis.RedisError while the server reads
+    its file."""
     with redis.Redis(port=port) as client:
         return int(client.xlen(stream))
 
@@ -116,8 +117,8 @@ def read(port: int, stream: str, count: int, size: int, start: Start) -> Span:
 
 
 def consume_singly(port: int, stream: str, count: int, workers: int, prefetch: int, start: Start) -> Span:
-    """So many tasks with a connection each; each reads its share of `prefetch`, and waits for the
-    XACK of one message before the next.
+    """Consume in `workers` tasks with a connection each, which read their share of `prefetch` and
+    wait for the XACK of each message before the next.
     """
     return uvloop.run(_consume_singly(port, stream, count, workers, prefetch, start))
 

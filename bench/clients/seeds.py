@@ -61,12 +61,12 @@ MAKERS: dict[str, Callable[[], bytes]] = {
     "msbq": msbq,
 }
 FIRST = {"messagebroker": struct.pack(">H", 3)}
-"""What a publisher says before its messages."""
+"""The first bytes of a publisher, before its messages."""
 
 
 def publish(name: str, port: int, count: int, start: Start) -> Span:
-    """So many messages over one connection, each made and sent by itself; until the last is taken
-    by the system.
+    """Publish messages over one connection, each made and sent by itself, until the system has
+    taken the last.
     """
     make = MAKERS[name]
     with socket.create_connection(("127.0.0.1", port)) as connection:
@@ -80,8 +80,8 @@ def publish(name: str, port: int, count: int, start: Start) -> Span:
 
 
 def publish_by_connections(name: str, port: int, count: int, start: Start) -> Span:
-    """So many messages, each over a connection of its own, as the producer of mbus does: connect,
-    write, close.
+    """Publish messages over a connection each, as the producer of mbus does: connect, write,
+    close.
     """
     make = MAKERS[name]
     watch = Stopwatch(start)

@@ -93,7 +93,7 @@ class Driver:
         return {}
 
     def batches(self, name: str) -> dict[str, Any]:
-        """How many batches with rows the stream has had."""
+        """Return the batches with rows that the stream has had."""
         progress = [each for each in self._queries[name].recentProgress if each.numInputRows]
         return {"batches": len(progress)}
 

@@ -92,8 +92,8 @@ async def _consume_batches(url: str, name: str, count: int, size: int, start: St
 
 
 def consume_singly(url: str, queue: str, count: int, workers: int, prefetch: int, start: Start) -> Span:
-    """So many tasks take one job each, and wait until its acknowledgement is kept before they take
-    the next.
+    """Consume in `workers` tasks, which wait until the acknowledgement of a job is stored before
+    they take the next.
     """
     return uvloop.run(_consume_singly(url, queue, count, workers, prefetch, start))
 

@@ -137,7 +137,7 @@ class Peer(NamedTuple):
 
     daemon: Daemon
     address: Any
-    """What its clients connect to; most take the port."""
+    """The address for its clients; most take the port."""
 
 
 @contextlib.contextmanager

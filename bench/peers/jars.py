@@ -84,7 +84,7 @@ def cache() -> Path:
 
 
 def is_kept(jars: Sequence[str]) -> bool:
-    """Whether all are there, so that nothing needs the network."""
+    """Return True if all jars exist, so that no network is needed."""
     return all(_kept(each).exists() for each in jars)
 
 

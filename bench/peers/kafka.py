@@ -62,7 +62,11 @@ class KafkaNode:
 
 
 def version() -> str:
-    """Of the jars, which may have to be fetched. Raises NotInstalled: Java is missing."""
+    """Return the version of the jars, which may have to be fetched.
+
+    Raises:
+        NotInstalled: Java is missing.
+    """
     java()
     return jars.KAFKA
 

@@ -11,7 +11,7 @@ SETTINGS = "in the same Spark session, its defaults"
 
 
 def version() -> str:
-    """Of the jars."""
+    """Return the version of the jars."""
     return CONNECTOR
 
 

@@ -45,7 +45,7 @@ def version() -> str:
 
 
 def can_sync(release: str) -> bool:
-    """Whether this version can sync a message before it acknowledges it."""
+    """Return True if this version can sync a message before it acknowledges it."""
     numbers = re.findall(r"\d+", release)
     return tuple(int(each) for each in numbers[:2]) >= _SYNCS_FROM
 

@@ -1,4 +1,4 @@
-"""What idle connections cost the broker."""
+"""The cost of idle connections to the broker."""
 
 from __future__ import annotations
 

@@ -213,9 +213,7 @@ class _Idle(asyncio.Protocol):
 
 
 def _allow_files() -> int:
-    """How many sockets may be open, at this end and at the broker's, as far as the limit of open
-    files can be raised.
-    """
+    """Raise the limit of open files; return the number of sockets that may be open at both ends."""
     wanted = SOCKETS + 10_000
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= wanted:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NOW_MS = 1_700_000_000_000
 CHUNK_BYTES = 8 << 20
-"""What one fetch gives."""
+"""Size of a fetch."""
 HEADERS = [("content-type", b"text/plain"), ("traceparent", bytes(16))]
 WITH_HEADERS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 POLICY: dict[str, str | int] = {"order": "parented", "lease_ms": 600_000, "parent_wait_ms": 3_600_000}
 LEASE = 5_000
 LEAST_WEIGHED = 100_000
-"""Of fewer messages the memory is lost among that of buffers."""
+"""With fewer messages their memory cannot be told from that of buffers."""
 KEPT = "lease and ack each on stable storage"
 
 Message = tuple[int, list[int]]
@@ -87,7 +87,7 @@ def drained(runs: int, scale: float) -> list[Measurement]:
 
 
 def _drained_of(count: int) -> int:
-    """How many messages of a chain are waited for: enough for a rate."""
+    """Return the number of messages of a chain to wait for: enough for a rate."""
     return count // 10
 
 
@@ -166,7 +166,7 @@ def _in_state(messages: Sequence[Message]) -> float:
 
 
 def _kept_bytes(messages: Sequence[Message]) -> int:
-    """What the state machine takes while all are unfinished."""
+    """Return the bytes of the state machine while all messages are unfinished."""
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]

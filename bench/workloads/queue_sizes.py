@@ -1,5 +1,5 @@
-"""What many messages in a queue cost: the broker's memory while a million are ready, leased or
-delayed, what is left of them, and how late delayed ones come.
+"""The cost of many messages in a queue: the broker's memory while a million are ready, leased or
+delayed, the memory that stays, and how late delayed ones come.
 
 Memory is the broker's RSS less what it was after the same broker had handled some messages, so that
 what every broker needs at work does not count.
@@ -42,7 +42,7 @@ HOUR_MS = 3_600_000
 
 
 async def publish(client: Client, topic: str, count: int) -> None:
-    """So many messages of 100 B, kept."""
+    """Publish messages of 100 B, and wait until they are stored."""
     async with client.producer(acks="all") as producer:
         for _ in range(count):
             await producer.send(topic, VALUE)
@@ -73,7 +73,7 @@ async def warmed(client: Client, queue: Queue) -> None:
 
 
 def entries_of(running: Server) -> int:
-    """How many entries the meta store has of states of records; the broker is stopped for it."""
+    """Stop the broker; return the number of entries with states of records in its meta store."""
     running.stop()
     (path,) = running.directory.glob("**/meta.db")
     with tempfile.TemporaryDirectory(prefix="sparrow-bench-") as scratch:

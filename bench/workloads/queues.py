@@ -28,13 +28,12 @@ LAZY = "acks=1: publish from the page cache, synced within 1 s; lease and ack on
 VALUE = b"m" * 100
 LEASE = 5_000
 WINDOW = 5_000
-"""Of RabbitMQ: how many messages are not confirmed yet, and its prefetch."""
+"""The unconfirmed messages of RabbitMQ's publishers, and its prefetch."""
 ACK_EVERY = 500
 PIPELINE = 1_000
 WORKERS, PREFETCH = 8, 100
 BACKLOG = 1_000
-"""How far the publishers run ahead of what is confirmed, beside workers that take one message at a
-time.
+"""The unconfirmed messages of publishers beside workers that take one message at a time.
 """
 RATE, HIGH_RATE = 2_000, 10_000
 

@@ -54,7 +54,7 @@ def _wait_until_stored(broker: Server, count: int) -> None:
 
 
 async def _stored(client: Client) -> int:
-    """How many messages are in the log. The first one makes the topic."""
+    """Return the number of messages in the log. The first one creates the topic."""
     try:
         return sum(place.offset for place in await client.admin.offsets(seeds.TOPIC, "end"))
     except UnknownTopic:

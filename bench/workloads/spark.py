@@ -193,7 +193,7 @@ def writes(runs: int, scale: float) -> list[Measurement]:
 
 
 def micro_batches(runs: int, scale: float) -> list[Measurement]:
-    """What a micro-batch costs that has one row."""
+    """Measure the cost of a micro-batch of one row."""
     count = max(10, round(60 * scale))
     fixed = Measurement("spark stream: fixed cost of a micro-batch → noop", "ms", Target(100, at_least=False))
     exact = Measurement(
@@ -261,8 +261,8 @@ def latency(runs: int, scale: float) -> list[Measurement]:
 
 
 def _late(url: str, seconds: float, rate: int = 4000) -> list[float]:
-    """How late copies are, in the second half of the time: a query's first batches are slow, and
-    what waits behind them.
+    """Return how late copies are in the second half of the time: a query's first batches are slow,
+    and those that wait behind them, too.
     """
     count = round(seconds * rate)
     times: list[float] = []
@@ -294,7 +294,7 @@ def _late(url: str, seconds: float, rate: int = 4000) -> list[float]:
 
 
 def memory(runs: int, scale: float) -> list[Measurement]:
-    """How large a Python worker becomes that reads a topic of 10 GB (1 KB values)."""
+    """Measure the memory of a Python worker that reads a topic of 10 GB (1 KB values)."""
     total_bytes = round(10e9 * min(1.0, scale))
     worker = Measurement(
         "spark batch: largest Python worker while it reads",

@@ -32,7 +32,7 @@ READ = "read from the page cache"
 SMALL, LARGE = b"m" * 100, b"m" * 1024
 ENDING = b"m" * 8
 WINDOW = 5_000
-"""Of RabbitMQ and NATS: how many messages are not confirmed yet."""
+"""The unconfirmed messages of publishers of RabbitMQ and NATS."""
 LIBRARY_WINDOW = 4_000
 """The same of nats-py; its default."""
 PIPELINE = 1_000
@@ -212,8 +212,8 @@ def _rate(each: Round) -> float:
 
 
 def _rate_of_counted(each: Round) -> float:
-    """Of those that came after the clock was started: clients begin with what they were sent at
-    once.
+    """Return the rate of messages received after the clock was started: clients begin with those
+    that they were sent at once.
     """
     return float(each.spans[-1].found) / seconds(each.spans)
 

@@ -1,5 +1,4 @@
-"""Ends of commands: signals, closed streams, readers that go away, missing packages.
-"""
+"""Ends of commands: signals, closed streams, readers that go away, missing packages."""
 
 from __future__ import annotations
 

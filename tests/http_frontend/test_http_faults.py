@@ -1,5 +1,4 @@
-"""Bodies and queries have no faults exactly if msgspec accepts them, for every route of the table.
-"""
+"""Bodies and queries have no faults exactly if msgspec accepts them, for every route of the table."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Events of a history: one for each thing that a client did or saw, in that order.
-"""
+"""Events of a history: one for each thing that a client did or saw, in that order."""
 
 from __future__ import annotations
 

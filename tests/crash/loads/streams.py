@@ -21,8 +21,8 @@ _SILENCE_S = 10.0
 
 
 class Streams(TopicLoad):
-    """WebSocket streams: confirmed messages exist once, in the order of the frames; both readers get
-    each once, in order, over all faults.
+    """WebSocket streams: confirmed messages exist once, in the order of the frames; both readers
+    get each once, in order, over all faults.
 
     No reader may get a record that is not on stable storage and is lost later: a kill -9 loses
     nothing that was read.

@@ -88,8 +88,7 @@ class TopicLoad:
         )
 
     def misread(self, found: list[Found]) -> list[str]:
-        """Return the errors of readers; here only acknowledged messages that were not read.
-        """
+        """Return the errors of readers; here only acknowledged messages that were not read."""
         return unread(self.history.numbers(Kind.ACKNOWLEDGED), self.history) if self.is_read else []
 
     @property

@@ -1,5 +1,4 @@
-"""Lag of streaming queries in the broker: groups whose offsets the queries commit.
-"""
+"""Lag of streaming queries in the broker: groups whose offsets the queries commit."""
 
 from __future__ import annotations
 

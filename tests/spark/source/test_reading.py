@@ -1,5 +1,4 @@
-"""Batches and streams read what a Kafka client reads: the source itself, without a JVM.
-"""
+"""Batches and streams read what a Kafka client reads: the source itself, without a JVM."""
 
 from __future__ import annotations
 
