@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 POLICY: dict[str, str | int] = {"order": "parented", "lease_ms": 600_000, "parent_wait_ms": 3_600_000}
 LEASE = 5_000
-LEAST_WEIGHED = 100_000
+LEAST_MEASURED = 100_000
 """With fewer messages their memory cannot be told from that of buffers."""
 KEPT = "lease and ack each on stable storage"
 
@@ -71,8 +71,8 @@ def drained(runs: int, scale: float) -> list[Measurement]:
         memory = Measurement(
             f"{what}, what the broker's RSS grows by for it", "B", note="± 50: passing buffers"
         )
-        if count < LEAST_WEIGHED:
-            memory.note = f"needs {LEAST_WEIGHED:,} messages to be told"
+        if count < LEAST_MEASURED:
+            memory.note = f"needs {LEAST_MEASURED:,} messages to be measured"
         if name == "chain":
             client.note = f"the first {_drained_of(count):,} of {count:,}: one round trip each"
         for _ in range(min(runs, MAX_RUNS)):
@@ -80,7 +80,7 @@ def drained(runs: int, scale: float) -> list[Measurement]:
             with server("--default-partitions", "1") as running:
                 rate, grown = uvloop.run(_through_client(running, messages, at_once))
             client.runs.append(rate)
-            if count >= LEAST_WEIGHED:
+            if count >= LEAST_MEASURED:
                 memory.runs.append(grown)
         rows += [client, alone, known, memory]
     return rows

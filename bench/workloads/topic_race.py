@@ -149,7 +149,7 @@ def _our_reader(value: bytes, broker: Server, topic: str, count: int) -> list[Ro
     return _filled(filling, partial(client("sparrow").read, broker.url, topic, count))
 
 
-def _door_reader(value: bytes, broker: Server, topic: str, count: int) -> list[Role]:
+def _frontend_reader(value: bytes, broker: Server, topic: str, count: int) -> list[Role]:
     filling = _frontend_publisher("1", value, broker, topic, count)
     return _filled(filling, partial(client("confluent").read, broker.kafka, topic, count))
 
@@ -184,7 +184,7 @@ def _rabbitmq_reader(value: bytes, port: int, topic: str, count: int) -> list[Ro
 def _readers(value: bytes) -> tuple[Contender, ...]:
     found: tuple[tuple[str, str, Any, Any, float], ...] = (
         (OURS, "in batches", _our_topic, _our_reader, 1.0),
-        (OURS, CONFLUENT, _our_topic, _door_reader, 1.0),
+        (OURS, CONFLUENT, _our_topic, _frontend_reader, 1.0),
         ("Kafka", CONFLUENT, _kafka_topic, _kafka_reader, 1.0),
         ("NATS", "nats-py", _nats_stream, _nats_reader, 0.1),
         ("NATS", "bytes only", _nats_stream, _nats_bytes_reader, 0.3),

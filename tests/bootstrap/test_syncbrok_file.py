@@ -48,7 +48,7 @@ def declared(name: str, *urls: str) -> QueueDeclaration:
     return QueueDeclaration(name, (name,), 1, POLICY, names, endpoints)
 
 
-def test_queues_are_parented_with_a_subscriber_for_each_url_and_the_door_is_open(read):
+def test_queues_are_parented_with_a_subscriber_for_each_url_and_the_listener_is_open(read):
     config = read(FILE)
     assert config.queues == (
         declared("simple", "http://localhost:10000/msg"),

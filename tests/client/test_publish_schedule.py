@@ -150,7 +150,7 @@ def test_a_queue_reads_what_was_said(said: dict[str, Any]) -> None:
         message_id=hash_of(said["message_id"].encode()) if "message_id" in said else 0,
         parents=tuple(hash_of(parent.encode()) for parent in said.get("parents", ())),
     )
-    found = [facts for _, _, found in look(batch, 0, 1) for facts in found or [DeliveryInfo(0, NOW_MS)]]
+    found = [info for _, _, found in look(batch, 0, 1) for info in found or [DeliveryInfo(0, NOW_MS)]]
     assert found == [expected]
 
 

@@ -241,15 +241,15 @@ def test_records_of_killed_members_are_read_by_the_others(mortal: RunningBroker,
     with Cluster(mortal.kafka) as cluster:
         cluster.make_topic(name, 6)
         readers = [cluster.reader(name, name) for _ in range(2)]
-        doomed = [start_process(mortal.kafka, name) for _ in range(2)]
+        killed = [start_process(mortal.kafka, name) for _ in range(2)]
         poll_until(readers, lambda: cluster.member_count(name) == 4 and sum(shares(readers)) < 5)
         cluster.fill(name, 6, range(300))
-        for process in doomed:
+        for process in killed:
             process.kill()
         cluster.fill(name, 6, range(300, 600))
         poll_until(readers, lambda: shares(readers) == [3, 3])
         read_elsewhere: set[bytes] = set()
-        for process in doomed:
+        for process in killed:
             output, _ = process.communicate()
             read_elsewhere.update(output.split())
         poll_until(readers, lambda: values_of(readers).keys() | read_elsewhere >= numbers(600))

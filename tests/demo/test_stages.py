@@ -229,7 +229,7 @@ def test_output_directory_that_is_a_file_is_refused(tmp_path):
         surroundings.output_directory(str(tmp_path / "out"))
 
 
-def test_percentiles_weigh_batches_by_their_jobs():
+def test_percentiles_count_batches_by_their_jobs():
     worked = Worked(latencies=[(5.0, 1), (1.0, 98), (9.0, 1)])
     assert [worked.percentile_ms(share) for share in (0.5, 0.98, 0.99, 1.0)] == [1.0, 1.0, 5.0, 9.0]
     assert Worked().percentile_ms(0.5) == 0.0

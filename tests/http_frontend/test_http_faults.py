@@ -1,4 +1,4 @@
-"""Bodies and queries have no faults exactly if msgspec accepts them, for every route of the table."""
+"""msgspec accepts exactly those bodies and queries without a fault, for each route of the table."""
 
 from __future__ import annotations
 

@@ -176,15 +176,15 @@ def test_records_of_killed_members_are_read_by_the_others(cluster: Cluster, name
     servers = cluster.servers
     cluster.make_topic(name, 6)
     readers = [cluster.classic_reader(name, name)]
-    doomed = [start_process(servers, name) for _ in range(3)]
+    killed = [start_process(servers, name) for _ in range(3)]
     poll_until(readers, lambda: cluster.member_count(name) == 4 and shares(readers) in ([1], [2]))
     cluster.fill(name, 6, range(300))
-    for process in doomed:
+    for process in killed:
         process.kill()
     cluster.fill(name, 6, range(300, 600))
     poll_until(readers, lambda: shares(readers) == [6])
     read_elsewhere: set[bytes] = set()
-    for process in doomed:
+    for process in killed:
         output, _ = process.communicate()
         read_elsewhere.update(output.split())
     poll_until(readers, lambda: values_of(readers).keys() | read_elsewhere >= numbers(600))

@@ -31,7 +31,7 @@ class MayDo:
         return kind is ResourceType.GROUP and (operation, name) in self._allowed
 
 
-def _verbs(*allowed: tuple[Operation, str]) -> PipelineService:
+def _service(*allowed: tuple[Operation, str]) -> PipelineService:
     return PipelineService(ManualClock(), Access(MayDo(*allowed)))
 
 
@@ -99,25 +99,25 @@ async def test_what_makes_no_sense_is_refused_and_nothing_is_kept_of_it(
 
 
 def test_reporting_takes_read_on_the_group_of_the_pipeline_and_looking_describe() -> None:
-    verbs = _verbs(
+    service = _service(
         (Operation.READ, "spark-mine"), (Operation.DESCRIBE, "spark-mine"), (Operation.READ, "spark-dark")
     )
     for name in ("mine", "dark"):
-        verbs.report(Report(name, "f"), principal=ANN)
+        service.report(Report(name, "f"), principal=ANN)
     with pytest.raises(NotAuthorized):
-        verbs.report(Report("others", "f"), principal=ANN)
-    assert [each.name for each in verbs.listing(principal=ANN)] == ["mine"]
-    verbs.introduce("reader", "spark-mine", principal=ANN)
+        service.report(Report("others", "f"), principal=ANN)
+    assert [each.name for each in service.listing(principal=ANN)] == ["mine"]
+    service.introduce("reader", "spark-mine", principal=ANN)
     with pytest.raises(NotAuthorized):
-        verbs.introduce("reader", "spark-others", principal=ANN)
-    assert verbs.introduced("reader") == "spark-mine"
+        service.introduce("reader", "spark-others", principal=ANN)
+    assert service.introduced("reader") == "spark-mine"
 
 
 def test_reports_take_bounded_room() -> None:
-    verbs = _verbs(*((operation, "spark-p") for operation in (Operation.READ, Operation.DESCRIBE)))
+    service = _service(*((operation, "spark-p") for operation in (Operation.READ, Operation.DESCRIBE)))
     for number in range(MAX_REPORTS + 10):
-        verbs.report(Report("p", f"{number:05}", error="x" * 10_000), principal=ANN)
-    kept = verbs.listing(principal=ANN)
+        service.report(Report("p", f"{number:05}", error="x" * 10_000), principal=ANN)
+    kept = service.listing(principal=ANN)
     assert len(kept) == MAX_REPORTS
     assert kept[0].flow == "00010"
     assert {len(each.error) for each in kept} == {MAX_ERROR}

@@ -31,8 +31,8 @@ from tests.protocol.wire import (
     QUEUE,
     SAMPLES,
     SUBSCRIPTION,
+    exchange,
     greeted,
-    pump,
     raw,
     sent_by,
     with_channels,
@@ -50,7 +50,7 @@ def _fresh() -> Pair:
 def _hello_sent() -> Pair:
     client, broker = _fresh()
     client.send(m.Hello("sparrow", 1, 1))
-    pump(client, broker)
+    exchange(client, broker)
     return client, broker
 
 
@@ -59,7 +59,7 @@ def _opening() -> Pair:
     client.send(m.OpenProducer(), PRODUCER)
     client.send(m.Subscribe([]), SUBSCRIPTION)
     client.send(m.OpenQueue("emails"), QUEUE)
-    pump(client, broker)
+    exchange(client, broker)
     return client, broker
 
 
@@ -68,7 +68,7 @@ def _closing_channels() -> Pair:
     client.send(m.Close(), PRODUCER)
     client.send(m.Close(), SUBSCRIPTION)
     client.send(m.Close(), QUEUE)
-    pump(client, broker)
+    exchange(client, broker)
     return client, broker
 
 
@@ -76,7 +76,7 @@ def _goodbye_of(role: Role) -> Callable[[], Pair]:
     def make() -> Pair:
         client, broker = with_channels()
         (client if role is Role.CLIENT else broker).send(m.Goodbye())
-        pump(client, broker)
+        exchange(client, broker)
         return client, broker
 
     return make
@@ -276,7 +276,7 @@ def test_a_settle_has_at_most_256_kib_in_both_directions() -> None:
     client, broker = with_channels()
     small, large = _settle_of(250_000), _settle_of(256 << 10)
     client.send(small, QUEUE)
-    pump(client, broker)
+    exchange(client, broker)
     assert broker.events() == [Received(QUEUE, small)]
     with pytest.raises(FrameTooLarge, match=r"SETTLE has 262.*send several"):
         client.send(large, QUEUE)
@@ -294,7 +294,7 @@ def test_a_settle_has_at_most_256_kib_in_both_directions() -> None:
 def test_the_highest_common_version_is_chosen(low: int, high: int, chosen: int) -> None:
     client, broker = _fresh()
     client.send(m.Hello("sparrow", low, high))
-    pump(client, broker)
+    exchange(client, broker)
     assert broker.version == chosen
     assert broker.state is State.AWAIT_WELCOME
 
@@ -359,13 +359,13 @@ def test_an_http_request_is_refused_with_the_ports_protocol() -> None:
 def test_a_closed_channel_is_free_again_on_both_sides() -> None:
     client, broker = with_channels()
     client.send(m.Close(), PRODUCER)
-    pump(client, broker)
+    exchange(client, broker)
     assert client.channel_state(PRODUCER) is broker.channel_state(PRODUCER) is ChannelState.CLOSING
     broker.send(m.Closed(), PRODUCER)
-    pump(client, broker)
+    exchange(client, broker)
     assert client.channel_state(PRODUCER) is broker.channel_state(PRODUCER) is None
     client.send(m.Subscribe([]), PRODUCER)
-    pump(client, broker)
+    exchange(client, broker)
     assert broker.channel_state(PRODUCER) is ChannelState.OPENING
 
 
@@ -374,7 +374,7 @@ def test_frames_that_cross_the_end_of_their_channel_are_ignored() -> None:
     client.send(m.Publish(1, "orders", 0), PRODUCER, b"batch")
     client.send(m.Close(), PRODUCER)
     broker.send(m.Error("PRODUCER_FENCED", "fenced"), PRODUCER)
-    pump(client, broker)
+    exchange(client, broker)
     assert broker.events() == []
     assert client.events() == [Received(PRODUCER, m.Error("PRODUCER_FENCED", "fenced"))]
     assert broker.state is client.state is State.OPEN
@@ -384,16 +384,16 @@ def test_frames_that_cross_the_end_of_their_channel_are_ignored() -> None:
 def test_a_number_that_the_broker_ended_can_be_opened_again() -> None:
     client, broker = with_channels()
     broker.send(m.Error("X", "x"), PRODUCER)
-    pump(client, broker)
+    exchange(client, broker)
     client.send(m.OpenProducer(), PRODUCER)
-    pump(client, broker)
+    exchange(client, broker)
     assert broker.events() == [Received(PRODUCER, m.OpenProducer())]
     broker.send(m.ProducerOpened(7, 0, 1), PRODUCER)
     client.receive_data(sent_by(broker))
     client.send(m.Close(), PRODUCER)
-    pump(client, broker)
+    exchange(client, broker)
     broker.send(m.Closed(), PRODUCER)
-    pump(client, broker)
+    exchange(client, broker)
     # It was closed in peace: no frame can be under way any more.
     broker.receive_data(raw(m.Publish(1, "orders", 0), PRODUCER))
     assert isinstance(broker.events()[-1], Violation)
@@ -403,22 +403,22 @@ def test_all_channels_ended_at_once_are_remembered_and_no_more() -> None:
     client, broker = greeted(max_channels=4)
     for number in range(1, 5):
         client.send(m.OpenProducer(), number)
-    pump(client, broker)
+    exchange(client, broker)
     for number in range(1, 5):
         broker.send(m.ProducerOpened(number, 0, 1), number)
-    pump(client, broker)
+    exchange(client, broker)
     for number in range(1, 5):
         client.send(m.Publish(1, "orders", 0), number, b"batch")
         broker.send(m.Error("X", "x"), number)
     broker.events()
-    pump(client, broker)
+    exchange(client, broker)
     assert broker.events() == []
     assert len(broker._ended) == 4
     for number in range(5, 9):
         client.send(m.OpenProducer(), number)
-        pump(client, broker)
+        exchange(client, broker)
         broker.send(m.Error("X", "x"), number)
-        pump(client, broker)
+        exchange(client, broker)
     assert sorted(broker._ended) == [5, 6, 7, 8]
 
 
@@ -448,12 +448,12 @@ def test_two_goodbyes_close_both_sides(first: Role) -> None:
     client, broker = with_channels()
     one, other = (client, broker) if first is Role.CLIENT else (broker, client)
     one.send(m.Goodbye())
-    pump(client, broker)
+    exchange(client, broker)
     assert client.state is broker.state is State.CLOSING
     assert one.goodbye_sent
     assert other.goodbye_received
     other.send(m.Goodbye())
-    pump(client, broker)
+    exchange(client, broker)
     assert client.state is broker.state is State.CLOSED
 
 
@@ -461,10 +461,10 @@ def test_confirmations_arrive_between_the_goodbyes() -> None:
     client, broker = with_channels()
     client.send(m.Publish(1, "orders", 0), PRODUCER, b"batch")
     client.send(m.Goodbye())
-    pump(client, broker)
+    exchange(client, broker)
     broker.send(m.Confirm([m.Confirmation(1, 0)]), PRODUCER)
     broker.send(m.Goodbye())
-    pump(client, broker)
+    exchange(client, broker)
     assert [type(e.head) for e in client.events()] == [m.Confirm, m.Goodbye]  # type: ignore[union-attr]
 
 
@@ -472,7 +472,7 @@ def test_goodbyes_that_cross_close_both_sides() -> None:
     client, broker = with_channels()
     client.send(m.Goodbye())
     broker.send(m.Goodbye())
-    pump(client, broker)
+    exchange(client, broker)
     assert client.state is broker.state is State.CLOSED
 
 
@@ -480,7 +480,7 @@ def test_an_error_on_channel_0_closes_both_sides() -> None:
     client, broker = with_channels()
     broker.send(m.Error("NOT_AUTHENTICATED", "who are you"))
     assert broker.state is State.CLOSED
-    pump(client, broker)
+    exchange(client, broker)
     assert client.state is State.CLOSED
     with pytest.raises(ConnectionLost):
         client.send(m.Ping(1))
@@ -501,7 +501,7 @@ def test_after_a_violation_nothing_more_is_read() -> None:
 def test_eof_after_goodbye_is_a_clean_end() -> None:
     client, broker = with_channels()
     broker.send(m.Goodbye("DRAINING"))
-    pump(client, broker)
+    exchange(client, broker)
     client.events()
     client.receive_eof()
     assert client.events() == [Ended(None)]

@@ -84,7 +84,7 @@ def sent_by(connection: Connection) -> bytes:
     return b"".join(bytes(piece) for piece in connection.data_to_send())
 
 
-def pump(client: Connection, broker: Connection) -> None:
+def exchange(client: Connection, broker: Connection) -> None:
     """Carry bytes until there are none."""
     while True:
         to_broker, to_client = sent_by(client), sent_by(broker)
@@ -98,11 +98,11 @@ def greeted(**limits: int) -> tuple[Connection, Connection]:
     """Return client and broker, both OPEN."""
     client, broker = Connection(Role.CLIENT), Connection(Role.BROKER, **limits)
     client.send(m.Hello("sparrow", 1, 1))
-    pump(client, broker)
+    exchange(client, broker)
     broker.send(
         m.Welcome(1, "0.1", "cluster", "session", broker.max_frame_bytes, broker.max_channels, 60_000)
     )
-    pump(client, broker)
+    exchange(client, broker)
     return client, broker
 
 
@@ -114,11 +114,11 @@ def with_channels(**limits: int) -> tuple[Connection, Connection]:
     client.send(m.OpenProducer(), PRODUCER)
     client.send(m.Subscribe([m.Selector("orders")]), SUBSCRIPTION)
     client.send(m.OpenQueue("emails"), QUEUE)
-    pump(client, broker)
+    exchange(client, broker)
     broker.send(m.ProducerOpened(7, 0, 8 << 20), PRODUCER)
     broker.send(m.Subscribed(), SUBSCRIPTION)
     broker.send(m.QueueOpened("worker-1", 30_000), QUEUE)
-    pump(client, broker)
+    exchange(client, broker)
     client.events()
     broker.events()
     return client, broker

@@ -26,8 +26,8 @@ async def test_records_of_large_batches_are_peeked_without_reading_the_others(
         return found
 
     monkeypatch.setattr(peek, "decode_batches", counting)
-    verbs = work.broker.queues
-    found = await verbs.peek("jobs", 700, states=("ready", "leased"), skip=3800)
+    queues = work.broker.queues
+    found = await queues.peek("jobs", 700, states=("ready", "leased"), skip=3800)
     offsets = [*range(4800, 5000), *range(1, 1000, 2)]
     assert [(each.offset, each.record.value) for each in found] == [
         (n, b"%d" % n * (n % 7 + 1)) for n in offsets

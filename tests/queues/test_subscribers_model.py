@@ -146,5 +146,5 @@ class SubscribersMachine(RuleBasedStateMachine):
             assert subscriber.tally == own.tally
 
 
-TestLanesModel = SubscribersMachine.TestCase
-TestLanesModel.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestSubscribersModel = SubscribersMachine.TestCase
+TestSubscribersModel.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)

@@ -492,5 +492,5 @@ async def test_log_lines_say_which_job_and_why(
         in failed.message
     )
     assert failed.exc_info is not None
-    facts = failed.sparrow  # type: ignore[attr-defined]
-    assert (facts["event"], facts["offset"]) == ("job failed", 0)
+    fields = failed.sparrow  # type: ignore[attr-defined]
+    assert (fields["event"], fields["offset"]) == ("job failed", 0)

@@ -74,12 +74,12 @@ async def test_each_dead_letter_is_sent_back_once_whatever_the_step_of_the_crash
     while not is_over:
         machine = await began()
         await die_after(machine, MORE_STEPS_THAN_ANY_MOVE_HAS)
-        verbs = machine.broker.queues
+        queues = machine.broker.queues
         await until(lambda: machine.statistics("jobs").dead == len(VALUES))  # noqa: B023
         machine.fs.calls_left = steps
         with suppress(SparrowError):
-            await verbs.redrive("jobs")
-        await until(lambda: not verbs.redrive_progress("jobs").is_running)  # noqa: B023
+            await queues.redrive("jobs")
+        await until(lambda: not queues.redrive_progress("jobs").is_running)  # noqa: B023
         is_over = not machine.is_cut
         await machine.kill(power_fails=power_fails)
         await machine.start()

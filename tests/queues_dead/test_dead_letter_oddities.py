@@ -33,10 +33,10 @@ async def test_a_record_whose_batch_cannot_be_read_dies_without_its_content(work
     assert (broken.key, broken.value, fine.value) == (None, None, b"fine")
     assert headers_of(broken)["dead-letter-offset"] == b"0"
     assert headers_of(broken)["dead-letter-error"] == b"cannot read it"
-    verbs = work.broker.queues
-    await verbs.redrive("jobs")
-    await until(lambda: not verbs.redrive_progress("jobs").is_running)
-    assert verbs.redrive_progress("jobs") == RedriveProgress(moved=1, failed=1)
+    queues = work.broker.queues
+    await queues.redrive("jobs")
+    await until(lambda: not queues.redrive_progress("jobs").is_running)
+    assert queues.redrive_progress("jobs") == RedriveProgress(moved=1, failed=1)
 
 
 async def test_what_could_not_be_synced_at_once_is_not_written_again(
@@ -80,10 +80,10 @@ async def test_a_redrive_whose_records_could_not_be_synced_at_once_sends_them_on
         raise Overloaded("not now")
 
     monkeypatch.setattr(log, "durable", sometimes)
-    verbs = work.broker.queues
-    await verbs.redrive("jobs")
-    await until(lambda: not verbs.redrive_progress("jobs").is_running)
-    assert verbs.redrive_progress("jobs").error == "not now"
+    queues = work.broker.queues
+    await queues.redrive("jobs")
+    await until(lambda: not queues.redrive_progress("jobs").is_running)
+    assert queues.redrive_progress("jobs").error == "not now"
     await until(lambda: work.statistics("jobs").dead == 0)
     assert values_of(await take(await work.consumer("jobs"))) == [b"a", b"b"]
 

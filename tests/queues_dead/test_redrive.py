@@ -25,10 +25,10 @@ async def dead(work: Work, name: str, values: list[bytes], reason: str = "bad", 
 async def redrive(
     work: Work, name: str, where: RedriveFilter | None = None, **options: object
 ) -> RedriveProgress:
-    verbs = work.broker.queues
-    await verbs.redrive(name, where or RedriveFilter(), **options)
-    await until(lambda: not verbs.redrive_progress(name).is_running)
-    return verbs.redrive_progress(name)
+    queues = work.broker.queues
+    await queues.redrive(name, where or RedriveFilter(), **options)
+    await until(lambda: not queues.redrive_progress(name).is_running)
+    return queues.redrive_progress(name)
 
 
 async def test_redriven_records_are_new_records_of_their_queue_alone(work: Work) -> None:
@@ -127,14 +127,14 @@ async def test_the_number_and_the_rate_are_limited(work: Work) -> None:
     await reject_all(work, await work.consumer("jobs"))
     await moved(work, "jobs")
     assert (await redrive(work, "jobs", max_records=5)).moved == 5
-    verbs = work.broker.queues
-    await verbs.redrive("jobs", per_second=0.01)
-    await until(lambda: verbs.redrive_progress("jobs").moved == 1)
+    queues = work.broker.queues
+    await queues.redrive("jobs", per_second=0.01)
+    await until(lambda: queues.redrive_progress("jobs").moved == 1)
     with pytest.raises(Conflict, match="already"):
-        await verbs.redrive("jobs")
-    stopped = await verbs.stop_redrive("jobs")
+        await queues.redrive("jobs")
+    stopped = await queues.stop_redrive("jobs")
     assert stopped == RedriveProgress(moved=1)
-    assert verbs.redrive_progress("jobs") == stopped
+    assert queues.redrive_progress("jobs") == stopped
     assert work.statistics("jobs").dead == 14
     assert (await redrive(work, "jobs", per_second=1000)).moved == 14
     assert sorted(values_of(await take(await work.consumer("jobs"))), key=int) == [

@@ -78,10 +78,10 @@ async def test_redriven_records_have_their_content_again(work: Work, copies: str
     await work.broker.topics.create("dlq.g", 1, ENABLED)
     await group_with_records(work, errors_deadletterqueue_copy_record_enable=copies)
     await moved(work, "g")
-    verbs = work.broker.queues
-    await verbs.redrive("g", RedriveFilter(key=b"k"))
-    await until(lambda: not verbs.redrive_progress("g").is_running)
-    assert verbs.redrive_progress("g") == RedriveProgress(moved=1, skipped=1)
+    queues = work.broker.queues
+    await queues.redrive("g", RedriveFilter(key=b"k"))
+    await until(lambda: not queues.redrive_progress("g").is_running)
+    assert queues.redrive_progress("g") == RedriveProgress(moved=1, skipped=1)
     (again,) = await take(await work.consumer("g", "m"))
     assert (again.key, again.value) == (b"k", b"a")
     assert headers_of(again) == {"colour": b"red", "redrive-queue": b"g", "redrive-count": b"1"}
@@ -92,10 +92,10 @@ async def test_a_dead_letter_whose_record_is_gone_cannot_be_sent_back(work: Work
     await group_with_records(work)
     await moved(work, "g")
     await work.broker.topics.delete_records("t", {0: -1})
-    verbs = work.broker.queues
-    await verbs.redrive("g")
-    await until(lambda: not verbs.redrive_progress("g").is_running)
-    assert verbs.redrive_progress("g") == RedriveProgress(failed=2)
+    queues = work.broker.queues
+    await queues.redrive("g")
+    await until(lambda: not queues.redrive_progress("g").is_running)
+    assert queues.redrive_progress("g") == RedriveProgress(failed=2)
 
 
 async def test_records_wait_for_a_topic_that_allows_dead_letters(work: Work) -> None:

@@ -243,7 +243,7 @@ class Parents(RuleBasedStateMachine):
         self.both.end_the_search()
 
     @rule()
-    def write_anew(self) -> None:
+    def write_again(self) -> None:
         self.both.index._rewrite()
 
     @invariant()

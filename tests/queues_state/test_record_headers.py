@@ -34,7 +34,7 @@ CODECS = st.sampled_from(Compression)
 # ── the model: what records say, read from decoded records ────────────────────────────────────────
 
 
-def facts_of(record: Record) -> DeliveryInfo:
+def delivery_info_of(record: Record) -> DeliveryInfo:
     said: dict[str, Any] = {}
     parents = []
     for name, value in record.headers:
@@ -64,7 +64,7 @@ def check_pieces(
     what is true.
     """
     pieces = list(pieces)
-    expected = {record.offset: facts_of(record) for record in records}
+    expected = {record.offset: delivery_info_of(record) for record in records}
     at = first
     for start, stop, infos in pieces:
         assert start == at < stop

@@ -308,8 +308,8 @@ async def test_a_queue_that_is_not_durable_vanishes_with_its_last_consumer(port:
     await until(lambda: not has_queue(broker, "q") and broker.parts.topic_registry.find("q") is None)
     third = await MsbqClient.connect(port)
     third.consume("q", durable=False)
-    third.publish("q", b"anew")
-    assert await third.bodies(1) == [b"anew"]
+    third.publish("q", b"again")
+    assert await third.bodies(1) == [b"again"]
 
 
 async def test_a_queue_that_was_there_does_not_vanish(port: int, broker: Broker) -> None:

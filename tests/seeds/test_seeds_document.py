@@ -50,7 +50,7 @@ def shown(running: RunningBroker, title: str) -> str:
 @pytest.mark.parametrize(
     ("title", "prints"),
     [
-        ("diy_message_broker", ["a first parcel", "Goodbye from server"]),
+        ("diy_message_broker", ["a first ticket", "Goodbye from server"]),
         ("messagebroker", ["1 b'news' b'hello'"]),
         ("Message Bus (mbus)", ["smoke\\n"]),
         ("msbq", ["two b'a picture to scale'"]),

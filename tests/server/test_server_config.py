@@ -166,7 +166,7 @@ def test_public_address_without_authentication_is_refused_unless_said_in_words(h
     assert not is_loopback(host)
 
 
-def test_a_public_http_door_needs_a_login_or_is_closed():
+def test_a_public_http_listener_needs_a_login_or_is_closed():
     with pytest.raises(InvalidConfig, match=r"http\.host is '0\.0\.0\.0'"):
         check_exposure(ServerConfig(http_host="0.0.0.0"), authenticated=False)
     check_exposure(ServerConfig(http_host="0.0.0.0"), authenticated=True)
@@ -175,14 +175,14 @@ def test_a_public_http_door_needs_a_login_or_is_closed():
         check_exposure(ServerConfig(http_host="0.0.0.0", http_login="off"), authenticated=True)
 
 
-def test_a_login_that_another_door_requires_is_required_of_http_too_unless_it_says_otherwise():
+def test_a_login_that_another_listener_requires_is_required_of_http_too_unless_it_says_otherwise():
     assert not http_needs_login(ServerConfig(), authenticated=False)
     assert http_needs_login(ServerConfig(native_login="required"), authenticated=False)
     assert http_needs_login(ServerConfig(kafka_sasl="required"), authenticated=False)
     assert not http_needs_login(ServerConfig(kafka_sasl="required", http_login="off"), authenticated=True)
 
 
-def test_public_doors_for_seed_systems_are_refused_even_with_users_since_their_clients_cannot_log_in():
+def test_public_listeners_for_seed_systems_are_refused_even_with_users_since_their_clients_cannot_log_in():
     check_exposure(ServerConfig(seeds_host="0.0.0.0"), authenticated=True)
     for config in (
         ServerConfig(seeds_host="0.0.0.0", seeds_all=True),
@@ -192,7 +192,7 @@ def test_public_doors_for_seed_systems_are_refused_even_with_users_since_their_c
             check_exposure(config, authenticated=True)
 
 
-def test_seed_doors_take_the_ports_of_the_originals_when_all_are_switched_on():
+def test_seed_listeners_take_the_ports_of_the_originals_when_all_are_switched_on():
     assert seed_ports(ServerConfig()) == {}
     assert seed_ports(ServerConfig(seeds_msbq_port=7000)) == {"msbq": 7000}
     assert seed_ports(ServerConfig(seeds_all=True, seeds_diy_port=0, seeds_mbus_port=OFF)) == {

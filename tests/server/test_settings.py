@@ -29,8 +29,8 @@ from sparrow.base.settings import (
 @dataclass(frozen=True)
 class Config:
     name: str = option("name", TEXT, "bird", "A name.")
-    port: int = option("door.port", integer(0, 65535), 9094, "A port.")
-    open: bool = option("door.open", BOOLEAN, True, "Whether it is open.")
+    port: int = option("web.port", integer(0, 65535), 9094, "A port.")
+    open: bool = option("web.open", BOOLEAN, True, "Whether it is open.")
     room_bytes: int = option("room", size(1, 1 << 40), 1024, "Room.", show="1 KiB")
     wait_ms: int = option("wait", duration(0, 1_000_000_000), 500, "Wait.")
     colour: str = option("colour", choice("red", "blue"), "red", "Colour.")
@@ -42,12 +42,12 @@ def resolved(flags=None, environment=None, file=None):
 
 
 def test_flag_wins_over_environment_over_file_over_default():
-    file = {"door.port": Located(1, "f:1"), "name": Located("file", "f:2"), "colour": Located("blue", "f:3")}
-    environment = {"SPARROW_DOOR_PORT": "2", "SPARROW_NAME": "environment"}
+    file = {"web.port": Located(1, "f:1"), "name": Located("file", "f:2"), "colour": Located("blue", "f:3")}
+    environment = {"SPARROW_WEB_PORT": "2", "SPARROW_NAME": "environment"}
     found = resolved({"port": "3"}, environment, file)
     assert (found.values["port"], found.values["name"], found.values["colour"]) == (3, "environment", "blue")
     assert found.values["wait_ms"] == 500
-    assert found.sources["port"] == "--door-port"
+    assert found.sources["port"] == "--web-port"
     assert found.sources["name"] == "environment variable SPARROW_NAME"
     assert found.sources["colour"] == "f:3"
     assert found.sources["wait_ms"] == "default"
@@ -58,24 +58,24 @@ def test_every_wrong_value_is_named_with_its_place():
     with pytest.raises(InvalidConfig) as caught:
         resolved({"port": "x"}, {"SPARROW_WAIT": "5 parsecs"}, file)
     text = caught.value.text
-    assert "--door-port: door.port cannot be 'x'; it takes a whole number from 0 to 65535" in text
+    assert "--web-port: web.port cannot be 'x'; it takes a whole number from 0 to 65535" in text
     assert "environment variable SPARROW_WAIT: wait cannot be '5 parsecs'; it takes a duration" in text
     assert "sparrow.yml:7: colour cannot be 'green'; it takes one of red, blue" in text
 
 
 def test_unknown_key_gets_a_suggestion_and_its_line():
     with pytest.raises(
-        InvalidConfig, match=r"f\.yml:3: there is no option 'door\.prot'; did you mean 'door\.port'\?"
+        InvalidConfig, match=r"f\.yml:3: there is no option 'web\.prot'; did you mean 'web\.port'\?"
     ):
-        resolved(file={"door.prot": Located(1, "f.yml:3")})
+        resolved(file={"web.prot": Located(1, "f.yml:3")})
 
 
 def test_misspelt_variable_is_a_warning_but_kubernetes_variables_are_not():
     found = resolved(
-        environment={"SPARROW_DOOR_PROT": "1", "SPARROW_SERVICE_HOST": "10.0.0.1", "SPARROW_DOOR_OPEN": "no"}
+        environment={"SPARROW_WEB_PROT": "1", "SPARROW_SERVICE_HOST": "10.0.0.1", "SPARROW_WEB_OPEN": "no"}
     )
     assert found.warnings == [
-        "environment variable SPARROW_DOOR_PROT is not used; did you mean SPARROW_DOOR_PORT?"
+        "environment variable SPARROW_WEB_PROT is not used; did you mean SPARROW_WEB_PORT?"
     ]
     assert found.values["open"] is False
 
@@ -96,7 +96,7 @@ def test_pairs_come_from_a_mapping_a_repeated_flag_or_one_text():
 
 
 def test_true_is_no_number_and_no_text():
-    for name, key in (("port", "door.port"), ("name", "name")):
+    for name, key in (("port", "web.port"), ("name", "name")):
         with pytest.raises(InvalidConfig, match=key):
             resolved(file={key: Located(True, "f:1")})
         assert name in {each.name for each in options_of(Config)}

@@ -430,10 +430,10 @@ def test_a_lost_connection_releases_its_records_and_the_delivery_counts(
     broker: RunningBroker, member: Make, group: str, topic: str, zero: Partition
 ) -> None:
     for count in range(1, 6):
-        doomed = Member(broker.kafka, group)
-        doomed.join(topic)
-        assert acquired(doomed.get([zero], max_records=3)) == {0: [(0, 2, count)]}
-        doomed.die()
+        dying = Member(broker.kafka, group)
+        dying.join(topic)
+        assert acquired(dying.get([zero], max_records=3)) == {0: [(0, 2, count)]}
+        dying.die()
     survivor = member()
     survivor.join(topic)
     assert offsets(survivor.get([zero])) == list(range(3, 15))

@@ -62,7 +62,7 @@ class LogAgainstList(RuleBasedStateMachine):
     def end(self) -> int:
         return self.model[-1][1] + 1 if self.model else self.start
 
-    # ── verbs ──
+    # ── operations ──
 
     @rule(shapes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 200)), min_size=1, max_size=4))
     def append(self, shapes: list[tuple[int, int]]) -> None:

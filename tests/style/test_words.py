@@ -52,12 +52,26 @@ NO_CLASSES: Final = (
 """Names that say nothing of what a class is, alone or as the last word of a name."""
 
 ALLOWED_WORDS: Final = {
-    "sparrow/broker/metrics/table.py": {"door"},  # the label of metrics
-    "sparrow/frontends/http/routes/admin_": {"lane"},  # schemas of the OpenAPI document
-    "sparrow/frontends/native/watch_requests.py": {"weigh"},  # a verb of the native protocol
-    "sparrow/spark/source/topics.py": {"weigh"},  # the same verb
-    "sparrow/spark/wire/session.py": {"weigh"},  # the same verb
-    "sparrow/meta/": {"fact"},  # the table in the SQLite file
+    "src/sparrow/broker/metrics/table.py": {"door"},  # the label of metrics
+    "tests/metrics/": {"door"},
+    "tests/damage/test_agreement.py": {"door"},
+    "tests/security/test_admission.py": {"door"},
+    "docs/metrics.md": {"door"},
+    "src/sparrow/frontends/http/routes/admin_": {"lane"},  # schemas of the OpenAPI document
+    "src/sparrow/frontends/native/watch_requests.py": {"weigh"},  # a verb of the native protocol
+    "src/sparrow/spark/source/topics.py": {"weigh"},
+    "src/sparrow/spark/wire/session.py": {"weigh"},
+    "tests/acls/test_acl_native.py": {"weigh"},
+    "tests/audit/": {"weigh"},
+    "tests/broker/test_slow_store.py": {"weigh"},
+    "tests/native_fetch/test_size_estimates.py": {"weigh"},
+    "tests/spark/wire/test_fetches.py": {"weigh"},
+    "docs/protocol.md": {"weigh"},
+    "src/sparrow/meta/": {"fact"},  # the table in the SQLite file
+    "tests/meta/test_sqlite_meta_store.py": {"fact"},
+    "tests/cli/test_doctor.py": {"fact"},
+    "tests/damage/test_losses.py": {"fact"},
+    "tests/style/": set(INSTEAD),
 }
 
 ALLOWED_CLASSES: Final = {
@@ -96,6 +110,16 @@ _CLASS: Final = re.compile(r"^class ([A-Z]\w*)", re.MULTILINE)
 
 
 @cache
+def everything() -> dict[str, str]:
+    """Return the text of every module and document by its path in the repository."""
+    modules = [
+        path for folder in ("src", "tests", "bench", "examples") for path in (ROOT / folder).rglob("*.py")
+    ]
+    documents = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    return {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in modules + documents}
+
+
+@cache
 def sources() -> dict[str, str]:
     """Return the text of every module by its path below src/."""
     return {
@@ -103,9 +127,9 @@ def sources() -> dict[str, str]:
     }
 
 
-def located(pattern: re.Pattern[str]) -> Iterator[tuple[str, int, str]]:
+def located(pattern: re.Pattern[str], texts: dict[str, str]) -> Iterator[tuple[str, int, str]]:
     """Yield path, line and text of each match."""
-    for path, text in sources().items():
+    for path, text in texts.items():
         for found in pattern.finditer(text):
             yield path, text.count("\n", 0, found.start()) + 1, found[0].strip()
 
@@ -118,22 +142,22 @@ def parts_of(word: str) -> list[str]:
 
 def test_words_have_one_meaning_and_things_one_word() -> None:
     found = []
-    for path, text in sources().items():
+    for path, text in everything().items():
         allowed = next((words for prefix, words in ALLOWED_WORDS.items() if path.startswith(prefix)), set())
         for word in set(re.findall(r"[A-Za-z_]{4,}", text)):
             wrong = [part for part in parts_of(word) if part in INSTEAD and part not in allowed]
-            found += [f"src/{path}: {word!r}; say {INSTEAD[part]}" for part in wrong]
+            found += [f"{path}: {word!r}; say {INSTEAD[part]}" for part in wrong]
     assert not found, "\n".join(found)
 
 
 def test_docstrings_begin_with_a_noun_or_a_verb() -> None:
-    found = [f"src/{path}:{line}: {text}" for path, line, text in located(_RIDDLES)]
+    found = [f"{path}:{line}: {text}" for path, line, text in located(_RIDDLES, everything())]
     assert not found, "\n".join(found)
 
 
 def test_names_of_classes_say_what_they_are() -> None:
     pattern = re.compile(rf"^class \w*?({'|'.join(NO_CLASSES)})\b", re.MULTILINE)
-    found = [f"src/{path}:{line}: {text}" for path, line, text in located(pattern)]
+    found = [f"src/{path}:{line}: {text}" for path, line, text in located(pattern, sources())]
     assert not found, "\n".join(found)
 
 

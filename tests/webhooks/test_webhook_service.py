@@ -152,9 +152,9 @@ async def test_to_put_the_same_again_writes_nothing(hooks: Hooks) -> None:
 
 
 async def version_of(hooks: Hooks, key: str) -> int:
-    fact = await hooks.broker._meta.get(persistence.KIND, key)
-    assert fact is not None
-    return fact.version
+    entry = await hooks.broker._meta.get(persistence.KIND, key)
+    assert entry is not None
+    return entry.version
 
 
 async def test_what_is_put_is_there_after_a_restart(hooks: Hooks) -> None:

@@ -43,10 +43,10 @@ class Transactions:
     async def _transaction(
         self, broker: Broker, producer: ProducerIdentity, sequence: int, number: int
     ) -> ProducerIdentity:
-        verbs = broker.transactions
+        transactions = broker.transactions
         bumps_epoch, commit = number >= 3, number % 3 != 1
         for topic in _TOPICS:
-            assert await verbs.add_partitions(_ID, producer, [(topic, 0)]) == {}
+            assert await transactions.add_partitions(_ID, producer, [(topic, 0)]) == {}
             data = batch(
                 b"%d" % number,
                 producer_id=producer.producer_id,
@@ -54,17 +54,17 @@ class Transactions:
                 sequence=sequence,
                 transactional=True,
             )
-            await broker.records.publish(topic, 0, data, admit=verbs.admission(_ID))
+            await broker.records.publish(topic, 0, data, admit=transactions.admission(_ID))
         offsets = {(_TOPICS[0], 0): OffsetAndMetadata(number)}
         if not bumps_epoch:
-            await verbs.add_group(_ID, producer, _GROUP)
-        refused = await verbs.commit_offsets(
+            await transactions.add_group(_ID, producer, _GROUP)
+        refused = await transactions.commit_offsets(
             _ID, producer, _GROUP, offsets, committer=NO_MEMBER, adds_group=bumps_epoch
         )
         assert refused == {}
         if commit:
             self.notes.add("asked", number)
-        ended = await verbs.end(_ID, producer, commit=commit, bumps_epoch=bumps_epoch)
+        ended = await transactions.end(_ID, producer, commit=commit, bumps_epoch=bumps_epoch)
         if commit:
             self.notes.add("done", number)
         return ended

@@ -170,7 +170,7 @@ def test_a_run_that_was_followed_by_another_is_fenced_wherever_it_is(broker, top
     assert read_values(broker, topic) == [b"new"]
 
 
-def test_a_fresh_checkpoint_counts_its_batches_anew(broker, topic):
+def test_a_fresh_checkpoint_counts_its_batches_again(broker, topic):
     first = Query(broker, topic=topic, query=f"{topic}-1", sinkId=topic)
     first.commit(first.write_values(0, b"a"))
     first.commit(first.write_values(1, b"b"))
