@@ -93,8 +93,8 @@ def publish_by_connections(name: str, port: int, count: int, start: Start) -> Sp
 
 
 def publish_waiting(port: int, count: int, producers: int, start: Start) -> Span:
-    """So many messages of mbus, each over a connection of its own; each of the producers connects
-    again when the end of its last connection says that the message is on stable storage.
+    """Publish messages of mbus, each over a connection of its own. A producer connects again when
+    the end of its last connection confirms that the message is on stable storage.
     """
     return uvloop.run(_publish_waiting(port, count, producers, start))
 
@@ -163,8 +163,8 @@ class _DiyConsumer(asyncio.Protocol):
 
 
 def consume(port: int, count: int, consumers: int, start: Start) -> Span:
-    """So many consumers with a connection each; each asks for one message after the other, until
-    the topic is empty.
+    """Consume with a connection for each consumer; each asks for one message after the other,
+    until the topic is empty.
 
     Raises:
         RuntimeError: together they did not get `count` messages.

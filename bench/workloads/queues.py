@@ -322,7 +322,7 @@ def _workers(rate: int) -> tuple[Contender, ...]:
 
 
 class _Limits(NamedTuple):
-    """What a quantile should not exceed: ms, and times Redis's of the same round."""
+    """Limits of a quantile: ms, and times Redis's of the same round."""
 
     ms: float
     of_redis: float | None

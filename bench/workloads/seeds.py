@@ -96,9 +96,9 @@ def publishing(runs: int, scale: float) -> list[Measurement]:
 
 
 def waiting(runs: int, scale: float) -> list[Measurement]:
-    """What waits for stable storage: messages by Syncbrok's HTTP and producers of mbus, each
-    answered when its message is synced, and consumers of diy_message_broker, which get a message
-    when nobody else can get it any more.
+    """Measure clients that wait for stable storage: Syncbrok's HTTP and producers of mbus, which
+    are answered when their message is synced, and consumers of diy_message_broker, which get a
+    message when no other consumer can get it any more.
     """
     after = "each answer after its fdatasync"
     many = Measurement("syncbrok: POST /msg, 100 B, 32 connections", "msg/s", None, after)
