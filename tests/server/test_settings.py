@@ -134,7 +134,7 @@ class Store:
 
 @dataclass(frozen=True, kw_only=True)
 class House:
-    oven_door: str = option("oven.door", TEXT, "left", "Door.")
+    oven_side: str = option("oven.side", TEXT, "left", "Side.")
     shared: Shared = nested(Shared)
     oven: Oven = nested(Oven)
     store: Store = nested(Store)
@@ -142,9 +142,9 @@ class House:
 
 def test_nested_objects_declare_their_options_and_those_of_one_section_stand_together():
     options = options_of(House)
-    assert [each.key for each in options] == ["oven.door", "oven.heat", "oven.cold", "most", "wait", "room"]
+    assert [each.key for each in options] == ["oven.side", "oven.heat", "oven.cold", "most", "wait", "room"]
     names = [each.name for each in options]
-    assert names == ["oven_door", "oven_heat", "oven_is_cold", "most", "wait_ms", "room_bytes"]
+    assert names == ["oven_side", "oven_heat", "oven_is_cold", "most", "wait_ms", "room_bytes"]
     assert [each.show for each in options] == ["left", "200", "false", "5", "500ms", "1 KiB"]
 
 
