@@ -29,7 +29,7 @@ async def work(tmp_path: Path) -> AsyncIterator[Work]:
     work = Work(str(tmp_path / "data"), ManualClock(), BrokerConfig(default_partitions=1))
     await work.start()
     for topic in ("orders", "payments"):
-        await work.broker.create_topic(topic, config=TOPIC_CONFIG)
+        await work.broker.topics.create(topic, config=TOPIC_CONFIG)
     await work.publish("orders", ORDERS)
     await work.create(QUEUE, ["orders", "payments"])
     await work.broker.webhooks.put(QUEUE, "hook", {"url": "https://example.org"})
@@ -57,13 +57,13 @@ async def test_a_closed_queue_opens_when_its_damaged_topic_is_deleted(work: Work
     await work.start()
     with pytest.raises(LogDamaged, match="queue 'both' is closed"):
         work.queue(QUEUE)
-    await work.broker.delete_topic("payments")
+    await work.broker.topics.delete("payments")
     for _ in range(2):
         work.pass_time(60)
         assert await waiting(work) == ORDERS[2:]
-        assert work.broker.webhooks.registry.get(QUEUE, "hook").name == "hook"
+        assert work.broker.parts.webhook_registry.get(QUEUE, "hook").name == "hook"
         await work.restart()
-    await work.broker.create_topic("payments")
+    await work.broker.topics.create("payments")
     await work.publish("payments", [b"of a new topic of that name"])
     work.pass_time(60)
     assert sorted(await waiting(work)) == [b"of a new topic of that name", *ORDERS[2:]]
@@ -73,10 +73,10 @@ async def test_a_queue_with_two_damaged_topics_opens_when_the_second_is_deleted(
     damage(work)
     segments(work, "orders")[0].unlink()
     await work.start()
-    await work.broker.delete_topic("payments")
+    await work.broker.topics.delete("payments")
     with pytest.raises(LogDamaged, match="orders-0"):
         work.queue(QUEUE)
-    await work.broker.delete_topic("orders")
+    await work.broker.topics.delete("orders")
     assert work.queue(QUEUE).definition.topics == ("orders", "payments")
 
 
@@ -86,7 +86,7 @@ async def test_webhooks_of_a_closed_queue_are_kept_and_go_with_it(work: Work) ->
     await work.stop()
     assert doctor(work.path, accept_loss=True) in {0, 1}
     await work.start()
-    assert work.broker.webhooks.registry.get(QUEUE, "hook").name == "hook"
+    assert work.broker.parts.webhook_registry.get(QUEUE, "hook").name == "hook"
     await work.stop()
     damage(work)
     await work.start()
@@ -94,7 +94,7 @@ async def test_webhooks_of_a_closed_queue_are_kept_and_go_with_it(work: Work) ->
     await work.broker.queues.create(QUEUE, ["orders"])
     for _ in range(2):
         with pytest.raises(UnknownWebhook):
-            work.broker.webhooks.registry.get(QUEUE, "hook")
+            work.broker.parts.webhook_registry.get(QUEUE, "hook")
         await work.restart()
 
 

@@ -25,7 +25,6 @@ from sparrow.base.errors import (
     UnknownTopic,
     UnknownTransaction,
 )
-from sparrow.broker import name_matches
 from sparrow.broker.access.authz import ANONYMOUS, AllowAll, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.fetch import FetchRequest
@@ -33,6 +32,7 @@ from sparrow.broker.groups.offsets import NO_MEMBER, Committer, OffsetAndMetadat
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.broker.producers import ProducerStates
 from sparrow.broker.publishes import Published
+from sparrow.broker.topics import name_matches
 from sparrow.broker.transactions.service import TransactionFilter
 from sparrow.broker.transactions.state import LAST_EPOCH, Transaction, TransactionState
 from tests.transactions.machine import Machine, read_committed

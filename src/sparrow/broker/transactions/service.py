@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.broker import name_matches
 from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import names
@@ -19,6 +18,7 @@ from sparrow.broker.groups.registry import check_metadata
 from sparrow.broker.groups.topic_regexes import compile_regex
 from sparrow.broker.producer_ids import ProducerIdentity
 from sparrow.broker.sinks.stage import is_reserved
+from sparrow.broker.topics import name_matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
