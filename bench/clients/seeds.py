@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import selectors
 import socket
 import struct
 import time
@@ -95,27 +96,34 @@ def publish_by_connections(name: str, port: int, count: int, start: Start) -> Sp
 def publish_waiting(port: int, count: int, producers: int, start: Start) -> Span:
     """Publish messages of mbus, each over a connection of its own. A producer connects again when
     the end of its last connection confirms that the message is on stable storage.
+
+    Raises:
+        ConnectionResetError: a message was not stored.
     """
-    return uvloop.run(_publish_waiting(port, count, producers, start))
+    message, sent, ended = mbus(), 0, 0
+    with selectors.DefaultSelector() as selector:
 
+        def produce() -> None:
+            nonlocal sent
+            sent += 1
+            connection = socket.create_connection(("127.0.0.1", port))
+            connection.sendall(message)
+            connection.shutdown(socket.SHUT_WR)
+            selector.register(connection, selectors.EVENT_READ)
 
-async def _publish_waiting(port: int, count: int, producers: int, start: Start) -> Span:
-    left = count
-    message = mbus()
-
-    async def produce() -> None:
-        nonlocal left
-        while left > 0:
-            left -= 1
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(message)
-            writer.write_eof()
-            await reader.read()
-            writer.close()
-
-    watch = Stopwatch(start)
-    await asyncio.gather(*(produce() for _ in range(producers)))
-    return watch.span()
+        watch = Stopwatch(start)
+        for _ in range(min(producers, count)):
+            produce()
+        while ended < count:
+            for key, _ in selector.select():
+                selector.unregister(key.fileobj)
+                assert isinstance(key.fileobj, socket.socket)
+                with key.fileobj as connection:
+                    assert not connection.recv(1)
+                ended += 1
+                if sent < count:
+                    produce()
+        return watch.span()
 
 
 # ── consuming from diy_message_broker ─────────────────────────────────────────────────────────────
