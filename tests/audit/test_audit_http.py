@@ -16,7 +16,7 @@ from sparrow.broker.access.authz import SYSTEM
 from sparrow.broker.access.credentials import upsertions_of
 from sparrow.broker.access.scram import Mechanism
 from sparrow.broker.broker import Broker
-from sparrow.broker.reload import Reloaded
+from sparrow.model.broker import ReloadedConfig
 from tests.audit.recorder import Recorder, outcomes
 from tests.audit.test_audit_native import CONFIG
 from tests.broker.batches import batch
@@ -102,8 +102,8 @@ async def served(path: Path, make_http: MakeHttp) -> AsyncIterator[tuple[Http, R
             await http.frontend.drain(1)
 
 
-async def _nothing_to_load() -> Reloaded:
-    return Reloaded(("tokens",))
+async def _nothing_to_load() -> ReloadedConfig:
+    return ReloadedConfig(["tokens"])
 
 
 def test_each_route_is_in_one_of_the_tables() -> None:

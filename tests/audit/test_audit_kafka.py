@@ -6,6 +6,7 @@ An API that is in neither table fails the test, so that the audit of a new one c
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -187,7 +188,7 @@ async def site(start: Any) -> Site:
         ],
         principal=SYSTEM,
     )
-    site = Site(served, made.id)
+    site = Site(served, uuid.UUID(made.id))
     await site.ask("root", 22, 5, {**STARTED, "transactional_id": TRANSACTION})
     await site.ask("root", 91, 0, SHARE_STARTS)
     site.recorder.take()

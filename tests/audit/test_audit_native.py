@@ -18,8 +18,8 @@ from sparrow.broker.access.credentials import upsertions_of
 from sparrow.broker.access.scram import Mechanism
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.reload import Reloaded
 from sparrow.broker.sinks.state import Caller
+from sparrow.model.broker import ReloadedConfig
 from tests.acls.test_acl_native import CALLS, SHOWN, ByName
 from tests.audit.recorder import Recorder, outcomes
 from tests.broker.batches import batch
@@ -124,8 +124,8 @@ async def served(path: Path) -> AsyncIterator[tuple[Listener, Recorder]]:
             await opener.close()
 
 
-async def _nothing_to_load() -> Reloaded:
-    return Reloaded(("tokens",))
+async def _nothing_to_load() -> ReloadedConfig:
+    return ReloadedConfig(["tokens"])
 
 
 def test_each_call_is_in_one_of_the_tables() -> None:

@@ -167,7 +167,7 @@ async def test_groups_are_listed_described_reset_and_deleted(broker: Broker) -> 
     await member.subscription.commit({("orders", 0): (1, "half")})
     described = broker.groups.describe("g")
     assert [(g.group, g.members) for g in broker.groups.listing()] == [("g", 1)]
-    assert described.members[0].partitions == (("orders", 0), ("orders", 1))
+    assert described.members[0].partitions == [("orders", 0), ("orders", 1)]
     ((lag),) = described.offsets
     assert (lag.offset, lag.end_offset, lag.lag, lag.metadata) == (1, 3, 2, "half")
     for refused in (

@@ -108,7 +108,7 @@ async def test_member_that_does_not_come_back_after_a_restart_is_put_out(stand: 
     stand.clock.advance(46)
     await groups.tick()
     assert groups.describe("g").state is GroupState.EMPTY
-    assert (await stand.restart()).describe("g").members == ()
+    assert (await stand.restart()).describe("g").members == []
 
 
 async def test_heartbeat_that_cannot_be_kept_is_not_answered_and_can_be_sent_again(stand: Stand) -> None:

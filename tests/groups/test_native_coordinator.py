@@ -23,12 +23,13 @@ from sparrow.base.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from sparrow.broker.groups.description import GroupInfo, GroupState, GroupType
+from sparrow.broker.groups.description import GroupState, GroupType
 from sparrow.broker.groups.native.coordinator import Membership, NativeGroupCoordinator
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.groups.registry import GroupRegistry
 from sparrow.broker.groups.retention import GRACE_MS
 from sparrow.meta.memory import MemoryMetaStore
+from sparrow.model.groups import GroupListing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -413,10 +414,10 @@ async def test_groups_with_members_or_offsets_are_listed(groups: GroupRegistry) 
     await groups.commit("offsets", {A[0]: OffsetAndMetadata(1)})
     joined(groups)
     assert groups.list_groups() == [
-        GroupInfo("g", GroupState.STABLE, 1, GroupType.SPARROW, "sparrow"),
-        GroupInfo("offsets", GroupState.EMPTY, 0, GroupType.CLASSIC),
+        GroupListing("g", GroupState.STABLE, 1, GroupType.SPARROW, "sparrow"),
+        GroupListing("offsets", GroupState.EMPTY, 0, GroupType.CLASSIC),
     ]
-    assert groups.describe("offsets").members == ()
+    assert groups.describe("offsets").members == []
 
 
 async def test_a_description_shows_who_holds_what(groups: GroupRegistry) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from sparrow.broker.broker import Broker
-from sparrow.broker.queues.description import QueueStatistics
+from sparrow.model.queues import QueueStatistics
 from tests.http_admin.calls import call, done
 from tests.http_frontend.conftest import Http
 from tests.http_frontend.raw import Response

@@ -138,7 +138,7 @@ async def test_a_commit_right_before_the_goodbye_is_answered(broker: Broker, lis
     client.send_raw(b"".join(client.connection.data_to_send()))
     assert await client.expect(m.Response, 2) == m.Response(1)
     await client.expect(m.Goodbye)
-    assert broker.groups.describe("billing").members == ()
+    assert broker.groups.describe("billing").members == []
     assert [o.offset for o in broker.groups.fetch_offsets("billing")] == [5]
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from sparrow.base.errors import NotAuthorized, Overloaded
 from sparrow.broker.access.authz import Operation, Principal, ResourceType
-from sparrow.broker.queues.dead_letters.redrive import RedriveProgress
 from sparrow.broker.queues.rules.settlement import Settlement, Verb
+from sparrow.model.queues import RedriveProgress
 from sparrow.records.builder import BatchFields, assemble
 from tests.queues.work import Work, settle, take
 from tests.queues_dead.steps import headers_of, in_topic, moved, reject_all, until, values_of

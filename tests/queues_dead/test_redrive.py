@@ -5,8 +5,9 @@ import random
 import pytest
 
 from sparrow.base.errors import Conflict, InvalidArgument
-from sparrow.broker.queues.dead_letters.redrive import RedriveFilter, RedriveProgress
+from sparrow.broker.queues.dead_letters.redrive import RedriveFilter
 from sparrow.broker.queues.rules.settlement import Verb
+from sparrow.model.queues import RedriveProgress
 from tests.queues.work import Work, ack, settle, take
 from tests.queues_dead.steps import headers_of, in_topic, moved, reject_all, until, values_of
 

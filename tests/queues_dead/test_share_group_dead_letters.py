@@ -11,8 +11,9 @@ import pytest
 from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.configs.changes import ConfigChange, ConfigOperation
 from sparrow.broker.configs.configs import ConfigResource, ConfigResourceType
-from sparrow.broker.queues.dead_letters.redrive import RedriveFilter, RedriveProgress
+from sparrow.broker.queues.dead_letters.redrive import RedriveFilter
 from sparrow.broker.queues.rules.settlement import Verb
+from sparrow.model.queues import RedriveProgress
 from tests.queues.work import Work, settle, take
 from tests.queues_dead.steps import headers_of, in_topic, moved, until, values_of
 from tests.share_groups.machine import joining

@@ -14,7 +14,7 @@ from tests.native_frontend.raw import RawClient, batch_of
 
 if TYPE_CHECKING:
     from sparrow.broker.broker import Broker
-    from sparrow.broker.queues.description import QueueStatistics
+    from sparrow.model.queues import QueueStatistics
 
 CHANNEL = 7
 QUEUE = "emails"

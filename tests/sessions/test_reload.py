@@ -189,7 +189,7 @@ async def test_what_takes_a_restart_is_named_and_the_log_level_holds(start, tmp_
     changed = build(ServerConfig, config_of(tmp_path, default_partitions=9, log_level="debug"))
     served = await start(read_again=lambda: changed)
     done = await served.server.reload()
-    assert done.needs_restart == ("default_partitions",)
+    assert done.needs_restart == ["default_partitions"]
     assert logging.getLogger().level == logging.DEBUG
 
 

@@ -137,7 +137,7 @@ async def test_member_that_does_not_come_back_is_put_out_and_stays_out(stand: St
     stand.clock.advance(46)
     await groups.tick()
     assert groups.describe("g").state is GroupState.EMPTY
-    assert (await stand.restart()).describe("g").members == ()
+    assert (await stand.restart()).describe("g").members == []
 
 
 async def test_heartbeat_that_cannot_be_kept_is_not_answered_and_can_be_sent_again(stand: Stand) -> None:
@@ -363,4 +363,4 @@ async def test_disk_that_was_full_when_a_session_ended_is_tried_again(stand: Sta
     assert not stand.groups.share.is_member("g", "m")
     stand.meta.full = False
     await stand.groups.tick()
-    assert (await stand.restart()).describe("g").members == ()
+    assert (await stand.restart()).describe("g").members == []

@@ -352,4 +352,4 @@ async def test_queue_that_was_deleted_is_made_again_by_the_next_heartbeat(broker
     await join(broker, "g", "a")
     await broker.queues.delete("g")
     await broker.parts.group_registry.share.heartbeat("g", ShareHeartbeat("m", 1))
-    assert broker.queues.describe("g").topics == ("a",)
+    assert broker.queues.describe("g").topics == ["a"]

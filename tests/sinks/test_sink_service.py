@@ -633,7 +633,7 @@ async def test_rights_are_those_of_the_transactional_id_and_of_the_topic(machine
         await broker.sinks.commit("its own", caller(0), [stage.stage_id], principal=other)
     assert broker.sinks.list(principal=other) == []
     assert [each.sink for each in broker.sinks.list(principal=spark)] == [SINK]
-    assert broker.sinks.describe(SINK, principal=spark).stages[0].partitions == ()
+    assert broker.sinks.describe(SINK, principal=spark).stages[0].partitions == []
     await broker.close()
 
 

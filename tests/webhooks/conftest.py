@@ -13,11 +13,11 @@ from sparrow.base.clock import Clock, SystemClock
 from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.broker.queues.description import QueueStatistics
-from sparrow.broker.webhooks.description import EndpointInfo, EndpointStatistics
 from sparrow.frontends.publisher import Message, Publisher
 from sparrow.frontends.webhook.frontend import WebhookFrontend
 from sparrow.frontends.webhook.settings import WebhookSettings
+from sparrow.model.queues import QueueStatistics
+from sparrow.model.webhooks import WebhookDescription, WebhookStatistics
 
 LOCAL = WebhookSettings(allow=("127.0.0.0/8",))
 
@@ -49,13 +49,15 @@ class Hooks:
             if isinstance(response, Exception):
                 raise response
 
-    async def hook(self, url: str, name: str = "hook", queue: str = "jobs", **settings: Any) -> EndpointInfo:
+    async def hook(
+        self, url: str, name: str = "hook", queue: str = "jobs", **settings: Any
+    ) -> WebhookDescription:
         return await self.broker.webhooks.put(queue, name, {"url": url, **settings})
 
     def statistics(self, queue: str = "jobs") -> QueueStatistics:
         return self.broker.queues.describe(queue).statistics
 
-    def state(self, name: str = "hook", queue: str = "jobs") -> EndpointStatistics:
+    def state(self, name: str = "hook", queue: str = "jobs") -> WebhookStatistics:
         return self.broker.webhooks.describe(queue, name).statistics
 
     async def until(self, holds: Callable[[], bool], timeout_s: float = 10) -> None:

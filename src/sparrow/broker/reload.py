@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparrow.base.errors import InvalidArgument
@@ -14,16 +13,7 @@ from sparrow.broker.audit.event import names
 if TYPE_CHECKING:
     from sparrow.broker.access.access import Access
     from sparrow.broker.audit.audit import Audit
-
-
-@dataclass(frozen=True, slots=True)
-class Reloaded:
-    """Result of a reload. Both lists are in the order of the configuration's options."""
-
-    loaded: tuple[str, ...]
-    """Keys of the options whose values or files are in force now."""
-    needs_restart: tuple[str, ...] = ()
-    """Keys of options that were changed and apply after the next start only."""
+    from sparrow.model.broker import ReloadedConfig
 
 
 class Reload:
@@ -33,12 +23,12 @@ class Reload:
         self._audit = audit
         self._access = access
         self._lock = asyncio.Lock()
-        self.work: Callable[[], Awaitable[Reloaded]] | None = None
+        self.work: Callable[[], Awaitable[ReloadedConfig]] | None = None
         """Does the work; set by the server that started the broker. None: there is no configuration
         to load.
         """
 
-    async def __call__(self, *, principal: Principal = ANONYMOUS) -> Reloaded:
+    async def __call__(self, *, principal: Principal = ANONYMOUS) -> ReloadedConfig:
         """Load certificates, tokens and log level again.
 
         Raises:

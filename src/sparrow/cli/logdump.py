@@ -18,10 +18,9 @@ from sparrow.cli.times import format_time
 from sparrow.records.compression import Compression
 
 if TYPE_CHECKING:
-    from sparrow.client.results import RemovedBatch
+    from sparrow.model.topics import RemovedBatch
     from sparrow.records.batch import BatchHeader
     from sparrow.records.record import Record
-    from sparrow.storage.store import RemovedBatch as StoredBatch
 
 app = typer.Typer(help="Look into log files; remove a batch that nobody can read.", no_args_is_help=True)
 
@@ -67,7 +66,7 @@ def skip(
     token: Token = None,
 ) -> int:
     """Remove the records of an unreadable batch, so that every client continues behind it."""
-    removed: RemovedBatch | StoredBatch
+    removed: RemovedBatch
     if data_dir is None:
         removed = with_client(
             target(context, url, token),
@@ -83,7 +82,7 @@ def skip(
     return OK
 
 
-def _skip_offline(data_dir: str, topic: str, partition: int, offset: int, *, force: bool) -> StoredBatch:
+def _skip_offline(data_dir: str, topic: str, partition: int, offset: int, *, force: bool) -> RemovedBatch:
     import asyncio
 
     from sparrow.cli.doctor import check_usable

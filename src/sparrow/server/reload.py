@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from sparrow.base.settings import options_of
-from sparrow.broker.reload import Reloaded
+from sparrow.model.broker import ReloadedConfig
 from sparrow.server.config import ServerConfig
 from sparrow.server.logs import set_level
 
@@ -46,7 +46,7 @@ class ConfigLoader:
         self._read = read
         self._access = access
 
-    async def load(self) -> Reloaded:
+    async def load(self) -> ReloadedConfig:
         """Replace everything that can be replaced, or nothing.
 
         Raises:
@@ -55,7 +55,7 @@ class ConfigLoader:
         config, prepared = await asyncio.to_thread(self._prepare)
         self._access.replace(prepared)
         set_level(config.log_level)
-        done = Reloaded(self._loaded(config), self._changed(config))
+        done = ReloadedConfig(self._loaded(config), self._changed(config))
         log.info("configuration loaded again", extra={"loaded": list(done.loaded)})
         if done.needs_restart:
             log.warning("changed options hold after a restart: %s", ", ".join(done.needs_restart))
@@ -65,16 +65,16 @@ class ConfigLoader:
         config = self._read()
         return config, self._access.prepare(config)
 
-    def _loaded(self, config: ServerConfig) -> tuple[str, ...]:
+    def _loaded(self, config: ServerConfig) -> list[str]:
         """Return the keys of the reloadable options that are set."""
-        return tuple(
+        return [
             each.key for each in options_of(ServerConfig) if each.key in RELOADED and each.value_in(config)
-        )
+        ]
 
-    def _changed(self, config: ServerConfig) -> tuple[str, ...]:
+    def _changed(self, config: ServerConfig) -> list[str]:
         before = self._started_with
-        return tuple(
+        return [
             each.key
             for each in options_of(ServerConfig)
             if each.key not in RELOADED and each.value_in(config) != each.value_in(before)
-        )
+        ]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sparrow.broker.broker import Broker
-    from sparrow.broker.reload import Reloaded
+    from sparrow.model.broker import ReloadedConfig
     from sparrow.server.config import ServerConfig
     from sparrow.server.engine import OpenStores
     from sparrow.server.frontends import ListenAddresses
@@ -88,7 +88,7 @@ class Server:
             write_ready_file(config.ready_file, self.ready)
         return self.ready
 
-    async def reload(self) -> Reloaded:
+    async def reload(self) -> ReloadedConfig:
         """Load certificates, tokens and log level again. Connections stay, except those whose login
         is no longer valid.
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from sparrow.base.errors import CorruptBatch, InvalidArgument
+from sparrow.model.topics import RemovedBatch
 from sparrow.records.readable import corruption_of
 from sparrow.records.rewrite import emptied
-from sparrow.storage.store import RemovedBatch
 
 if TYPE_CHECKING:
     from sparrow.records.batch import BatchHeader

@@ -43,11 +43,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from sparrow.base.errors import SparrowError
+    from sparrow.model.topics import RemovedBatch
     from sparrow.records.batch import BatchHeader
     from sparrow.storage.filesystem import Buffer
     from sparrow.storage.recovery import Recovered, RecoveredSegment
     from sparrow.storage.resources import Resources
-    from sparrow.storage.store import LogConfig, LogId, RemovedBatch
+    from sparrow.storage.store import LogConfig, LogId
 
 STAMP_BYTES = 16
 T = TypeVar("T")

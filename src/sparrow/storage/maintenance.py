@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from sparrow.base.errors import CorruptBatch
+    from sparrow.model.topics import RemovedBatch
     from sparrow.storage.durability import Durability
     from sparrow.storage.resources import Resources
     from sparrow.storage.row import SegmentRow
-    from sparrow.storage.store import LogId, RemovedBatch
+    from sparrow.storage.store import LogId
 
 
 class Maintenance:

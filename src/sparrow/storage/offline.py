@@ -9,7 +9,7 @@ from sparrow.storage.local import LocalLogStore
 from sparrow.storage.store import LogConfig
 
 if TYPE_CHECKING:
-    from sparrow.storage.store import RemovedBatch
+    from sparrow.model.topics import RemovedBatch
 
 
 async def remove_batch(

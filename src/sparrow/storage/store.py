@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from sparrow.base.errors import CorruptBatch, SparrowError
     from sparrow.base.histogram import Histogram
+    from sparrow.model.topics import RemovedBatch
     from sparrow.records.batch import BatchHeader
     from sparrow.storage.damage import Damage, Damages
 
@@ -82,19 +83,6 @@ class Appended:
 
     base_offset: int
     last_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class RemovedBatch:
-    """The batch whose records `PartitionLog.remove_batch` removed."""
-
-    base_offset: int
-    last_offset: int
-    record_count: int
-    """The count in the batch's header."""
-    size_bytes: int
-    reason: str
-    """The reason why its records were unreadable; "" if they could be read."""
 
 
 @dataclass(frozen=True, slots=True)

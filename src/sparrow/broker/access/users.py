@@ -18,7 +18,6 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -49,6 +48,7 @@ from sparrow.broker.access.sessions import Sessions
 from sparrow.broker.access.token_queue import TokenQueue
 from sparrow.broker.audit.audit import Audit
 from sparrow.meta.store import ABSENT, Delete, Put
+from sparrow.model.access import UserListing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -67,14 +67,6 @@ CONCURRENT_HASHES: Final = 2
 does not.
 """
 MAX_WAITING_FOR_HASH: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class UserInfo:
-    """A user and (mechanism's name, iterations) for each credential."""
-
-    name: str
-    credentials: tuple[tuple[str, int], ...]
 
 
 class Users:
@@ -164,7 +156,7 @@ class Users:
 
     def describe(
         self, names: Sequence[str] | None = None, *, principal: Principal = ANONYMOUS
-    ) -> dict[str, UserInfo | SparrowError]:
+    ) -> dict[str, UserListing | SparrowError]:
         """Return the credentials of some users, or of all (None or none named); UnknownUser and
         DuplicateResource are results per user.
 
@@ -172,7 +164,7 @@ class Users:
             NotAuthorized: needs DESCRIBE on the cluster.
         """
         self._access.require_cluster(principal, Operation.DESCRIBE)
-        found: dict[str, UserInfo | SparrowError] = {}
+        found: dict[str, UserListing | SparrowError] = {}
         for name in names or sorted(self._users):
             if name in found:
                 found[name] = DuplicateResource(
@@ -182,13 +174,13 @@ class Users:
                 found[name] = self._info(name)
         return found
 
-    def _info(self, name: str) -> UserInfo | SparrowError:
+    def _info(self, name: str) -> UserListing | SparrowError:
         credentials = self._users.get(name)
         if credentials is None:
             return UnknownUser(f"Attempt to describe a user credential that does not exist: {name}")
         return _info(name, credentials)
 
-    def listing(self, *, principal: Principal = ANONYMOUS) -> list[UserInfo]:
+    def listing(self, *, principal: Principal = ANONYMOUS) -> list[UserListing]:
         """Return all users, by name.
 
         Raises:
@@ -406,8 +398,8 @@ class _Remembered:
         return hmac.digest(self._key, password.encode("utf-8", "surrogatepass"), "sha256")
 
 
-def _info(name: str, credentials: Credentials) -> UserInfo:
-    return UserInfo(name, tuple((m.value, c.iterations) for m, c in credentials.items()))
+def _info(name: str, credentials: Credentials) -> UserListing:
+    return UserListing(name, [(m.value, c.iterations) for m, c in credentials.items()])
 
 
 def _named(changes: Sequence[Upsertion | Deletion]) -> str:

@@ -24,6 +24,7 @@ from sparrow.broker.configs.values import (
     long,
     one_of,
 )
+from sparrow.model.topics import ConfigEntry
 from sparrow.storage.store import LogConfig
 
 if TYPE_CHECKING:
@@ -38,20 +39,6 @@ class Declaration:
     default: str
     unit: str
     kind: Kind[Any]
-    help: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
-    """One configuration of one topic, as users see it. `source` is "topic", "broker" or
-    "default".
-    """
-
-    name: str
-    value: str
-    default: str
-    source: str
-    unit: str
     help: str
 
 

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
         SyncRequest,
         SyncResponse,
     )
-    from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupType
+    from sparrow.broker.groups.description import GroupType
     from sparrow.broker.groups.offsets import Committer
     from sparrow.meta.store import Write
+    from sparrow.model.groups import GroupDescription, GroupListing
     from sparrow.records.topic_partition import TopicPartition
 
 
@@ -44,7 +45,7 @@ class GroupCoordinator(Protocol):
 
     def member_count(self, group: str) -> int: ...
 
-    def info(self, group: str) -> GroupInfo: ...
+    def info(self, group: str) -> GroupListing: ...
 
     def describe(self, group: str) -> GroupDescription: ...
 

@@ -1,15 +1,16 @@
-"""Public descriptions of groups of all kinds: states, members, summaries for lists."""
+"""Kinds and states of groups, and what a principal is shown of a member."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sparrow.records.topic_partition import TopicPartition
+    from sparrow.model.groups import MemberDescription
 
 
 class GroupType(StrEnum):
@@ -41,53 +42,11 @@ class GroupState(StrEnum):
     DEAD = "dead"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    """A group in a list. `protocol_type` is the name that a classic group's members gave their
-    protocol, usually "consumer".
-    """
-
-    group: str
-    state: GroupState
-    members: int
-    type: GroupType = GroupType.SPARROW
-    protocol_type: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberDescription:
-    """A member as seen from outside. It holds `partitions`, and was asked to release
-    `releasing`.
-    """
-
-    member_id: str
-    client_name: str
-    topics: tuple[str, ...]
-    epoch: int
-    is_attached: bool
-    partitions: tuple[TopicPartition, ...]
-    releasing: tuple[TopicPartition, ...]
-    instance_id: str | None = None
-    client_host: str = ""
-
-    def only(self, shows: Callable[[str], bool]) -> MemberDescription:
-        """Return the description without topics that are not to be shown."""
-        return replace(
-            self,
-            topics=tuple(topic for topic in self.topics if shows(topic)),
-            partitions=tuple(each for each in self.partitions if shows(each[0])),
-            releasing=tuple(each for each in self.releasing if shows(each[0])),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
-    """A group with its members, ordered by member id. `epoch` of a classic group is its
-    generation.
-    """
-
-    group: str
-    state: GroupState
-    epoch: int
-    members: tuple[MemberDescription, ...]
-    type: GroupType = GroupType.SPARROW
+def only_topics(member: MemberDescription, shows: Callable[[str], bool]) -> MemberDescription:
+    """Return a member without topics that are not to be shown."""
+    return replace(
+        member,
+        topics=[topic for topic in member.topics if shows(topic)],
+        partitions=[each for each in member.partitions if shows(each[0])],
+        releasing=[each for each in member.releasing if shows(each[0])],
+    )

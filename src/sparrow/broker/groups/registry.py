@@ -60,9 +60,10 @@ from sparrow.base.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from sparrow.broker.groups.description import GroupDescription, GroupInfo, GroupState, GroupType
+from sparrow.broker.groups.description import GroupState, GroupType
 from sparrow.broker.groups.offsets import NO_MEMBER, Committer, OffsetAndMetadata, Offsets
 from sparrow.broker.groups.retention import GroupRetention
+from sparrow.model.groups import GroupDescription, GroupListing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -332,7 +333,7 @@ class GroupRegistry:
 
     # ── groups ────────────────────────────────────────────────────────────────────────────────────
 
-    def list_groups(self) -> list[GroupInfo]:
+    def list_groups(self) -> list[GroupListing]:
         """Return all groups that have members or offsets, or that a coordinator keeps, by name."""
         return [self.info(name) for name in sorted(self.names())]
 
@@ -342,7 +343,7 @@ class GroupRegistry:
         names.update(*(coordinator.names() for coordinator in self._coordinators.values()))
         return names
 
-    def info(self, group: str) -> GroupInfo:
+    def info(self, group: str) -> GroupListing:
         """Return a group as `list_groups` shows it.
 
         Raises:
@@ -352,7 +353,7 @@ class GroupRegistry:
         coordinator = self.owner(group)
         if coordinator is not None:
             return coordinator.info(group)
-        return GroupInfo(group, GroupState.EMPTY, 0, self.type_of(group) or GroupType.CLASSIC)
+        return GroupListing(group, GroupState.EMPTY, 0, self.type_of(group) or GroupType.CLASSIC)
 
     def describe(self, group: str) -> GroupDescription:
         """Return a group with its members.
@@ -365,7 +366,7 @@ class GroupRegistry:
         if coordinator is not None:
             return coordinator.describe(group)
         kind = self.type_of(group) or GroupType.CLASSIC
-        return GroupDescription(group, GroupState.EMPTY, 0, (), kind)
+        return GroupDescription(group, GroupState.EMPTY, 0, type=kind)
 
     async def delete_group(self, group: str) -> None:
         """Delete a group and its offsets.

@@ -10,43 +10,36 @@ kinds: `classic`, `consumer`, `share`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from sparrow.base.errors import GroupSubscribedToTopic, SparrowError, UnstableOffset
 from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.audit.event import names, safe
 from sparrow.broker.groups.classic.service import ClassicGroupService
 from sparrow.broker.groups.consumer.service import ConsumerGroupService
-from sparrow.broker.groups.description import GroupType
+from sparrow.broker.groups.description import GroupType, only_topics
 from sparrow.broker.groups.offsets import OffsetAndMetadata
 from sparrow.broker.groups.registry import check_metadata, check_start_offsets
 from sparrow.broker.groups.share.service import ShareGroupService
-from sparrow.broker.lag import GroupReport, lags_of_share, report
+from sparrow.broker.lag import lags_of_share, report
 from sparrow.broker.names import check_group_name
 from sparrow.broker.positions import StartPosition, locate
+from sparrow.model.groups import CommittedOffset
 
 if TYPE_CHECKING:
     from sparrow.broker.access.access import Access
     from sparrow.broker.audit.audit import Audit
     from sparrow.broker.groups.assembly import BrokerGroups
-    from sparrow.broker.groups.description import GroupInfo
     from sparrow.broker.groups.offsets import Committer
     from sparrow.broker.topics.registry import TopicRegistry
+    from sparrow.model.groups import GroupDescription, GroupListing
     from sparrow.records.topic_partition import TopicPartition
 
 _TOPIC = ResourceType.TOPIC
 _GROUP = ResourceType.GROUP
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """A committed offset of one partition; `offset` is the next to read."""
-
-    topic: str
-    partition: int
-    offset: int
-    metadata: str
 
 
 class GroupService:
@@ -63,7 +56,7 @@ class GroupService:
 
     # ── groups ────────────────────────────────────────────────────────────────────────────────────
 
-    def listing(self, *, principal: Principal = ANONYMOUS) -> list[GroupInfo]:
+    def listing(self, *, principal: Principal = ANONYMOUS) -> list[GroupListing]:
         """Return groups of all kinds, by name: all of them to principals that may describe the
         cluster, else those that the principal may describe.
         """
@@ -74,7 +67,7 @@ class GroupService:
             if may_see_all or self._access.allows(principal, Operation.DESCRIBE, _GROUP, info.group)
         ]
 
-    def describe(self, group: str, *, principal: Principal = ANONYMOUS) -> GroupReport:
+    def describe(self, group: str, *, principal: Principal = ANONYMOUS) -> GroupDescription:
         """Return members, committed offsets and lag, without topics that the principal may not
         describe.
 
@@ -83,14 +76,12 @@ class GroupService:
         """
         self._access.require(principal, Operation.DESCRIBE, _GROUP, group)
         described = self._groups.describe(group)
-        members = tuple(
-            member.only(lambda topic: self._access.allows(principal, Operation.DESCRIBE, _TOPIC, topic))
-            for member in described.members
-        )
+        shows = partial(self._access.allows, principal, Operation.DESCRIBE, _TOPIC)
+        members = [only_topics(member, shows) for member in described.members]
         committed = self._visible_offsets(principal, group)
         return report(replace(described, members=members), committed, self._topics)
 
-    async def report(self, group: str, *, principal: Principal = ANONYMOUS) -> GroupReport:
+    async def report(self, group: str, *, principal: Principal = ANONYMOUS) -> GroupDescription:
         """Return what `describe` returns; a share group has its progress instead of committed
         offsets.
 

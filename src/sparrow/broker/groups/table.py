@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 from sparrow.base.errors import UnknownGroup
-from sparrow.broker.groups.description import GroupInfo
+from sparrow.model.groups import GroupListing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sized
@@ -65,9 +65,9 @@ class GroupTable(Generic[G]):
     def member_count(self, group: str) -> int:
         return len(self._groups[group].members)
 
-    def info(self, group: str) -> GroupInfo:
+    def info(self, group: str) -> GroupListing:
         state = self._groups[group]
-        return GroupInfo(group, state.state, len(state.members), self.type, self.protocol_type)
+        return GroupListing(group, state.state, len(state.members), self.type, self.protocol_type)
 
     def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
         """Do nothing: every principal that may see the group may see its offsets."""

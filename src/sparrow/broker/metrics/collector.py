@@ -299,7 +299,7 @@ class _Collection:
                 info = groups.info(name)
             except SparrowError:  # deleted meanwhile
                 continue
-            self.add(table.GROUPS, (info.type.value, info.state.value), 1)
+            self.add(table.GROUPS, (info.type, info.state), 1)
             self.add(table.GROUP_MEMBERS, (label,), info.members)
             if info.type is not GroupType.SHARE:
                 await self._lags(name, label)

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.broker.queues.description import Peeked
 from sparrow.broker.queues.rules.record_state import (
     LEASE_SHIFT,
     STATE_MASK,
@@ -15,6 +14,7 @@ from sparrow.broker.queues.rules.record_state import (
     count_of,
     level_of,
 )
+from sparrow.model.queues import PeekedRecord
 from sparrow.records.compression import DEFAULT_MAX_BYTES
 from sparrow.records.readable import decode_batches
 from sparrow.records.wellknown import DELIVER_AT, parse_time_ms
@@ -55,7 +55,7 @@ async def peek(
     subscriber: str = "",
     skip: int = 0,
     max_bytes: int = MAX_BYTES,
-) -> list[Peeked]:
+) -> list[PeekedRecord]:
     """Return the records that are in one of the states: ready ones in the order in which they will
     be leased, then the others by offset.
 
@@ -79,7 +79,7 @@ async def peek(
     subscriber_state = queue.state.subscribers[subscriber]
     wanted = frozenset(STATES.index(state) for state in states)
     positions = list(islice(positions_in(subscriber_state, wanted, skip), max_records))
-    peeked: list[Peeked] = []
+    peeked: list[PeekedRecord] = []
     for start in range(0, len(positions), _RECORDS_PER_READ):
         portion = positions[start : start + _RECORDS_PER_READ]
         records = await records_of(queue, portion, max_bytes)
@@ -192,20 +192,23 @@ def _decoded(
     }
 
 
-def as_peeked(position: RecordPosition, record: Record) -> Peeked:
+def as_peeked(position: RecordPosition, record: Record) -> PeekedRecord:
     """Return what `peek` shows of a record."""
     deliver_at_ms = next((parse_time_ms(v) for name, v in record.headers if name == DELIVER_AT and v), 0)
-    return Peeked(
+    return PeekedRecord(
         record.topic,
         record.partition,
-        position.offset,
+        record.offset,
+        record.timestamp,
+        record.key,
+        record.value,
+        record.headers,
         STATES[position.value & STATE_MASK],
         count_of(position.value),
         level_of(position.value),
         position.consumer,
         deliver_at_ms,
         position.error,
-        record,
     )
 
 

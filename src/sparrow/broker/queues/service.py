@@ -32,8 +32,8 @@ from sparrow.broker.names import compile_any_pattern
 from sparrow.broker.queues import peek as peeking
 from sparrow.broker.queues.consumer import QueueConsumer
 from sparrow.broker.queues.dead_letters.browse import DeadLetterPage, browse
-from sparrow.broker.queues.dead_letters.redrive import RedriveFilter, RedriveProgress, Redrives
-from sparrow.broker.queues.description import Peeked, QueueInfo, describe
+from sparrow.broker.queues.dead_letters.redrive import RedriveFilter, Redrives
+from sparrow.broker.queues.description import describe
 from sparrow.broker.queues.persistence.definition import DEAD
 from sparrow.broker.queues.registry import check_dead_letters
 from sparrow.broker.queues.rules.state import ONE_OF
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sparrow.broker.access.access import Access
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.registry import QueueRegistry
+    from sparrow.model.queues import PeekedRecord, QueueDescription, RedriveProgress
 
 _GROUP, _TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 _DEAD_LETTER_TOPIC: Final = "dead_letter_topic"
@@ -116,7 +117,7 @@ class QueueService:
         *,
         partitions: int = -1,
         principal: Principal = ANONYMOUS,
-    ) -> QueueInfo:
+    ) -> QueueDescription:
         """Make a queue on topics (default: the one of its name). Missing topics are made with so
         many `partitions`.
 
@@ -156,7 +157,7 @@ class QueueService:
         *,
         partitions: int = -1,
         principal: Principal = ANONYMOUS,
-    ) -> QueueInfo:
+    ) -> QueueDescription:
         """Make a queue with these settings if it is missing, else change what differs. Several
         callers may do so at once.
 
@@ -200,7 +201,7 @@ class QueueService:
         unset: Sequence[str] = (),
         *,
         principal: Principal = ANONYMOUS,
-    ) -> QueueInfo:
+    ) -> QueueDescription:
         """Change settings of the policy, from now on.
 
         Raises:
@@ -217,7 +218,7 @@ class QueueService:
 
     async def set_subscriber(
         self, name: str, subscriber: str, *, is_one: bool, principal: Principal = ANONYMOUS
-    ) -> QueueInfo:
+    ) -> QueueDescription:
         """Add a subscriber, or remove it. The first one makes the queue an all-of queue.
 
         Raises:
@@ -229,7 +230,7 @@ class QueueService:
 
     async def add_topics(
         self, name: str, topics: Sequence[str], *, partitions: int = -1, principal: Principal = ANONYMOUS
-    ) -> QueueInfo:
+    ) -> QueueDescription:
         """Let a queue take from more topics. Missing ones are made with so many `partitions`.
 
         Raises:
@@ -325,7 +326,7 @@ class QueueService:
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────
 
-    def describe(self, name: str, *, principal: Principal = ANONYMOUS) -> QueueInfo:
+    def describe(self, name: str, *, principal: Principal = ANONYMOUS) -> QueueDescription:
         """Return the description of a queue.
 
         Raises:
@@ -334,7 +335,7 @@ class QueueService:
         self._access.require(principal, Operation.DESCRIBE, _GROUP, name)
         return self._info(self._registry.get(name))
 
-    def listing(self, pattern: str = "*", *, principal: Principal = ANONYMOUS) -> list[QueueInfo]:
+    def listing(self, pattern: str = "*", *, principal: Principal = ANONYMOUS) -> list[QueueDescription]:
         """Return the queues that the principal may describe, by name."""
         allows = self._access.allows
         return [
@@ -345,7 +346,7 @@ class QueueService:
 
     async def listing_in_steps(
         self, pattern: str = "*", *, principal: Principal = ANONYMOUS
-    ) -> list[QueueInfo]:
+    ) -> list[QueueDescription]:
         """Do as `listing`, but let other tasks run meanwhile: with thousands of queues it takes
         long.
         """
@@ -362,7 +363,7 @@ class QueueService:
                 found.append(self._info(queue))
         return found
 
-    def _info(self, queue: Queue) -> QueueInfo:
+    def _info(self, queue: Queue) -> QueueDescription:
         topic = queue.definition.policy.dead_letters_of(queue.name)
         dead = self._registry.find(topic) if topic is not None else None
         return describe(queue, dead.unfinished if dead is not None else 0)
@@ -377,7 +378,7 @@ class QueueService:
         skip: int = 0,
         max_bytes: int = peeking.MAX_BYTES,
         principal: Principal = ANONYMOUS,
-    ) -> list[Peeked]:
+    ) -> list[PeekedRecord]:
         """Return records of a queue without changing them. See `peek.peek`.
 
         Raises:

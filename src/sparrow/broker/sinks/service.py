@@ -6,12 +6,12 @@ Publishing into a stage takes WRITE on the topic as always.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.sinks.stage_publisher import StagePublisher
+from sparrow.model.sinks import SinkDescription, StageDescription
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,47 +22,8 @@ if TYPE_CHECKING:
     from sparrow.broker.sinks.state import Caller, Sink
     from sparrow.broker.topics.registry import TopicRegistry
     from sparrow.broker.transactions.coordinator import TransactionCoordinator
-    from sparrow.records.topic_partition import TopicPartition
 
 _ID, _TOPIC = ResourceType.TRANSACTIONAL_ID, ResourceType.TOPIC
-
-
-@dataclass(frozen=True, slots=True)
-class StageInfo:
-    """An open stage."""
-
-    stage: str
-    run: str
-    batch: int
-    task: int
-    attempt: int
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    opened_ms: int
-    left_ms: int
-    """Time for which it is kept without a further sign of life."""
-    partitions: tuple[TopicPartition, ...]
-    """Partitions in which it has records, of topics that the principal may describe."""
-
-
-@dataclass(frozen=True, slots=True)
-class SinkInfo:
-    """A sink."""
-
-    sink: str
-    query: str
-    kind: str
-    """"stream", or "once" for a single write."""
-    run: str
-    epoch: int
-    last_batch: int
-    """The last committed batch, -1 before the first."""
-    updated_ms: int
-    open_stages: int
-    past_runs: tuple[str, ...] = ()
-    stages: tuple[StageInfo, ...] = ()
-    """Empty in lists; set when one sink is described."""
 
 
 class SinkService:
@@ -138,7 +99,7 @@ class SinkService:
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────
 
-    def list(self, *, principal: Principal = ANONYMOUS) -> list[SinkInfo]:
+    def list(self, *, principal: Principal = ANONYMOUS) -> list[SinkDescription]:
         """Return the sinks that the principal may describe, by id, without their stages."""
         allows = self._access.allows
         return [
@@ -147,7 +108,7 @@ class SinkService:
             if allows(principal, Operation.DESCRIBE, _ID, each.sink_id)
         ]
 
-    def describe(self, sink: str, *, principal: Principal = ANONYMOUS) -> SinkInfo:
+    def describe(self, sink: str, *, principal: Principal = ANONYMOUS) -> SinkDescription:
         """Return a sink with its stages.
 
         Raises:
@@ -159,7 +120,7 @@ class SinkService:
             for each in self._coordinator.stages.of_sink(sink)
             if each.epoch >= 0
         ]
-        return self._info(self._coordinator.find(sink), tuple(stages))
+        return self._info(self._coordinator.find(sink), stages)
 
     async def delete(self, sink: str, *, principal: Principal = ANONYMOUS) -> int:
         """Forget a sink and drop its stages; see `SinkCoordinator.delete`. Raises as `stage`."""
@@ -169,8 +130,8 @@ class SinkService:
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
 
-    def _info(self, sink: Sink, stages: tuple[StageInfo, ...] = ()) -> SinkInfo:
-        return SinkInfo(
+    def _info(self, sink: Sink, stages: Sequence[StageDescription] = ()) -> SinkDescription:
+        return SinkDescription(
             sink.sink_id,
             sink.query,
             sink.kind,
@@ -179,15 +140,15 @@ class SinkService:
             sink.last_batch,
             sink.updated_ms,
             len(self._coordinator.stages.of_sink(sink.sink_id)),
-            sink.past_runs,
-            stages,
+            [*sink.past_runs],
+            [*stages],
         )
 
-    def _stage_info(self, stage: Stage, principal: Principal) -> StageInfo:
+    def _stage_info(self, stage: Stage, principal: Principal) -> StageDescription:
         found = self._transactions.maybe_find(stage.transactional_id)
         allows = self._access.allows
         partitions = () if found is None else sorted(found.partitions)
-        return StageInfo(
+        return StageDescription(
             stage.stage_id,
             stage.run,
             stage.batch,
@@ -198,5 +159,5 @@ class SinkService:
             stage.epoch,
             stage.opened_ms,
             self._coordinator.left_ms(stage),
-            tuple(each for each in partitions if allows(principal, Operation.DESCRIBE, _TOPIC, each[0])),
+            [each for each in partitions if allows(principal, Operation.DESCRIBE, _TOPIC, each[0])],
         )

@@ -37,10 +37,10 @@ from sparrow.broker.measures import Measures
 from sparrow.broker.names import check_topic_name, compile_pattern, plain_name
 from sparrow.broker.partition import Partition
 from sparrow.broker.record_checks import RecordChecks
-from sparrow.broker.topics.description import PartitionInfo, TopicInfo
 from sparrow.broker.topics.internal_topics import INTERNAL_TOPICS
 from sparrow.broker.topics.name_matches import NameMatches
 from sparrow.meta.store import ABSENT, Delete, Put
+from sparrow.model.topics import PartitionDescription, TopicDescription
 from sparrow.storage.store import LogId
 
 if TYPE_CHECKING:
@@ -108,23 +108,21 @@ class Topic:
             f"topic {self.name!r} has partitions 0 to {len(self.partitions) - 1}, not {index}"
         )
 
-    def listing(self) -> TopicInfo:
+    def listing(self) -> TopicDescription:
         """Return the description that lists of topics show; touch no log."""
-        return TopicInfo(self.name, self.id, len(self.partitions), is_internal=self.is_internal)
+        return TopicDescription(self.name, str(self.id), len(self.partitions))
 
-    def info(self, *, new_from: int | None = None) -> TopicInfo:
+    def info(self, *, new_from: int | None = None) -> TopicDescription:
         """Return the full description. Partitions from `new_from` on were created just now: their
         logs are empty and are not opened.
         """
         partitions = [
-            PartitionInfo(i, 0, 0, 0)
+            PartitionDescription(i, 0, 0, 0)
             if new_from is not None and i >= new_from and not p.is_open
             else _partition_info(i, p)
             for i, p in enumerate(self.partitions)
         ]
-        return TopicInfo(
-            self.name, self.id, len(partitions), partitions, self.config.entries(), self.is_internal
-        )
+        return TopicDescription(self.name, str(self.id), len(partitions), partitions, self.config.entries())
 
     def entry(self) -> Put:
         stored = _TopicEntry(
@@ -133,12 +131,12 @@ class Topic:
         return Put(_KIND, self.name, _ENCODER.encode(stored))
 
 
-def _partition_info(index: int, partition: Partition) -> PartitionInfo:
+def _partition_info(index: int, partition: Partition) -> PartitionDescription:
     try:
         log = partition.log
     except LogDamaged:  # the partition is closed; the others are shown
-        return PartitionInfo(index, -1, -1, 0)
-    return PartitionInfo(index, log.start_offset, log.end_offset, log.size_bytes)
+        return PartitionDescription(index, -1, -1, 0)
+    return PartitionDescription(index, log.start_offset, log.end_offset, log.size_bytes)
 
 
 class TopicRegistry:
@@ -190,6 +188,10 @@ class TopicRegistry:
     def find(self, name: str) -> Topic | None:
         """Return the topic, or None."""
         return self._topics.get(name)
+
+    def is_internal(self, name: str) -> bool:
+        """Return True for Kafka's internal topics and the audit topic."""
+        return name in self._internal
 
     def find_id(self, topic_id: uuid.UUID) -> Topic | None:
         """Return the topic of that id, or None."""

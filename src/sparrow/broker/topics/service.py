@@ -8,33 +8,35 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from sparrow.base.errors import OffsetOutOfRange, PolicyViolation, TopicExists
 from sparrow.broker.access.authz import ANONYMOUS, CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.audit.event import names
 from sparrow.broker.configs.topic import TopicConfig
 from sparrow.broker.partition import Partition, open_all
-from sparrow.broker.topics.description import NO_TOPIC_ID, TopicInfo
 from sparrow.broker.topics.internal_topics import INTERNAL_CONFIG
+from sparrow.model.topics import TopicDescription
 
 if TYPE_CHECKING:
-    import uuid
-
     from sparrow.broker.access.access import Access
     from sparrow.broker.audit.audit import Audit
     from sparrow.broker.config import BrokerConfig
     from sparrow.broker.groups.registry import GroupRegistry
     from sparrow.broker.topics.registry import Topic, TopicRegistry
+    from sparrow.model.topics import RemovedBatch
     from sparrow.records.topic_partition import TopicPartition
-    from sparrow.storage.store import RemovedBatch
 
 _LOG = logging.getLogger(__name__)
 _TOPIC = ResourceType.TOPIC
 _CLUSTER = ResourceType.CLUSTER
+_NO_ID = str(uuid.UUID(int=0))
+"""The id of a topic that does not exist."""
 
 _LISTED_PER_SLICE = 1_000
 """Topics that are listed before other tasks run."""
@@ -62,7 +64,7 @@ class TopicService:
         *,
         validate_only: bool = False,
         principal: Principal = ANONYMOUS,
-    ) -> TopicInfo:
+    ) -> TopicDescription:
         """Create a topic and return it; -1 partitions means the broker's default. Durable when it
         returns.
 
@@ -76,7 +78,7 @@ class TopicService:
             if validate_only:
                 act.discard()
                 count, checked = self._topics.check_new(name, partitions, config or {})
-                return TopicInfo(name, NO_TOPIC_ID, count, config=checked.entries())
+                return TopicDescription(name, _NO_ID, count, config=checked.entries())
             made = await self._topics.create(name, partitions, config or {})
             return self._shown(made.info(new_from=0), principal)
 
@@ -84,7 +86,7 @@ class TopicService:
         """Raise NotAuthorized unless the principal may create this topic, or all topics."""
         self._access.require_here_or_everywhere(principal, Operation.CREATE, _TOPIC, name)
 
-    async def ensure(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicInfo:
+    async def ensure(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicDescription:
         """Return the topic; create it with the defaults if it is missing and the policy allows.
         Producers call this before they publish.
 
@@ -155,7 +157,7 @@ class TopicService:
         unset: Sequence[str] = (),
         *,
         principal: Principal = ANONYMOUS,
-    ) -> TopicInfo:
+    ) -> TopicDescription:
         """Set and unset configuration values of a topic, with immediate effect.
 
         Raises:
@@ -171,7 +173,7 @@ class TopicService:
 
     async def add_partitions(
         self, name: str, total: int, *, validate_only: bool = False, principal: Principal = ANONYMOUS
-    ) -> TopicInfo:
+    ) -> TopicDescription:
         """Grow a topic to `total` partitions; with `validate_only` only check that it is possible.
 
         Raises:
@@ -187,7 +189,7 @@ class TopicService:
             grown = await self._topics.add_partitions(name, total)
             return self._shown(grown.info(new_from=before), principal)
 
-    def describe(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicInfo:
+    def describe(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicDescription:
         """Return a topic with the offsets of its partitions, and each configuration with value,
         default and source if the principal may see that.
 
@@ -208,7 +210,7 @@ class TopicService:
         found = (self._topics.find(name) for name in seen)
         await open_all(partition for topic in found if topic is not None for partition in topic.partitions)
 
-    def _shown(self, info: TopicInfo, principal: Principal) -> TopicInfo:
+    def _shown(self, info: TopicDescription, principal: Principal) -> TopicDescription:
         """Remove the configuration unless the principal may DESCRIBE_CONFIGS."""
         may_see = self._access.allows(principal, Operation.DESCRIBE_CONFIGS, _TOPIC, info.name)
         return info if may_see else replace(info, config=[])
@@ -223,7 +225,7 @@ class TopicService:
             with suppress(TopicExists):  # another call has created it
                 await self._topics.create(name, 1, INTERNAL_CONFIG)
 
-    def summary(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicInfo:
+    def summary(self, name: str, *, principal: Principal = ANONYMOUS) -> TopicDescription:
         """Return a topic without partitions and configuration; touch no log.
 
         Raises:
@@ -231,6 +233,10 @@ class TopicService:
         """
         self._access.require(principal, Operation.DESCRIBE, _TOPIC, name)
         return self._topics.get(name).listing()
+
+    def is_internal(self, name: str) -> bool:
+        """Return True for Kafka's internal topics and the audit topic."""
+        return self._topics.is_internal(name)
 
     def partition(
         self,
@@ -261,7 +267,7 @@ class TopicService:
 
     def listing(
         self, pattern: str = "*", *, internal: bool = False, principal: Principal = ANONYMOUS
-    ) -> list[TopicInfo]:
+    ) -> list[TopicDescription]:
         """Return the topics that match and that the principal may describe, by name, without
         partitions and configuration. Kafka's internal topics are included if `internal` is True.
         """
@@ -273,7 +279,7 @@ class TopicService:
 
     async def listing_in_steps(
         self, pattern: str = "*", *, principal: Principal = ANONYMOUS
-    ) -> list[TopicInfo]:
+    ) -> list[TopicDescription]:
         """List topics as `listing` does, and let other tasks run in between: a large number
         takes long.
         """

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from sparrow.base.errors import PolicyViolation, SparrowError, UnknownQueue, UnknownWebhook
 from sparrow.broker.changes import Changes
 from sparrow.broker.webhooks import persistence
-from sparrow.broker.webhooks.description import EndpointStatistics
 from sparrow.broker.webhooks.endpoint import EndpointKey
 from sparrow.meta.store import Delete
+from sparrow.model.webhooks import WebhookStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ class WebhookRegistry:
         self._meta = meta
         self._queues = queues
         self._endpoints: dict[EndpointKey, Endpoint] = {}
-        self._statistics: dict[EndpointKey, EndpointStatistics] = {}
+        self._statistics: dict[EndpointKey, WebhookStatistics] = {}
         self._changes = Changes(meta)
         self._watchers: list[Watcher] = []
         self._forgetting: set[asyncio.Task[None]] = set()
@@ -109,9 +109,9 @@ class WebhookRegistry:
         """Return the endpoints that a principal put last, and that are not paused."""
         return [each for each in self._endpoints.values() if each.owner == owner and not each.is_paused]
 
-    def statistics(self, key: EndpointKey) -> EndpointStatistics:
+    def statistics(self, key: EndpointKey) -> WebhookStatistics:
         """Return the statistics of an endpoint; the webhook frontend writes them."""
-        return self._statistics.setdefault(key, EndpointStatistics())
+        return self._statistics.setdefault(key, WebhookStatistics())
 
     def poke(self, key: EndpointKey) -> None:
         """Make the webhook frontend look at an endpoint again, though nothing changed."""

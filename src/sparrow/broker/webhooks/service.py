@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +24,7 @@ from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, Resourc
 from sparrow.broker.audit.audit import Audit
 from sparrow.broker.audit.event import names, safe
 from sparrow.broker.webhooks.addresses import AddressRules
-from sparrow.broker.webhooks.description import EndpointInfo, describe
+from sparrow.broker.webhooks.description import describe
 from sparrow.broker.webhooks.endpoint import (
     MAX_SECRETS,
     SYNCBROK,
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
     from sparrow.broker.access.access import Access
     from sparrow.broker.queues.queue import Queue
     from sparrow.broker.queues.registry import QueueRegistry
-    from sparrow.broker.webhooks.description import EndpointStatistics
     from sparrow.broker.webhooks.endpoint import EndpointKey
     from sparrow.broker.webhooks.registry import WebhookRegistry
+    from sparrow.model.webhooks import WebhookDescription, WebhookStatistics
 
 _GROUP, _TOPIC = ResourceType.GROUP, ResourceType.TOPIC
 KEPT_MS: Final = 86_400_000
@@ -83,7 +84,7 @@ class WebhookService:
         add_subscriber: bool = False,
         is_trusted: bool | None = None,
         principal: Principal = ANONYMOUS,
-    ) -> EndpointInfo:
+    ) -> WebhookDescription:
         """Create an endpoint, or change one: settings that are not named stay as they are, or (of a
         new one) have their defaults.
 
@@ -166,7 +167,7 @@ class WebhookService:
             if remove_subscriber:
                 await self._queues.set_subscriber(queue, name, is_one=False)
 
-    async def pause(self, queue: str, name: str, *, principal: Principal = ANONYMOUS) -> EndpointInfo:
+    async def pause(self, queue: str, name: str, *, principal: Principal = ANONYMOUS) -> WebhookDescription:
         """Stop deliveries until `resume`, over restarts as well.
 
         Raises:
@@ -174,7 +175,7 @@ class WebhookService:
         """
         return await self._set_paused(queue, name, is_paused=True, principal=principal)
 
-    async def resume(self, queue: str, name: str, *, principal: Principal = ANONYMOUS) -> EndpointInfo:
+    async def resume(self, queue: str, name: str, *, principal: Principal = ANONYMOUS) -> WebhookDescription:
         """Deliver again, after `pause`, or because a failing endpoint works again.
 
         Raises:
@@ -184,7 +185,7 @@ class WebhookService:
 
     async def _set_paused(
         self, queue: str, name: str, *, is_paused: bool, principal: Principal
-    ) -> EndpointInfo:
+    ) -> WebhookDescription:
         action = "webhook.pause" if is_paused else "webhook.resume"
         with self._audit.act(principal, action, _GROUP, queue, webhook=safe(name)):
             self._access.require(principal, Operation.ALTER_CONFIGS, _GROUP, queue)
@@ -212,7 +213,7 @@ class WebhookService:
         *,
         keep_ms: int = KEPT_MS,
         principal: Principal = ANONYMOUS,
-    ) -> EndpointInfo:
+    ) -> WebhookDescription:
         """Sign with a new secret, which the response contains if the broker created it; the others
         sign beside it for `keep_ms`.
 
@@ -244,7 +245,7 @@ class WebhookService:
 
     # ── looking ───────────────────────────────────────────────────────────────────────────────────
 
-    def describe(self, queue: str, name: str, *, principal: Principal = ANONYMOUS) -> EndpointInfo:
+    def describe(self, queue: str, name: str, *, principal: Principal = ANONYMOUS) -> WebhookDescription:
         """Return an endpoint, without its secrets.
 
         Raises:
@@ -254,7 +255,9 @@ class WebhookService:
         self._queues.get(queue)
         return self._info(self._registry.get(queue, name))
 
-    def listing(self, queue: str | None = None, *, principal: Principal = ANONYMOUS) -> list[EndpointInfo]:
+    def listing(
+        self, queue: str | None = None, *, principal: Principal = ANONYMOUS
+    ) -> list[WebhookDescription]:
         """Return the endpoints of a queue or (None) of all queues that the principal may describe,
         by queue and name.
 
@@ -286,7 +289,7 @@ class WebhookService:
         """Return an endpoint as it is now, or None."""
         return self._registry.find(*key)
 
-    def statistics(self, key: EndpointKey) -> EndpointStatistics:
+    def statistics(self, key: EndpointKey) -> WebhookStatistics:
         """Return the statistics of an endpoint, which the webhook frontend writes."""
         return self._registry.statistics(key)
 
@@ -307,8 +310,8 @@ class WebhookService:
 
     # ── inside ────────────────────────────────────────────────────────────────────────────────────
 
-    def _info(self, endpoint: Endpoint, secret: str = "") -> EndpointInfo:
-        statistics = replace(self._registry.statistics(endpoint.key))
+    def _info(self, endpoint: Endpoint, secret: str = "") -> WebhookDescription:
+        statistics = copy(self._registry.statistics(endpoint.key))
         return describe(endpoint, statistics, self._clock.wall_ms(), secret)
 
     def _changeable(self, queue: str, principal: Principal) -> Queue:

@@ -148,6 +148,29 @@ def body_of(struct: type[Struct], *, is_required: bool) -> Schema:
 # ── the document ──────────────────────────────────────────────────────────────────────────────────
 
 _REFERENCE: Final = "#/components/schemas/{name}"
+_MODELS: Final = {
+    "ConfigEntry": "SettingShown",
+    "GroupDescription": "GroupShown",
+    "GroupListing": "GroupListed",
+    "GroupPosition": "LagShown",
+    "MemberDescription": "MemberShown",
+    "PartitionDescription": "PartitionShown",
+    "QueueConsumerListing": "ConsumerShown",
+    "QueueDescription": "QueueShown",
+    "QueueStatistics": "StatisticsShown",
+    "Quota": "QuotaShown",
+    "RedriveProgress": "Progress",
+    "ReloadedConfig": "ReloadedShown",
+    "SubscriberStatistics": "LaneShown",
+    "TopicDescription": "TopicShown",
+    "TopicListing": "TopicListed",
+    "WebhookDescription": "WebhookShown",
+    "WebhookStatistics": "WebhookStatistics",
+}
+"""Schemas of `sparrow.model` by the names of the classes: generated clients have these names. A
+response has all members of a model, so none of them has a default.
+"""
+_BODIES: Final = {"QuotaChanged": "Quota"}
 _INFO: Final = {
     "title": "Sparrow",
     "description": """\
@@ -171,7 +194,12 @@ def document(routes: Sequence[Route]) -> Schema:
     _, schemas = msgspec.json.schema_components(
         list(dict.fromkeys([PathParameters, *queries, *structs])), ref_template=_REFERENCE
     )
-    for schema in schemas.values():
+    for name, schema in schemas.items():
+        if name in _MODELS:
+            schema.pop("description", None)
+            schema["required"] = [*schema["properties"]]
+            for each in schema["properties"].values():
+                each.pop("default", None)
         if "description" in schema:
             schema["description"] = inspect.cleandoc(schema["description"])
     in_path = {each["name"]: each for each in _parameters("path", schemas.pop(PathParameters.__name__))}
@@ -183,14 +211,15 @@ def document(routes: Sequence[Route]) -> Schema:
         parameters = [in_path[name] for name in route.path_names]
         parameters += in_query[route.query] if route.query else route.parameters
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, parameters)
+    named = {_schema_name(name): {**each, "title": _schema_name(name)} for name, each in schemas.items()}
     made = {
         "openapi": "3.1.0",
         "info": {**_INFO, "version": version()},
         "paths": paths,
-        "components": {"schemas": {**schemas, "Problem": PROBLEM_SCHEMA}, "securitySchemes": _SECURITY},
+        "components": {"schemas": {**named, "Problem": PROBLEM_SCHEMA}, "securitySchemes": _SECURITY},
         "security": [*({name: []} for name in _SECURITY), {}],
     }
-    _widen_integers(made)
+    _finish(made)
     return made
 
 
@@ -215,16 +244,22 @@ def _parameters(where: str, schema: Schema) -> Iterable[Schema]:
         yield {"name": name, "in": where, "required": name in schema["required"], **text, "schema": kind}
 
 
-def _widen_integers(part: Any) -> None:
-    """Declare all integers as 64-bit: generators of clients assume 32 bits, and offsets and times
-    have more.
+def _finish(part: Any) -> None:
+    """Name the models, and declare all integers as 64-bit: generators of clients assume 32 bits,
+    and offsets and times have more.
     """
     if isinstance(part, dict):
+        if "$ref" in part:
+            part["$ref"] = _REFERENCE.format(name=_schema_name(part["$ref"].rpartition("/")[2]))
         if "integer" in (part.get("type"), *_listed(part.get("type"))):
             part.setdefault("format", "int64")
         part = list(part.values())
     for each in _listed(part):
-        _widen_integers(each)
+        _finish(each)
+
+
+def _schema_name(name: str) -> str:
+    return _MODELS.get(name) or _BODIES.get(name, name)
 
 
 def _listed(value: Any) -> list[Any]:

@@ -11,7 +11,6 @@ from sparrow.base import errors as sparrow
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sparrow.broker.groups.description import GroupState
 
 _CODES: Final[Mapping[type[sparrow.SparrowError], ErrorCode]] = {
     sparrow.SparrowError: ErrorCode.unknown_server_error,
@@ -106,9 +105,9 @@ def group_code(error: sparrow.SparrowError) -> ErrorCode:
     return code_of(error)
 
 
-def state_name(state: GroupState) -> str:
+def state_name(state: str) -> str:
     """Convert a state to Kafka's spelling: "preparing-rebalance" becomes "PreparingRebalance"."""
-    return "".join(part.capitalize() for part in state.value.split("-"))
+    return "".join(part.capitalize() for part in state.split("-"))
 
 
 class RequestRefusal(Exception):

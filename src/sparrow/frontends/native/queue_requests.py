@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from sparrow.broker.queues.dead_letters.format import DEAD_LETTER_PREFIX
 from sparrow.broker.queues.dead_letters.redrive import RedriveFilter
+from sparrow.broker.queues.peek import size_of
 from sparrow.frontends.native.request_handler import (
     Arguments,
     Matching,
@@ -21,9 +21,8 @@ from sparrow.frontends.native.request_handler import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sparrow.broker.queues.dead_letters.browse import DeadLetter
-    from sparrow.broker.queues.description import Peeked, QueueInfo
-    from sparrow.records.record import Record
+    from sparrow.model.queues import PeekedRecord
+
 
 PEEK_SHARE_OF_FRAME: Final = 0.5
 """The share of a frame that the records of one response may fill; the rest is for everything else
@@ -90,21 +89,19 @@ class RedriveDeadLetters(Arguments, frozen=True):
 
 
 async def _create(context: RequestContext, a: CreateQueue) -> Any:
-    made = await context.broker.queues.create(
+    return await context.broker.queues.create(
         a.name, tuple(a.topics), a.policy, partitions=a.partitions, principal=context.principal
     )
-    return _queue(made)
 
 
 async def _ensure(context: RequestContext, a: CreateQueue) -> Any:
-    ensured = await context.broker.queues.ensure(
+    return await context.broker.queues.ensure(
         a.name, tuple(a.topics), a.policy, partitions=a.partitions, principal=context.principal
     )
-    return _queue(ensured)
 
 
 async def _configure(context: RequestContext, a: ConfigureQueue) -> Any:
-    return _queue(await context.broker.queues.configure(a.name, a.set, a.unset, principal=context.principal))
+    return await context.broker.queues.configure(a.name, a.set, a.unset, principal=context.principal)
 
 
 async def _delete(context: RequestContext, a: Named) -> Any:
@@ -113,12 +110,12 @@ async def _delete(context: RequestContext, a: Named) -> Any:
 
 
 async def _describe(context: RequestContext, a: Named) -> Any:
-    return _queue(context.broker.queues.describe(a.name, principal=context.principal))
+    return context.broker.queues.describe(a.name, principal=context.principal)
 
 
 async def _list(context: RequestContext, a: Matching) -> Any:
     found = await context.broker.queues.listing_in_steps(a.pattern, principal=context.principal)
-    return {"queues": [_queue(each) for each in found]}
+    return {"queues": found}
 
 
 async def _pause(context: RequestContext, a: Named) -> Any:
@@ -159,95 +156,41 @@ async def _dead_letters(context: RequestContext, a: ListDeadLetters) -> Any:
         max_bytes=limit_bytes,
         principal=context.principal,
     )
-    letters = [_dead_letter(each) for each in found.dead_letters]
-    return {"letters": letters, "next_skip": found.next_skip}
+    return {"letters": found.dead_letters, "next_skip": found.next_skip}
 
 
 async def _redrive(context: RequestContext, a: RedriveDeadLetters) -> Any:
-    progress = await context.broker.queues.redrive(
+    return await context.broker.queues.redrive(
         a.name,
         RedriveFilter(**msgspec.structs.asdict(a.where)),
         max_records=a.max_records,
         per_second=a.per_second,
         principal=context.principal,
     )
-    return msgspec.to_builtins(progress)
 
 
 async def _redrive_progress(context: RequestContext, a: Named) -> Any:
-    return msgspec.to_builtins(context.broker.queues.redrive_progress(a.name, principal=context.principal))
+    return context.broker.queues.redrive_progress(a.name, principal=context.principal)
 
 
 async def _redrive_stop(context: RequestContext, a: Named) -> Any:
-    return msgspec.to_builtins(await context.broker.queues.stop_redrive(a.name, principal=context.principal))
+    return await context.broker.queues.stop_redrive(a.name, principal=context.principal)
 
 
 # ── results ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _queue(info: QueueInfo) -> dict[str, Any]:
-    return {
-        "name": info.name,
-        "id": info.id,
-        "kind": info.kind,
-        "topics": list(info.topics),
-        "policy": info.policy,
-        "is_paused": info.is_paused,
-        "statistics": msgspec.to_builtins(info.statistics),
-    }
-
-
-def _within(limit_bytes: int, found: Iterable[Peeked]) -> list[dict[str, Any]]:
+def _within(limit_bytes: int, found: Iterable[PeekedRecord]) -> list[PeekedRecord]:
     """Return the first records that together are not larger than `limit_bytes`, but at least
     one.
     """
-    records: list[dict[str, Any]] = []
+    records: list[PeekedRecord] = []
     for peeked in found:
-        limit_bytes -= RECORD_OVERHEAD_BYTES + _content_bytes(peeked.record)
+        limit_bytes -= RECORD_OVERHEAD_BYTES + size_of(peeked)
         if records and limit_bytes < 0:
             break
-        records.append(_peeked(peeked))
+        records.append(peeked)
     return records
-
-
-def _content_bytes(record: Record) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
-    return len(record.key or b"") + len(record.value or b"") + headers
-
-
-def _peeked(peeked: Peeked) -> dict[str, Any]:
-    return {
-        **msgspec.structs.asdict(peeked.record),
-        "state": peeked.state,
-        "delivery_count": peeked.delivery_count,
-        "priority": peeked.priority,
-        "consumer": peeked.consumer,
-        "deliver_at_ms": peeked.deliver_at_ms,
-        "error": peeked.error,
-    }
-
-
-def _dead_letter(letter: DeadLetter) -> dict[str, Any]:
-    """Render a dead letter with its origin. The headers that describe the origin are left out, as
-    the other fields repeat them.
-    """
-    peeked, origin = letter
-    record = msgspec.structs.asdict(peeked.record)
-    record["headers"] = [each for each in peeked.record.headers if not each[0].startswith(DEAD_LETTER_PREFIX)]
-    return {
-        **record,
-        "state": peeked.state,
-        "reason": origin.reason,
-        "error": origin.error,
-        "delivery_count": origin.delivery_count,
-        "subscriber": origin.subscriber,
-        "origin_topic": origin.topic,
-        "origin_partition": origin.partition,
-        "origin_offset": origin.offset,
-        "origin_timestamp": origin.timestamp_ms,
-        "first_delivery_ms": origin.first_delivery_ms,
-        "last_delivery_ms": origin.last_delivery_ms,
-    }
 
 
 HANDLERS: Final[dict[str, RequestHandler]] = {

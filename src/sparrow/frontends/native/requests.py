@@ -33,10 +33,11 @@ from sparrow.frontends.native.request_handler import (
     RequestContext,
     RequestHandler,
 )
+from sparrow.model.access import Quota
+from sparrow.model.groups import CommittedOffset
 
 if TYPE_CHECKING:
     from sparrow.broker.access.authz import Principal
-    from sparrow.broker.topics.description import TopicInfo
     from sparrow.frontends.native.context import FrontendContext
     from sparrow.protocol.native.messages import Request
 
@@ -159,16 +160,9 @@ class GroupNamed(Arguments, frozen=True):
     group: str
 
 
-class GroupOffset(msgspec.Struct, array_like=True, frozen=True):
-    topic: str
-    partition: int
-    offset: int
-    metadata: str = ""
-
-
 class CommitOffsets(Arguments, frozen=True):
     group: str
-    offsets: list[GroupOffset]
+    offsets: list[CommittedOffset]
 
 
 class GroupOffsets(Arguments, frozen=True):
@@ -188,9 +182,7 @@ class ResetGroup(Arguments, frozen=True):
 
 
 async def _create_topic(context: RequestContext, a: CreateTopic) -> Any:
-    return _topic(
-        await context.broker.topics.create(a.name, a.partitions, a.config, principal=context.principal)
-    )
+    return await context.broker.topics.create(a.name, a.partitions, a.config, principal=context.principal)
 
 
 async def _delete_topic(context: RequestContext, a: Named) -> Any:
@@ -200,24 +192,24 @@ async def _delete_topic(context: RequestContext, a: Named) -> Any:
 
 async def _describe_topic(context: RequestContext, a: Named) -> Any:
     await context.broker.topics.open(a.name, principal=context.principal)
-    return _topic(context.broker.topics.describe(a.name, principal=context.principal))
+    return context.broker.topics.describe(a.name, principal=context.principal)
 
 
 async def _list_topics(context: RequestContext, a: Matching) -> Any:
     found = await context.broker.topics.listing_in_steps(a.pattern, principal=context.principal)
-    return {"topics": [_topic(each) for each in found]}
+    return {"topics": found}
 
 
 async def _configure_topic(context: RequestContext, a: ConfigureTopic) -> Any:
-    return _topic(await context.broker.topics.configure(a.name, a.set, a.unset, principal=context.principal))
+    return await context.broker.topics.configure(a.name, a.set, a.unset, principal=context.principal)
 
 
 async def _add_partitions(context: RequestContext, a: AddPartitions) -> Any:
-    return _topic(await context.broker.topics.add_partitions(a.name, a.total, principal=context.principal))
+    return await context.broker.topics.add_partitions(a.name, a.total, principal=context.principal)
 
 
 async def _ensure_topic(context: RequestContext, a: Named) -> Any:
-    return _topic(await context.broker.topics.ensure(a.name, principal=context.principal))
+    return await context.broker.topics.ensure(a.name, principal=context.principal)
 
 
 async def _topic_offsets(context: RequestContext, a: TopicOffsets) -> Any:
@@ -238,30 +230,18 @@ async def _skip_batch(context: RequestContext, a: SkipBatch) -> Any:
     removed = await context.broker.topics.skip_batch(
         a.name, a.partition, a.offset, force=a.force, principal=context.principal
     )
-    return {"removed": msgspec.to_builtins(removed)}
-
-
-def _topic(info: TopicInfo) -> dict[str, Any]:
-    return {
-        "name": info.name,
-        "id": str(info.id),
-        "partition_count": info.partition_count,
-        "partitions": [msgspec.to_builtins(p) for p in info.partitions],
-        "config": [msgspec.to_builtins(entry) for entry in info.config],
-    }
+    return {"removed": removed}
 
 
 # ── groups ────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def _list_groups(context: RequestContext, _: NoArguments) -> Any:
-    return {
-        "groups": [msgspec.to_builtins(g) for g in context.broker.groups.listing(principal=context.principal)]
-    }
+    return {"groups": context.broker.groups.listing(principal=context.principal)}
 
 
 async def _describe_group(context: RequestContext, a: GroupNamed) -> Any:
-    return msgspec.to_builtins(await context.broker.groups.report(a.group, principal=context.principal))
+    return await context.broker.groups.report(a.group, principal=context.principal)
 
 
 async def _commit_offsets(context: RequestContext, a: CommitOffsets) -> Any:
@@ -272,7 +252,7 @@ async def _commit_offsets(context: RequestContext, a: CommitOffsets) -> Any:
 
 async def _group_offsets(context: RequestContext, a: GroupOffsets) -> Any:
     found = context.broker.groups.fetch_offsets(a.group, a.topics, principal=context.principal)
-    return {"offsets": [[o.topic, o.partition, o.offset, o.metadata] for o in found]}
+    return {"offsets": found}
 
 
 async def _reset_group(context: RequestContext, a: ResetGroup) -> Any:
@@ -291,8 +271,7 @@ async def _delete_group(context: RequestContext, a: GroupNamed) -> Any:
 
 
 async def _list_users(context: RequestContext, _: NoArguments) -> Any:
-    found = context.broker.users.listing(principal=context.principal)
-    return {"users": [{"name": user.name, "credentials": user.credentials} for user in found]}
+    return {"users": context.broker.users.listing(principal=context.principal)}
 
 
 async def _create_user(context: RequestContext, a: SetUser) -> Any:
@@ -355,7 +334,7 @@ async def _alter_quota(context: RequestContext, a: AlterQuota) -> Any:
 
 async def _list_quotas(context: RequestContext, _: NoArguments) -> Any:
     found = context.broker.quotas.describe([], principal=context.principal)
-    return {"quotas": [{"entity": dict(entity), "values": values} for entity, values in found]}
+    return {"quotas": [Quota(dict(entity), values) for entity, values in found]}
 
 
 # ── the broker ────────────────────────────────────────────────────────────────────────────────────
@@ -373,8 +352,7 @@ async def _describe_broker(context: RequestContext, _: NoArguments) -> Any:
 
 
 async def _reload_broker(context: RequestContext, _: NoArguments) -> Any:
-    done = await context.broker.reload(principal=context.principal)
-    return {"loaded": list(done.loaded), "needs_restart": list(done.needs_restart)}
+    return await context.broker.reload(principal=context.principal)
 
 
 HANDLERS: Final[dict[str, RequestHandler]] = {

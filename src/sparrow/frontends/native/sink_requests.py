@@ -83,11 +83,11 @@ async def _renew(context: RequestContext, a: RenewBatch) -> Any:
 
 
 async def _list(context: RequestContext, _: NoArguments) -> Any:
-    return {"sinks": msgspec.to_builtins(context.broker.sinks.list(principal=context.principal))}
+    return {"sinks": context.broker.sinks.list(principal=context.principal)}
 
 
 async def _describe(context: RequestContext, a: SinkNamed) -> Any:
-    return msgspec.to_builtins(context.broker.sinks.describe(a.sink, principal=context.principal))
+    return context.broker.sinks.describe(a.sink, principal=context.principal)
 
 
 async def _delete(context: RequestContext, a: SinkNamed) -> Any:

@@ -40,10 +40,9 @@ class RotateSecret(Arguments, frozen=True):
 
 
 async def _put(context: RequestContext, a: PutWebhook) -> Any:
-    made = await context.broker.webhooks.put(
+    return await context.broker.webhooks.put(
         a.queue, a.name, a.settings, add_subscriber=a.add_subscriber, principal=context.principal
     )
-    return msgspec.to_builtins(made)
 
 
 async def _delete(context: RequestContext, a: DeleteWebhook) -> Any:
@@ -54,32 +53,25 @@ async def _delete(context: RequestContext, a: DeleteWebhook) -> Any:
 
 
 async def _describe(context: RequestContext, a: WebhookNamed) -> Any:
-    return msgspec.to_builtins(context.broker.webhooks.describe(a.queue, a.name, principal=context.principal))
+    return context.broker.webhooks.describe(a.queue, a.name, principal=context.principal)
 
 
 async def _list(context: RequestContext, a: ListWebhooks) -> Any:
-    return {
-        "webhooks": msgspec.to_builtins(context.broker.webhooks.listing(a.queue, principal=context.principal))
-    }
+    return {"webhooks": context.broker.webhooks.listing(a.queue, principal=context.principal)}
 
 
 async def _pause(context: RequestContext, a: WebhookNamed) -> Any:
-    return msgspec.to_builtins(
-        await context.broker.webhooks.pause(a.queue, a.name, principal=context.principal)
-    )
+    return await context.broker.webhooks.pause(a.queue, a.name, principal=context.principal)
 
 
 async def _resume(context: RequestContext, a: WebhookNamed) -> Any:
-    return msgspec.to_builtins(
-        await context.broker.webhooks.resume(a.queue, a.name, principal=context.principal)
-    )
+    return await context.broker.webhooks.resume(a.queue, a.name, principal=context.principal)
 
 
 async def _rotate_secret(context: RequestContext, a: RotateSecret) -> Any:
-    rotated = await context.broker.webhooks.rotate_secret(
+    return await context.broker.webhooks.rotate_secret(
         a.queue, a.name, a.secret, keep_ms=a.keep_ms, principal=context.principal
     )
-    return msgspec.to_builtins(rotated)
 
 
 HANDLERS: Final[dict[str, RequestHandler]] = {

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from sparrow.broker.broker import Broker
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.broker.queues.rules.settlement import Leased
-    from sparrow.broker.webhooks.description import EndpointStatistics
     from sparrow.broker.webhooks.endpoint import Endpoint
+    from sparrow.model.webhooks import WebhookStatistics
 
 _LOG = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class EndpointWorker:
         poster: RequestSender,
         *,
         memory: RecordMemory,
-        statistics: EndpointStatistics,
+        statistics: WebhookStatistics,
         gone: Callable[[str], None],
     ) -> None:
         self.endpoint = endpoint

@@ -35,17 +35,12 @@ from sparrow.broker.groups.consumer.protocol import (
     subscribed_topics,
 )
 from sparrow.broker.groups.coordinator import GROUPS_PER_YIELD, ClassicMembers
-from sparrow.broker.groups.description import (
-    GroupDescription,
-    GroupInfo,
-    GroupState,
-    GroupType,
-    MemberDescription,
-)
+from sparrow.broker.groups.description import GroupState, GroupType
 from sparrow.broker.groups.offsets import encode_key
 from sparrow.broker.groups.table import GroupTable
 from sparrow.meta.checks import MAX_NAME_BYTES
 from sparrow.meta.store import Delete
+from sparrow.model.groups import GroupDescription, GroupListing, MemberDescription
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
@@ -227,14 +222,14 @@ class ClassicGroupCoordinator(GroupTable[ClassicGroup]):
 
     # ── called by the registry ────────────────────────────────────────────────────────────────────
 
-    def info(self, group: str) -> GroupInfo:
+    def info(self, group: str) -> GroupListing:
         state = self._groups[group]
-        return GroupInfo(group, state.state, len(state.members), self.type, state.protocol_type)
+        return GroupListing(group, state.state, len(state.members), self.type, state.protocol_type)
 
     def describe(self, group: str) -> GroupDescription:
         state = self._groups[group]
-        members = tuple(_describe(state, state.members[m]) for m in sorted(state.members))
-        return GroupDescription(group, state.state, state.generation, members, self.type)
+        members = [_describe(state, state.members[m]) for m in sorted(state.members)]
+        return GroupDescription(group, state.state, state.generation, members, type=self.type)
 
     def check_commit(self, group: str, committer: Committer, partitions: Iterable[TopicPartition]) -> None:  # noqa: ARG002
         """Raise an error unless a member may commit. Members may commit any partition: only they
@@ -426,11 +421,9 @@ def _describe(group: ClassicGroup, member: ClassicMember) -> MemberDescription:
     return MemberDescription(
         member.member_id,
         member.client_id,
-        tuple(sorted(topics)),
+        sorted(topics),
         group.generation,
-        is_attached=True,
-        partitions=assigned_partitions(member.assignment),
-        releasing=(),
+        partitions=[*assigned_partitions(member.assignment)],
         instance_id=member.instance_id,
         client_host=member.client_host,
     )

@@ -42,7 +42,7 @@ from sparrow.broker.groups.consumer.group import ConsumerGroup
 from sparrow.broker.groups.consumer.member import JOIN_EPOCH, HeartbeatResponse
 from sparrow.broker.groups.consumer.protocol import PROTOCOL_TYPE
 from sparrow.broker.groups.consumer.topics import TopicCatalog, TopicView
-from sparrow.broker.groups.description import GroupDescription, GroupType
+from sparrow.broker.groups.description import GroupType
 from sparrow.broker.groups.table import GroupTable
 from sparrow.broker.groups.topic_regexes import TopicRegexes
 from sparrow.broker.groups.writes import GroupWrites
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.offsets import Committer
     from sparrow.broker.groups.registry import GroupRegistry
     from sparrow.meta.store import Write
+    from sparrow.model.groups import GroupDescription
     from sparrow.records.topic_partition import TopicPartition
 
 FindTopic = Callable[[str], TopicView | None]

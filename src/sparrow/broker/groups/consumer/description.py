@@ -9,12 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparrow.broker.groups.consumer.member import NOTHING, Assignment, ConsumerMember, by_topic
-from sparrow.broker.groups.description import (
-    GroupDescription,
-    GroupState,
-    GroupType,
-    MemberDescription,
-)
+from sparrow.broker.groups.description import GroupState, GroupType
+from sparrow.model.groups import GroupDescription, MemberDescription
 
 if TYPE_CHECKING:
     from sparrow.broker.groups.consumer.group import ConsumerGroup
@@ -80,15 +76,15 @@ def describe_consumer(group: ConsumerGroup, topics: TopicCatalog) -> ConsumerDes
 
 def describe(group: ConsumerGroup, topics: TopicCatalog) -> GroupDescription:
     """Return the description in the common form."""
-    members = tuple(_describe_member(group, member, topics) for _, member in sorted(group.members.items()))
-    return GroupDescription(group.name, group.state, group.epoch, members, GroupType.CONSUMER)
+    members = [_describe_member(group, member, topics) for _, member in sorted(group.members.items())]
+    return GroupDescription(group.name, group.state, group.epoch, members, type=GroupType.CONSUMER)
 
 
 def _describe_member(group: ConsumerGroup, member: ConsumerMember, topics: TopicCatalog) -> MemberDescription:
     return MemberDescription(
         member.member_id,
         member.client_id,
-        tuple(sorted(group.topics_of(member))),
+        sorted(group.topics_of(member)),
         member.epoch,
         not member.is_away,
         flat(member.assigned, topics),
@@ -108,6 +104,6 @@ def named(partitions: Assignment, topics: TopicCatalog) -> tuple[TopicPartitions
     )
 
 
-def flat(partitions: Assignment, topics: TopicCatalog) -> tuple[TopicPartition, ...]:
+def flat(partitions: Assignment, topics: TopicCatalog) -> list[TopicPartition]:
     """Return partitions by name, without those of deleted topics."""
-    return tuple((part.name, number) for part in named(partitions, topics) for number in part.partitions)
+    return [(part.name, number) for part in named(partitions, topics) for number in part.partitions]

@@ -24,11 +24,12 @@ from sparrow.base.errors import (
     UnknownMember,
 )
 from sparrow.base.ids import uuid7
-from sparrow.broker.groups.description import GroupDescription, GroupType, MemberDescription
+from sparrow.broker.groups.description import GroupType
 from sparrow.broker.groups.native.group import Assign, Fence, FenceReason, NativeGroup
 from sparrow.broker.groups.offsets import Committer, OffsetAndMetadata
 from sparrow.broker.groups.registry import check_start_offsets, unknown_member
 from sparrow.broker.groups.table import GroupTable
+from sparrow.model.groups import GroupDescription, MemberDescription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -286,8 +287,8 @@ class NativeGroupCoordinator(GroupTable[NativeGroup]):
 
     def describe(self, group: str) -> GroupDescription:
         state = self._groups[group]
-        members = tuple(_describe(state.members[member_id]) for member_id in sorted(state.members))
-        return GroupDescription(group, state.state, state.epoch, members, self.type)
+        members = [_describe(state.members[member_id]) for member_id in sorted(state.members)]
+        return GroupDescription(group, state.state, state.epoch, members, type=self.type)
 
     def subscribed(self, group: str) -> Collection[str] | None:
         return {topic for member in self._groups[group].members.values() for topic in member.topics}
@@ -381,11 +382,11 @@ def _describe(member: NativeMember) -> MemberDescription:
     return MemberDescription(
         member.member_id,
         member.client_name,
-        tuple(sorted(member.topics)),
+        sorted(member.topics),
         member.epoch,
         member.session_ends_at is None,
-        member.held(),
-        member.releasing(),
+        [*member.held()],
+        [*member.releasing()],
     )
 
 

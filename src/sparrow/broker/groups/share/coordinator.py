@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from sparrow.base.errors import GroupFull, InvalidArgument, SparrowError, UnknownGroup
 from sparrow.broker.groups.consumer.member import LEAVE_EPOCH, HeartbeatResponse
-from sparrow.broker.groups.description import GroupDescription, GroupType
+from sparrow.broker.groups.description import GroupType
 from sparrow.broker.groups.persistence import check_storable
 from sparrow.broker.groups.share import persistence
 from sparrow.broker.groups.share.checks import check_heartbeat
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.share.member import ShareHeartbeat
     from sparrow.broker.groups.share.queues import GroupProgress, GroupQueues
     from sparrow.meta.store import Write
+    from sparrow.model.groups import GroupDescription
     from sparrow.records.topic_partition import TopicPartition
 
 SettingsOf = Callable[[str], ShareSettings]

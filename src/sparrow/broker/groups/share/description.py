@@ -8,13 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sparrow.broker.groups.consumer.description import TopicPartitions, flat, named
-from sparrow.broker.groups.description import (
-    GroupDescription,
-    GroupState,
-    GroupType,
-    MemberDescription,
-)
+from sparrow.broker.groups.description import GroupState, GroupType
 from sparrow.broker.groups.share import balanced_assignor
+from sparrow.model.groups import GroupDescription, MemberDescription
 
 if TYPE_CHECKING:
     from sparrow.broker.groups.consumer.topics import TopicCatalog
@@ -62,17 +58,15 @@ def describe_share(group: ShareGroup, topics: TopicCatalog) -> ShareDescription:
 
 def describe(group: ShareGroup, topics: TopicCatalog) -> GroupDescription:
     """Return the description in the common form."""
-    members = tuple(
+    members = [
         MemberDescription(
             member.member_id,
             member.client_id,
-            member.topics,
+            [*member.topics],
             member.epoch,
-            is_attached=True,
             partitions=flat(member.assigned, topics),
-            releasing=(),
             client_host=member.client_host,
         )
         for _, member in sorted(group.members.items())
-    )
-    return GroupDescription(group.name, group.state, group.epoch, members, GroupType.SHARE)
+    ]
+    return GroupDescription(group.name, group.state, group.epoch, members, type=GroupType.SHARE)

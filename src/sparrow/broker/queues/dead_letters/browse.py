@@ -10,28 +10,22 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.queues import peek
-from sparrow.broker.queues.dead_letters.format import maybe_origin
-from sparrow.broker.queues.rules.record_state import STATES
+from sparrow.broker.queues.dead_letters.format import DEAD_LETTER_PREFIX, maybe_origin
+from sparrow.broker.queues.rules.record_state import STATE_MASK, STATES
 from sparrow.broker.queues.rules.state import ONE_OF
+from sparrow.model.queues import DeadLetter
 
 if TYPE_CHECKING:
     from sparrow.broker.queues.dead_letters.format import Origin
     from sparrow.broker.queues.dead_letters.redrive import RedriveFilter
-    from sparrow.broker.queues.description import Peeked
     from sparrow.broker.queues.queue import Queue
+    from sparrow.records.record import Record
 
 MAX_LOOKED_AT: Final = 10_000
 """Maximum number of records that one call looks at, shown or not."""
 _RECORDS_PER_READ: Final = 16
 """Number of records to read at a time: each may be as large as a topic allows."""
 _WANTED: Final = frozenset(STATES.index(state) for state in peek.PEEKED_STATES)
-
-
-class DeadLetter(NamedTuple):
-    """A dead letter in the queue on the dead-letter topic, and where its record came from."""
-
-    peeked: Peeked
-    origin: Origin
 
 
 class DeadLetterPage(NamedTuple):
@@ -83,9 +77,33 @@ async def browse(
             if record is None or origin is None or origin.queue != name:
                 continue
             if where.matches(record, origin) and where.key in (None, record.key):
-                found.append(DeadLetter(peek.as_peeked(position, record), origin))
+                found.append(_dead_letter(STATES[position.value & STATE_MASK], record, origin))
                 max_bytes -= peek.size_of(record)
                 if len(found) == max_records or max_bytes <= 0:
                     return DeadLetterPage(found, skip)
         await asyncio.sleep(0)
     return DeadLetterPage(found, skip)
+
+
+def _dead_letter(state: str, letter: Record, origin: Origin) -> DeadLetter:
+    """Return a dead letter as it is shown, without the headers that repeat its origin."""
+    return DeadLetter(
+        letter.topic,
+        letter.partition,
+        letter.offset,
+        letter.timestamp,
+        letter.key,
+        letter.value,
+        tuple(each for each in letter.headers if not each[0].startswith(DEAD_LETTER_PREFIX)),
+        state,
+        origin.reason,
+        origin.error,
+        origin.delivery_count,
+        origin.subscriber,
+        origin.topic,
+        origin.partition,
+        origin.offset,
+        origin.timestamp_ms,
+        origin.first_delivery_ms,
+        origin.last_delivery_ms,
+    )

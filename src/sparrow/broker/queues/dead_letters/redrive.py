@@ -15,8 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from sparrow.base.errors import (
     Conflict,
@@ -34,6 +36,7 @@ from sparrow.broker.queues.peek import record_at
 from sparrow.broker.queues.persistence.definition import DEAD
 from sparrow.broker.queues.rules.record_state import READY, STATE_MASK, UNKNOWN
 from sparrow.broker.queues.rules.state import ONE_OF
+from sparrow.model.queues import RedriveProgress
 from sparrow.records.partitioner import partition_for_key
 
 if TYPE_CHECKING:
@@ -93,20 +96,6 @@ class RedriveFilter:
             and self.letter in (None, (letter.partition, letter.offset))
             and (self.letters is None or (letter.partition, letter.offset) in self.letters)
         )
-
-
-@dataclass(frozen=True, slots=True)
-class RedriveProgress:
-    """Progress of a redrive."""
-
-    moved: int = 0
-    skipped: int = 0
-    """Not sent because they do not match, or are no dead letters of the queue."""
-    failed: int = 0
-    """Could not be sent; they are where they were."""
-    is_running: bool = False
-    error: str = ""
-    """The reason why it ended early."""
 
 
 class Redrives:

@@ -12,6 +12,8 @@ from sparrow.broker.quotas.rules import QuotaChange
 from sparrow.frontends.http.arguments import operation
 from sparrow.frontends.http.fields import Body, Name
 from sparrow.frontends.http.identity import caller
+from sparrow.model.access import Quota
+from sparrow.model.broker import ReloadedConfig
 
 if TYPE_CHECKING:
     from sparrow.frontends.http.context import HttpContext
@@ -31,12 +33,7 @@ class BrokerShown(Struct):
     free_bytes: int
 
 
-class ReloadedShown(Struct):
-    loaded: Annotated[list[str], Meta(description="Options whose new values or files are in use.")]
-    needs_restart: Annotated[list[str], Meta(description="Changed options that need a restart.")]
-
-
-class Quota(Body):
+class QuotaChanged(Body):
     entity: Annotated[
         dict[Name, Name | None],
         Meta(max_length=3, description="user, client-id or ip → its name; null is the default of the type."),
@@ -47,13 +44,8 @@ class Quota(Body):
     ]
 
 
-class QuotaShown(Struct):
-    entity: dict[str, str | None]
-    values: dict[str, float]
-
-
 class QuotaList(Struct):
-    quotas: list[QuotaShown]
+    quotas: list[Quota]
 
 
 class _Broker:
@@ -76,15 +68,14 @@ class _Broker:
         """Load certificates, tokens and log level again. If one of them is invalid, nothing
         changes.
         """
-        done = await self._broker.reload(principal=caller(request))
-        return {"loaded": done.loaded, "needs_restart": done.needs_restart}
+        return await self._broker.reload(principal=caller(request))
 
     async def list_quotas(self, request: Request) -> object:
         """List all quotas."""
         found = self._broker.quotas.describe([], principal=caller(request))
-        return {"quotas": [{"entity": dict(entity), "values": values} for entity, values in found]}
+        return {"quotas": [Quota(dict(entity), values) for entity, values in found]}
 
-    async def alter_quota(self, request: Request, body: Quota) -> None:
+    async def alter_quota(self, request: Request, body: QuotaChanged) -> None:
         """Set or remove limits of one entity. They apply immediately."""
         change = QuotaChange(tuple(body.entity.items()), tuple(body.values.items()))
         (refused,) = await self._broker.quotas.alter([change], principal=caller(request))
@@ -98,7 +89,7 @@ def routes(frontend: HttpContext) -> list[Route]:
     serve = partial(operation, tag="broker", refusals=(403,))
     return [
         serve("GET", "/v1/broker", broker.describe, BrokerShown),
-        serve("POST", "/v1/broker/reload", broker.reload, ReloadedShown),
+        serve("POST", "/v1/broker/reload", broker.reload, ReloadedConfig),
         serve("GET", "/v1/quotas", broker.list_quotas, QuotaList),
-        serve("PATCH", "/v1/quotas", broker.alter_quota, body=Quota, status=204),
+        serve("PATCH", "/v1/quotas", broker.alter_quota, body=QuotaChanged, status=204),
     ]

@@ -12,6 +12,7 @@ from sparrow.frontends.http.arguments import CONFLICTING, operation
 from sparrow.frontends.http.fields import Body, MaybeName, Offset, Partition, TopicName
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.start_position import START_POSITION_TEXT, parse_start_position
+from sparrow.model.groups import GroupDescription, GroupListing
 
 if TYPE_CHECKING:
     from sparrow.frontends.http.context import HttpContext
@@ -24,46 +25,8 @@ _TopicPartition = Annotated[
 ]
 
 
-class GroupListed(Struct):
-    group: str
-    state: str
-    members: int
-    type: str
-    protocol_type: str
-
-
 class GroupList(Struct):
-    groups: list[GroupListed]
-
-
-class MemberShown(Struct):
-    member_id: str
-    client_name: str
-    topics: list[str]
-    epoch: int
-    is_attached: bool
-    partitions: list[_TopicPartition]
-    releasing: list[_TopicPartition]
-    instance_id: str | None
-    client_host: str
-
-
-class LagShown(Struct):
-    topic: str
-    partition: int
-    offset: int
-    end_offset: int
-    lag: int
-    metadata: str
-
-
-class GroupShown(Struct):
-    group: str
-    state: str
-    epoch: int
-    members: list[MemberShown]
-    offsets: list[LagShown]
-    type: str
+    groups: list[GroupListing]
 
 
 class CommittedShown(Struct):
@@ -158,7 +121,7 @@ def routes(frontend: HttpContext) -> list[Route]:
     one = "/v1/groups/{group}"
     return [
         serve("GET", "/v1/groups", groups.list_groups, GroupList, refusals=()),
-        serve("GET", one, groups.describe, GroupShown),
+        serve("GET", one, groups.describe, GroupDescription),
         serve("DELETE", one, groups.delete, status=204, refusals=CONFLICTING),
         serve("GET", f"{one}/offsets", groups.offsets, CommittedList, query=OffsetsOf),
         serve("PUT", f"{one}/offsets", groups.commit, body=Commits, status=204, refusals=CONFLICTING),

@@ -5,16 +5,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct, field
 
 from sparrow.frontends.http.arguments import CONFLICTING, operation
 from sparrow.frontends.http.fields import Body, Listing, Name, Names, Policy, TopicNames
 from sparrow.frontends.http.identity import caller
+from sparrow.model.queues import QueueDescription
 
 if TYPE_CHECKING:
-    from sparrow.broker.queues.description import QueueInfo
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
     from sparrow.frontends.http.router import Route
@@ -50,53 +50,8 @@ class QueueSettings(Body):
     )
 
 
-class ConsumerShown(Struct):
-    consumer_id: str
-    client_name: str
-    subscriber: str
-    leased: int
-
-
-class LaneShown(Struct):
-    ready: int
-    leased: int
-    delayed: int
-    blocked: int
-
-
-class StatisticsShown(LaneShown):
-    moving: int
-    unfinished: int
-    oldest_ms: int
-    oldest_by_priority: dict[str, int]
-    dead: int
-    delivered: int
-    redelivered: int
-    acknowledged: int
-    rejected: int
-    dead_lettered: int
-    expired: int
-    dropped: int
-    lost: int
-    published_rate: float
-    delivered_rate: float
-    acknowledged_rate: float
-    consumers: list[ConsumerShown]
-    subscribers: dict[str, LaneShown]
-
-
-class QueueShown(Struct):
-    name: str
-    id: str
-    kind: str
-    topics: list[str]
-    policy: dict[str, Any]
-    is_paused: bool
-    statistics: StatisticsShown
-
-
 class QueueList(Struct):
-    queues: list[QueueShown]
+    queues: list[QueueDescription]
 
 
 class Purged(Struct):
@@ -110,7 +65,7 @@ class _Queues:
     async def list_queues(self, request: Request, by: Listing) -> object:
         """List the queues whose names match and that you may describe, with their statistics."""
         found = await self._queues.listing_in_steps(by.pattern, principal=caller(request))
-        return {"queues": [shown(each) for each in found]}
+        return {"queues": found}
 
     async def create(self, request: Request, body: NewQueue) -> object:
         """Create a queue. A queue that exists with the same topics and policy stays as it is."""
@@ -122,20 +77,18 @@ class _Queues:
         """
         return await self._made(request, queue, body)
 
-    async def _made(self, request: Request, name: str, body: QueueMade) -> dict[str, Any]:
-        made = await self._queues.create(
+    async def _made(self, request: Request, name: str, body: QueueMade) -> QueueDescription:
+        return await self._queues.create(
             name, tuple(body.topics), body.policy, partitions=body.partitions, principal=caller(request)
         )
-        return shown(made)
 
     async def describe(self, request: Request, queue: str) -> object:
         """Describe a queue: its policy and statistics."""
-        return shown(self._queues.describe(queue, principal=caller(request)))
+        return self._queues.describe(queue, principal=caller(request))
 
     async def configure(self, request: Request, queue: str, body: QueueSettings) -> object:
         """Change settings of the policy. They apply to everything from now on."""
-        changed = await self._queues.configure(queue, body.set, body.unset, principal=caller(request))
-        return shown(changed)
+        return await self._queues.configure(queue, body.set, body.unset, principal=caller(request))
 
     async def delete(self, request: Request, queue: str) -> None:
         """Delete a queue and the state of its messages. The messages stay in their topics."""
@@ -154,19 +107,6 @@ class _Queues:
         return {"purged": await self._queues.purge(queue, principal=caller(request))}
 
 
-def shown(info: QueueInfo) -> dict[str, Any]:
-    """Return a queue as JSON shows it."""
-    return {
-        "name": info.name,
-        "id": info.id,
-        "kind": info.kind,
-        "topics": list(info.topics),
-        "policy": info.policy,
-        "is_paused": info.is_paused,
-        "statistics": info.statistics,
-    }
-
-
 def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of queues."""
     queues = _Queues(frontend)
@@ -175,11 +115,17 @@ def routes(frontend: HttpContext) -> list[Route]:
     return [
         serve("GET", "/v1/queues", queues.list_queues, QueueList, query=Listing, refusals=()),
         serve(
-            "POST", "/v1/queues", queues.create, QueueShown, body=NewQueue, status=201, refusals=CONFLICTING
+            "POST",
+            "/v1/queues",
+            queues.create,
+            QueueDescription,
+            body=NewQueue,
+            status=201,
+            refusals=CONFLICTING,
         ),
-        serve("PUT", one, queues.put, QueueShown, body=QueueMade, refusals=CONFLICTING),
-        serve("GET", one, queues.describe, QueueShown),
-        serve("PATCH", one, queues.configure, QueueShown, body=QueueSettings, refusals=CONFLICTING),
+        serve("PUT", one, queues.put, QueueDescription, body=QueueMade, refusals=CONFLICTING),
+        serve("GET", one, queues.describe, QueueDescription),
+        serve("PATCH", one, queues.configure, QueueDescription, body=QueueSettings, refusals=CONFLICTING),
         serve("DELETE", one, queues.delete, status=204),
         serve("POST", f"{one}/pause", queues.pause, status=204),
         serve("POST", f"{one}/resume", queues.resume, status=204),

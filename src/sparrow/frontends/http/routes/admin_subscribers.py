@@ -17,15 +17,15 @@ from sparrow.base.errors import UnknownWebhook
 from sparrow.frontends.http.arguments import CONFLICTING, operation
 from sparrow.frontends.http.fields import Body, Text, given
 from sparrow.frontends.http.identity import caller
-from sparrow.frontends.http.routes.admin_queues import LaneShown
+from sparrow.model.queues import SubscriberStatistics
+from sparrow.model.webhooks import WebhookDescription
 
 if TYPE_CHECKING:
     from sparrow.broker.access.authz import Principal
-    from sparrow.broker.queues.description import QueueInfo
-    from sparrow.broker.webhooks.description import EndpointInfo
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
     from sparrow.frontends.http.router import Route
+    from sparrow.model.queues import QueueDescription
 
 _Number = (
     Annotated[int, Meta(gt=-(10**15), lt=10**15)]
@@ -99,25 +99,11 @@ class Rotation(Body):
     ) = None
 
 
-class WebhookShown(Struct):
-    queue: str
-    name: str
-    settings: dict[str, Any]
-    secrets: list[int]
-    owner: str
-    is_trusted: bool
-    is_paused: bool
-    paused_because: str
-    created_ms: int
-    statistics: dict[str, Any]
-    secret: Annotated[str, Meta(description="A secret that was just created. It is not shown again.")]
-
-
 class SubscriberShown(Struct):
     name: str
     is_subscriber: Annotated[bool, Meta(description="True if the queue delivers every message to it.")]
-    messages: LaneShown | None
-    webhook: WebhookShown | None
+    messages: SubscriberStatistics | None
+    webhook: WebhookDescription | None
 
 
 class SubscriberList(Struct):
@@ -148,7 +134,7 @@ class _Subscribers:
             raise UnknownWebhook(f"queue {queue!r} has no subscriber {name[:200]!r}")
         return _shown(name, info, webhook)
 
-    def _maybe_webhook(self, queue: str, name: str, principal: Principal) -> EndpointInfo | None:
+    def _maybe_webhook(self, queue: str, name: str, principal: Principal) -> WebhookDescription | None:
         try:
             return self._webhooks.describe(queue, name, principal=principal)
         except UnknownWebhook:
@@ -204,7 +190,7 @@ class _Subscribers:
         )
 
 
-def _shown(name: str, info: QueueInfo, webhook: EndpointInfo | None) -> dict[str, Any]:
+def _shown(name: str, info: QueueDescription, webhook: WebhookDescription | None) -> dict[str, Any]:
     messages = info.statistics.subscribers.get(name)
     return {
         "name": name,
@@ -226,7 +212,7 @@ def routes(frontend: HttpContext) -> list[Route]:
         serve("GET", one, subscribers.describe, SubscriberShown),
         serve("PUT", one, subscribers.put, SubscriberShown, body=Subscriber, refusals=CONFLICTING),
         serve("DELETE", one, subscribers.delete, query=Keeping, status=204, refusals=CONFLICTING),
-        serve("POST", f"{one}/pause", subscribers.pause, WebhookShown),
-        serve("POST", f"{one}/resume", subscribers.resume, WebhookShown),
-        serve("POST", rotate, subscribers.rotate, WebhookShown, body=Rotation, needs_body=False),
+        serve("POST", f"{one}/pause", subscribers.pause, WebhookDescription),
+        serve("POST", f"{one}/resume", subscribers.resume, WebhookDescription),
+        serve("POST", rotate, subscribers.rotate, WebhookDescription, body=Rotation, needs_body=False),
     ]

@@ -21,9 +21,9 @@ from sparrow.frontends.http.fields import (
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.responses import json_response
 from sparrow.frontends.http.start_position import START_POSITION_TEXT, parse_start_position
+from sparrow.model.topics import TopicDescription, TopicListing
 
 if TYPE_CHECKING:
-    from sparrow.broker.topics.description import TopicInfo
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
     from sparrow.frontends.http.responses import Response
@@ -67,35 +67,8 @@ class OffsetsQuery(Struct):
     partition: Annotated[int, Meta(ge=_ALL_PARTITIONS, lt=1 << 31, description="-1: all.")] = _ALL_PARTITIONS
 
 
-class PartitionShown(Struct):
-    partition: int
-    start_offset: int
-    end_offset: int
-    bytes: int
-
-
-class SettingShown(Struct):
-    name: str
-    value: str
-    default: str
-    source: str
-    unit: str
-    help: str
-
-
-class TopicListed(Struct):
-    name: str
-    id: str
-    partition_count: int
-
-
-class TopicShown(TopicListed):
-    partitions: list[PartitionShown]
-    config: list[SettingShown]
-
-
 class TopicList(Struct):
-    topics: list[TopicListed]
+    topics: list[TopicListing]
 
 
 class TopicPlaceShown(Struct):
@@ -119,7 +92,7 @@ class _Topics:
     async def list_topics(self, request: Request, by: Listing) -> object:
         """List the topics whose names match and that you may describe."""
         found = await self._broker.topics.listing_in_steps(by.pattern, principal=caller(request))
-        return {"topics": [_listed(each) for each in found]}
+        return {"topics": [TopicListing(each.name, each.id, each.partition_count) for each in found]}
 
     async def create(self, request: Request, body: NewTopic) -> Response:
         """Create a topic. It is on stable storage when the response arrives."""
@@ -130,19 +103,18 @@ class _Topics:
             validate_only=body.validate_only,
             principal=caller(request),
         )
-        return json_response(_shown(made), 200 if body.validate_only else 201)
+        return json_response(made, 200 if body.validate_only else 201)
 
     async def describe(self, request: Request, topic: str) -> object:
         """Describe a topic: its partitions, and its settings if you may see those."""
         await self._broker.topics.open(topic, principal=caller(request))
-        return _shown(self._broker.topics.describe(topic, principal=caller(request)))
+        return self._broker.topics.describe(topic, principal=caller(request))
 
     async def configure(self, request: Request, topic: str, body: TopicSettings) -> object:
         """Change settings. They apply immediately."""
-        changed = await self._broker.topics.configure(
+        return await self._broker.topics.configure(
             topic, config_texts(body.set), body.unset, principal=caller(request)
         )
-        return _shown(changed)
 
     async def delete(self, request: Request, topic: str) -> None:
         """Delete a topic, its records, and the offsets that groups have committed for it."""
@@ -150,8 +122,7 @@ class _Topics:
 
     async def add_partitions(self, request: Request, topic: str, body: Growth) -> object:
         """Add partitions to a topic. Keys go to other partitions from then on."""
-        grown = await self._broker.topics.add_partitions(topic, body.total, principal=caller(request))
-        return _shown(grown)
+        return await self._broker.topics.add_partitions(topic, body.total, principal=caller(request))
 
     async def truncate(self, request: Request, topic: str, body: Truncation) -> object:
         """Delete the oldest records, and return the first offset of each partition."""
@@ -169,18 +140,6 @@ class _Topics:
         return {"offsets": [{"partition": p, "offset": o, "timestamp_ms": t} for p, o, t in found]}
 
 
-def _listed(info: TopicInfo) -> dict[str, object]:
-    return {"name": info.name, "id": str(info.id), "partition_count": info.partition_count}
-
-
-def _shown(info: TopicInfo) -> dict[str, object]:
-    return {
-        **_listed(info),
-        "partitions": info.partitions,
-        "config": info.config,
-    }
-
-
 def routes(frontend: HttpContext) -> list[Route]:
     """Return the routes of topics, except those of their messages."""
     topics = _Topics(frontend)
@@ -193,16 +152,16 @@ def routes(frontend: HttpContext) -> list[Route]:
             "POST",
             "/v1/topics",
             topics.create,
-            TopicShown,
+            TopicDescription,
             body=NewTopic,
             status=201,
             also=also,
             refusals=(403, 409),
         ),
-        serve("GET", one, topics.describe, TopicShown),
-        serve("PATCH", one, topics.configure, TopicShown, body=TopicSettings),
+        serve("GET", one, topics.describe, TopicDescription),
+        serve("PATCH", one, topics.configure, TopicDescription, body=TopicSettings),
         serve("DELETE", one, topics.delete, status=204, refusals=CONFLICTING),
-        serve("POST", f"{one}/partitions", topics.add_partitions, TopicShown, body=Growth),
+        serve("POST", f"{one}/partitions", topics.add_partitions, TopicDescription, body=Growth),
         serve("POST", f"{one}/truncate", topics.truncate, Starts, body=Truncation, refusals=CONFLICTING),
         serve("GET", f"{one}/offsets", topics.offsets, OffsetList, query=OffsetsQuery),
     ]

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from sparrow.base.errors import InvalidArgument
-from sparrow.broker.queues.dead_letters.format import DEAD_LETTER_PREFIX
 from sparrow.broker.queues.dead_letters.redrive import RedriveFilter
 from sparrow.frontends.http.arguments import CONFLICTING, operation
 from sparrow.frontends.http.fields import Body, MaybeName, Partition, Text, TimeMs, choices
 from sparrow.frontends.http.identity import caller
 from sparrow.frontends.http.responses import ReservedResponse, json_response, reserve
-from sparrow.frontends.record_json import json_headers, members_of_record
+from sparrow.frontends.record_json import members_of_record
+from sparrow.model.queues import RedriveProgress
 
 if TYPE_CHECKING:
-    from sparrow.broker.queues.dead_letters.browse import DeadLetter
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
     from sparrow.frontends.http.responses import Response
     from sparrow.frontends.http.router import Route
+    from sparrow.model.queues import DeadLetter
 
 _MAX_SHOWN = 1000
 _MAX_BYTES = 4 << 20
@@ -112,14 +112,6 @@ class LetterList(Struct):
     next_skip: Annotated[int | None, Meta(description="null: there are no more.")]
 
 
-class Progress(Struct):
-    moved: int
-    skipped: Annotated[int, Meta(description="Messages that do not match.")]
-    failed: Annotated[int, Meta(description="Messages that could not be moved and stay where they were.")]
-    is_running: bool
-    error: Annotated[str, Meta(description="Reason of an early end.")]
-
-
 class _DeadLetters:
     def __init__(self, frontend: HttpContext) -> None:
         self._queues = frontend.broker.queues
@@ -189,24 +181,21 @@ def _key(where: Where) -> bytes | None:
 
 
 def _shown(letter: DeadLetter, *, as_base64: bool) -> dict[str, object]:
-    """Return a dead letter as JSON. The headers that repeat its origin are left out."""
-    peeked, origin = letter
-    own = [each for each in peeked.record.headers if not each[0].startswith(DEAD_LETTER_PREFIX)]
+    """Return a dead letter as JSON."""
     return {
-        **members_of_record(peeked.record, as_base64=as_base64),
-        "headers": json_headers(own, as_base64=as_base64),
-        "state": peeked.state,
-        "reason": origin.reason,
-        "error": origin.error,
-        "delivery_count": _or_null(origin.delivery_count),
+        **members_of_record(letter, as_base64=as_base64),
+        "state": letter.state,
+        "reason": letter.reason,
+        "error": letter.error,
+        "delivery_count": _or_null(letter.delivery_count),
         "origin": {
-            "topic": origin.topic,
-            "partition": origin.partition,
-            "offset": origin.offset,
-            "timestamp_ms": _or_null(origin.timestamp_ms),
-            "subscriber": origin.subscriber,
-            "first_delivery_ms": _or_null(origin.first_delivery_ms),
-            "last_delivery_ms": _or_null(origin.last_delivery_ms),
+            "topic": letter.origin_topic,
+            "partition": letter.origin_partition,
+            "offset": letter.origin_offset,
+            "timestamp_ms": _or_null(letter.origin_timestamp),
+            "subscriber": letter.subscriber,
+            "first_delivery_ms": _or_null(letter.first_delivery_ms),
+            "last_delivery_ms": _or_null(letter.last_delivery_ms),
         },
     }
 
@@ -220,11 +209,11 @@ def routes(frontend: HttpContext) -> list[Route]:
     letters = _DeadLetters(frontend)
     serve = partial(operation, tag="dead letters")
     path, redrive = "/v1/queues/{queue}/dead-letters", "/v1/queues/{queue}/redrive"
-    started: dict[str, Any] = {"result": Progress, "status": 202, "refusals": CONFLICTING}
+    started: dict[str, Any] = {"result": RedriveProgress, "status": 202, "refusals": CONFLICTING}
     return [
         serve("GET", path, letters.browse, LetterList, query=Browsing),
         serve("POST", f"{path}/{{partition}}/{{offset}}/redrive", letters.redrive_one, **started),
         serve("POST", redrive, letters.redrive, body=Redrive, needs_body=False, **started),
-        serve("GET", redrive, letters.progress, Progress),
-        serve("DELETE", redrive, letters.stop, Progress),
+        serve("GET", redrive, letters.progress, RedriveProgress),
+        serve("DELETE", redrive, letters.stop, RedriveProgress),
     ]

@@ -27,10 +27,10 @@ from sparrow.frontends.record_json import encode, members_of_record
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.broker.queues.description import Peeked
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
     from sparrow.frontends.http.responses import Response
+    from sparrow.model.queues import PeekedRecord
 
 MAX_SHOWN: Final = 1000
 MAX_BYTES: Final = 16 << 20
@@ -67,7 +67,7 @@ class _Queues:
                 max_bytes=await reservation.take(max_bytes),
                 principal=caller(request),
             )
-            reservation.resize(sum(size_of(each.record) for each in found))
+            reservation.resize(sum(size_of(each) for each in found))
             if reservation.size_bytes > _LARGE_BYTES:
                 shown = await asyncio.to_thread(_page, found, as_base64=as_base64)
             else:
@@ -78,14 +78,14 @@ class _Queues:
         return ReservedResponse(json_response(shown), reservation)
 
 
-def _page(found: Sequence[Peeked], *, as_base64: bool) -> bytes:
+def _page(found: Sequence[PeekedRecord], *, as_base64: bool) -> bytes:
     shown = [encode(_shown(each, as_base64=as_base64)) for each in found]
     return b'{"messages":[%s]}' % b",".join(shown)
 
 
-def _shown(peeked: Peeked, *, as_base64: bool) -> dict[str, object]:
+def _shown(peeked: PeekedRecord, *, as_base64: bool) -> dict[str, object]:
     return {
-        **members_of_record(peeked.record, as_base64=as_base64),
+        **members_of_record(peeked, as_base64=as_base64),
         "state": peeked.state,
         "delivery_count": peeked.delivery_count,
         "priority": peeked.priority,

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from kio.schema.list_groups.v5.request import ListGroupsRequest
 
     from sparrow.broker.groups.classic.description import ClassicDescription
-    from sparrow.broker.groups.description import GroupInfo
     from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.model.groups import GroupListing
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _RESOURCES: Final = {_GROUP: ResourceType.GROUP, _TRANSACTION: ResourceType.TRANSACTIONAL_ID}
@@ -201,18 +201,17 @@ def list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
     groups = tuple(
         _listed(info)
         for info in call.broker.groups.listing(principal=call.principal)
-        if (not states or state_name(info.state).lower() in states)
-        and (not types or info.type.value in types)
+        if (not states or state_name(info.state).lower() in states) and (not types or info.type in types)
     )
     return ListGroupsResponse(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, groups=groups)
 
 
-def _listed(info: GroupInfo) -> ListedGroup:
+def _listed(info: GroupListing) -> ListedGroup:
     return ListedGroup(
         group_id=GroupId(info.group),
         protocol_type=info.protocol_type,
         group_state=state_name(info.state),
-        group_type=info.type.value,
+        group_type=info.type,
     )
 
 

@@ -5,6 +5,7 @@ broker both allow it.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from dataclasses import fields, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -26,13 +27,12 @@ from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.wire_codes import authorized_operations, cluster_operations
 
 if TYPE_CHECKING:
-    import uuid
     from collections.abc import Coroutine
 
     from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
-    from sparrow.broker.topics.description import TopicInfo
     from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.model.topics import TopicDescription
 
 NOT_REQUESTED = -(1 << 31)
 """Value of `authorized_operations` if it was not requested (KIP-430)."""
@@ -108,13 +108,13 @@ def _failed(
     return MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, partitions=())
 
 
-def _topic(info: TopicInfo, call: Call) -> MetadataResponseTopic:
+def _topic(info: TopicDescription, call: Call) -> MetadataResponseTopic:
     partitions = _partitions(call.frontend.node_id, info.partition_count)
     return MetadataResponseTopic(
         error_code=ErrorCode.none,
         name=info.name,
-        topic_id=info.id,
-        is_internal=info.is_internal,
+        topic_id=uuid.UUID(info.id),
+        is_internal=call.broker.topics.is_internal(info.name),
         partitions=partitions,
     )
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kio.schema.alter_user_scram_credentials.v0.request import AlterUserScramCredentialsRequest
     from kio.schema.describe_user_scram_credentials.v0.request import DescribeUserScramCredentialsRequest
 
-    from sparrow.broker.access.users import UserInfo
     from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.model.access import UserListing
 
 _NUMBER_OF: Final = {Mechanism.SHA_256.value: 1, Mechanism.SHA_512.value: 2}
 _NAME_OF: Final = {number: name for name, number in _NUMBER_OF.items()}
@@ -57,7 +57,7 @@ def describe(
     )
 
 
-def _described(name: str, found: UserInfo | SparrowError) -> DescribeUserScramCredentialsResult:
+def _described(name: str, found: UserListing | SparrowError) -> DescribeUserScramCredentialsResult:
     if isinstance(found, SparrowError):
         return DescribeUserScramCredentialsResult(
             user=name, error_code=code_of(found), error_message=found.text, credential_infos=()

@@ -4,6 +4,7 @@ time.
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Final
 
 from kio.schema.describe_topic_partitions.v0.response import (
@@ -24,8 +25,8 @@ from sparrow.frontends.kafka.wire_codes import authorized_operations
 if TYPE_CHECKING:
     from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
 
-    from sparrow.broker.topics.description import TopicInfo
     from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.model.topics import TopicDescription
 
 MAX_PARTITIONS: Final = 2000
 """Limit of one response (max.request.partition.size.limit)."""
@@ -64,7 +65,7 @@ def _names(request: DescribeTopicPartitionsRequest, call: Call, first: str) -> l
     return sorted(name for name in names if name >= first)
 
 
-def _info(name: str, call: Call) -> TopicInfo | ErrorCode:
+def _info(name: str, call: Call) -> TopicDescription | ErrorCode:
     try:
         return call.broker.topics.summary(name, principal=call.principal)
     except SparrowError as error:
@@ -75,7 +76,7 @@ def _failed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=None, partitions=())
 
 
-def _topic(info: TopicInfo, indexes: range, call: Call) -> DescribeTopicPartitionsResponseTopic:
+def _topic(info: TopicDescription, indexes: range, call: Call) -> DescribeTopicPartitionsResponseTopic:
     node = call.frontend.node_id
     partitions = tuple(
         DescribeTopicPartitionsResponsePartition(
@@ -93,8 +94,8 @@ def _topic(info: TopicInfo, indexes: range, call: Call) -> DescribeTopicPartitio
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.none,
         name=info.name,
-        topic_id=info.id,
-        is_internal=info.is_internal,
+        topic_id=uuid.UUID(info.id),
+        is_internal=call.broker.topics.is_internal(info.name),
         partitions=partitions,
         topic_authorized_operations=authorized_operations(call, ResourceType.TOPIC, info.name),
     )
