@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from datetime import UTC, datetime
 
 import pytest
 
 import sparrow
 from sparrow.base.errors import InvalidArgument, InvalidConfig, QueueExists, UnknownQueue
-from sparrow.client.queue_admin import QueueAdmin as AsyncQueueAdmin
 from sparrow.client.results import RedriveProgress
 from sparrow.sync.client import Client
-from sparrow.sync.queue_admin import QueueAdmin
 from sparrow.testing.running_broker import RunningBroker
-
-
-def methods(kind: type) -> dict[str, list[tuple[str, object]]]:
-    return {
-        name: [(each.name, each.default) for each in inspect.signature(method).parameters.values()]
-        for name, method in inspect.getmembers(kind, inspect.isfunction)
-        if not name.startswith("_")
-    }
-
-
-def test_both_clients_have_the_same_methods_with_the_same_arguments() -> None:
-    assert methods(QueueAdmin) == methods(AsyncQueueAdmin)
 
 
 def test_queue_is_made_changed_and_described(client: Client, name: str) -> None:

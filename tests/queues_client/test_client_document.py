@@ -71,7 +71,7 @@ async def test_the_blocking_example_works(client: Client, frontend: Frontend) ->
                     threading.Thread(target=blocking.stop_workers).start()
 
             def publish_for_the_worker() -> None:
-                while not blocking._client._workers._workers:
+                while not blocking._inner._workers._workers:
                     time.sleep(0.01)
                 blocking.publish("emails", b"to: dave")
 

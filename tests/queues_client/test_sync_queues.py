@@ -163,7 +163,7 @@ def test_an_interrupt_stops_the_workers_gracefully(client: sparrow.sync.Client, 
     @client.worker(name)
     def handle(job: sparrow.sync.Job) -> None:
         signal.pthread_kill(main_thread, signal.SIGINT)
-        (worker,) = client._client._workers._workers
+        (worker,) = client._inner._workers._workers
         while not worker._is_stopping:
             time.sleep(0.01)
         done.append(job.value)
@@ -183,7 +183,7 @@ def test_a_blocking_verb_on_the_clients_thread_is_refused(client: sparrow.sync.C
             client.admin.list_queues()
         except InvalidArgument as error:
             outcome.append(error)
-        client._client._workers._workers[0].stop()
+        client._inner._workers._workers[0].stop()
 
     client.run_workers()
     assert outcome

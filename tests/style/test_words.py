@@ -75,7 +75,7 @@ ALLOWED_WORDS: Final = {
 }
 
 ALLOWED_CLASSES: Final = {
-    "asyncio client and its blocking form": {"Admin", "Client", "Delivery", "QueueAdmin"},
+    "asyncio client and its blocking form": {"Admin", "Client", "Delivery"},
     "one idea in the broker, on the wire and in the client": {
         "Channel", "Connection", "Fetched", "Lease", "LeaseTable", "Leased", "Producer", "Queue", "Reject",
         "Revoke", "Selector", "Session", "Settlement", "Subscription",
@@ -85,7 +85,7 @@ ALLOWED_CLASSES: Final = {
         "Response", "Subscribe", "Unsubscribe",
     },
     "one idea in several frontends or codecs": {
-        "Authenticator", "CloseReason", "Decoder", "MalformedRequest", "PauseReason", "QueueChannel",
+        "Authenticator", "CloseReason", "PartitionOffset", "Decoder", "MalformedRequest", "PauseReason", "QueueChannel",
         "Route",
     },
     "public names of a package, or of schemas in the OpenAPI document": {

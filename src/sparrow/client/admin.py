@@ -233,7 +233,7 @@ class Admin(QueueAdmin):
         """Create access rules, all or none. Raises InvalidArgument."""
         await self._change("acl.create", {"rules": [msgspec.to_builtins(rule) for rule in rules]})
 
-    async def list_access_rules(self, **selected: str) -> list[AccessRule]:
+    async def list_access_rules(self, /, **selected: str) -> list[AccessRule]:
         """Return the rules whose fields have these values (as in `AccessRule`), or all.
 
         With pattern_type="Match" a `name` selects all rules that apply to the resource of this
@@ -242,7 +242,7 @@ class Admin(QueueAdmin):
         reply = await self._read("acl.list", selected)
         return result_as(list[AccessRule], reply["rules"])
 
-    async def delete_access_rules(self, **selected: str) -> list[AccessRule]:
+    async def delete_access_rules(self, /, **selected: str) -> list[AccessRule]:
         """Delete and return the rules that `list_access_rules` would return; without any field that
         is all rules.
         """
@@ -264,6 +264,7 @@ class Admin(QueueAdmin):
 
     async def put_webhook(
         self,
+        /,
         queue: str,
         name: str,
         url: str | None = None,

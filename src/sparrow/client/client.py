@@ -71,6 +71,8 @@ class Client:
         self._queues: weakref.WeakSet[Queue] = weakref.WeakSet()
         self._workers = WorkerSet()
         self.admin = Admin(session)
+        self.make_job: Callable[..., LeasedRecord] = Job
+        """Makes the jobs of queues; the client for threads has its own."""
 
     @property
     def address(self) -> str:
@@ -285,7 +287,7 @@ class Client:
             InvalidConfig: the policy has an unknown setting or a wrong value.
         """
         options = queue_options(prefetch, subscriber, policy, create=create)
-        return self.queue_with(name, options, on_failure=on_failure)
+        return self.queue_with(name, options, on_failure=on_failure, make_job=self.make_job)
 
     def queue_with(
         self,

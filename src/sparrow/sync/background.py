@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sparrow.base.errors import ConnectionLost, InvalidArgument, UsedAfterFork
 from sparrow.base.forks import used_after_fork, watch
+from sparrow.client.blocking_jobs import LoopBridge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -30,6 +31,8 @@ class Background:
         self._forked: UsedAfterFork | None = None
         self._loop = _new_loop()
         self._is_stopped = False
+        self.bridge = LoopBridge(self.run, self.post)
+        """The way of jobs to the loop."""
         self._thread = threading.Thread(target=self._run, name="sparrow client", daemon=True)
         self._thread.start()
         watch(self)

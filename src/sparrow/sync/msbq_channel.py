@@ -4,56 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from sparrow.client.msbq_channel import Channel as AsyncChannel
+from sparrow.sync.part import BlockingPart, blocking
 from sparrow.sync.subscription import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
     from types import TracebackType
 
-    from sparrow.client.batch import RecordMetadata
-    from sparrow.client.msbq_channel import Channel as AsyncChannel
-    from sparrow.client.msbq_channel import QueueType
     from sparrow.records.record import Record
-    from sparrow.sync.background import Background
 
 
-class Channel:
+class Channel(BlockingPart[AsyncChannel]):
     """Queues in the style of msbq, made by `client.channel()`."""
 
-    def __init__(self, background: Background, channel: AsyncChannel) -> None:
-        self._background = background
-        self._channel = channel
-
-    def __repr__(self) -> str:
-        return f"<blocking {repr(self._channel)[1:]}"
-
-    def assert_queue(
-        self,
-        name: str,
-        *,
-        type: QueueType = "P2P",  # noqa: A002 - msbq's own word
-        durable: bool = True,
-        partitions: int = -1,
-    ) -> None:
-        """Create the queue if it is missing, and use it on this channel."""
-        self._background.run(
-            self._channel.assert_queue(name, type=type, durable=durable, partitions=partitions)
-        )
-
-    def deliver(
-        self,
-        queue: str,
-        body: bytes,
-        *,
-        key: bytes | None = None,
-        headers: Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]] | None = None,
-    ) -> RecordMetadata:
-        """Publish a message to a queue; it is stored when this returns."""
-        return self._background.run(self._channel.deliver(queue, body, key=key, headers=headers))
+    assert_queue = blocking(AsyncChannel.assert_queue)
+    deliver = blocking(AsyncChannel.deliver)
 
     def consume(self, queue: str) -> Iterator[Record]:
         """Yield the queue's messages, without end."""
-        subscription = self._channel.subscription(queue)
+        subscription = self._inner.subscription(queue)
         reader = Subscription(self._background, subscription)
         try:
             yield from reader
@@ -62,7 +32,7 @@ class Channel:
 
     def close(self) -> None:
         """End all iterations of this channel."""
-        self._background.run_last(self._channel.close())
+        self._background.run_last(self._inner.close())
 
     def __enter__(self) -> Self:
         return self

@@ -9,35 +9,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from sparrow.client.subscription import Subscription as AsyncSubscription
+from sparrow.sync.part import BlockingPart, blocking
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from sparrow.client.options import StartAt
-    from sparrow.client.subscription import Subscription as AsyncSubscription
     from sparrow.records.record import Record
     from sparrow.records.topic_partition import TopicPartition
     from sparrow.sync.background import Background
 
 
-class Subscription:
+class Subscription(BlockingPart[AsyncSubscription]):
     """Records of topics and patterns, made by `client.subscribe(…)`; use it as `with`. One thread
     reads at a time; any may close it.
     """
 
     def __init__(self, background: Background, subscription: AsyncSubscription) -> None:
-        self._background = background
-        self._subscription = subscription
+        super().__init__(background, subscription)
         self._is_started = False
-
-    def __repr__(self) -> str:
-        return f"<blocking {repr(self._subscription)[1:]}"
 
     def start(self) -> Self:
         """Subscribe; iterating does so, too. Raises as the async subscription's `start`."""
         self._background.check_process()
         if not self._is_started:
-            self._background.run(self._subscription.start())
+            self._background.run(self._inner.start())
             self._is_started = True
         return self
 
@@ -46,7 +43,7 @@ class Subscription:
         committed.
         """
         if self._is_started:
-            self._background.run_last(self._subscription.close())
+            self._background.run_last(self._inner.close())
 
     def __enter__(self) -> Self:
         return self.start()
@@ -57,14 +54,14 @@ class Subscription:
         if error is None:
             self.close()
         else:
-            self._background.run_last(self._subscription.abandon())
+            self._background.run_last(self._inner.abandon())
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────
 
     def __iter__(self) -> Iterator[Record]:
         """Yield messages until the subscription is closed."""
         self.start()
-        run, subscription = self._background.run, self._subscription
+        run, subscription = self._background.run, self._inner
         buffer = subscription.buffer
         while run(subscription.advance()):
             for message in buffer.rest:
@@ -74,7 +71,7 @@ class Subscription:
     def batches(self) -> Iterator[list[Record]]:
         """Yield lists of messages as they arrive, until the subscription is closed."""
         self.start()
-        while batch := self._background.run(self._subscription.next_batch()):
+        while batch := self._background.run(self._inner.next_batch()):
             yield batch
 
     def pull(self, max_messages: int = 100, *, wait_s: float = 1.0) -> list[Record]:
@@ -82,7 +79,7 @@ class Subscription:
         came.
         """
         self.start()
-        return self._background.run(self._subscription.pull(max_messages, wait_s=wait_s))
+        return self._background.run(self._inner.pull(max_messages, wait_s=wait_s))
 
     # ── offsets and changes ───────────────────────────────────────────────────────────────────────
 
@@ -94,26 +91,16 @@ class Subscription:
     @property
     def topics(self) -> list[str]:
         """The names and patterns subscribed to."""
-        return self._subscription.topics
+        return self._inner.topics
 
     @property
     def skipped_batches(self) -> int:
         """Number of unreadable batches that were skipped (`on_corrupt="skip"`)."""
-        return self._subscription.skipped_batches
+        return self._inner.skipped_batches
 
-    def commit(self, message: Record | None = None) -> None:
-        """Commit what was handed out so far, or up to `message`. Raises as the async subscription's
-        `commit`.
-        """
-        self._background.run(self._subscription.commit(message))
-
-    def add(self, *topics: str, start: StartAt = "end") -> None:
-        """Read further topics or patterns."""
-        self._background.run(self._subscription.add(*topics, start=start))
-
-    def drop(self, *topics: str) -> None:
-        """Stop reading these names or patterns."""
-        self._background.run(self._subscription.drop(*topics))
+    commit = blocking(AsyncSubscription.commit)
+    add = blocking(AsyncSubscription.add)
+    drop = blocking(AsyncSubscription.drop)
 
     async def _assignment(self) -> list[TopicPartition]:
-        return self._subscription.assignment
+        return self._inner.assignment
