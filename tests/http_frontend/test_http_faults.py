@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.inspect import StructType, type_info
-
-from sparrow.frontends.http.faults import Faults, check
 from sparrow.frontends.http.routes.admin_acls import Deletion, Rules
 from sparrow.frontends.http.routes.admin_broker import Quota
 from sparrow.frontends.http.routes.admin_groups import Commits, Reset
@@ -19,6 +17,8 @@ from sparrow.frontends.http.routes.admin_queues import NewQueue, QueueSettings
 from sparrow.frontends.http.routes.admin_subscribers import Rotation, Subscriber
 from sparrow.frontends.http.routes.admin_topics import Growth, NewTopic, TopicSettings, Truncation
 from sparrow.frontends.http.routes.admin_users import NewUser
+
+from sparrow.frontends.http.faults import Faults, check
 from sparrow.frontends.http.routes.dead_letters import Browsing, Redrive
 
 BODIES = [

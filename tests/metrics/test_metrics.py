@@ -17,9 +17,9 @@ from sparrow.broker.access.authz import ANONYMOUS, SYSTEM, Operation, ResourceTy
 from sparrow.broker.broker import Broker
 from sparrow.broker.metrics import collector, table
 from sparrow.broker.metrics.collector import Slices
-from sparrow.broker.pipelines.report import Report
 from sparrow.broker.queues.rules.settlement import Settlement, Verb
 from sparrow.frontends.publisher import Message
+from sparrow.model.pipelines import Report
 from sparrow.records.builder import build_batch
 from tests.http_frontend.conftest import Http, MakeHttp
 from tests.metrics.scrape import OPEN, parsed, scrape

@@ -14,8 +14,9 @@ from sparrow.broker.access.access import Access
 from sparrow.broker.access.authz import Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.pipelines.recent import Recent
-from sparrow.broker.pipelines.report import MAX_ERROR, Report
+from sparrow.broker.pipelines.report import MAX_ERROR
 from sparrow.broker.pipelines.service import MAX_REPORTS, PipelineService
+from sparrow.model.pipelines import Report
 from tests.native_frontend.raw import OpenListener, RawClient
 
 ANN = Principal("ann")

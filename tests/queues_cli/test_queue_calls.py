@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from sparrow.frontends.native.queue_requests import HANDLERS
 
 from sparrow.base.errors import (
     InvalidArgument,
@@ -19,7 +20,6 @@ from sparrow.base.errors import (
 from sparrow.broker.access.authz import Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.frontends.native.queue_requests import HANDLERS
 from sparrow.records.builder import build_batch
 from tests.native_frontend.raw import OpenListener, RawClient
 

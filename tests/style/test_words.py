@@ -85,8 +85,8 @@ ALLOWED_CLASSES: Final = {
         "Response", "Subscribe", "Unsubscribe",
     },
     "one idea in several frontends or codecs": {
-        "Authenticator", "CloseReason", "PartitionOffset", "Decoder", "MalformedRequest", "PauseReason", "QueueChannel",
-        "Route",
+        "Authenticator", "CloseReason", "Decoder", "MalformedRequest", "PartitionOffset", "PauseReason",
+        "QueueChannel", "Route",
     },
     "public names of a package, or of schemas in the OpenAPI document": {
         "Admission", "Broker", "Deletion", "Failure", "Progress",

@@ -358,6 +358,23 @@ class Users:
         key = hmac.digest(self._secret, what.encode("utf-8", "surrogatepass"), "sha512")
         return hashlib.shake_256(key).digest(size)
 
+    async def hashes(
+        self,
+        name: str,
+        password: str,
+        mechanisms: Sequence[Mechanism],
+        iterations: int,
+        *,
+        principal: Principal = ANONYMOUS,
+    ) -> Sequence[Upsertion]:
+        """Return the hashes of a password, for `create` and `set_password`.
+
+        Raises:
+            NotAuthorized: needs ALTER on the cluster. Checked first, as hashing takes milliseconds.
+        """
+        self._access.require_cluster(principal, Operation.ALTER)
+        return await self._hashed(partial(upsertions_of, name, password, mechanisms, iterations))
+
     async def _hashed(self, work: Callable[[], T], rank: int = 0) -> T:
         """Return the result of `work`, done in a thread. A thread cannot be stopped: it keeps its
         permit when the caller is cancelled, or clients that do not wait for a response could keep

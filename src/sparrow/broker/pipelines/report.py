@@ -1,51 +1,20 @@
-"""Reports of a pipeline about one of its flows, and their check: no size or value in them is
-trusted.
-"""
+"""The check of reports of pipelines: no size or value in them is trusted."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from sparrow.base.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from sparrow.model.pipelines import Report
 
 MAX_NAME: Final = 249
 MAX_ERROR: Final = 2_000
 _LARGEST: Final = (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """State of a flow of a pipeline.
-
-    Args:
-        name: the pipeline.
-        flow: one of its flows.
-        run: differs from start to start.
-        state: a word for people: "running", "waiting", "failed", …
-        rows: the number of rows since its start.
-        rows_per_second: in the last batch.
-        batch_ms: the duration of the last batch.
-        lag: records that it has still to read; None: not known.
-        batch: the number of the last batch; -1: none yet.
-        error: why it failed; "": it did not.
-        started_ms: when the run began.
-        updated_ms: when this was reported, by the broker's clock.
-    """
-
-    name: str
-    flow: str
-    run: str = ""
-    state: str = "running"
-    rows: int = 0
-    rows_per_second: float = 0.0
-    batch_ms: float = 0.0
-    lag: int | None = None
-    batch: int = -1
-    error: str = ""
-    started_ms: int = 0
-    updated_ms: int = 0
 
 
 def checked(report: Report) -> Report:

@@ -12,18 +12,20 @@ the reader asks for it.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from sparrow.base.errors import InvalidArgument
 from sparrow.broker.access.authz import ANONYMOUS, Operation, Principal, ResourceType
 from sparrow.broker.names import check_group_name
 from sparrow.broker.pipelines.recent import Recent
-from sparrow.broker.pipelines.report import Report, checked
+from sparrow.broker.pipelines.report import checked
 
 if TYPE_CHECKING:
     from sparrow.base.clock import Clock
     from sparrow.broker.access.access import Access
+    from sparrow.model.pipelines import Report
 
 GROUP_PREFIX: Final = "spark-"
 MAX_REPORTS: Final = 1_000

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 
 from sparrow.frontends.http.router import Router
 from sparrow.frontends.http.routes import (
-    admin_acls,
-    admin_broker,
-    admin_groups,
-    admin_queues,
-    admin_subscribers,
-    admin_topics,
-    admin_users,
+    administration,
     dead_letters,
     documents,
     health,
@@ -40,13 +34,7 @@ _GROUPS = (
     queues,
     leases,
     dead_letters,
-    admin_topics,
-    admin_groups,
-    admin_queues,
-    admin_subscribers,
-    admin_users,
-    admin_acls,
-    admin_broker,
+    administration,
     metrics,
 )
 """The groups in the order of the document."""

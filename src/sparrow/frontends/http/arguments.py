@@ -7,7 +7,6 @@ size. Unknown parameters and members are refused, as they are most likely spelli
 
 from __future__ import annotations
 
-import inspect
 import json
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qsl
@@ -16,9 +15,10 @@ import msgspec
 from msgspec.inspect import StructType, type_info
 
 from sparrow.base.errors import InvalidArgument
+from sparrow.frontends.admin.operation import FORBIDDEN_OR_MISSING
 from sparrow.frontends.http.faults import Faults, check
-from sparrow.frontends.http.fields import PathParameters
 from sparrow.frontends.http.openapi import body_of, problems, reference, response
+from sparrow.frontends.http.path_parameters import PathParameters
 from sparrow.frontends.http.problems import BodyTooLarge, InvalidParameters
 from sparrow.frontends.http.queries import Query
 from sparrow.frontends.http.responses import JSON, Response, json_response, no_content
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.request import Request
 
 MAX_BODY_BYTES: Final = 1 << 20
-WRONG: Final = (403, 404)
-CONFLICTING: Final = (*WRONG, 409)
 _MAX_SHOWN: Final = 3
 """Faults in the sentence for people; the list has all."""
 
 
-def operation(
+def operation_route(
     method: str,
     path: str,
     handle: Callable[..., Awaitable[object]],
     result: type[Struct] | None = None,
     *,
     tag: str,
+    name: str,
+    text: str,
     status: int = 200,
-    refusals: Sequence[int] = WRONG,
+    refusals: Sequence[int] = FORBIDDEN_OR_MISSING,
     query: type[Struct] | None = None,
     body: type[Struct] | None = None,
     needs_body: bool = True,
     also: Mapping[int, str] | None = None,
 ) -> Route:
-    """Return a route of administration. Its name and text are those of the handler.
+    """Return a route of administration.
 
     Args:
         handle: called with the request, the parts of the path by their names, `by` (of the type
@@ -78,12 +78,12 @@ def operation(
         path,
         handle_checked,
         tag=tag,
-        name=handle.__name__,
-        summary=handle.__name__.replace("_", " ").title(),
-        text=inspect.getdoc(handle) or "",
+        name=name,
+        summary=name.replace("_", " ").title(),
+        text=text,
         request_body=body_of(body, is_required=needs_body) if body else None,
         responses={
-            **{each: response(text, media) for each, text in successes.items()},
+            **{each: response(words, media) for each, words in successes.items()},
             **problems(*refusals, *((413, 415) if body else ())),
         },
         query=query,

@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import inspect as types
 
+from sparrow.frontends.admin.fields import CHOICES, SECRET
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Faults = list[tuple[str, str]]
 """(where, what) of each."""
 
-SECRET: Final = "secret"  # noqa: S105 - a name
-"""Key in `Meta.extra` of a text that is a secret."""
-CHOICES: Final = "choices"
-"""Key in `Meta.extra` of a `Literal` for its choices in their order; msgspec does not keep it."""
 _INTEGER: Final = re.compile(r"\s*([+-]?[0-9]+(?:_[0-9]+)*)(?:\.0+)?\s*")
 _NOT_UNICODE: Final = "Input should be a valid string, unable to parse raw data as a unicode string"
 _MAX_DIGITS: Final = 4300

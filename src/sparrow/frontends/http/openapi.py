@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from sparrow.base.version import version
-from sparrow.frontends.http.fields import PathParameters
+from sparrow.frontends.http.path_parameters import PathParameters
 from sparrow.frontends.http.problems import MEDIA_TYPE
 from sparrow.frontends.http.responses import JSON
 

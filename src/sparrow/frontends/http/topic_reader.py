@@ -17,7 +17,7 @@ from sparrow.broker.positions import locate
 from sparrow.frontends.batches import split_batches
 from sparrow.frontends.http.positions import parse_positions
 from sparrow.frontends.http.render_cache import Form
-from sparrow.frontends.http.start_position import parse_start_position
+from sparrow.frontends.start_position import parse_start_position
 from sparrow.records.readable import FAIL, SKIP, decode_readable
 
 if TYPE_CHECKING:

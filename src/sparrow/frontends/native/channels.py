@@ -1,27 +1,12 @@
-"""Definitions that all channels share: the interface of reading channels, the reasons to close a
-channel, and isolation levels.
-"""
+"""Definitions that all channels share: the interface of reading channels, and reasons to close."""
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-from sparrow.base.errors import InvalidArgument
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from sparrow.frontends.native.work_queue import WorkQueue
-
-READ_COMMITTED: Final = "read_committed"
-ISOLATIONS: Final = ("read_uncommitted", READ_COMMITTED)
-
-
-def check_isolation(isolation: str) -> None:
-    """Raise InvalidArgument if there is no such isolation level."""
-    if isolation not in ISOLATIONS:
-        raise InvalidArgument(
-            f"Isolation {isolation[:80]!r} does not exist; there are {' and '.join(ISOLATIONS)}."
-        )
 
 
 class CloseReason(Enum):

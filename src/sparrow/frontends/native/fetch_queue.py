@@ -25,7 +25,7 @@ from sparrow.base.errors import (
 )
 from sparrow.broker.access.authz import Operation
 from sparrow.broker.fetch import FetchRequest
-from sparrow.frontends.native.channels import READ_COMMITTED, check_isolation
+from sparrow.frontends.isolation import READ_COMMITTED, check_isolation
 from sparrow.frontends.native.failures import failure_of, translate
 from sparrow.frontends.native.work_queue import WorkQueue
 from sparrow.protocol.native.messages import Fetch, Fetched

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sparrow.base.errors import FrameTooLarge, InvalidArgument, RecordTooLarge, SparrowError
 from sparrow.broker.positions import StartPosition
 from sparrow.broker.subscription import Selector
-from sparrow.frontends.native.channels import READ_COMMITTED, CloseReason, check_isolation
+from sparrow.frontends.isolation import READ_COMMITTED, check_isolation
+from sparrow.frontends.native.channels import CloseReason
 from sparrow.frontends.native.failures import translate
 from sparrow.frontends.native.work_queue import WorkQueue
 from sparrow.frontends.send_budget import BATCH_BYTES

@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from sparrow.base.errors import (
@@ -63,8 +63,7 @@ _Chosen = dict[int, tuple[Origin, Content]]
 """By offset of the dead letter: its origin, and what to send."""
 
 
-@dataclass(frozen=True, slots=True)
-class RedriveFilter:
+class RedriveFilter(msgspec.Struct, frozen=True):
     """Conditions on dead letters. All must hold; None: no condition."""
 
     reason: str | None = None
@@ -78,10 +77,8 @@ class RedriveFilter:
     """They died at this time (ms since the epoch) or later."""
     until_ms: int | None = None
     """They died before this time."""
-    letter: tuple[int, int] | None = None
-    """Partition and offset of one dead letter on the dead-letter topic."""
     letters: frozenset[tuple[int, int]] | None = None
-    """The same of several dead letters."""
+    """Partitions and offsets of dead letters on the dead-letter topic."""
 
     def matches(self, letter: Record, origin: Origin) -> bool:
         """Return True if a dead letter matches; its key is not compared."""
@@ -93,7 +90,6 @@ class RedriveFilter:
             and (self.error_contains is None or self.error_contains in origin.error)
             and (self.since_ms is None or letter.timestamp >= self.since_ms)
             and (self.until_ms is None or letter.timestamp < self.until_ms)
-            and self.letter in (None, (letter.partition, letter.offset))
             and (self.letters is None or (letter.partition, letter.offset) in self.letters)
         )
 
@@ -257,9 +253,7 @@ class _Redrive:
 
     def _may_hold(self, source: QueueSource) -> bool:
         where = self._where
-        if where.letters is not None and all(partition != source.index for partition, _ in where.letters):
-            return False
-        return where.letter is None or where.letter[0] == source.index
+        return where.letters is None or any(partition == source.index for partition, _ in where.letters)
 
     async def _until_scanned(self) -> None:
         """Wait until the scanner has met the dead letters of an ordered queue: they can be sent
@@ -283,9 +277,6 @@ class _Redrive:
     async def _look_through(self, source: QueueSource) -> None:
         position = self._subscriber.starts[source.number]
         end = source.visible_end(committed=self._dead.is_committed_only)
-        if self._where.letter is not None:
-            offset = self._where.letter[1]
-            position, end = max(position, offset), min(end, offset + 1)
         if self._where.letters is not None:
             wanted = [offset for partition, offset in self._where.letters if partition == source.index]
             position, end = max(position, min(wanted)), min(end, max(wanted) + 1)

@@ -32,8 +32,8 @@ from sparrow.frontends.http.responses import (
     watch_end,
 )
 from sparrow.frontends.http.router import Route
-from sparrow.frontends.http.start_position import START_POSITION_TEXT
 from sparrow.frontends.http.topic_reader import Page, ReadRequest, TopicReader
+from sparrow.frontends.start_position import START_POSITION_TEXT
 from sparrow.records.readable import FAIL, ON_CORRUPT
 
 if TYPE_CHECKING:

@@ -45,8 +45,8 @@ from sparrow.frontends.http.queries import Query
 from sparrow.frontends.http.render_cache import Form
 from sparrow.frontends.http.responses import Response, backlog_of, watch_disconnect
 from sparrow.frontends.http.router import Route
-from sparrow.frontends.http.start_position import START_POSITION_TEXT, parse_start_position
 from sparrow.frontends.send_budget import BATCH_BYTES
+from sparrow.frontends.start_position import START_POSITION_TEXT, parse_start_position
 from sparrow.records.readable import FAIL, ON_CORRUPT
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from sparrow.frontends.http.render_cache import Form
 from sparrow.frontends.http.sockets import server_frames
 from sparrow.frontends.http.sockets.channel import MAX_FRAME_BYTES, Channel, CloseReason
 from sparrow.frontends.http.sockets.client_frames import FOR_QUEUES, PartitionOffset
-from sparrow.frontends.http.start_position import parse_start_position
 from sparrow.frontends.send_budget import BATCH_BYTES
+from sparrow.frontends.start_position import parse_start_position
 from sparrow.records.readable import FAIL
 
 if TYPE_CHECKING:

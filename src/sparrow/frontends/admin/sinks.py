@@ -1,13 +1,13 @@
-"""Request handlers for sinks."""
+"""Operations on sinks of data pipelines."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-import msgspec
+from msgspec import field
 
 from sparrow.broker.sinks.state import Caller
-from sparrow.frontends.native.request_handler import Arguments, NoArguments, RequestContext, RequestHandler
+from sparrow.frontends.admin.operation import Arguments, NoArguments, OperationContext
 
 
 class BatchArguments(Arguments, frozen=True):
@@ -33,11 +33,11 @@ class OpenStage(BatchArguments, frozen=True):
 
 
 class CommitStages(BatchArguments, frozen=True):
-    stages: list[str] = msgspec.field(default_factory=list)
+    stages: list[str] = field(default_factory=list)
 
 
 class AbortStages(BatchArguments, frozen=True):
-    stages: list[str] = msgspec.field(default_factory=list)
+    stages: list[str] = field(default_factory=list)
     """Empty: all stages of the batch."""
 
 
@@ -51,55 +51,51 @@ class SinkNamed(Arguments, frozen=True):
     sink: str
 
 
-async def _stage(context: RequestContext, a: OpenStage) -> Any:
-    stage = await context.broker.sinks.stage(
+async def stage(context: OperationContext, a: OpenStage) -> Any:
+    """Open a stage: uncommitted records of one task."""
+    opened = await context.broker.sinks.stage(
         a.sink, a.caller, task=a.task, attempt=a.attempt, timeout_ms=a.timeout_ms, principal=context.principal
     )
-    if stage is None:
+    if opened is None:
         return {"stage": "", "producer_id": -1, "producer_epoch": -1, "is_committed": True}
     return {
-        "stage": stage.stage_id,
-        "producer_id": stage.producer_id,
-        "producer_epoch": stage.epoch,
+        "stage": opened.stage_id,
+        "producer_id": opened.producer_id,
+        "producer_epoch": opened.epoch,
         "is_committed": False,
     }
 
 
-async def _commit(context: RequestContext, a: CommitStages) -> Any:
+async def commit(context: OperationContext, a: CommitStages) -> Any:
+    """Publish a batch: commit its stages, and abort all others."""
     was_committed = await context.broker.sinks.commit(a.sink, a.caller, a.stages, principal=context.principal)
     return {"was_committed": was_committed}
 
 
-async def _abort(context: RequestContext, a: AbortStages) -> Any:
+async def abort(context: OperationContext, a: AbortStages) -> Any:
+    """Drop stages of a batch."""
     is_committed, aborted = await context.broker.sinks.abort(
         a.sink, a.caller, a.stages, principal=context.principal
     )
     return {"is_committed": is_committed, "aborted": aborted}
 
 
-async def _renew(context: RequestContext, a: RenewBatch) -> Any:
+async def renew(context: OperationContext, a: RenewBatch) -> Any:
+    """Report that a batch is still in work."""
     context.broker.sinks.renew(a.sink, a.run, a.batch, principal=context.principal)
     return {}
 
 
-async def _list(context: RequestContext, _: NoArguments) -> Any:
+async def list_sinks(context: OperationContext, _: NoArguments) -> Any:
+    """List the sinks that you may describe, without their stages."""
     return {"sinks": context.broker.sinks.list(principal=context.principal)}
 
 
-async def _describe(context: RequestContext, a: SinkNamed) -> Any:
+async def describe(context: OperationContext, a: SinkNamed) -> Any:
+    """Describe a sink with its open stages."""
     return context.broker.sinks.describe(a.sink, principal=context.principal)
 
 
-async def _delete(context: RequestContext, a: SinkNamed) -> Any:
+async def delete(context: OperationContext, a: SinkNamed) -> Any:
+    """Delete a sink, and drop its stages."""
     return {"aborted": await context.broker.sinks.delete(a.sink, principal=context.principal)}
-
-
-HANDLERS: Final[dict[str, RequestHandler]] = {
-    "sink.stage": RequestHandler(OpenStage, _stage),
-    "sink.commit": RequestHandler(CommitStages, _commit),
-    "sink.abort": RequestHandler(AbortStages, _abort),
-    "sink.renew": RequestHandler(RenewBatch, _renew),
-    "sink.list": RequestHandler(NoArguments, _list),
-    "sink.describe": RequestHandler(SinkNamed, _describe),
-    "sink.delete": RequestHandler(SinkNamed, _delete),
-}

@@ -1,4 +1,4 @@
-"""Types of the input of administration routes: bounded texts and numbers, so that hostile ones are
+"""Types of the input of HTTP's routes: bounded texts and numbers, so that hostile ones are
 refused before a service is called.
 
 These limits are coarse and bound the cost of one request; the broker checks names and settings
@@ -8,12 +8,16 @@ be ignored silently.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, get_args
 
 import msgspec
 from msgspec import Meta, Struct
 
-from sparrow.frontends.http.faults import CHOICES
+SECRET: Final = "secret"  # noqa: S105 - a name
+"""Key in `Meta.extra` of a text that is a secret."""
+CHOICES: Final = "choices"
+"""Key in `Meta.extra` of a `Literal` for its choices in their order; msgspec does not keep it."""
 
 MAX_NAME_CHARACTERS: Final = 255
 """Characters of the name of a queue, group, user and the like."""
@@ -21,12 +25,12 @@ MAX_TOPIC_CHARACTERS: Final = 249
 MAX_TEXT_CHARACTERS: Final = 10_000
 MAX_ENTRIES: Final = 1000
 MAX_TIME_MS: Final = (1 << 62) - 1
-_TOPIC_PATTERN: Final = {"pattern": "^[a-zA-Z0-9._-]+$"}
+TOPIC_PATTERN: Final = {"pattern": "^[a-zA-Z0-9._-]+$"}
 """For the document only; the broker has its own error."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARACTERS)]
 TopicName = Annotated[
-    str, Meta(min_length=1, max_length=MAX_TOPIC_CHARACTERS, extra_json_schema=_TOPIC_PATTERN)
+    str, Meta(min_length=1, max_length=MAX_TOPIC_CHARACTERS, extra_json_schema=TOPIC_PATTERN)
 ]
 MaybeName = Annotated[str, Meta(max_length=MAX_NAME_CHARACTERS)]
 Text = Annotated[str, Meta(max_length=MAX_TEXT_CHARACTERS)]
@@ -44,25 +48,6 @@ Names = Annotated[list[Name], Meta(max_length=MAX_ENTRIES)]
 
 class Body(Struct, forbid_unknown_fields=True):
     """A JSON object that a client sends. Types are strict: `"3"` is not a number."""
-
-
-class PathParameters(Struct):
-    """The parts of paths; a name means the same in each."""
-
-    topic: Annotated[
-        str,
-        Meta(
-            max_length=MAX_TOPIC_CHARACTERS,
-            description="Name of the topic.",
-            extra_json_schema=_TOPIC_PATTERN,
-        ),
-    ]
-    queue: Annotated[MaybeName, Meta(description="Name of the queue.")]
-    group: Annotated[MaybeName, Meta(description="Name of the group.")]
-    subscriber: Annotated[MaybeName, Meta(description="Name of the subscriber.")]
-    user: Annotated[MaybeName, Meta(description="Name of the user.")]
-    partition: Annotated[Partition, Meta(description="Number of the partition.")]
-    offset: Annotated[Offset, Meta(description="Offset in the partition.")]
 
 
 class Listing(Struct):
@@ -84,7 +69,7 @@ def given(body: Struct) -> dict[str, Any]:
     return {name: value for name, value in msgspec.structs.asdict(body).items() if value is not msgspec.UNSET}
 
 
-def config_texts(config: dict[str, str | bool | int | float]) -> dict[str, str]:
+def config_texts(config: Mapping[str, str | bool | int | float]) -> dict[str, str]:
     """Return settings as Kafka writes them."""
     return {
         name: value

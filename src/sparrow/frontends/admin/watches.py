@@ -1,6 +1,4 @@
-"""Request handlers for readers by offset: end offsets of topics, and size estimates. Records are
-read by FETCH (`fetch_queue.py`).
-"""
+"""Operations for readers by offset: end offsets of topics, and size estimates."""
 
 from __future__ import annotations
 
@@ -9,8 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from sparrow.broker.watches import Known
-from sparrow.frontends.native.channels import READ_COMMITTED, check_isolation
-from sparrow.frontends.native.request_handler import Arguments, RequestContext, RequestHandler
+from sparrow.frontends.admin.operation import Arguments, OperationContext
+from sparrow.frontends.isolation import READ_COMMITTED, check_isolation
 
 MAX_WAIT_MS: Final = 5000
 
@@ -33,14 +31,15 @@ class EstimateOffsets(Arguments, frozen=True):
     points: list[tuple[int, int, int]]
 
 
-async def _watch(context: RequestContext, a: WatchTopics) -> Any:
+async def watch(context: OperationContext, a: WatchTopics) -> Any:
+    """Wait until the ends of topics change, and return them."""
     check_isolation(a.isolation)
     known = {name: Known(ends, a.ids.get(name, "")) for name, ends in a.known.items()}
     found, missing = await context.broker.records.watch(
         a.topics,
         known,
         committed=a.isolation == READ_COMMITTED,
-        wait_ms=0 if context.frontend.is_draining else min(a.wait_ms, MAX_WAIT_MS),
+        wait_ms=0 if context.is_draining else min(a.wait_ms, MAX_WAIT_MS),
         principal=context.principal,
     )
     return {
@@ -49,22 +48,17 @@ async def _watch(context: RequestContext, a: WatchTopics) -> Any:
     }
 
 
-async def _estimate_sizes(context: RequestContext, a: EstimateSizes) -> Any:
+async def estimate_sizes(context: OperationContext, a: EstimateSizes) -> Any:
+    """Return roughly how many bytes ranges of offsets have."""
     return {
         "bytes": await context.broker.records.estimate_sizes(a.topic, a.ranges, principal=context.principal)
     }
 
 
-async def _estimate_offsets(context: RequestContext, a: EstimateOffsets) -> Any:
+async def estimate_offsets(context: OperationContext, a: EstimateOffsets) -> Any:
+    """Return where roughly so many bytes end."""
     return {
         "offsets": await context.broker.records.estimate_offsets(
             a.topic, a.points, principal=context.principal
         )
     }
-
-
-HANDLERS: Final[dict[str, RequestHandler]] = {
-    "topic.watch": RequestHandler(WatchTopics, _watch),
-    "topic.weigh": RequestHandler(EstimateSizes, _estimate_sizes),
-    "topic.reach": RequestHandler(EstimateOffsets, _estimate_offsets),
-}

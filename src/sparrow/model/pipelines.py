@@ -1,0 +1,37 @@
+"""Reports of pipelines."""
+
+from __future__ import annotations
+
+from sparrow.model.result import Result
+
+
+class Report(Result, frozen=True):
+    """State of a flow of a pipeline, as the pipeline reports it.
+
+    Args:
+        name: the pipeline.
+        flow: one of its flows.
+        run: differs from start to start.
+        state: a word for people: "running", "waiting", "failed", …
+        rows: the number of rows since its start.
+        rows_per_second: in the last batch.
+        batch_ms: the duration of the last batch.
+        lag: records that it has still to read; None: not known.
+        batch: the number of the last batch; -1: none yet.
+        error: why it failed; "": it did not.
+        started_ms: when the run began.
+        updated_ms: when this was reported, by the broker's clock.
+    """
+
+    name: str
+    flow: str
+    run: str = ""
+    state: str = "running"
+    rows: int = 0
+    rows_per_second: float = 0.0
+    batch_ms: float = 0.0
+    lag: int | None = None
+    batch: int = -1
+    error: str = ""
+    started_ms: int = 0
+    updated_ms: int = 0
