@@ -139,7 +139,8 @@ async def test_every_call_refuses_or_shows_nothing(nobody: RawClient, broker: Br
         if operation in SHOWN:
             assert await nobody.call(operation, **arguments) == SHOWN[operation]
         else:
-            with pytest.raises(NotAuthorized, match="User:nobody"):
+            right = HANDLERS[operation].right
+            with pytest.raises(NotAuthorized, match=f"User:nobody is not allowed to {right} "):
                 await nobody.call(operation, **arguments)
     assert [topic.name for topic in broker.parts.topic_registry] == ["secret"]
     assert broker.parts.topic_registry.get("secret").info().partitions[0].end_offset == 1

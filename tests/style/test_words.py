@@ -58,7 +58,7 @@ ALLOWED_WORDS: Final = {
     "tests/security/test_admission.py": {"door"},
     "docs/metrics.md": {"door"},
     "src/sparrow/frontends/http/openapi.py": {"lane"},  # schemas of the OpenAPI document
-    "src/sparrow/frontends/native/watch_requests.py": {"weigh"},  # a verb of the native protocol
+    "src/sparrow/frontends/admin/operations.py": {"weigh"},  # a verb of the native protocol
     "src/sparrow/spark/source/topics.py": {"weigh"},
     "src/sparrow/spark/wire/session.py": {"weigh"},
     "tests/acls/test_acl_native.py": {"weigh"},

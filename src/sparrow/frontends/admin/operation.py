@@ -33,7 +33,7 @@ class OperationContext(NamedTuple):
     """Open connections of the listener."""
     is_draining: bool = False
     max_response_bytes: int = 0
-    """What the records of a response may take, roughly."""
+    """Rough limit of the records of a response."""
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
@@ -96,7 +96,7 @@ class HttpRoute:
     text: str = ""
 
 
-class Operation:
+class AdminOperation:
     """One operation of administration."""
 
     def __init__(
@@ -113,8 +113,9 @@ class Operation:
         Args:
             name: its verb in the native protocol.
             arguments: the type of its arguments.
-            function: does it; the service that it calls checks the right.
-            right: the right that it takes, for people.
+            function: does it, by one call of a service.
+            right: the first right that it takes, in the words of access rules; "": none. The
+                service checks it, and further ones that depend on the arguments.
             routes: of HTTP; several if paths or defaults differ.
             is_native: False if it exists for HTTP alone.
         """

@@ -3,8 +3,8 @@
 from it.
 
 A row: the name, which is the verb of the native protocol; the type of the arguments; the function,
-whose docstring is the text of the OpenAPI document; the right, as people call it; and the routes of
-HTTP, if there are any. `Client.admin` has a method for each (`sparrow/client/admin.py`), and
+whose docstring is the text of the OpenAPI document; the right that it takes first; and the routes
+of HTTP, if there are any. `Client.admin` has a method for each (`sparrow/client/admin.py`), and
 `sparrow.sync` the same method for threads.
 """
 
@@ -30,11 +30,11 @@ from sparrow.frontends.admin.fields import Listing
 from sparrow.frontends.admin.operation import (
     CONFLICTING,
     FORBIDDEN,
+    AdminOperation,
     HttpRoute,
     Matching,
     Named,
     NoArguments,
-    Operation,
 )
 from sparrow.model.broker import ReloadedConfig
 from sparrow.model.groups import GroupDescription
@@ -59,101 +59,100 @@ _QUEUE: Final = "/v1/queues/{queue}"
 _SUBSCRIBERS: Final = "/v1/queues/{queue}/subscribers"
 _SUBSCRIBER: Final = f"{_SUBSCRIBERS}/{{subscriber}}"
 _USER: Final = "/v1/users/{user}"
-_ON_CLUSTER: Final = "ALTER on the cluster"
 
 OPERATIONS: Final = (
     # ── topics ────────────────────────────────────────────────────────────────────────────────────
-    Operation(
-        "topic.list", Matching, topics.list_topics, "DESCRIBE on each topic",
+    AdminOperation(
+        "topic.list", Matching, topics.list_topics, "Describe Topic",
         _topic("GET", "/v1/topics", result=topics.TopicList, query=Listing, refusals=(), shown=topics.listed),
     ),
-    Operation(
-        "topic.create", topics.CreateTopic, topics.create, "CREATE on the topic or the cluster",
+    AdminOperation(
+        "topic.create", topics.CreateTopic, topics.create, "Create Topic",
         _topic(
             "POST", "/v1/topics", result=TopicDescription, body=topics.NewTopic, status=201,
             also=topics.ONLY_VALIDATED, refusals=(403, 409),
         ),
     ),
-    Operation(
-        "topic.describe", Named, topics.describe, "DESCRIBE on the topic",
+    AdminOperation(
+        "topic.describe", Named, topics.describe, "Describe Topic",
         _topic("GET", _TOPIC, result=TopicDescription),
     ),
-    Operation("topic.ensure", Named, topics.ensure, "WRITE on the topic, CREATE to create it"),
-    Operation(
-        "topic.configure", topics.ConfigureTopic, topics.configure, "ALTER_CONFIGS on the topic",
+    AdminOperation("topic.ensure", Named, topics.ensure, "Write Topic"),
+    AdminOperation(
+        "topic.configure", topics.ConfigureTopic, topics.configure, "AlterConfigs Topic",
         _topic("PATCH", _TOPIC, result=TopicDescription, body=topics.TopicSettings),
     ),
-    Operation(
-        "topic.delete", Named, topics.delete, "DELETE on the topic or the cluster",
+    AdminOperation(
+        "topic.delete", Named, topics.delete, "Delete Topic",
         _topic("DELETE", _TOPIC, status=204, refusals=CONFLICTING),
     ),
-    Operation(
-        "topic.add_partitions", topics.AddPartitions, topics.add_partitions, "ALTER on the topic",
+    AdminOperation(
+        "topic.add_partitions", topics.AddPartitions, topics.add_partitions, "Alter Topic",
         _topic("POST", f"{_TOPIC}/partitions", result=TopicDescription, body=topics.Growth),
     ),
-    Operation(
-        "topic.delete_records", topics.DeleteRecords, topics.truncate, "DELETE on the topic",
+    AdminOperation(
+        "topic.delete_records", topics.DeleteRecords, topics.truncate, "Delete Topic",
         _topic(
             "POST", f"{_TOPIC}/truncate", result=topics.Starts, body=topics.Truncation,
             arguments=topics.truncation, refusals=CONFLICTING,
         ),
     ),
-    Operation(
-        "topic.skip_batch", topics.SkipBatch, topics.skip_batch, "DELETE on the topic, ALTER on the cluster"
+    AdminOperation(
+        "topic.skip_batch", topics.SkipBatch, topics.skip_batch, "Delete Topic"
     ),
-    Operation(
-        "topic.offsets", topics.TopicOffsets, topics.offsets, "DESCRIBE on the topic",
+    AdminOperation(
+        "topic.offsets", topics.TopicOffsets, topics.offsets, "Describe Topic",
         _topic(
             "GET", f"{_TOPIC}/offsets", result=topics.OffsetList, query=topics.OffsetsQuery,
             arguments=topics.position, shown=topics.offsets_shown,
         ),
     ),
-    Operation("topic.watch", watches.WatchTopics, watches.watch, "READ on the topics"),
-    Operation("topic.weigh", watches.EstimateSizes, watches.estimate_sizes, "READ on the topic"),
-    Operation("topic.reach", watches.EstimateOffsets, watches.estimate_offsets, "READ on the topic"),
+    AdminOperation("topic.watch", watches.WatchTopics, watches.watch, "Describe Topic"),
+    AdminOperation("topic.weigh", watches.EstimateSizes, watches.estimate_sizes, "Describe Topic"),
+    AdminOperation("topic.reach", watches.EstimateOffsets, watches.estimate_offsets, "Describe Topic"),
     # ── groups ────────────────────────────────────────────────────────────────────────────────────
-    Operation(
-        "group.list", NoArguments, groups.list_groups, "DESCRIBE on each group",
+    AdminOperation(
+        "group.list", NoArguments, groups.list_groups, "Describe Group",
         _group("GET", "/v1/groups", result=groups.GroupList, refusals=()),
     ),
-    Operation(
-        "group.describe", groups.GroupNamed, groups.describe, "DESCRIBE on the group",
+    AdminOperation(
+        "group.describe", groups.GroupNamed, groups.describe, "Describe Group",
         _group("GET", _GROUP, result=GroupDescription),
     ),
-    Operation(
-        "group.delete", groups.GroupNamed, groups.delete, "DELETE on the group",
+    AdminOperation(
+        "group.delete", groups.GroupNamed, groups.delete, "Delete Group",
         _group("DELETE", _GROUP, status=204, refusals=CONFLICTING),
     ),
-    Operation(
-        "group.offsets", groups.GroupOffsets, groups.offsets, "DESCRIBE on the group",
+    AdminOperation(
+        "group.offsets", groups.GroupOffsets, groups.offsets, "Describe Group",
         _group(
             "GET", f"{_GROUP}/offsets", result=groups.CommittedList, query=groups.OffsetsOf,
             arguments=groups.offsets_of, shown=groups.committed_shown,
         ),
     ),
-    Operation(
-        "group.commit", groups.CommitOffsets, groups.commit, "READ on the group and its topics",
+    AdminOperation(
+        "group.commit", groups.CommitOffsets, groups.commit, "Read Group",
         _group(
             "PUT", f"{_GROUP}/offsets", body=groups.Commits, arguments=groups.commits, status=204,
             refusals=CONFLICTING,
         ),
     ),
-    Operation(
-        "group.reset", groups.ResetGroup, groups.reset, "READ on the group and the topic",
+    AdminOperation(
+        "group.reset", groups.ResetGroup, groups.reset, "Read Group",
         _group(
             "POST", f"{_GROUP}/reset", result=groups.PlaceList, body=groups.Reset,
             arguments=groups.resetting, shown=groups.reset_shown, refusals=CONFLICTING,
         ),
     ),
-    Operation("group.introduce", pipelines.Introduce, pipelines.introduce, "READ on the group"),
-    Operation("group.introduced", pipelines.Introduced, pipelines.introduced, "none"),
+    AdminOperation("group.introduce", pipelines.Introduce, pipelines.introduce, "Read Group"),
+    AdminOperation("group.introduced", pipelines.Introduced, pipelines.introduced, ""),
     # ── queues ────────────────────────────────────────────────────────────────────────────────────
-    Operation(
-        "queue.list", Matching, queues.list_queues, "DESCRIBE on each queue",
+    AdminOperation(
+        "queue.list", Matching, queues.list_queues, "Describe Group",
         _queue("GET", "/v1/queues", result=queues.QueueList, query=Listing, refusals=()),
     ),
-    Operation(
-        "queue.create", queues.CreateQueue, queues.create, "READ on the queue and its topics",
+    AdminOperation(
+        "queue.create", queues.CreateQueue, queues.create, "AlterConfigs Group",
         _queue(
             "POST", "/v1/queues", result=QueueDescription, body=queues.NewQueue, status=201,
             refusals=CONFLICTING,
@@ -163,41 +162,41 @@ OPERATIONS: Final = (
             name="put", text=queues.PUT_TEXT,
         ),
     ),
-    Operation("queue.ensure", queues.CreateQueue, queues.ensure, "READ on the queue and its topics"),
-    Operation(
-        "queue.describe", Named, queues.describe, "DESCRIBE on the queue",
+    AdminOperation("queue.ensure", queues.CreateQueue, queues.ensure, "AlterConfigs Group"),
+    AdminOperation(
+        "queue.describe", Named, queues.describe, "Describe Group",
         _queue("GET", _QUEUE, result=QueueDescription),
     ),
-    Operation(
-        "queue.configure", queues.ConfigureQueue, queues.configure, "READ on the queue",
+    AdminOperation(
+        "queue.configure", queues.ConfigureQueue, queues.configure, "AlterConfigs Group",
         _queue(
             "PATCH", _QUEUE, result=QueueDescription, body=queues.QueueSettings, refusals=CONFLICTING
         ),
     ),
-    Operation(
-        "queue.delete", Named, queues.delete, "DELETE on the queue",
+    AdminOperation(
+        "queue.delete", Named, queues.delete, "Delete Group",
         _queue("DELETE", _QUEUE, status=204),
     ),
-    Operation(
-        "queue.pause", Named, queues.pause, "READ on the queue",
+    AdminOperation(
+        "queue.pause", Named, queues.pause, "AlterConfigs Group",
         _queue("POST", f"{_QUEUE}/pause", status=204),
     ),
-    Operation(
-        "queue.resume", Named, queues.resume, "READ on the queue",
+    AdminOperation(
+        "queue.resume", Named, queues.resume, "AlterConfigs Group",
         _queue("POST", f"{_QUEUE}/resume", status=204),
     ),
-    Operation(
-        "queue.purge", Named, queues.purge, "READ on the queue",
+    AdminOperation(
+        "queue.purge", Named, queues.purge, "Delete Group",
         _queue("POST", f"{_QUEUE}/purge", result=queues.Purged),
     ),
-    Operation("queue.peek", queues.PeekQueue, queues.peek, "READ on the queue and its topics"),
-    Operation(
+    AdminOperation("queue.peek", queues.PeekQueue, queues.peek, "Read Group"),
+    AdminOperation(
         "queue.dead_letters", dead_letters.ListDeadLetters, dead_letters.browse,
-        "READ on the queue and its dead-letter topic",
+        "Read Group",
     ),
-    Operation(
+    AdminOperation(
         "queue.redrive", dead_letters.RedriveDeadLetters, dead_letters.redrive,
-        "READ on the queue and its dead-letter topic",
+        "Read Group",
         _started(
             path=f"{_QUEUE}/dead-letters/{{partition}}/{{offset}}/redrive",
             arguments=dead_letters.redriving_one, name="redrive_one", text="Redrive a single dead letter.",
@@ -207,108 +206,108 @@ OPERATIONS: Final = (
             arguments=dead_letters.redriving,
         ),
     ),
-    Operation(
-        "queue.redrive_progress", Named, dead_letters.progress, "DESCRIBE on the queue",
+    AdminOperation(
+        "queue.redrive_progress", Named, dead_letters.progress, "Describe Group",
         _letter("GET", f"{_QUEUE}/redrive", result=RedriveProgress),
     ),
-    Operation(
-        "queue.redrive_stop", Named, dead_letters.stop, "READ on the queue",
+    AdminOperation(
+        "queue.redrive_stop", Named, dead_letters.stop, "Read Group",
         _letter("DELETE", f"{_QUEUE}/redrive", result=RedriveProgress),
     ),
     # ── subscribers and webhooks ──────────────────────────────────────────────────────────────────
-    Operation(
-        "subscriber.list", webhooks.ListSubscribers, webhooks.list_subscribers, "DESCRIBE on the queue",
+    AdminOperation(
+        "subscriber.list", webhooks.ListSubscribers, webhooks.list_subscribers, "Describe Group",
         _subscriber("GET", _SUBSCRIBERS, result=webhooks.SubscriberList), is_native=False,
     ),
-    Operation(
-        "subscriber.describe", webhooks.WebhookNamed, webhooks.describe, "DESCRIBE on the queue",
+    AdminOperation(
+        "subscriber.describe", webhooks.WebhookNamed, webhooks.describe, "Describe Group",
         _subscriber("GET", _SUBSCRIBER, result=webhooks.SubscriberShown), is_native=False,
     ),
-    Operation(
-        "subscriber.put", webhooks.PutWebhook, webhooks.put, "READ on the queue and its topics",
+    AdminOperation(
+        "subscriber.put", webhooks.PutWebhook, webhooks.put, "Describe Group",
         _subscriber(
             "PUT", _SUBSCRIBER, result=webhooks.SubscriberShown, body=webhooks.Subscriber,
             arguments=webhooks.settings, refusals=CONFLICTING,
         ),
         is_native=False,
     ),
-    Operation(
-        "subscriber.delete", webhooks.DeleteSubscriber, webhooks.delete, "READ on the queue",
+    AdminOperation(
+        "subscriber.delete", webhooks.DeleteSubscriber, webhooks.delete, "Describe Group",
         _subscriber("DELETE", _SUBSCRIBER, query=webhooks.Keeping, status=204, refusals=CONFLICTING),
         is_native=False,
     ),
-    Operation("webhook.put", webhooks.PutWebhook, webhooks.put_webhook, "READ on the queue and its topics"),
-    Operation("webhook.delete", webhooks.DeleteWebhook, webhooks.delete_webhook, "READ on the queue"),
-    Operation("webhook.describe", webhooks.WebhookNamed, webhooks.describe_webhook, "DESCRIBE on the queue"),
-    Operation("webhook.list", webhooks.ListWebhooks, webhooks.list_webhooks, "DESCRIBE on each queue"),
-    Operation(
-        "webhook.pause", webhooks.WebhookNamed, webhooks.pause, "READ on the queue",
+    AdminOperation("webhook.put", webhooks.PutWebhook, webhooks.put_webhook, "AlterConfigs Group"),
+    AdminOperation("webhook.delete", webhooks.DeleteWebhook, webhooks.delete_webhook, "AlterConfigs Group"),
+    AdminOperation("webhook.describe", webhooks.WebhookNamed, webhooks.describe_webhook, "Describe Group"),
+    AdminOperation("webhook.list", webhooks.ListWebhooks, webhooks.list_webhooks, "Describe Group"),
+    AdminOperation(
+        "webhook.pause", webhooks.WebhookNamed, webhooks.pause, "AlterConfigs Group",
         _subscriber("POST", f"{_SUBSCRIBER}/pause", result=WebhookDescription),
     ),
-    Operation(
-        "webhook.resume", webhooks.WebhookNamed, webhooks.resume, "READ on the queue",
+    AdminOperation(
+        "webhook.resume", webhooks.WebhookNamed, webhooks.resume, "AlterConfigs Group",
         _subscriber("POST", f"{_SUBSCRIBER}/resume", result=WebhookDescription),
     ),
-    Operation(
-        "webhook.rotate_secret", webhooks.RotateSecret, webhooks.rotate, "READ on the queue",
+    AdminOperation(
+        "webhook.rotate_secret", webhooks.RotateSecret, webhooks.rotate, "AlterConfigs Group",
         _subscriber(
             "POST", f"{_SUBSCRIBER}/rotate-secret", result=WebhookDescription, body=webhooks.Rotation,
             needs_body=False, arguments=webhooks.rotation,
         ),
     ),
     # ── sinks and pipelines ───────────────────────────────────────────────────────────────────────
-    Operation("sink.stage", sinks.OpenStage, sinks.stage, "WRITE on the transactional id"),
-    Operation("sink.commit", sinks.CommitStages, sinks.commit, "WRITE on the transactional id"),
-    Operation("sink.abort", sinks.AbortStages, sinks.abort, "WRITE on the transactional id"),
-    Operation("sink.renew", sinks.RenewBatch, sinks.renew, "WRITE on the transactional id"),
-    Operation("sink.list", NoArguments, sinks.list_sinks, "DESCRIBE on each transactional id"),
-    Operation("sink.describe", sinks.SinkNamed, sinks.describe, "DESCRIBE on the transactional id"),
-    Operation("sink.delete", sinks.SinkNamed, sinks.delete, "WRITE on the transactional id"),
-    Operation("pipeline.report", Report, pipelines.report, "READ on the group of the pipeline"),
-    Operation("pipeline.list", NoArguments, pipelines.list_pipelines, "DESCRIBE on each group"),
+    AdminOperation("sink.stage", sinks.OpenStage, sinks.stage, "Write TransactionalId"),
+    AdminOperation("sink.commit", sinks.CommitStages, sinks.commit, "Write TransactionalId"),
+    AdminOperation("sink.abort", sinks.AbortStages, sinks.abort, "Write TransactionalId"),
+    AdminOperation("sink.renew", sinks.RenewBatch, sinks.renew, "Write TransactionalId"),
+    AdminOperation("sink.list", NoArguments, sinks.list_sinks, "Describe TransactionalId"),
+    AdminOperation("sink.describe", sinks.SinkNamed, sinks.describe, "Describe TransactionalId"),
+    AdminOperation("sink.delete", sinks.SinkNamed, sinks.delete, "Write TransactionalId"),
+    AdminOperation("pipeline.report", Report, pipelines.report, "Read Group"),
+    AdminOperation("pipeline.list", NoArguments, pipelines.list_pipelines, "Describe Group"),
     # ── users, access rules, quotas, the broker ───────────────────────────────────────────────────
-    Operation(
-        "user.list", NoArguments, users.list_users, "DESCRIBE on the cluster",
+    AdminOperation(
+        "user.list", NoArguments, users.list_users, "Describe Cluster",
         _user("GET", "/v1/users", result=users.UserList, refusals=FORBIDDEN, shown=users.users_shown),
     ),
-    Operation(
-        "user.create", users.SetUser, users.create, _ON_CLUSTER,
+    AdminOperation(
+        "user.create", users.SetUser, users.create, "Alter Cluster",
         _user(
             "POST", "/v1/users", result=users.UserMade, body=users.NewUser, status=201, refusals=(403, 409),
             arguments=users.new_user, shown=users.made,
         ),
     ),
-    Operation(
-        "user.password", users.SetUser, users.set_password, _ON_CLUSTER,
+    AdminOperation(
+        "user.password", users.SetUser, users.set_password, "Alter Cluster",
         _user("PUT", _USER, body=users.Password, arguments=users.hashed, status=204),
     ),
-    Operation("user.delete", Named, users.delete, _ON_CLUSTER, _user("DELETE", _USER, status=204)),
-    Operation(
-        "acl.list", acls.SelectRules, acls.list_rules, "DESCRIBE on the cluster",
+    AdminOperation("user.delete", Named, users.delete, "Alter Cluster", _user("DELETE", _USER, status=204)),
+    AdminOperation(
+        "acl.list", acls.SelectRules, acls.list_rules, "Describe Cluster",
         _rule("GET", query=acls.Selection, arguments=acls.selection),
     ),
-    Operation(
-        "acl.create", acls.CreateRules, acls.create, _ON_CLUSTER,
+    AdminOperation(
+        "acl.create", acls.CreateRules, acls.create, "Alter Cluster",
         _rule("POST", body=acls.Rules, status=201, arguments=acls.new_rules, shown=acls.rules_shown),
     ),
-    Operation(
-        "acl.delete", acls.SelectRules, acls.delete, _ON_CLUSTER,
+    AdminOperation(
+        "acl.delete", acls.SelectRules, acls.delete, "Alter Cluster",
         _rule("DELETE", query=acls.Deletion, arguments=acls.deletion),
     ),
-    Operation(
-        "broker.describe", NoArguments, broker.describe, "DESCRIBE on the cluster",
+    AdminOperation(
+        "broker.describe", NoArguments, broker.describe, "Describe Cluster",
         _broker("GET", "/v1/broker", result=broker.BrokerShown),
     ),
-    Operation(
-        "broker.reload", NoArguments, broker.reload, "ALTER_CONFIGS on the cluster",
+    AdminOperation(
+        "broker.reload", NoArguments, broker.reload, "AlterConfigs Cluster",
         _broker("POST", "/v1/broker/reload", result=ReloadedConfig),
     ),
-    Operation(
-        "quota.list", NoArguments, broker.list_quotas, "DESCRIBE_CONFIGS on the cluster",
+    AdminOperation(
+        "quota.list", NoArguments, broker.list_quotas, "DescribeConfigs Cluster",
         _broker("GET", "/v1/quotas", result=broker.QuotaList),
     ),
-    Operation(
-        "quota.alter", broker.AlterQuota, broker.alter_quota, "ALTER_CONFIGS on the cluster",
+    AdminOperation(
+        "quota.alter", broker.AlterQuota, broker.alter_quota, "AlterConfigs Cluster",
         _broker("PATCH", "/v1/quotas", body=broker.QuotaChanged, status=204),
     ),
 )  # fmt: skip

@@ -16,7 +16,7 @@ from sparrow.frontends.http.responses import json_response
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from sparrow.frontends.admin.operation import HttpRoute, Operation
+    from sparrow.frontends.admin.operation import AdminOperation, HttpRoute
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
     from sparrow.frontends.http.router import Route
@@ -41,7 +41,7 @@ def routes_of(frontend: HttpContext, tags: Container[str]) -> list[Route]:
     ]
 
 
-def _route(frontend: HttpContext, operation: Operation, route: HttpRoute) -> Route:
+def _route(frontend: HttpContext, operation: AdminOperation, route: HttpRoute) -> Route:
     async def handle(request: Request, **given: Any) -> object:
         context = OperationContext(frontend.broker, caller(request), frontend.connections)
         arguments = await _arguments(operation, route, context, given)
@@ -70,7 +70,7 @@ def _route(frontend: HttpContext, operation: Operation, route: HttpRoute) -> Rou
 
 
 async def _arguments(
-    operation: Operation, route: HttpRoute, context: OperationContext, given: dict[str, Any]
+    operation: AdminOperation, route: HttpRoute, context: OperationContext, given: dict[str, Any]
 ) -> Any:
     """Return the arguments of an operation. `given`: the parts of the path in their order, then
     `by` (the query) or `body`.
