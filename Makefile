@@ -7,8 +7,11 @@ ROUNDS ?= 200
 FUZZ_SECONDS ?= 60
 FUZZ_BATCHES ?= 100000
 
+# Modules are compiled once, whatever the environment says: every process of pytest loads all tests, and tests start hundreds of brokers.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports pytest test-pythons bench bench-quick bench-spark crash fuzz compat audit clean
+.PHONY: help setup demo test lint types imports compiled pytest test-pythons bench bench-quick bench-spark crash fuzz compat audit clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -19,7 +22,9 @@ setup:  ## make .venv with everything needed (every other target does it by itse
 demo: setup  ## a git history through a parented queue, killed workers and a Spark pipeline, every step checked
 	@$(BIN)/sparrow demo
 
-test: lint types imports pytest  ## lint, types, import rules and all tests
+test: setup  ## lint, types, import rules and all tests
+	@$(MAKE) --no-print-directory --output-sync=target -j2 types compiled lint imports
+	@$(MAKE) --no-print-directory pytest
 
 lint: setup
 	$(BIN)/ruff check .
@@ -30,6 +35,12 @@ types: setup
 
 imports: setup
 	$(BIN)/lint-imports
+
+# Python keeps what it compiles: the processes of pytest, which begin together, would each compile all tests.
+# So do JVMs, where an archive of their classes is written.
+compiled: setup
+	@$(BIN)/python -m tests.spark.class_archive
+	@collected=$$($(BIN)/pytest -q --collect-only 2>&1) || { echo "$$collected"; exit 1; }
 
 pytest: setup
 	$(BIN)/pytest -n $(WORKERS) -q

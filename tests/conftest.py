@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 import sparrow.frontends
+from tests.spark import class_archive
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -31,6 +32,10 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 # by side.
 os.environ.setdefault("SPARROW_KAFKA_PORT", "0")
 os.environ.setdefault("SPARROW_HTTP_PORT", "0")
+# They are many, and reuse compiled modules, whatever the environment says about writing them.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+if options := class_archive.options():
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", options)
 # kio's types load hypothesis where it is installed, which computes a table of characters for
 # seconds unless it finds the one it kept; brokers in processes of their own run elsewhere and are
 # to find it, too.
@@ -69,3 +74,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Longest
     from tests.schedule import LongestFirst
 
     return LongestFirst(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print at the end what failed: of a long output often only the end is kept."""
+    for report in (each for kind in ("failed", "error") for each in terminalreporter.stats.get(kind, [])):
+        crash = getattr(report.longrepr, "reprcrash", None)
+        if crash is not None:
+            terminalreporter.write_line(f"{report.nodeid}: {crash.message[:2000]}")

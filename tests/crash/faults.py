@@ -14,9 +14,9 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 from sparrow.base.errors import SparrowError
@@ -184,9 +184,9 @@ async def torment(
     for load in loads:
         await load.prepare(broker)
     stop, done, start_s = asyncio.Event(), Counter[str](), time.monotonic()
-    async with asyncio.TaskGroup() as group:
+    async with _named_failures(), asyncio.TaskGroup() as group:
         for load in loads:
-            group.create_task(load.run(broker, stop), name=load.name)
+            group.create_task(_named(load, broker, stop), name=load.name)
         for fault in (next(faults) for _ in range(rounds)):
             await _until_all_got_on(loads)
             await asyncio.sleep(dice.uniform(0, 0.15))
@@ -200,6 +200,32 @@ async def torment(
         stop.set()
     print(f"{time.monotonic() - start_s:7.2f} s: all is settled")
     return done
+
+
+async def _named(load: Load, broker: RunningBroker, stop: asyncio.Event) -> None:
+    try:
+        await load.run(broker, stop)
+    except Exception as error:
+        error.add_note(f"in {load.name}")
+        raise
+
+
+@asynccontextmanager
+async def _named_failures() -> AsyncIterator[None]:
+    """Say in one sentence what failed in a group of tasks, and in which load."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        leaves: list[BaseException] = []
+        groups: list[BaseExceptionGroup[BaseException]] = [group]
+        while groups:
+            for each in groups.pop().exceptions:
+                if isinstance(each, BaseExceptionGroup):
+                    groups.append(each)
+                else:
+                    leaves.append(each)
+        said = [f"{each!r} {' '.join(getattr(each, '__notes__', []))}".rstrip() for each in leaves]
+        raise AssertionError("; ".join(said)) from group
 
 
 async def _until_all_got_on(loads: Sequence[Load]) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import sparrow.testing
+from tests.spark.class_archive import SHORT_LIVED, java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,20 +32,13 @@ _CONF = {
     "spark.driver.memory": "1g",
     # Many small queries, each compiled again: the first of the JVM's compilers makes code that is
     # quick enough, at a fraction of the time.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": SHORT_LIVED,
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     # A Python process of Spark's may need more than the default, 15 s, on a busy machine.
     "spark.python.authenticate.socketTimeout": "120s",
 }
-
-
-def java() -> str:
-    """The Java that Spark would run; "" when there is none."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    return found or ""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

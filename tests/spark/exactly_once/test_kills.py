@@ -26,7 +26,7 @@ import pytest
 import sparrow.sync
 import sparrow.testing
 from sparrow.spark.wire import Target, connect
-from tests.spark.conftest import java
+from tests.spark.class_archive import java
 from tests.spark.exactly_once.processes import DriverProcess
 from tests.spark.kafka import read_topic
 

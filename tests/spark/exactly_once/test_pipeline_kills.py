@@ -29,9 +29,8 @@ import pytest
 import sparrow.sync
 import sparrow.testing
 from sparrow.testing.running_broker import RunningBroker
-from tests.spark.conftest import java
+from tests.spark.class_archive import java, short_lived
 from tests.spark.kafka import read_topic
-from tests.spark.programs.running import SHORT_LIVED
 
 KILLS = max(2, int(os.environ.get("SPARROW_SPARK_KILLS", "0")) // 7)
 BATCH_ROWS = 1500
@@ -65,7 +64,7 @@ class Program:
             self._process = psutil.Popen(
                 [sys.executable, "-m", "sparrow", "pipeline", "run", "killed.yml", "--master", "local[2]"],
                 cwd=folder,
-                env={**os.environ, "SPARROW_URL": url, "SPARK_SUBMIT_OPTS": SHORT_LIVED},
+                env={**os.environ, "SPARROW_URL": url, "SPARK_SUBMIT_OPTS": short_lived()},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sparrow.sync
+from tests.spark.class_archive import short_lived
 
 if TYPE_CHECKING:
     from sparrow.testing.running_broker import RunningBroker
 
 _LAST = "answer: "
 TIMEOUT_S = 240
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that compiles no more than pays within half a minute."""
 
 
 def run_program(text: str, folder: Path, **environment: str) -> Any:
@@ -53,7 +52,7 @@ def run_command(command: list[str], folder: Path, **environment: str) -> str:
             env={
                 **os.environ,
                 "SPARK_LOCAL_IP": "127.0.0.1",
-                "SPARK_SUBMIT_OPTS": SHORT_LIVED,
+                "SPARK_SUBMIT_OPTS": short_lived(),
                 **environment,
             },
             stdout=file,

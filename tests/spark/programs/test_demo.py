@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from tests.demo.repositories import QUIET, git, repository
-from tests.spark.conftest import java
+from tests.spark.class_archive import java
 
 COMMITS = 60
 TIMEOUT_S = 400

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import sparrow.sync
-from tests.spark.conftest import java
+from tests.spark.class_archive import java
 from tests.spark.programs.running import TIMEOUT_S, run_program
 
 if TYPE_CHECKING:

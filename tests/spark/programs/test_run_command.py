@@ -14,8 +14,7 @@ import time
 import pytest
 
 import sparrow.sync
-from tests.spark.conftest import java
-from tests.spark.programs.running import SHORT_LIVED
+from tests.spark.class_archive import java, short_lived
 
 PIPELINE = """\
 name: orders
@@ -45,7 +44,7 @@ def test_run_goes_on_until_it_is_interrupted_and_then_ends_in_peace(broker, tmp_
     run = subprocess.Popen(
         [sys.executable, "-m", "sparrow", "pipeline", "run", "orders.yml", "--json", "--master", "local[1]"],
         cwd=tmp_path,
-        env={**os.environ, "SPARROW_URL": broker.url, "SPARK_SUBMIT_OPTS": SHORT_LIVED},
+        env={**os.environ, "SPARROW_URL": broker.url, "SPARK_SUBMIT_OPTS": short_lived()},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
