@@ -205,7 +205,7 @@ def singly(runs: int, scale: float) -> list[Measurement]:
     same time.
     """
     name = "queue: 100 B, 8 workers, prefetch 100, each acknowledged by itself"
-    return _rates(name, _SINGLES, runs, round(100_000 * scale), Target(20_000))
+    return _rates(name, _SINGLES, runs, round(100_000 * scale), Target(25_000))
 
 
 # ── one at a time ─────────────────────────────────────────────────────────────────────────────────

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from sparrow.base.errors import DiskFull
+from sparrow.base.errors import DiskFull, NotLeased, SparrowError
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
+from sparrow.broker.queues.rules.settlement import Settlement
 from sparrow.frontends.seeds.diy import DiyCursor
 from sparrow.records.record import Record
 from tests.seeds.diy_client import CONSUME, CONSUME_EMPTY, GOODBYE, PUBLISH, DiyClient, Frame, fields, frame
@@ -377,6 +379,33 @@ async def test_what_was_acknowledged_for_the_first_questions_is_sent_when_a_late
     client.wire.send(frame(CONSUME, fields(b"t"), 2) * 3)
     assert (await client.read()).data == b"1"
     assert await client.wire.read_to_end() == b""
+
+
+async def test_messages_of_a_refused_range_are_acknowledged_one_by_one(
+    client: DiyClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(12):
+        client.publish(b"t", b"%d" % number)
+    assert (await client.consume(b"t")).data == b"0"
+    settle, sizes = DiyCursor._settle, []
+
+    def refuse_ranges(
+        cursor: DiyCursor, settlements: Sequence[Settlement]
+    ) -> asyncio.Future[list[SparrowError | None]]:
+        sizes.extend(each.last - each.first + 1 for each in settlements)
+        if sizes[-1] == 1:
+            return settle(cursor, settlements)
+        refused: asyncio.Future[list[SparrowError | None]] = asyncio.get_running_loop().create_future()
+        refused.set_result([NotLeased("not wholly leased")] * len(settlements))
+        return refused
+
+    monkeypatch.setattr(DiyCursor, "_settle", refuse_ranges)
+    client.wire.send(frame(CONSUME, fields(b"t"), 2) * 11)
+    assert [(await client.read()).data for _ in range(11)] == [b"%d" % number for number in range(1, 12)]
+    assert max(sizes) > 1
+    assert sizes.count(1) == 11
+    monkeypatch.undo()
+    await client.close()
 
 
 async def test_a_queue_of_that_name_on_other_topics_hands_out_nothing(
