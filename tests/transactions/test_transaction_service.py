@@ -449,7 +449,7 @@ async def test_other_tasks_run_while_many_transactions_are_listed(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = [Transaction(f"id-{number}", 1, 0, 60_000) for number in range(40)]
-    monkeypatch.setattr(broker.transactions.coordinator, "all", lambda: table)
+    monkeypatch.setattr(broker.parts.transaction_coordinator, "all", lambda: table)
     monkeypatch.setattr(name_matches, "SLICE", 10)
     listing = asyncio.ensure_future(broker.transactions.list(TransactionFilter(pattern="id-.*[05]")))
     pauses = 0
