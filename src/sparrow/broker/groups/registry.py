@@ -4,15 +4,15 @@ A group is of one kind at a time (`GroupType`): native ("sparrow"), classic, con
 share (KIP-932). Each kind has a *coordinator*, which holds the groups of its kind and knows its
 protocol. The registry knows what all kinds have in common: which coordinator owns a name, the
 committed offsets and when they expire, listing and deleting. It imports no kind of group;
-`assembly` registers the four coordinators. Frontends reach the operations of a protocol through a
+`assembly` registers the four coordinators. Services reach the operations of a protocol through a
 coordinator (`groups.native.join`, `groups.classic.join`, `groups.consumer.heartbeat`, …) and
-everything else through the registry.
+everything else through the registry. Frontends call the services (`service.py`).
 
 The interface between registry and coordinators, in full:
 
-* A coordinator satisfies `GroupCoordinator` (module `coordinator`) and is passed to `register`
-  before `load`. Its entries in the meta store have their own kind ("classic-group",
-  "consumer-group", …); the registry never reads them.
+* A coordinator satisfies `GroupCoordinator` (module `coordinator`; `table` is the base class) and
+  is passed to `register` before `load`. Its entries in the meta store have their own kind
+  ("classic-group", "consumer-group", …); the registry never reads them.
 * Before a coordinator creates a group, it calls `claim(name, its type)`. An empty group of another
   kind gives the name up: its coordinator's `drop` is called, its entries are deleted, the committed
   offsets stay. A group with members keeps the name: `claim` raises `GroupTypeMismatch`. There must
@@ -31,7 +31,7 @@ The interface between registry and coordinators, in full:
   name, waiting JoinGroup and SyncGroup requests have been answered with RebalanceInProgress, and
   `claim` succeeds. `groups.classic.adopt(group)` is the way back: the classic coordinator owns the
   name at once and begins a rebalance. Requests of the classic protocol for a name that another
-  coordinator owns are passed to that coordinator if it satisfies `ClassicMembers`, so frontends
+  coordinator owns are passed to that coordinator if it satisfies `ClassicMembers`, so services
   always call `groups.classic` for the classic protocol.
 
 Transactions call `check_commit` with `Committer.is_transactional`, then `offset_writes`, which
