@@ -1,4 +1,4 @@
-"""Writes the made-up history that `sparrow demo` falls back to: src/sparrow/demo/sample.ndjson.gz.
+"""Writes the made-up history that `sparrow demo` falls back to: src/sparrow.demo.history.ndjson.gz.
 The same bytes (unpacked) every time.
 """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sparrow.demo import chart
 
 AUTHORS = ["Ada", "Bob $1 and $2", "_Cleo", "Dän", "Eve", "Fay", "Gus", "Hal", "Ivo", "Jan", chart.OTHERS]
-WEEKS = chart.weeks_between("2025-W50", "2026-W10")
+WEEKS = [date(2025, 12, 8) + timedelta(weeks=number) for number in range(13)]
 days = st.dates(date(1970, 1, 5), date(2100, 1, 1))
 counts = st.dictionaries(
     st.tuples(st.sampled_from(AUTHORS), st.sampled_from(WEEKS)), st.integers(1, 1000), max_size=60
@@ -31,37 +31,31 @@ def test_no_more_names_than_colours_and_nothing_is_lost(given_counts):
         )
 
 
-@given(days, st.integers(0, 500))
-def test_weeks_follow_each_other_without_a_gap(day, more):
-    first = week_of(day)
-    last = week_of(date.fromordinal(day.toordinal() + 7 * more))
-    weeks = chart.weeks_between(first, last)
-    assert (weeks[0], weeks[-1], len(weeks)) == (first, last, more + 1)
-    months = chart.months_between(chart.month_of(first), chart.month_of(last))
-    assert months == sorted(set(months))
-    assert {chart.month_of(week) for week in weeks} == set(months)
-
-
 @given(days)
 def test_a_week_is_of_the_month_that_most_of_its_days_are_in(day):
     monday = day.toordinal() - day.weekday()
-    months = [date.fromordinal(monday + number).isoformat()[:7] for number in range(7)]
-    assert chart.month_of(week_of(day)) == max(months, key=months.count)
+    months = [date.fromordinal(monday + number).replace(day=1) for number in range(7)]
+    long_before = {("Ada", "1960-W01"): 1}
+    unit, found = chart.by_week_or_month({("Ada", week_of(day)): 1, **long_before})
+    assert unit == "month"
+    assert max(at for _, at in found) == max(months, key=months.count)
 
 
 def test_a_long_history_is_shown_by_months_and_a_short_one_by_weeks():
     by_week = {("Ada", "2020-W10"): 3, ("Ada", "2022-W24"): 1}
-    assert chart.by_week_or_month(by_week)[0] == "week"
+    unit, weeks = chart.by_week_or_month(by_week)
+    assert (unit, weeks["Ada", date(2020, 3, 2)]) == ("week", 3)
     later = {("Ada", "2022-W25"): 1, ("Bob", "2022-W26"): 1, ("Bob", "2022-W25"): 1}
-    unit, months, found = chart.by_week_or_month(by_week | later)
-    assert (unit, len(months), months[0], months[-1]) == ("month", 28, "2020-03", "2022-06")
-    assert found == {("Ada", "2020-03"): 3, ("Ada", "2022-06"): 2, ("Bob", "2022-06"): 2}
+    unit, found = chart.by_week_or_month(by_week | later)
+    assert unit == "month"
+    june = date(2022, 6, 1)
+    assert found == {("Ada", date(2020, 3, 1)): 3, ("Ada", june): 2, ("Bob", june): 2}
 
 
 @pytest.mark.slow
 def test_a_chart_has_a_title_labels_at_its_axes_and_a_name_for_each_colour():
     many = {(author, week): 1 + len(author) for author in AUTHORS[:-1] for week in WEEKS}
-    figure = chart.columns(many, WEEKS, title="commits of /home/_x/$a", x_label="week", y_label="commits")
+    figure = chart.columns("week", many, title="commits of /home/_x/$a")
     (axes,) = figure.axes
     assert axes.get_title() == r"commits of /home/_x/\$a"
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("week", "commits")
@@ -74,8 +68,7 @@ def test_a_chart_has_a_title_labels_at_its_axes_and_a_name_for_each_colour():
         heights = [low + bar.get_height() for low, bar in zip(heights, bars, strict=True)]
     assert heights == [sum(many[author, week] for author in AUTHORS[:-1]) for week in WEEKS]
     ticks = [text.get_text() for text in axes.get_xticklabels()]
-    assert ticks[0] == WEEKS[0]
-    assert len(ticks) <= 12
+    assert 1 < len(ticks) <= 12
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import sparrow.sync
 import sparrow.testing
 from sparrow.demo import comparison
-from sparrow.demo.message import CommitMessage
+from sparrow.demo.history import CommitMessage
 from tests.demo.test_tables import entry
 
 commits = st.lists(

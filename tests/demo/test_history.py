@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.demo.history import History, find
-from sparrow.demo.sample import Sample
+from sparrow.demo.history import History, Sample, find
 from tests.demo.repositories import git, repository
 
 DIAMOND = [[], [0], [0], [0], [1, 2, 3], [], [4, 5]]

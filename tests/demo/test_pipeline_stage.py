@@ -12,34 +12,23 @@ from pathlib import Path
 
 import pytest
 
-import sparrow.sync
-import sparrow.testing
 from sparrow import pipelines
 from sparrow.base.errors import Conflict, InvalidArgument, SparrowError
-from sparrow.demo import pipeline, pipeline_copy, pipeline_run
-from sparrow.demo.pipeline_run import PipelineRun, QueryBatches, batches_of
-from sparrow.demo.plan import Context
+from sparrow.demo import pipeline, pipeline_run, surroundings
+from sparrow.demo.pipeline_run import PipelineRun
+from sparrow.demo.surroundings import Context
+from sparrow.pipelines.status import QueryBatches, batches_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def context(tmp_path) -> Context:
-    return Context(
-        url="",
-        topic="commits-7",
-        work_dir=str(tmp_path),
-        out_dir=str(tmp_path / "out"),
-        progress=lambda done, total: None,
-    )
+def context(tmp_path, total) -> Context:
+    out = str(tmp_path / "out")
+    return Context(url="", topic="commits-7", total=total, workers=1, work_dir=str(tmp_path), out_dir=out)
 
 
-def job_of(path, batches=8, table="table") -> pipeline_copy.PipelineJob:
-    return pipeline_copy.PipelineJob("", str(path / table), str(path / "sums"), "", "", "", 100, batches)
-
-
-@pytest.fixture
-def no_broker(monkeypatch):
-    monkeypatch.setattr(pipeline_copy, "make_topic", lambda url, name: name)
+def job_of(path, batches=8, table="table") -> pipeline.PipelineJob:
+    return pipeline.PipelineJob("", str(path / table), str(path / "sums"), "", "", batches)
 
 
 def test_the_pipeline_is_an_example_that_passes_its_checks():
@@ -48,10 +37,8 @@ def test_the_pipeline_is_an_example_that_passes_its_checks():
 
 
 @pytest.mark.parametrize(("rows", "batches"), [(1, 1), (2, 2), (8, 8), (9, 5), (100_000, 8)])
-def test_the_copy_reads_this_topic_in_several_batches_and_writes_to_the_output(
-    rows, batches, no_broker, tmp_path
-):
-    job = pipeline_copy.prepare(context(tmp_path), rows)
+def test_the_copy_reads_this_topic_in_several_batches_and_writes_to_the_output(rows, batches, tmp_path):
+    job = pipeline.prepare(context(tmp_path, rows))
     copy = pipelines.load(job.file)
     copy.check()
     flow = copy.flow("table")
@@ -112,12 +99,12 @@ def test_batches_are_those_of_the_checkpoint(tmp_path):
 
 def test_only_the_table_of_a_run_before_is_removed(tmp_path):
     table = tmp_path / "table"
-    pipeline_copy.clear(str(table))
+    surroundings.clear(str(table))
     table.mkdir()
-    pipeline_copy.clear(str(table))
+    surroundings.clear(str(table))
     (table / "_spark_metadata").mkdir(parents=True)
     (table / "a.parquet").write_text("")
-    pipeline_copy.clear(str(table))
+    surroundings.clear(str(table))
     assert not table.exists()
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters" / "dear.txt").write_text("")
@@ -125,17 +112,7 @@ def test_only_the_table_of_a_run_before_is_removed(tmp_path):
     for make in (lambda: None, lambda: (table.unlink(), table.mkdir(), (table / "dear.txt").write_text(""))):
         make()
         with pytest.raises(Conflict, match="table is in the way"):
-            pipeline_copy.clear(str(table))
-
-
-@pytest.mark.slow
-def test_a_topic_of_sums_that_is_there_already_is_left_alone():
-    with sparrow.testing.broker() as broker:
-        names = [pipeline_copy.make_topic(broker.url, "commits.weekly") for _ in range(2)]
-        assert names == ["commits.weekly", "commits.weekly-2"]
-        with sparrow.sync.connect(broker.url) as client:
-            config = client.admin.describe_topic(names[1]).config
-        assert next(each.value for each in config if each.name == "cleanup.policy") == "compact"
+            surroundings.clear(str(table))
 
 
 def test_what_is_missing_is_said_with_how_to_install_it(monkeypatch, tmp_path):
@@ -174,7 +151,7 @@ def test_a_kill_ends_all_of_it_in_whatever_group_it_is(tmp_path, monkeypatch):
         run.wait_until((tmp_path / "up").exists, 60)
         session = run._process.pid
         assert run.kill() == 2
-        assert pipeline_run._session(session) == []
+        assert pipeline_run._kill(session) == 0
         with pytest.raises(SparrowError, match="the pipeline ended too early: it said nothing; exit code -9"):
             run.wait_until(lambda: False, 60)
     with suppress(ProcessLookupError):

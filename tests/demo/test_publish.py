@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparrow.demo.message import CommitMessage
-from sparrow.demo.publish import BLOCK, shuffled
+from sparrow.demo.history import CommitMessage
+from sparrow.demo.stages import BLOCK, shuffled
 
 
 def messages(count: int) -> Iterator[CommitMessage]:

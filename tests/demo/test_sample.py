@@ -11,7 +11,7 @@ from collections import Counter
 from importlib.resources import files
 from pathlib import Path
 
-from sparrow.demo.sample import FILE, Sample
+from sparrow.demo.history import SAMPLE_FILE, Sample
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "make_sample_history.py"
 
@@ -20,7 +20,7 @@ def test_file_is_what_the_script_writes():
     spec = importlib.util.spec_from_file_location("make_sample_history", SCRIPT)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    packed = files("sparrow.demo").joinpath(FILE).read_bytes()
+    packed = files("sparrow.demo").joinpath(SAMPLE_FILE).read_bytes()
     assert gzip.decompress(packed) == script.text()
 
 

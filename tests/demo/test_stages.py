@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,11 +16,10 @@ import sparrow.sync
 import sparrow.testing
 from sparrow.base.errors import Conflict, ConnectionLost, InvalidArgument, SparrowError, TimedOut, TopicExists
 from sparrow.demo import crew, stages, surroundings
-from sparrow.demo.crew import CrewJob, Worked, work_off
-from sparrow.demo.history import find
-from sparrow.demo.message import CommitMessage
-from sparrow.demo.plan import Context, DemoPlan
+from sparrow.demo.crew import Worked, work_off
+from sparrow.demo.history import CommitMessage, find
 from sparrow.demo.report import Check, DemoReport, StageResult
+from sparrow.demo.surroundings import Context, DemoPlan
 from sparrow.testing.running_broker import RunningBroker
 from tests.demo.repositories import repository
 
@@ -61,9 +60,9 @@ class NoSpark:
         self.contexts: list[Context] = []
         self._holds = holds
 
-    def __call__(self, context: Context, source: object) -> StageResult:
+    def __call__(self, context: Context, source: object, progress: Callable[[int, int], None]) -> StageResult:
         self.contexts.append(context)
-        context.progress(1, 1)
+        progress(1, 1)
         return StageResult(
             checks=[Check("it is as it should be", self._holds)],
             figures={"rows": 1},
@@ -86,6 +85,10 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(stages, "LEASE_MS", 1000)
     monkeypatch.setattr(surroundings, "CONNECT_TIMEOUT_S", 0.1)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def context_of(broker: RunningBroker, topic: str, path: Path) -> Context:
+    return Context(url=broker.url, topic=topic, total=1, workers=1, work_dir=str(path), out_dir=str(path))
 
 
 def failed(report: DemoReport) -> list[Check]:
@@ -142,7 +145,7 @@ def test_a_topic_takes_a_free_name_and_what_is_kept_stays(tmp_path, broker):
 
 @pytest.mark.slow
 def test_failure_says_where_its_logs_are(tmp_path, broker):
-    def fail(context: Context, source: object) -> StageResult:
+    def fail(context: Context, source: object, progress: object) -> StageResult:
         raise SparrowError("Java is tired")
 
     plan = DemoPlan(workers=1, out_dir=str(tmp_path / "out"), broker=broker.url)
@@ -160,12 +163,15 @@ def test_broker_that_cannot_be_reached_is_named():
 
 
 @pytest.mark.slow
-def test_worker_that_ends_by_itself_ends_the_work_with_its_words(tmp_path, broker):
-    job = CrewJob(
-        url=broker.url, queue="nowhere", handled_topic="nowhere", total=1, workers=1, log_dir=str(tmp_path)
-    )
-    with pytest.raises(SparrowError, match=r"worker-1 ended by itself: .*nowhere"):
-        work_off(job, lambda _: None)
+def test_worker_that_ends_by_itself_ends_the_work_with_its_words(tmp_path, broker, monkeypatch):
+    with sparrow.sync.connect(broker.url) as client:
+        client.admin.create_queue("short")
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nread task\necho nowhere to go >&2\nexit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(crew.sys, "executable", str(program))
+    with pytest.raises(SparrowError, match=r"worker-1 ended by itself: nowhere to go$"):
+        work_off(context_of(broker, "short", tmp_path), lambda _: None)
 
 
 @pytest.mark.slow
@@ -175,16 +181,8 @@ def test_work_that_does_not_go_on_is_given_up_with_what_the_queue_says(tmp_path,
         client.publish("stuck", b"orphan", message_id="orphan", parents=["nobody"])
         client.admin.create_topic("stuck.handled", partitions=1)
     monkeypatch.setattr(crew, "STALL_TIMEOUT_S", 0.5)
-    job = CrewJob(
-        url=broker.url,
-        queue="stuck",
-        handled_topic="stuck.handled",
-        total=1,
-        workers=1,
-        log_dir=str(tmp_path),
-    )
     with pytest.raises(TimedOut, match=r"no job was done for 0\.5 s: .*1 waiting for parents"):
-        work_off(job, lambda _: None)
+        work_off(context_of(broker, "stuck", tmp_path), lambda _: None)
 
 
 def test_outputs_of_an_earlier_run_are_replaced_and_nothing_else(tmp_path):
@@ -229,9 +227,9 @@ def test_output_directory_that_is_a_file_is_refused(tmp_path):
         surroundings.output_directory(str(tmp_path / "out"))
 
 
-def test_percentiles_count_batches_by_their_jobs():
-    worked = Worked(latencies=[(5.0, 1), (1.0, 98), (9.0, 1)])
-    assert [worked.percentile_ms(share) for share in (0.5, 0.98, 0.99, 1.0)] == [1.0, 1.0, 5.0, 9.0]
+def test_percentiles_are_of_all_jobs():
+    worked = Worked(latencies_ms=[*map(float, range(101, 0, -1))])
+    assert [worked.percentile_ms(share) for share in (0.5, 0.99)] == [51.0, 100.0]
     assert Worked().percentile_ms(0.5) == 0.0
 
 

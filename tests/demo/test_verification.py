@@ -48,22 +48,22 @@ def test_an_order_is_accepted_exactly_if_it_is_causal(graph, data):
     repeats = data.draw(st.lists(st.sampled_from(ids), max_size=5))
     whole = data.draw(st.permutations([*order, *repeats])) if repeats else order
     found = compare(lines(whole), graph)
-    assert (found.too_early.count == 0) == is_causal(whole, graph)
-    assert (found.missing.count, found.unknown.count, found.repeats) == (0, 0, len(repeats))
+    assert (len(found.too_early) == 0) == is_causal(whole, graph)
+    assert (len(found.missing), len(found.unknown), found.repeats) == (0, 0, len(repeats))
 
 
 @given(graphs(), st.data())
 def test_causal_order_with_a_child_moved_before_its_parent_is_refused(graph, data):
     links = [(child, parent) for child, parents in graph for parent in parents]
     ids = [id_ for id_, _ in graph]
-    assert compare(lines(ids), graph).too_early.count == 0
+    assert compare(lines(ids), graph).too_early == []
     if not links:
         return
     child, parent = data.draw(st.sampled_from(links))
     ids.remove(child)
     ids.insert(ids.index(parent), child)
     found = compare(lines(ids), graph)
-    assert f"{child} before {parent}" in found.too_early.first or found.too_early.count > 3
+    assert f"{child} before {parent}" in found.too_early
 
 
 @given(graphs(), st.data())
@@ -71,13 +71,13 @@ def test_what_was_not_handled_is_named(graph, data):
     ids = [id_ for id_, _ in graph]
     gone = data.draw(st.sampled_from(ids))
     found = compare(lines([each for each in ids if each != gone]), graph)
-    assert (found.missing.count, found.missing.first) == (1, [gone])
+    assert found.missing == [gone]
 
 
 @given(graphs())
 def test_what_nobody_published_is_named(graph):
     found = compare(lines([*(id_ for id_, _ in graph), "stranger"]), graph)
-    assert found.unknown.first == ["stranger"]
+    assert found.unknown == ["stranger"]
 
 
 @given(graphs())
@@ -104,7 +104,7 @@ def told(
     handled = [*lines(["a", "b"]), *(HandledLine(each, by, 2) for each in again)]
     found = compare(handled, [("a", ()), ("b", ("a",))])
     found.repeats = repeats
-    worked = Worked(lost=lost, killed=Killed("worker-1", 1, ["a", "b"], 1, 2))
+    worked = Worked(lost=lost, killed=Killed("worker-1", ["a", "b"], 1, 2))
     return {each.name for each in checks(found, worked, QueueStatistics(**queue)) if not each.held}
 
 

@@ -50,7 +50,7 @@ def demo(
     a chart. Ends with 0 only if every check passed. Everything else is removed, unless --keep.
     """
     from sparrow.demo import run
-    from sparrow.demo.plan import DemoPlan
+    from sparrow.demo.surroundings import DemoPlan
 
     plan = DemoPlan(repo=repo, workers=workers, keep=keep, broker=broker, out_dir=out)
     with _signals_raise():

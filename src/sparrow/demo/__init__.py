@@ -9,10 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sparrow.demo.plan import DemoPlan
     from sparrow.demo.report import DemoReport
-
-__all__ = ["run"]
+    from sparrow.demo.surroundings import DemoPlan
 
 
 def run(plan: DemoPlan) -> DemoReport:

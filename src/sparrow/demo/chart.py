@@ -6,137 +6,97 @@ Colours are for a white background, and can be told apart without seeing red and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from matplotlib.figure import Figure
 
+Counts = dict[tuple[str, date], int]
+"""Commits by author and by the first day of a week or month."""
 MAX_WEEKS: Final = 120
 """Number of weeks beyond which a column is a month."""
 NAMED: Final = 8
 """Number of names with a colour of their own; the others share one."""
 OTHERS: Final = "others"
-_COLOURS: Final = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#D55E00",
-    "#F0E442",
-    "#332288",
-    "#BBBBBB",
-)
-_SIZE: Final = (11.0, 5.5)
-_DPI: Final = 130
+_COLOURS: Final = "#0072B2 #E69F00 #009E73 #CC79A7 #56B4E9 #D55E00 #F0E442 #332288 #BBBBBB"
+_DAYS: Final = {"week": 6.3, "month": 27.0}
+"""Width of a column."""
 _MAX_NAME: Final = 28
-_TICKS: Final = 12
-
-T = TypeVar("T")
 
 
 def draw_weeks(counts: Mapping[tuple[str, str], int], path: str, *, title: str) -> None:
-    """Draw commits per week, or per month where there are too many weeks.
+    """Draw commits per week, or per month where there are too many weeks, as PNG.
 
     Args:
         counts: commits by author and week ("2026-W18").
     """
-    unit, places, found = by_week_or_month(counts)
-    draw_columns(found, places, path, title=title, x_label=unit, y_label="commits")
+    columns(*by_week_or_month(counts), title=title).savefig(path, format="png", facecolor="white")
 
 
-def by_week_or_month(
-    counts: Mapping[tuple[str, str], int],
-) -> tuple[str, list[str], Mapping[tuple[str, str], int]]:
-    """Return the unit, all its values from the first to the last, and the counts by it."""
-    weeks = sorted({week for _, week in counts})
-    if not weeks:
-        return "week", [], {}
-    span = weeks_between(weeks[0], weeks[-1])
-    if len(span) <= MAX_WEEKS:
-        return "week", span, counts
-    by_month: Counter[tuple[str, str]] = Counter()
+def by_week_or_month(counts: Mapping[tuple[str, str], int]) -> tuple[str, Counts]:
+    """Return the unit, and the counts by its first days. A week is of the month with most of its
+    days: that of its Thursday, as for its year.
+    """
+    mondays = {week: _day(week, 1) for _, week in counts}
+    first, last = min(mondays.values(), default=date.min), max(mondays.values(), default=date.min)
+    if (last - first).days < 7 * MAX_WEEKS:
+        return "week", {(author, mondays[week]): count for (author, week), count in counts.items()}
+    by_month: Counter[tuple[str, date]] = Counter()
     for (author, week), count in counts.items():
-        by_month[author, month_of(week)] += count
-    return "month", months_between(month_of(weeks[0]), month_of(weeks[-1])), by_month
+        by_month[author, _day(week, 4).replace(day=1)] += count
+    return "month", dict(by_month)
 
 
-def month_of(week: str) -> str:
-    """Return the month with most of a week's days: that of its Thursday, as for its year."""
-    return _day(week, 4).isoformat()[:7]
+def _day(week: str, weekday: int) -> date:
+    year, _, number = week.partition("-W")
+    return date.fromisocalendar(int(year), int(number), weekday)
 
 
-def named(counts: Mapping[tuple[str, T], int]) -> tuple[list[str], dict[tuple[str, T], int]]:
+def named(counts: Counts) -> tuple[list[str], Counts]:
     """Return the names with the largest sums, largest first, and the counts with all other names as
     one.
     """
     sums: Counter[str] = Counter()
     for (name, _), count in counts.items():
         sums[name] += count
-    names = [name for name, _ in sorted(sums.items(), key=lambda each: (-each[1], each[0]))]
+    names = sorted(sums, key=lambda name: (-sums[name], name))
     # An author called like the others is one of them.
     kept = names if len(names) <= NAMED + 1 else [name for name in names[:NAMED] if name != OTHERS]
-    found: Counter[tuple[str, T]] = Counter()
-    for (name, place), count in counts.items():
-        found[name if name in kept else OTHERS, place] += count
+    found: Counter[tuple[str, date]] = Counter()
+    for (name, day), count in counts.items():
+        found[name if name in kept else OTHERS, day] += count
     return ([*kept, OTHERS] if len(kept) < len(names) else kept), dict(found)
 
 
-def draw_columns(
-    counts: Mapping[tuple[str, str], int],
-    places: Sequence[str],
-    path: str,
-    *,
-    title: str,
-    x_label: str,
-    y_label: str,
-) -> None:
-    """Write the chart as PNG."""
-    figure = columns(counts, places, title=title, x_label=x_label, y_label=y_label)
-    figure.savefig(path, format="png", facecolor="white")
-
-
-def columns(
-    counts: Mapping[tuple[str, str], int], places: Sequence[str], *, title: str, x_label: str, y_label: str
-) -> Figure:
-    """Return columns, stacked by name, the name with the most at the bottom.
-
-    Args:
-        counts: by name and column.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+def columns(unit: str, counts: Counts, *, title: str) -> Figure:
+    """Return columns, stacked by name, the name with the most at the bottom."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     names, shown = named(counts)
-    figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained")
-    FigureCanvasAgg(figure)
+    days = sorted({day for _, day in shown})
+    figure = Figure(figsize=(11.0, 5.5), dpi=130, layout="constrained")
     axes = figure.add_subplot()
-    bottoms = [0] * len(places)
-    for name, colour in zip(names, _COLOURS, strict=False):
-        heights = [shown.get((name, place), 0) for place in places]
-        axes.bar(range(len(places)), heights, 0.9, bottoms, color=colour, label=plain(name))
+    bottoms = [0] * len(days)
+    for name, colour in zip(names, _COLOURS.split(), strict=False):
+        heights = [shown.get((name, day), 0) for day in days]
+        axes.bar(days, heights, _DAYS[unit], bottoms, color=colour, label=plain(name))  # type: ignore[arg-type]
         bottoms = [low + height for low, height in zip(bottoms, heights, strict=True)]
-    _label(axes, places, title=title, x_label=x_label, y_label=y_label)
-    return figure
-
-
-def _label(axes: Any, places: Sequence[str], *, title: str, x_label: str, y_label: str) -> None:
-    axes.set_title(plain(title, 90))
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
-    step = max(1, -(-len(places) // _TICKS))
-    ticks = range(0, len(places), step)
-    axes.set_xticks(ticks, [places[at] for at in ticks], rotation=30, ha="right")
-    axes.set_xlim(-0.7, max(len(places), 1) - 0.3)
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.set(title=plain(title, 90), xlabel=unit, ylabel="commits")
+    if days:
+        locator: Any = AutoDateLocator()  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(axis="y", alpha=0.3)
     axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    if axes.containers:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
 
 
 def plain(text: str, most: int = _MAX_NAME) -> str:
@@ -146,34 +106,3 @@ def plain(text: str, most: int = _MAX_NAME) -> str:
     shown = "".join(each if each.isprintable() else "?" for each in text)
     shown = shown if len(shown) <= most else f"{shown[: most - 1]}…"
     return ("\N{THIN SPACE}" if shown.startswith("_") else "") + shown.replace("$", r"\$")
-
-
-# ── weeks and months ──────────────────────────────────────────────────────────────────────────────
-
-
-def weeks_between(first: str, last: str) -> list[str]:
-    """Return both weeks and all between, including those without a commit."""
-    days = range(_day(first).toordinal(), _day(last).toordinal() + 1, 7)
-    return [_week(date.fromordinal(day)) for day in days]
-
-
-def months_between(first: str, last: str) -> list[str]:
-    """Return both months and all between."""
-    return [
-        f"{at // 12:04d}-{at % 12 + 1:02d}" for at in range(_month_number(first), _month_number(last) + 1)
-    ]
-
-
-def _month_number(month: str) -> int:
-    year, _, number = month.partition("-")
-    return int(year) * 12 + int(number) - 1
-
-
-def _day(week: str, weekday: int = 1) -> date:
-    year, _, number = week.partition("-W")
-    return date.fromisocalendar(int(year), int(number), weekday)
-
-
-def _week(day: date) -> str:
-    year, number, _ = day.isocalendar()
-    return f"{year:04d}-W{number:02d}"

@@ -1,32 +1,34 @@
 """Workers that compete for the jobs of a queue, of which one is killed (-9) while it holds some.
 
 All compete for the first third of the jobs. Then the victim handles half of its next batch, keeps
-all of it leased, and reports its jobs. The broker is asked whether it is so, the process is killed,
-and the others continue. The jobs of the victim are delivered to others when their leases end.
+all of it leased, and says so. The broker is asked which jobs it holds, the process is killed, and
+the others continue. The jobs of the victim are delivered to others when their leases end.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import queue
+import select
 import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from statistics import quantiles
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 import sparrow.sync
 from sparrow.base.errors import SparrowError, TimedOut
-from sparrow.demo.worker import BEGIN, GO_ON, Task
+from sparrow.demo.worker import Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
+    from sparrow.client.results import QueueStatistics
+    from sparrow.demo.surroundings import Context
     from sparrow.sync.client import Client
 
 LEASE_MS = 2000
@@ -34,22 +36,8 @@ LEASE_MS = 2000
 STALL_TIMEOUT_S = 60.0
 """Time without progress after which the work is given up."""
 MAX_BATCH = 200
-_ASK_S = 0.25
+_ASK_S = 0.1
 _END_TIMEOUT_S = 3.0
-_LAST_WORDS_S = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrewJob:
-    """The work to do."""
-
-    url: str
-    queue: str
-    handled_topic: str
-    total: int
-    workers: int
-    log_dir: str
-    """Directory of the workers' error output."""
 
 
 @dataclass(slots=True)
@@ -57,12 +45,11 @@ class Killed:
     """The worker that was killed, and the jobs that it held."""
 
     name: str
-    pid: int
     holds: list[str]
     handled: int
     """Number of these that it had handled and not acknowledged."""
-    leased: int
-    """Number of jobs that the broker reported as leased by it."""
+    leased: int = 0
+    """Number of jobs that the broker counted as leased by it."""
 
 
 @dataclass(slots=True)
@@ -76,44 +63,39 @@ class Worked:
     """
     acknowledged: int = 0
     lost: int = 0
-    """Acknowledgements that came after the lease had ended: these jobs were delivered again
-    although no worker died.
-    """
+    """Jobs that were delivered again although no worker died: their leases had ended."""
     killed: Killed | None = None
-    latencies: list[tuple[float, int]] = field(default_factory=list)
-    """Time from lease to acknowledgement in ms, and the number of jobs."""
+    latencies_ms: list[float] = field(default_factory=list)
+    """Time that each job took."""
 
     def percentile_ms(self, share: float) -> float:
         """Return the time within which this share of the jobs was done."""
-        wanted = share * sum(jobs for _, jobs in self.latencies)
-        for milliseconds, jobs in sorted(self.latencies):
-            wanted -= jobs
-            if wanted <= 0:
-                return milliseconds
-        return 0.0
+        many = self.latencies_ms if len(self.latencies_ms) > 1 else [*self.latencies_ms, 0.0, 0.0]
+        return round(quantiles(many, n=100, method="inclusive")[round(share * 100) - 1], 2)
 
 
-def work_off(job: CrewJob, progress: Callable[[int], None]) -> Worked:
+def work_off(context: Context, progress: Callable[[int], None]) -> Worked:
     """Let workers handle every job of the queue, and kill one of them on the way.
 
     Raises:
         TimedOut: nothing was done for a minute.
         SparrowError: a worker ended by itself.
     """
-    with _Crew(job, progress) as crew, sparrow.sync.connect(job.url, client_name="demo") as client:
-        return crew.work_off(client)
+    with (
+        sparrow.sync.connect(context.url, client_name="demo") as client,
+        _Crew(context, client, progress) as crew,
+    ):
+        return crew.work_off()
 
 
 class _Process:
-    """A worker's process. Its reports go to `told` with the process; None is its end."""
+    """A worker's process."""
 
-    def __init__(self, task: Task, log_dir: str, told: queue.SimpleQueue[tuple[_Process, Any]]) -> None:
+    def __init__(self, task: Task, log_path: str) -> None:
         self.name = task.name
-        self._log_path = f"{log_dir}/{task.name}.log"
-        self.is_ready = False
-        self.is_killed = False
-        with open(self._log_path, "wb") as log:
-            self._process = subprocess.Popen(
+        self._log_path = log_path
+        with open(log_path, "wb") as log:
+            self.process = subprocess.Popen(
                 [sys.executable, "-m", "sparrow.demo.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -121,185 +103,147 @@ class _Process:
                 # Ctrl-C at the terminal is the demonstration's, which ends its workers.
                 start_new_session=True,
             )
-        self.pid = self._process.pid
-        self._reader = threading.Thread(target=self._read, args=(told,), name=task.name, daemon=True)
-        self._reader.start()
-        self.say(msgspec.json.encode(task).decode())
+        self.order(msgspec.json.encode(task))
 
-    def say(self, order: str) -> None:
+    def order(self, line: bytes = b"") -> None:
         """Write one line to its stdin; no effect if it is gone."""
-        assert self._process.stdin is not None
+        assert self.process.stdin is not None
         with suppress(OSError):
-            self._process.stdin.write(order.encode() + b"\n")
-            self._process.stdin.flush()
-
-    def kill(self) -> None:
-        """Send SIGKILL, and wait until it is gone."""
-        self.is_killed = True
-        self._process.kill()
-        self._process.wait()
+            self.process.stdin.write(line + b"\n")
+            self.process.stdin.flush()
 
     def close(self) -> None:
         """Close its stdin, upon which it ends."""
-        assert self._process.stdin is not None
+        assert self.process.stdin is not None
         with suppress(OSError):
-            self._process.stdin.close()
+            self.process.stdin.close()
+        self.process.stdin = None
 
-    def end(self, timeout_s: float) -> None:
-        """Wait for its end; kill it if it does not come."""
-        assert self._process.stdout is not None
+    def said(self) -> bytes:
+        """Return a line of its stdout, b"" if there is none now."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline() if select.select([self.process.stdout], [], [], 0)[0] else b""
+
+    def end(self, timeout_s: float) -> list[float]:
+        """Wait for its end, or kill it; return how long its jobs took."""
         try:
-            self._process.wait(timeout_s)
+            told = self.process.communicate(timeout=timeout_s)[0]
         except subprocess.TimeoutExpired:
-            self.kill()
-        self._reader.join()
-        self._process.stdout.close()
+            self.process.kill()
+            told = self.process.communicate()[0]
+        return list(json.loads(told)) if told else []
 
     def last_words(self) -> str:
         """Return why it ended."""
-        code = self._process.wait()
         with open(self._log_path, encoding="utf-8", errors="replace") as log:
-            return " ".join(log.read()[-1000:].split()) or f"exit code {code}"
-
-    def _read(self, told: queue.SimpleQueue[tuple[_Process, Any]]) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            with suppress(msgspec.DecodeError):  # the last line of one that is killed
-                told.put((self, msgspec.json.decode(line)))
-        told.put((self, None))
+            return " ".join(log.read()[-1000:].split()) or f"exit code {self.process.wait()}"
 
 
 class _Crew:
-    """The workers, and their reports."""
+    """The workers of a `with` block; they have ended behind it."""
 
-    def __init__(self, job: CrewJob, progress: Callable[[int], None]) -> None:
-        self._job = job
+    def __init__(self, context: Context, client: Client, progress: Callable[[int], None]) -> None:
+        self._context = context
+        self._client = client
         self._progress = progress
-        self._told: queue.SimpleQueue[tuple[_Process, Any]] = queue.SimpleQueue()
-        self._processes: list[_Process] = []
+        self._running: list[_Process] = []
         self._worked = Worked()
-        self._last_news = time.monotonic()
-        self._asked_at = 0.0
+        self._last_news = 0.0
 
     def __enter__(self) -> Self:
-        os.makedirs(self._job.log_dir, exist_ok=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         deadline = time.monotonic() + (_END_TIMEOUT_S if kind is None else 0.0)
-        for each in self._processes:
+        for each in self._running:
             each.close()
-        for each in self._processes:
-            each.end(max(0.0, deadline - time.monotonic()))
+        for each in self._running:
+            self._worked.latencies_ms += each.end(max(0.0, deadline - time.monotonic()))
 
-    def work_off(self, client: Client) -> Worked:
+    def work_off(self) -> Worked:
         """See the function of this name."""
-        job = self._job
-        for number in range(job.workers):
-            self._start(first_jobs=job.total // (3 * job.workers), is_to_hold=number == 0)
-        self._until(lambda: all(each.is_ready for each in self._processes), client)
-        began = time.monotonic()
-        self._tell_all(BEGIN)
-        victim = self._processes[0]
-        self._until(lambda: self._holds_jobs(victim, client), client)
-        victim.kill()
-        if job.workers == 1:
-            self._start(first_jobs=0, is_to_hold=False)
-            self._tell_all(BEGIN)
-        self._tell_all(GO_ON)
-        self._until(lambda: self._is_empty(client), client)
-        self._worked.seconds = time.monotonic() - began
-        self._hear_the_last()
-        return self._worked
+        context, worked = self._context, self._worked
+        names = [f"worker-{number}" for number in range(1, context.workers + 1)]
+        for name in names:
+            self._start(name, first_jobs=context.total // (3 * context.workers), is_to_hold=name == names[0])
+        began = self._last_news = time.monotonic()
+        victim = self._running[0]
+        self._until(lambda: self._holds_jobs(victim))
+        self._running.remove(victim)
+        victim.process.kill()
+        victim.close()
+        victim.process.communicate()
+        if context.workers == 1:
+            self._start("worker-2", first_jobs=0, is_to_hold=False)
+        for each in self._running:
+            each.order()
+        self._until(self._is_empty)
+        worked.seconds = time.monotonic() - began
+        if worked.killed is not None:
+            worked.lost = self._statistics().redelivered - len(worked.killed.holds)
+        return worked
 
-    def _start(self, *, first_jobs: int, is_to_hold: bool) -> None:
-        job = self._job
+    def _start(self, name: str, *, first_jobs: int, is_to_hold: bool) -> None:
+        context = self._context
         task = Task(
-            url=job.url,
-            queue=job.queue,
-            handled_topic=job.handled_topic,
-            name=f"worker-{len(self._processes) + 1}",
-            batch=min(MAX_BATCH, max(1, job.total // (10 * job.workers))),
+            url=context.url,
+            queue=context.topic,
+            handled_topic=context.handled_topic,
+            name=name,
+            batch=min(MAX_BATCH, max(1, context.total // (10 * context.workers))),
             first_jobs=first_jobs,
             is_to_hold=is_to_hold,
         )
-        self._processes.append(_Process(task, job.log_dir, self._told))
+        logs = os.path.join(context.work_dir, "workers")
+        os.makedirs(logs, exist_ok=True)
+        self._running.append(_Process(task, f"{logs}/{name}.log"))
 
-    def _tell_all(self, order: str) -> None:
-        for each in self._processes:
-            each.say(order)
+    def _until(self, is_reached: Callable[[], bool]) -> None:
+        """Wait for a condition.
 
-    def _holds_jobs(self, victim: _Process, client: Client) -> bool:
-        """Return True if the worker reports jobs, and the broker reports the same number: it renews
-        its leases.
+        Raises:
+            TimedOut: no job was done for a minute.
+            SparrowError: a worker ended by itself.
         """
-        killed = self._worked.killed
+        while not is_reached():
+            for each in self._running:
+                if each.process.poll() is not None:
+                    raise SparrowError(f"{each.name} ended by itself: {each.last_words()}")
+            if time.monotonic() - self._last_news > STALL_TIMEOUT_S:
+                raise self._stalled(self._statistics())
+            time.sleep(_ASK_S)
+
+    def _holds_jobs(self, victim: _Process) -> bool:
+        """Return True if the worker has said that it holds jobs, and the broker counts as many that
+        it has leased: it renews its leases.
+        """
+        if said := victim.said():
+            self._worked.killed = Killed(victim.name, **json.loads(said))
+        killed, found = self._worked.killed, self._statistics()
         if killed is None:
             return False
-        consumers = client.admin.describe_queue(self._job.queue).statistics.consumers
-        killed.leased = sum(each.leased for each in consumers if each.client_name == victim.name)
+        killed.leased = sum(each.leased for each in found.consumers if each.client_name == victim.name)
         return killed.leased == len(killed.holds)
 
-    def _is_empty(self, client: Client) -> bool:
-        """Return True if the broker reports no unfinished job. Asked four times a second."""
-        now = time.monotonic()
-        if now - self._asked_at < _ASK_S:
-            return False
-        self._asked_at = now
-        return client.admin.describe_queue(self._job.queue).statistics.unfinished == 0
+    def _is_empty(self) -> bool:
+        """Return True if the broker has no unfinished job."""
+        return self._statistics().unfinished == 0
 
-    def _until(self, is_reached: Callable[[], bool], client: Client) -> None:
-        """Take the workers' reports until a condition holds."""
-        self._last_news = time.monotonic()
-        while not is_reached():
-            self._hear()
-            if time.monotonic() - self._last_news > STALL_TIMEOUT_S:
-                raise self._stalled(client)
-
-    def _hear_the_last(self) -> None:
-        """Take the last reports, as the broker knows of an acknowledgement before the worker
-        reports it.
-        """
-        deadline = time.monotonic() + _LAST_WORDS_S
-        while self._worked.acknowledged < self._job.total and time.monotonic() < deadline:
-            self._hear()
-
-    def _hear(self) -> None:
-        """Take the reports that have arrived; waits a moment for the first."""
-        timeout_s: float | None = _ASK_S
-        with suppress(queue.Empty):
-            while True:
-                process, report = self._told.get(timeout=timeout_s) if timeout_s else self._told.get_nowait()
-                timeout_s = None
-                now = time.monotonic()
-                if self._processes[0].is_killed:
-                    gap_s = min(now - self._last_news, LEASE_MS / 1000)
-                    self._worked.waited_s = max(self._worked.waited_s, gap_s)
-                self._last_news = now
-                self._heard(process, report)
-
-    def _heard(self, process: _Process, report: dict[str, Any] | None) -> None:
-        worked = self._worked
-        if report is None:
-            if not process.is_killed:
-                raise SparrowError(f"{process.name} ended by itself: {process.last_words()}")
-        elif "ready" in report:
-            process.is_ready = True
-        elif "holds" in report:
-            worked.killed = Killed(process.name, process.pid, report["holds"], report["of_them_handled"], 0)
-        else:
-            worked.acknowledged += report["handled"]
-            worked.lost += report["lost"]
-            worked.latencies.append((report["ms"], report["handled"]))
+    def _statistics(self) -> QueueStatistics:
+        """Return what the broker says, and take note of progress."""
+        found = self._client.admin.describe_queue(self._context.topic).statistics
+        now, worked = time.monotonic(), self._worked
+        if worked.killed is not None:
+            worked.waited_s = max(worked.waited_s, min(now - self._last_news, LEASE_MS / 1000))
+        if found.acknowledged > worked.acknowledged:
+            worked.acknowledged = found.acknowledged
+            self._last_news = now
             self._progress(worked.acknowledged)
+        return found
 
-    def _stalled(self, client: Client) -> SparrowError:
-        found = client.admin.describe_queue(self._job.queue).statistics
+    def _stalled(self, found: QueueStatistics) -> SparrowError:
         return TimedOut(
-            f"no job was done for {STALL_TIMEOUT_S:g} s: of {self._job.total:,} jobs "
-            f"{found.unfinished:,} are left, "
-            f"{found.ready:,} ready, {found.leased:,} leased, {found.blocked:,} waiting for "
-            f"parents, {found.delayed:,} for a time"
+            f"no job was done for {STALL_TIMEOUT_S:g} s: of {self._context.total:,} jobs "
+            f"{found.unfinished:,} are left, {found.ready:,} ready, {found.leased:,} leased, "
+            f"{found.blocked:,} waiting for parents, {found.delayed:,} for a time"
         )

@@ -1,71 +1,98 @@
-"""A repository's history, read from `git log`: one process, read as it writes, so that a history of
-any length takes the same memory.
+"""The history that is published: a repository's, read from `git log`, or the sample of the package.
 
-An incomplete history (none at all, a shallow or a treeless clone) is replaced by the sample, and
+One process is read as it writes, so that a history of any length takes the same memory. An
+incomplete history (none at all, a shallow or a treeless clone) is replaced by the sample, and
 `note` says why; a repository that was named and cannot be read is an error. Git's output depends on
-the user's settings and environment; what would change it is switched off.
+the user's settings and environment; what would change it is switched off. E-mail addresses are not
+read.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import subprocess
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.resources import files
 from typing import IO, TYPE_CHECKING
 
+import msgspec
+
 from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.demo.commit import GitCommit
-from sparrow.demo.sample import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sparrow.demo.message import CommitMessage, CommitSource
-
+SAMPLE_FILE = "sample.ndjson.gz"
+"""A made-up history, by `scripts/make_sample_history.py`: one JSON object per line with the fields
+of a commit, parents before their children.
+"""
+_LAST_S = 253_402_300_799
+"""The end of the year 9999; git takes any number for a time."""
 _FIELDS = b"\0"
-_HEAD_FORMAT = "%x00%H%x00%P%x00%at%x00%aN%x00%s"
+_LOG = (
+    "log --date-order --no-renames --name-only --no-notes --no-color --no-ext-diff "
+    "--ignore-submodules=none --encoding=UTF-8 --format=format:%x00%H%x00%P%x00%at%x00%aN%x00%s"
+)
 """A line that begins with NUL begins a commit; the lines behind it are its files. Git quotes names
 with a line end, and none has a NUL.
 """
-_LOG = (
-    "log",
-    "--date-order",
-    "--no-renames",
-    "--name-only",
-    "--no-notes",
-    "--no-color",
-    "--no-ext-diff",
-    "--ignore-submodules=none",
-    "--encoding=UTF-8",
-    f"--format=format:{_HEAD_FORMAT}",
-)
-_SETTINGS = tuple(
-    part
-    for setting in (
-        "core.quotePath=true",
-        "diff.relative=false",
-        "log.showRoot=true",
-        "log.showSignature=false",
-    )
-    for part in ("-c", setting)
-)
+_SETTINGS = "core.quotePath=true diff.relative=false log.showRoot=true log.showSignature=false"
 """Settings that the user may have set otherwise."""
 _REDIRECTIONS = (
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_COMMON_DIR",
-    "GIT_NAMESPACE",
-    "GIT_EXTERNAL_DIFF",
-    "GIT_TRACE",
+    "GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE GIT_OBJECT_DIRECTORY GIT_COMMON_DIR GIT_NAMESPACE "
+    "GIT_EXTERNAL_DIFF GIT_TRACE"
 )
 """Variables that a hook or a wrapper sets; they would override the path."""
+_ENVIRONMENT = "LC_ALL=C GIT_NO_LAZY_FETCH=1 GIT_TERMINAL_PROMPT=0 GIT_OPTIONAL_LOCKS=0"
 _QUESTION_TIMEOUT_S = 60.0
 
 
-def find(repo: str | None) -> CommitSource:
+@dataclass(frozen=True, slots=True)
+class CommitMessage:
+    """One commit as it is published: `value` is a JSON object; the messages of `parents` must be
+    handled before this one.
+    """
+
+    id: str
+    value: bytes
+    key: bytes | None = None
+    parents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GitCommit:
+    """A commit as git reports it. `time_s`: author time, seconds since 1970."""
+
+    hash: str
+    parents: tuple[str, ...]
+    author: str
+    time_s: int
+    files: int
+    subject: str
+
+    def message(self) -> CommitMessage:
+        """Return the commit as a message, keyed by its author, so that one author's commits are in
+        one partition.
+        """
+        time = datetime.fromtimestamp(min(max(self.time_s, 0), _LAST_S), UTC)
+        year, week, _ = time.isocalendar()
+        value = {
+            "hash": self.hash,
+            "parents": self.parents,
+            "author": self.author,
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "week": f"{year:04}-W{week:02}",
+            "files": self.files,
+            "subject": self.subject,
+        }
+        return CommitMessage(self.hash, msgspec.json.encode(value), self.author.encode(), self.parents)
+
+
+def find(repo: str | None) -> History | Sample:
     """Return the history of a repository; None: of the current directory's.
 
     Raises:
@@ -102,15 +129,14 @@ class History:
         if not os.path.isdir(self._path):
             raise InvalidArgument(f"{self._path}: no such directory")
         if self._asked("rev-parse", "--is-shallow-repository") == "true":
-            return (
-                f"{self._path} is a shallow clone: commits miss their parents "
-                "(git fetch --unshallow gets them)"
-            )
+            remedy = "git fetch --unshallow gets them"
+            return f"{self._path} is a shallow clone: commits miss their parents ({remedy})"
         head = self._run("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         if head.returncode:
             return f"{self._path} has no commit yet"
         self._head = head.stdout.strip()
-        if self._lacks_trees():
+        found = self._run("config", "--get-regexp", r"^remote\..*\.partialclonefilter$")
+        if any(not line.split()[-1].startswith("blob:") for line in found.stdout.splitlines()):
             return f"{self._path} is a clone without trees: files changed cannot be counted"
         return ""
 
@@ -120,9 +146,8 @@ class History:
 
     def messages(self) -> Iterator[CommitMessage]:
         """Yield all commits, children before their parents."""
-        with self._lines(*_LOG, self._head, "--") as lines:
-            for commit in _commits(lines):
-                yield commit.message()
+        with self._lines(*_LOG.split(), self._head, "--") as lines:
+            yield from (commit.message() for commit in _commits(lines))
 
     def truth(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield every hash with its parents; parents first."""
@@ -130,12 +155,6 @@ class History:
             for line in lines:
                 hash_, *parents = line.decode("ascii").split()
                 yield hash_, tuple(parents)
-
-    def _lacks_trees(self) -> bool:
-        """Return True if the clone lacks objects other than the contents of files."""
-        found = self._run("config", "--get-regexp", r"^remote\..*\.partialclonefilter$")
-        filters = [line.split()[-1] for line in found.stdout.splitlines() if line.split()]
-        return any(not each.startswith("blob:") for each in filters)
 
     def _asked(self, *arguments: str) -> str:
         """Return git's output; raises InvalidArgument with git's words if it fails."""
@@ -164,7 +183,8 @@ class History:
             ) from None
 
     def _command(self, *arguments: str) -> list[str]:
-        return ["git", "--no-pager", *_SETTINGS, "-C", self._path, *arguments]
+        settings = [part for each in _SETTINGS.split() for part in ("-c", each)]
+        return ["git", "--no-pager", *settings, "-C", self._path, *arguments]
 
     @contextmanager
     def _lines(self, *arguments: str) -> Iterator[IO[bytes]]:
@@ -221,11 +241,29 @@ def _commit(head: bytes, files: int) -> GitCommit:
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in _REDIRECTIONS}
-    return {
-        **kept,
-        "LC_ALL": "C",
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_OPTIONAL_LOCKS": "0",
-    }
+    kept = {name: value for name, value in os.environ.items() if name not in _REDIRECTIONS.split()}
+    return kept | dict(each.split("=") for each in _ENVIRONMENT.split())
+
+
+class Sample:
+    """The commits of the sample. `reason`: why it is used."""
+
+    title = "commits of the sample"
+
+    def __init__(self, reason: str) -> None:
+        self.note = f"the sample is used, a made-up history: {reason}"
+        packed = files("sparrow.demo").joinpath(SAMPLE_FILE).read_bytes()
+        lines = gzip.decompress(packed).splitlines()
+        self._commits = [msgspec.json.decode(line, type=GitCommit) for line in lines]
+
+    def count(self) -> int:
+        """Return the number of commits."""
+        return len(self._commits)
+
+    def messages(self) -> Iterator[CommitMessage]:
+        """Yield all commits, children before their parents."""
+        return (each.message() for each in reversed(self._commits))
+
+    def truth(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield every hash with its parents; parents first."""
+        return ((each.hash, each.parents) for each in self._commits)

@@ -1,33 +1,67 @@
 """The Spark stage: a pipeline that is killed in the middle, started again, and compared with what
 plain Python makes of the same messages.
 
-The first run continues until batches of both queries are committed and the table's next one has
-begun; then all its processes are killed (-9). The second run takes what is left and ends.
+It runs a copy of the file in the package, an example that users can run, with other names, paths
+and sizes. The first run continues until batches of both queries are committed and the table's next
+one has begun; then all its processes are killed (-9). A batch that has begun and is not committed
+then must be done again by the second run, which takes what is left and ends.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import resources
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import sparrow.sync
 from sparrow.base.errors import InvalidArgument
-from sparrow.demo import comparison
-from sparrow.demo.pipeline_copy import PipelineJob, prepare
-from sparrow.demo.pipeline_run import PipelineRun, QueryBatches, batches_of
+from sparrow.demo import chart, comparison, surroundings
+from sparrow.demo.pipeline_run import PipelineRun
 from sparrow.demo.report import Check, StageResult
-from sparrow.demo.tables import uncommitted_files
+from sparrow.pipelines.sparklist import uncommitted_files
+from sparrow.pipelines.status import QueryBatches, batches_of
 
 if TYPE_CHECKING:
-    from sparrow.demo.message import CommitSource
-    from sparrow.demo.plan import Context
+    from collections.abc import Callable
+
+    from sparrow.demo.history import History, Sample
+    from sparrow.demo.surroundings import Context
 
 RUN_TIMEOUT_S: Final = 600.0
 """Much more than a busy machine needs, so that a run without end is given up."""
+PLANNED_BATCHES: Final = 8
+FILE: Final = "commits.yml"
+TABLE_FLOW, SUMS_FLOW = "table", "weekly"
 _PACKAGES: Final = ("matplotlib", "pyarrow", "pyspark", "sqlglot", "yaml")
 _EXTRA: Final = "pip install 'sparrow-broker[demo]'"
+_PACE_S: Final = 2
+"""Interval of batches, long enough that the sums have begun before the table is done."""
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    # The run is short: the first of Java's compilers is quick enough, and starts at once.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@dataclass(frozen=True)
+class PipelineJob:
+    """A pipeline that is ready to be run."""
+
+    file: str
+    """The copy."""
+    table_checkpoint: str
+    sums_checkpoint: str
+    table: str
+    """The directory of its files."""
+    topic: str
+    """The topic of the sums."""
+    batches: int
+    """Number of batches of the table's flow."""
 
 
 @dataclass(frozen=True)
@@ -53,48 +87,85 @@ def check_installed() -> None:
     check_java()
 
 
-def run_stage(context: Context, source: CommitSource) -> StageResult:
+def run_stage(
+    context: Context, source: History | Sample, progress: Callable[[int, int], None]
+) -> StageResult:
     """Run the pipeline with a kill in the middle, compare, and draw the chart.
 
     Raises:
         SparrowError: it cannot be run to its end.
     """
-    job = prepare(context, source.count())
-    steps = _Steps(context.progress, job)
+    job = prepare(context)
+    with sparrow.sync.connect(context.url, client_name="demo") as client:
+        client.admin.create_topic(job.topic, partitions=1, config={"cleanup.policy": "compact"})
+
+    def show() -> None:
+        progress(min(batches_of(job.table_checkpoint).committed, job.batches), job.batches)
+
     began = time.monotonic()
-    cut = _run_until_cut(job, context, steps)
-    killed = time.monotonic()
-    _run_to_the_end(job, context, steps)
-    ended = time.monotonic()
-    figures = {"first run s": round(killed - began, 1), "second run s": round(ended - killed, 1)}
-    sums = comparison.read_sums(context.url, job.topic)
-    checks = [_cut_check(job, cut), *comparison.checks(source, job.table, sums)]
-    steps.done(1)
-    comparison.draw(sums, job.chart, title=source.title)
-    steps.done(0)
-    told = _figures(job, len(sums)) | figures
-    return StageResult(checks=checks, figures=told, table_path=job.table, chart_path=job.chart)
-
-
-def _figures(job: PipelineJob, results: int) -> dict[str, object]:
-    return {
-        "rows": job.rows,
-        "batches": batches_of(job.table_checkpoint).committed + batches_of(job.sums_checkpoint).committed,
-        "results": results,
-        "files left by the kill": len(uncommitted_files(job.table)),
-    }
-
-
-# ── the two runs ──────────────────────────────────────────────────────────────────────────────────
-
-
-def _run_until_cut(job: PipelineJob, context: Context, steps: _Steps) -> Cut:
-    """Start the first run, and kill it in the middle."""
     with PipelineRun(job.file, url=context.url, log=f"{job.file}.1.log", is_once=False) as run:
-        run.wait_until(lambda: _is_time(job), RUN_TIMEOUT_S, steps.look)
+        run.wait_until(lambda: _is_time(job), RUN_TIMEOUT_S, show)
         processes = run.kill()
     # Now nothing changes any more.
-    return Cut(batches_of(job.table_checkpoint), batches_of(job.sums_checkpoint), processes)
+    cut = Cut(batches_of(job.table_checkpoint), batches_of(job.sums_checkpoint), processes)
+    killed = time.monotonic()
+    with PipelineRun(job.file, url=context.url, log=f"{job.file}.2.log", is_once=True) as run:
+        run.wait(RUN_TIMEOUT_S, show)
+    ended = time.monotonic()
+    sums = comparison.read_sums(context.url, job.topic)
+    chart_path = os.path.join(os.path.abspath(context.out_dir), surroundings.CHART)
+    counts = {key: commits for key, (commits, _, _) in sums.items()}
+    chart.draw_weeks(counts, chart_path, title=source.title)
+    figures = {
+        "rows": context.total,
+        "batches": batches_of(job.table_checkpoint).committed + batches_of(job.sums_checkpoint).committed,
+        "results": len(sums),
+        "files left by the kill": len(uncommitted_files(job.table)),
+        "first run s": round(killed - began, 1),
+        "second run s": round(ended - killed, 1),
+    }
+    checks = [_cut_check(job, cut), *comparison.checks(source, job.table, sums)]
+    return StageResult(checks=checks, figures=figures, table_path=job.table, chart_path=chart_path)
+
+
+def prepare(context: Context) -> PipelineJob:
+    """Prepare the copy and the directories.
+
+    Raises:
+        Conflict: something is in the way.
+    """
+    table = os.path.join(os.path.abspath(context.out_dir), surroundings.TABLE)
+    surroundings.clear(table)
+    work = os.path.abspath(context.work_dir)
+    size = max(1, -(-context.total // PLANNED_BATCHES))
+    job = PipelineJob(
+        file=f"{work}/{FILE}",
+        table_checkpoint=f"{work}/checkpoints/{TABLE_FLOW}",
+        sums_checkpoint=f"{work}/checkpoints/{SUMS_FLOW}",
+        table=table,
+        topic=f"{context.topic}.{SUMS_FLOW}",
+        batches=-(-context.total // size),
+    )
+    _write_copy(job, source_topic=context.topic, max_rows=size)
+    return job
+
+
+def _write_copy(job: PipelineJob, *, source_topic: str, max_rows: int) -> None:
+    import yaml
+
+    text = resources.files("sparrow.demo").joinpath(FILE).read_text("utf-8")
+    document: dict[str, Any] = yaml.safe_load(text)
+    document |= {
+        "checkpoints": os.path.dirname(job.table_checkpoint),
+        "trigger": {"every": f"{_PACE_S} s"},
+        "spark": document["spark"] | _SETTINGS,
+    }
+    flows = document["flows"]
+    flows[TABLE_FLOW]["from"] |= {"topics": source_topic, "max_rows_per_trigger": max_rows}
+    flows[TABLE_FLOW]["to"]["parquet"] = job.table
+    flows[SUMS_FLOW]["to"]["topic"] = job.topic
+    with open(job.file, "w", encoding="utf-8") as out:
+        yaml.safe_dump(document, out, allow_unicode=True, sort_keys=False, width=110)
 
 
 def _is_time(job: PipelineJob) -> bool:
@@ -109,13 +180,6 @@ def _is_time(job: PipelineJob) -> bool:
     return batches_of(job.sums_checkpoint).committed > 0 or table.committed >= job.batches - 2
 
 
-def _run_to_the_end(job: PipelineJob, context: Context, steps: _Steps) -> None:
-    """Run the second run."""
-    steps.restarted()
-    with PipelineRun(job.file, url=context.url, log=f"{job.file}.2.log", is_once=True) as run:
-        run.wait(RUN_TIMEOUT_S, steps.look)
-
-
 def _cut_check(job: PipelineJob, cut: Cut) -> Check:
     """Return the check that the pipeline was killed in the middle, and then ran to its end."""
     ended = batches_of(job.table_checkpoint)
@@ -127,32 +191,3 @@ def _cut_check(job: PipelineJob, cut: Cut) -> Check:
         f" after {cut.sums.committed} of {batches_of(job.sums_checkpoint).committed} of the sums"
     )
     return Check("the pipeline was killed in the middle, and went on to its end", held, detail)
-
-
-class _Steps:
-    """Progress of the stage: batches of the table, and steps for the rest that take about as
-    long.
-    """
-
-    START, SUMS, COMPARED, DRAWN = 4, 2, 1, 1
-
-    def __init__(self, progress: Callable[[int, int], None], job: PipelineJob) -> None:
-        self._progress, self._job = progress, job
-        self._total = 2 * self.START + job.batches + self.SUMS + self.COMPARED + self.DRAWN
-        self._base = self._before = 0
-        self.look()
-
-    def look(self) -> None:
-        """Show the progress that the checkpoints have."""
-        committed = min(batches_of(self._job.table_checkpoint).committed, self._job.batches)
-        started = self._base + (self.START if committed > self._before else 0)
-        self._progress(started + committed, self._total)
-
-    def restarted(self) -> None:
-        """Note that the second run begins."""
-        self._base = self.START
-        self._before = batches_of(self._job.table_checkpoint).committed
-
-    def done(self, left: int) -> None:
-        """Show that all but so many steps are done."""
-        self._progress(self._total - left, self._total)

@@ -4,13 +4,12 @@ the output.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 HELD, FAILED = "✓", "✗"
+_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +21,18 @@ class Check:
     held: bool
     detail: str = ""
     """Numbers; of a failed check also the first cases."""
+
+
+def faulty(**faults: Collection[object]) -> str:
+    """Return cases by what is wrong with them: "2 missing: a, b; 1 twice: c"; "" if there are
+    none.
+    """
+    return "; ".join(
+        f"{len(cases):,} {name}: {', '.join(list(map(str, cases))[:_SHOWN])}"
+        f"{', …' if len(cases) > _SHOWN else ''}"
+        for name, cases in faults.items()
+        if cases
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,32 +81,25 @@ class DemoReport:
         if self.note:
             yield f"  {self.note}"
         yield ""
-        width = max((len(each.name) for each in self.stages), default=0)
         for stage in self.stages:
             told = ", ".join(f"{name} {_number(value)}" for name, value in stage.figures.items())
-            yield f"  {stage.name:<{width}}  {stage.seconds:6.1f} s  {told}"
+            yield f"  {stage.name:<8}  {stage.seconds:6.1f} s  {told}"
         yield ""
         for check in self.checks:
             detail = f" ({check.detail})" if check.detail else ""
             yield f"  {HELD if check.held else FAILED} {check.name}{detail}"
         yield ""
-        width = max(map(len, self.outputs), default=0)
         for name, path in self.outputs.items():
-            yield f"  {name:<{width}}  {path}"
+            yield f"  {name:<6}  {path}"
         yield ""
-        yield self.verdict()
-
-    def verdict(self) -> str:
-        """Return the last line."""
         failed = sum(not each.held for each in self.checks)
         if self.held:
-            return f"All {len(self.checks)} checks held, in {self.seconds:.0f} s."
-        return f"{failed} of {len(self.checks)} checks did not hold, after {self.seconds:.0f} s."
+            yield f"All {len(self.checks)} checks held, in {self.seconds:.0f} s."
+        else:
+            yield f"{failed} of {len(self.checks)} checks did not hold, after {self.seconds:.0f} s."
 
 
 def _number(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
-    if isinstance(value, int) or abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.3g}"

@@ -1,45 +1,52 @@
 """The demonstration: its stages one after the other, each with a progress bar, and the report of
 them all.
+
+Commits are published so that causal delivery has work to do: children before their parents, and
+shuffled within blocks, so that a parent comes a little or far too late. The whole source is never
+in memory: a block is read, shuffled with a fixed seed, and sent by one pipelined producer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import random
 import time
-from contextlib import ExitStack
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import sparrow.sync
 from sparrow.base.errors import InvalidArgument
-from sparrow.demo import surroundings, verification
-from sparrow.demo.crew import LEASE_MS, CrewJob, work_off
-from sparrow.demo.display import Bars
-from sparrow.demo.plan import Context
-from sparrow.demo.publish import publish
-from sparrow.demo.report import DemoReport, StageFigures
+from sparrow.demo import display, surroundings, verification
+from sparrow.demo.crew import LEASE_MS, work_off
+from sparrow.demo.report import Check, DemoReport, StageFigures, StageResult
+from sparrow.demo.surroundings import Context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from rich.progress import Progress
 
-    from sparrow.client.results import QueueStatistics
     from sparrow.demo.crew import Worked
-    from sparrow.demo.message import CommitSource
-    from sparrow.demo.plan import DemoPlan
-    from sparrow.demo.report import Check, StageResult
+    from sparrow.demo.display import Bar
+    from sparrow.demo.history import CommitMessage, History, Sample
+    from sparrow.demo.surroundings import DemoPlan
 
-TOPIC = "commits"
-PARTITIONS = 4
-_PARENT_WAIT_MS = 3_600_000
+TOPIC: Final = "commits"
+PARTITIONS: Final = 4
+BLOCK: Final = 2000
+"""Messages that are shuffled among each other, and after which progress is reported."""
+_SEED: Final = 20
+_PARENT_WAIT_MS: Final = 3_600_000
 """Long, as parents come after their children, in a long history much later."""
-_DELIVERY_LIMIT = 50
+_DELIVERY_LIMIT: Final = 50
 """High, so that a killed worker does not make a job a dead letter."""
 
+PipelineStage = Callable[[Context, Any, Callable[[int, int], None]], StageResult]
 
-def run(
-    plan: DemoPlan, source: CommitSource, pipeline: Callable[[Context, CommitSource], StageResult]
-) -> DemoReport:
+
+def run(plan: DemoPlan, source: History | Sample, pipeline: PipelineStage) -> DemoReport:
     """Run all stages.
 
     Args:
@@ -55,150 +62,156 @@ def run(
     out_dir = surroundings.output_directory(plan.out_dir)
     with ExitStack() as stack:
         work_dir = stack.enter_context(surroundings.work_directory(keep=plan.keep))
-        bars = stack.enter_context(Bars())
-        demo = _Demonstration(plan, source, total, bars, work_dir=work_dir, out_dir=out_dir)
-        with bars.stage("start"):
-            demo.start(stack.enter_context(surroundings.broker(plan, work_dir)))
-        demo.publish()
-        demo.verify(demo.work())
-        result = demo.run_pipeline(pipeline)
-        outputs = {"table": result.table_path, "chart": result.chart_path}
-        if plan.keep:
-            outputs["kept"] = work_dir
-        report = demo.report(outputs, time.monotonic() - began)
-    return _written(report, out_dir)
-
-
-def _written(report: DemoReport, out_dir: str) -> DemoReport:
-    path = os.path.join(out_dir, "report.json")
-    report = replace(report, outputs={**report.outputs, "report": path})
-    with open(path, "w", encoding="utf-8") as file:
+        record = _Record(stack.enter_context(display.bars()))
+        with record.stage("start"):
+            url = stack.enter_context(surroundings.broker(plan, work_dir))
+            context = Context(
+                url=url,
+                topic=surroundings.free_name(url, TOPIC),
+                total=total,
+                workers=plan.workers,
+                work_dir=work_dir,
+                out_dir=out_dir,
+            )
+            _create(context)
+        record.publish(context, source)
+        record.verify(context, source, record.work(context))
+        outputs = record.run_pipeline(context, source, pipeline)
+    if plan.keep:
+        outputs["kept"] = work_dir
+    if plan.broker is not None:
+        outputs["topics"] = f"{context.topic}, {context.topic}.*; they stay on the broker"
+    outputs["report"] = os.path.join(out_dir, surroundings.REPORT)
+    report = DemoReport(
+        title=f"{total:,} {source.title}",
+        note=source.note,
+        stages=tuple(record.stages),
+        checks=tuple(record.checks),
+        outputs=outputs,
+        seconds=round(time.monotonic() - began, 1),
+    )
+    with open(outputs["report"], "w", encoding="utf-8") as file:
         json.dump(report.as_dict(), file, indent=2, ensure_ascii=False)
         file.write("\n")
     return report
 
 
-class _Demonstration:
-    """The state that the stages share."""
+def _create(context: Context) -> None:
+    """Create the queue, and the topic of handled commits."""
+    policy: sparrow.Policy = {
+        "lease_ms": LEASE_MS,
+        "delivery_limit": _DELIVERY_LIMIT,
+        "order": "parented",
+        "parent_wait_ms": _PARENT_WAIT_MS,
+    }
+    with sparrow.sync.connect(context.url, client_name="demo") as client:
+        client.admin.create_queue(context.topic, policy=policy, partitions=PARTITIONS)
+        client.admin.create_topic(context.handled_topic, partitions=1)
 
-    def __init__(
-        self, plan: DemoPlan, source: CommitSource, total: int, bars: Bars, *, work_dir: str, out_dir: str
-    ) -> None:
-        self._plan = plan
-        self._source = source
+
+class _Record:
+    """The stages, and what they found."""
+
+    def __init__(self, bars: Progress | None) -> None:
         self._bars = bars
-        self._work_dir = work_dir
-        self._out_dir = out_dir
-        self._total = total
-        self._url = ""
-        self._topic = ""
-        self._stages: list[StageFigures] = []
-        self._checks: list[Check] = []
+        self.stages: list[StageFigures] = []
+        self.checks: list[Check] = []
 
-    @property
-    def _handled_topic(self) -> str:
-        return f"{self._topic}.handled"
+    @contextmanager
+    def stage(self, name: str) -> Iterator[tuple[Bar, dict[str, object]]]:
+        """Run a stage; yields its bar, and its figures, which are reported if there are any."""
+        figures: dict[str, object] = {}
+        with display.stage(name, self._bars) as bar:
+            yield bar, figures
+        if figures:
+            self.stages.append(StageFigures(name, round(bar.seconds, 3), figures))
 
-    def start(self, url: str) -> None:
-        """Create the queue, and the topic of handled commits."""
-        self._url = url
-        self._topic = surroundings.free_name(url, TOPIC)
-        policy: sparrow.Policy = {
-            "lease_ms": LEASE_MS,
-            "delivery_limit": _DELIVERY_LIMIT,
-            "order": "parented",
-            "parent_wait_ms": _PARENT_WAIT_MS,
-        }
-        with sparrow.sync.connect(url, client_name="demo") as client:
-            client.admin.create_queue(self._topic, policy=policy, partitions=PARTITIONS)
-            client.admin.create_topic(self._handled_topic, partitions=1)
-
-    def publish(self) -> None:
+    def publish(self, context: Context, source: History | Sample) -> None:
         """Publish the commits, newest first and shuffled."""
-        with self._bars.stage("publish") as bar:
-            messages = self._source.messages()
-            done = publish(self._url, self._topic, messages, lambda sent: bar.advance(sent, self._total))
-        figures = {"messages": done.messages, "parents": done.parents, "merges": done.merges}
-        self._note("publish", done.seconds, figures | {"acknowledged/s": _rate(done.messages, done.seconds)})
+        with self.stage("publish") as (bar, figures):
+            began = time.perf_counter()
+            parents = asyncio.run(
+                _publish(context, source.messages(), lambda sent: bar.advance(sent, context.total))
+            )
+            seconds = time.perf_counter() - began
+            figures |= {
+                "messages": len(parents),
+                "parents": sum(parents),
+                "merges": sum(each > 1 for each in parents),
+                "acknowledged/s": _rate(len(parents), seconds),
+            }
 
-    def work(self) -> Worked:
+    def work(self, context: Context) -> Worked:
         """Process the jobs by workers, of which one is killed."""
-        job = CrewJob(
-            url=self._url,
-            queue=self._topic,
-            handled_topic=self._handled_topic,
-            total=self._total,
-            workers=self._plan.workers,
-            log_dir=os.path.join(self._work_dir, "workers"),
-        )
-        with self._bars.stage("work") as bar:
-            worked = work_off(job, lambda done: bar.advance(done, self._total))
-        self._note(
-            "work",
-            worked.seconds,
-            {
+        with self.stage("work") as (bar, figures):
+            worked = work_off(context, lambda done: bar.advance(done, context.total))
+            figures |= {
                 "jobs": worked.acknowledged,
-                "workers": self._plan.workers,
+                "workers": context.workers,
                 "handled/s": _rate(worked.acknowledged, worked.seconds - worked.waited_s),
                 "waited for leases of the dead s": round(worked.waited_s, 1),
-                "lease to acknowledgement p50 ms": worked.percentile_ms(0.5),
+                "job p50 ms": worked.percentile_ms(0.5),
                 "p99 ms": worked.percentile_ms(0.99),
-            },
-        )
+            }
         return worked
 
-    def verify(self, worked: Worked) -> None:
+    def verify(self, context: Context, source: History | Sample, worked: Worked) -> None:
         """Compare what was handled with the source."""
-        began = time.monotonic()
-        with self._bars.stage("verify") as bar:
-            handled = verification.read_lines(self._url, self._handled_topic, bar.advance)
-            found = verification.compare(handled, self._source.truth())
-            queue = self._statistics()
-        self._checks += verification.checks(found, worked, queue)
-        shares = sorted(found.by_worker.items())
-        figures: dict[str, object] = {
-            "handled by each": " + ".join(f"{count:,}" for _, count in shares),
-            "handled twice": found.repeats,
-            "came again": len(found.again),
-            "longest chain": found.longest_chain,
-        }
-        self._note("verify", time.monotonic() - began, figures)
+        with self.stage("verify") as (bar, figures):
+            handled = verification.read_lines(context.url, context.handled_topic, bar.advance)
+            found = verification.compare(handled, source.truth())
+            with sparrow.sync.connect(context.url, client_name="demo") as client:
+                queue = client.admin.describe_queue(context.topic).statistics
+            self.checks += verification.checks(found, worked, queue)
+            figures |= {
+                "handled by each": " + ".join(f"{count:,}" for _, count in sorted(found.by_worker.items())),
+                "handled twice": found.repeats,
+                "came again": len(found.again),
+                "longest chain": found.longest_chain,
+            }
 
-    def run_pipeline(self, pipeline: Callable[[Context, CommitSource], StageResult]) -> StageResult:
-        """Run the pipeline, which is killed in the middle."""
-        began = time.monotonic()
-        with self._bars.stage("pipeline") as bar:
-            context = Context(
-                url=self._url,
-                topic=self._topic,
-                work_dir=self._work_dir,
-                out_dir=self._out_dir,
-                progress=bar.advance,
-            )
-            result = pipeline(context, self._source)
-        self._checks += result.checks
-        self._note("pipeline", time.monotonic() - began, result.figures)
-        return result
+    def run_pipeline(
+        self, context: Context, source: History | Sample, pipeline: PipelineStage
+    ) -> dict[str, str]:
+        """Run the pipeline, which is killed in the middle; return the paths of its output."""
+        with self.stage("pipeline") as (bar, figures):
+            result = pipeline(context, source, bar.advance)
+            self.checks += result.checks
+            figures.update(result.figures)
+        return {"table": result.table_path, "chart": result.chart_path}
 
-    def report(self, outputs: Mapping[str, str], seconds: float) -> DemoReport:
-        """Return the report."""
-        if self._plan.broker is not None:
-            outputs = {**outputs, "topics": f"{self._topic}, {self._topic}.*; they stay on the broker"}
-        return DemoReport(
-            title=f"{self._total:,} {self._source.title}",
-            note=self._source.note,
-            stages=tuple(self._stages),
-            checks=tuple(self._checks),
-            outputs=outputs,
-            seconds=round(seconds, 1),
-        )
 
-    def _statistics(self) -> QueueStatistics:
-        with sparrow.sync.connect(self._url, client_name="demo") as client:
-            return client.admin.describe_queue(self._topic).statistics
+async def _publish(
+    context: Context, messages: Iterable[CommitMessage], progress: Callable[[int], None]
+) -> list[int]:
+    """Publish all, each acknowledged on stable storage; return how many parents each has.
 
-    def _note(self, name: str, seconds: float, figures: Mapping[str, object]) -> None:
-        self._stages.append(StageFigures(name, round(seconds, 3), figures))
+    Raises:
+        SparrowError: something could not be published.
+    """
+    parents: list[int] = []
+    async with (
+        sparrow.connect(context.url, client_name="demo") as client,
+        client.producer(acks="all") as producer,
+    ):
+        for block in shuffled(messages):
+            for each in block:
+                await producer.send(
+                    context.topic, each.value, key=each.key, message_id=each.id, parents=each.parents or None
+                )
+            parents += [len(each.parents) for each in block]
+            progress(len(parents))
+        await producer.flush()
+    return parents
+
+
+def shuffled(messages: Iterable[CommitMessage]) -> Iterator[list[CommitMessage]]:
+    """Yield the messages in blocks, each shuffled."""
+    dice = random.Random(_SEED)  # noqa: S311 - an order, not a secret
+    rest = iter(messages)
+    while block := list(islice(rest, BLOCK)):
+        dice.shuffle(block)
+        yield block
 
 
 def _rate(count: int, seconds: float) -> int:

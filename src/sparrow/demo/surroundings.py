@@ -1,32 +1,77 @@
-"""Surroundings of a demonstration: its output directory, its work directory, its broker, and free
-names there.
+"""The plan of a demonstration, and its surroundings: output directory, work directory, broker, and
+free names there.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import tempfile
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import sparrow.sync
 import sparrow.testing
-from sparrow.base.errors import InvalidArgument, SparrowError
-from sparrow.demo.pipeline_copy import clear
+from sparrow.base.errors import Conflict, InvalidArgument, SparrowError
+from sparrow.pipelines.sparklist import LIST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sparrow.demo.plan import DemoPlan
-
-TABLE, FILES = "table", ("chart.png", "report.json")
-"""Files in the output directory that are replaced by each run. Nothing else there is touched."""
-
+TABLE, CHART, REPORT = "table", "chart.png", "report.json"
+"""Names in the output directory that are replaced by each run. Nothing else there is touched."""
+MAX_WORKERS = 64
 _SAY_WHERE = "say by --out where the table and the chart shall go"
 
 CONNECT_TIMEOUT_S = 2.0
 """Short, because a person waits at the terminal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoPlan:
+    """The options of `sparrow demo`."""
+
+    repo: str | None = None
+    """A git repository; None: that of the current directory, else the sample."""
+    workers: int = 4
+    keep: bool = False
+    """Keep the broker's data and the stages' files."""
+    broker: str | None = None
+    """URL of a running broker; None: one is started."""
+    out_dir: str = "sparrow-demo"
+    """Directory of the table, the chart and report.json."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.workers <= MAX_WORKERS:
+            raise InvalidArgument(f"--workers is {self.workers}; it must be a number from 1 to {MAX_WORKERS}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The context of the stages."""
+
+    url: str
+    """URL of the broker; it may have a secret: do not print it, nor show it in a process's
+    arguments.
+    """
+    topic: str
+    """The topic with the input, and the queue of that name; "commits", or with a suffix where that
+    existed.
+    """
+    total: int
+    """Number of messages."""
+    workers: int
+    work_dir: str
+    """Directory for files of the stages; removed at the end unless `--keep`."""
+    out_dir: str
+    """Directory of the table and the chart, which stays."""
+
+    @property
+    def handled_topic(self) -> str:
+        """Return the topic of the lines that the workers write."""
+        return f"{self.topic}.handled"
 
 
 def output_directory(path: str) -> str:
@@ -42,9 +87,11 @@ def output_directory(path: str) -> str:
     try:
         os.makedirs(path, exist_ok=True)
         if not os.listdir(path):
-            _hide_from_git(path)
+            # A repository that it is created in does not see it.
+            with open(os.path.join(path, ".gitignore"), "w", encoding="ascii") as file:
+                file.write("*\n")
         clear(os.path.join(path, TABLE))
-        for name in FILES:
+        for name in (CHART, REPORT):
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(path, name))
     except OSError as error:
@@ -54,10 +101,21 @@ def output_directory(path: str) -> str:
     return os.path.abspath(path)
 
 
-def _hide_from_git(path: str) -> None:
-    """Hide the directory from the changes of a repository that it is created in."""
-    with open(os.path.join(path, ".gitignore"), "w", encoding="ascii") as file:
-        file.write("*\n")
+def clear(table: str) -> None:
+    """Remove the table of an earlier run; nothing else.
+
+    Raises:
+        Conflict: there is something that is no such table.
+    """
+    if not os.path.lexists(table):
+        return
+    is_directory = os.path.isdir(table) and not os.path.islink(table)
+    if not is_directory or (os.listdir(table) and not os.path.isdir(f"{table}/{LIST}")):
+        raise Conflict(
+            f"{table} is in the way, and no table of a demonstration; move it away, or say another "
+            "place by --out"
+        )
+    shutil.rmtree(table)
 
 
 @contextmanager
@@ -108,9 +166,8 @@ def free_name(url: str, wanted: str) -> str:
     with sparrow.sync.connect(url, client_name="demo") as client:
         topics = {each.name for each in client.admin.list_topics(f"{wanted}*")}
         taken = topics | {each.name for each in client.admin.list_queues(f"{wanted}*")}
-    number = 1
-    while True:
+    for number in itertools.count(1):
         name = wanted if number == 1 else f"{wanted}-{number}"
         if not any(each == name or each.startswith(f"{name}.") for each in taken):
             return name
-        number += 1
+    raise AssertionError

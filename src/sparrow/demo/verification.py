@@ -10,23 +10,26 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 import sparrow.sync
-from sparrow.base.errors import TimedOut
 from sparrow.demo.crew import Killed
-from sparrow.demo.report import Check
+from sparrow.demo.report import Check, faulty
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from sparrow.client.results import QueueStatistics
     from sparrow.demo.crew import Worked
+    from sparrow.records.record import Record
 
-_SHOWN = 3
-_READ_TIMEOUT_S = 30.0
+_PULLED: Final = 10_000
+_PULL_WAIT_S: Final = 5.0
+"""Long, as a busy machine must not look like the end of a topic."""
+_EMPTY_PULLS: Final = 3
+"""Pulls without a message that mean the end of a topic."""
 
 
 class HandledLine(msgspec.Struct, frozen=True):
@@ -38,25 +41,8 @@ class HandledLine(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Cases:
-    """A number of cases, and the first of them."""
-
-    count: int = 0
-    first: list[str] = field(default_factory=list)
-
-    def add(self, case: str) -> None:
-        """Add a case."""
-        self.count += 1
-        if len(self.first) < _SHOWN:
-            self.first.append(case)
-
-    def __str__(self) -> str:
-        return f"{self.count:,}: {', '.join(self.first)}{' …' if self.count > len(self.first) else ''}"
-
-
-@dataclass(slots=True)
 class Findings:
-    """Result of the comparison. The lists have the first cases."""
+    """Result of the comparison."""
 
     messages: int = 0
     links: int = 0
@@ -67,9 +53,9 @@ class Findings:
     by_worker: Counter[str] = field(default_factory=Counter)
     again: dict[str, set[str]] = field(default_factory=dict)
     """Messages that were handled in a second or later delivery, with the workers."""
-    missing: Cases = field(default_factory=Cases)
-    unknown: Cases = field(default_factory=Cases)
-    too_early: Cases = field(default_factory=Cases)
+    missing: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    too_early: list[str] = field(default_factory=list)
     """Handled before a parent."""
 
 
@@ -88,45 +74,53 @@ def compare(handled: Iterable[HandledLine], truth: Iterable[tuple[str, Sequence[
         found.messages += 1
         found.links += len(parents)
         chain[id_] = 1 + max((chain.get(each, 0) for each in parents), default=0)
-        if id_ not in first_at:
-            found.missing.add(id_)
-            continue
-        own = first_at[id_]
-        for parent in parents:
-            if first_at.get(parent, own) >= own:
-                found.too_early.add(f"{id_} before {parent}")
-    for id_ in first_at.keys() - chain.keys():
-        found.unknown.add(id_)
+        own = first_at.get(id_)
+        if own is None:
+            found.missing.append(id_)
+        else:
+            found.too_early += [f"{id_} before {each}" for each in parents if first_at.get(each, own) >= own]
+    found.unknown += first_at.keys() - chain.keys()
     found.longest_chain = max(chain.values(), default=0)
     return found
 
 
 def read_lines(url: str, topic: str, progress: Callable[[int, int], None]) -> Iterator[HandledLine]:
-    """Yield all lines of a topic of one partition, in their order.
+    """Yield all lines of a topic of one partition, in their order."""
+    for record in read_topic(url, topic, progress):
+        yield msgspec.json.decode(record.value or b"", type=HandledLine)
 
-    Raises:
-        TimedOut: lines that should be there did not come.
+
+def read_topic(
+    url: str,
+    topic: str,
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    *,
+    markers: int = 0,
+) -> Iterator[Record]:
+    """Yield the committed records of a topic of one partition, to its end or until nothing comes.
+
+    Args:
+        markers: offsets at the end that no reader gets, as they end a transaction.
     """
     with sparrow.sync.connect(url, client_name="demo") as client:
-        end = client.admin.offsets(topic, "end")[0].offset
-        position = 0
-        with client.subscribe(topic, start="beginning") as subscription:
-            while position < end:
-                records = subscription.pull(10_000, wait_s=_READ_TIMEOUT_S)
-                if not records:
-                    raise TimedOut(f"topic {topic!r} ends at {end}, but nothing came from {position} on")
-                for record in records:
-                    yield msgspec.json.decode(record.value or b"", type=HandledLine)
-                position = records[-1].offset + 1
-                progress(position, end)
+        end = client.admin.offsets(topic, "end")[0].offset - markers
+        position = empty = 0
+        with client.subscribe(topic, start="beginning", mode="pull", isolation="read_committed") as messages:
+            while position < end and empty < _EMPTY_PULLS:
+                records = messages.pull(_PULLED, wait_s=_PULL_WAIT_S)
+                empty = 0 if records else empty + 1
+                yield from records
+                position = records[-1].offset + 1 if records else position
+                if progress is not None:
+                    progress(position, end)
 
 
 def checks(found: Findings, worked: Worked, queue: QueueStatistics) -> list[Check]:
     """Return the checks of what was handled."""
+    is_empty = queue.unfinished == queue.dead == queue.dead_lettered == 0
     unfinished = (
         f"{queue.unfinished:,} unfinished, {queue.dead:,} dead, {queue.dead_lettered:,} dead letters in all"
     )
-    is_empty = queue.unfinished == queue.dead == queue.dead_lettered == 0
     return [
         *_handled_checks(found),
         *_kill_checks(found, worked),
@@ -136,39 +130,28 @@ def checks(found: Findings, worked: Worked, queue: QueueStatistics) -> list[Chec
 
 def _handled_checks(found: Findings) -> Iterator[Check]:
     """Yield the checks that all commits were handled, only they, and in their order."""
-    missing, unknown, too_early = found.missing, found.unknown, found.too_early
-    handled = _bad("not handled", missing) or f"{found.messages:,}"
-    yield Check("every commit was handled", not missing.count, handled)
-    yield Check("nothing was handled that was not published", not unknown.count, _bad("unknown", unknown))
+    handled = faulty(missing=found.missing) or f"{found.messages:,}"
+    yield Check("every commit was handled", not found.missing, handled)
+    unknown = faulty(unknown=found.unknown)
+    yield Check("nothing was handled that was not published", not found.unknown, unknown)
     if found.links:
-        order = _bad("too early", too_early) or f"{found.links:,} links"
-        yield Check("no commit was handled before its parents", not too_early.count, order)
+        order = faulty(early=found.too_early) or f"{found.links:,} links"
+        yield Check("no commit was handled before its parents", not found.too_early, order)
 
 
 def _kill_checks(found: Findings, worked: Worked) -> Iterator[Check]:
     """Yield the checks that a worker died with jobs, that these were delivered again, and nothing
     else was.
     """
-    killed = worked.killed or Killed("none", 0, [], 0, 0)
-    holds = set(killed.holds)
-    yield Check(
-        "a worker was killed (-9) while it held jobs",
-        killed.leased == len(killed.holds) > 0,
-        f"{killed.name} held {len(killed.holds)}, the broker says {killed.leased}"
-        if worked.killed
-        else "none was killed",
-    )
-    again = {id_ for id_ in holds if found.again.get(id_, set()) - {killed.name}}
-    yield Check(
-        "its jobs came again, to others", bool(holds) and again == holds, f"{len(again)} of {len(holds)}"
-    )
+    killed = worked.killed or Killed("none", [], 0)
+    held = f"{killed.name} held {len(killed.holds)}, the broker says {killed.leased}"
+    yield Check("a worker was killed (-9) while it held jobs", killed.leased == len(killed.holds) > 0, held)
+    again = [id_ for id_ in killed.holds if found.again.get(id_, set()) - {killed.name}]
+    came = f"{len(again)} of {len(killed.holds)}"
+    yield Check("its jobs came again, to others", 0 < len(again) == len(killed.holds), came)
     yield Check(
         "nothing else was handled twice",
         killed.handled <= found.repeats <= killed.handled + worked.lost,
         f"{found.repeats} twice; it had handled {killed.handled} that it could not acknowledge"
         + (f", and {worked.lost} leases ended before their acknowledgement" if worked.lost else ""),
     )
-
-
-def _bad(what: str, cases: Cases) -> str:
-    return f"{what}: {cases}" if cases.count else ""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from sparrow.base.errors import NotFound, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from sparrow.pipelines.model import Flow, PipelineModel
     from sparrow.spark.wire import Session
@@ -46,6 +46,21 @@ class QueryStatus:
     batch_ms: float | None = None
     error: str = ""
     updated_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryBatches:
+    """Number of batches that a query has begun (`offsets/N` in its checkpoint), and that it has
+    committed (`commits/N`).
+    """
+
+    begun: int = 0
+    committed: int = 0
+
+    @property
+    def is_in_one(self) -> bool:
+        """Return True if a batch has begun that is not committed."""
+        return self.begun > self.committed
 
 
 def status_of(pipeline: PipelineModel, session: Session | None) -> list[QueryStatus]:
@@ -85,12 +100,13 @@ def _status(
     name = query.removeprefix(f"{pipeline.name}.")
     # A run reports a flow as a whole; the query of its dead letters is a part of it.
     report = reports.get(flow.name, {})
+    committed = batches_of(pipeline.checkpoint_of(flow, is_dead=is_dead)).committed
     figures = {} if is_dead else {key: report.get(key) for key in ("rows", "rows_per_second", "batch_ms")}
     return QueryStatus(
         flow=name,
         query=query,
         state=_state(report) if session is not None else "unknown",
-        batch=last_batch(pipeline.checkpoint_of(flow, is_dead=is_dead)),
+        batch=committed - 1 if committed else None,
         lag=None if session is None else _lag(session, GROUP_PREFIX + query),
         error=report.get("error", ""),
         updated_ms=report.get("updated_ms"),
@@ -125,18 +141,19 @@ def _lag(session: Session, group: str) -> int | None:
     return sum(lags) if lags else None
 
 
-def last_batch(checkpoint: str) -> int | None:
-    """Return the last batch that Spark has committed in a checkpoint, or None if there is none or
-    it cannot be read.
+def batches_of(checkpoint: str) -> QueryBatches:
+    """Return the batches of a checkpoint; none before the query has begun, or if the directory
+    cannot be read from here.
     """
-    if "://" in checkpoint:
-        return None
-    return max(_batches(os.path.join(checkpoint, "commits")), default=None)
+    committed = _newest(os.path.join(checkpoint, "commits"))
+    # In this order: a batch that begins between the two looks shall not seem to be committed before
+    # it began.
+    return QueryBatches(max(committed, _newest(os.path.join(checkpoint, "offsets"))), committed)
 
 
-def _batches(directory: str) -> Iterator[int]:
+def _newest(directory: str) -> int:
     try:
         names = os.listdir(directory)
     except OSError:
-        return
-    yield from (int(name) for name in names if name.isdecimal())
+        return 0
+    return max((int(name) + 1 for name in names if name.isdecimal()), default=0)

@@ -39,6 +39,7 @@ from sparrow.pipelines.builtin.directory import (
 )
 from sparrow.pipelines.builtin.smallfiles import Done, MergeWork, SmallFile, grouped, merged
 from sparrow.pipelines.builtin.tables import delta_table, format_of
+from sparrow.pipelines.sparklist import LIST
 
 if TYPE_CHECKING:
     from sparrow.pipelines.builtin.manifest import ArchivedFile, Manifest
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 DEFAULT_TARGET_BYTES: Final = 128 << 20
 MIN_TARGET_BYTES: Final = 1 << 10
 COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "lz4", "none")
-_SPARK_LOG: Final = "_spark_metadata"
 _MAX_TASKS: Final = 200
 
 
@@ -120,11 +120,11 @@ def _check_plain(directory: str, kind: str) -> None:
         raise InvalidArgument(
             f"{directory} is no directory of Parquet files ({kind}); only those are compacted"
         )
-    if os.path.exists(os.path.join(directory, _SPARK_LOG)):
+    if os.path.exists(os.path.join(directory, LIST)):
         raise InvalidArgument(
             f"{directory} is written by a Spark stream, whose readers go by the list in "
-            f"{_SPARK_LOG}: files that are replaced would be lost"
-            f" to them. When the stream has ended for good, delete {_SPARK_LOG} and compact; for a "
+            f"{LIST}: files that are replaced would be lost"
+            f" to them. When the stream has ended for good, delete {LIST} and compact; for a "
             "table that grows, use delta"
         )
 

@@ -16,6 +16,7 @@ from sparrow.pipelines.engine.columns import column, own_columns
 from sparrow.pipelines.engine.sinks.datafiles import file_system
 from sparrow.pipelines.engine.sinks.plan import texts, writer
 from sparrow.pipelines.engine.states import newest_batch
+from sparrow.pipelines.sparklist import LIST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from sparrow.pipelines.engine.sinks.plan import QueryPlan
     from sparrow.pipelines.model import ParquetSink
-
-_LIST = "_spark_metadata"
 
 
 def start_parquet(df: DataFrame, sink: ParquetSink, plan: QueryPlan) -> StreamingQuery:
@@ -59,6 +58,6 @@ def _has_batches(directory: str) -> bool:
     records the first batch, and the query may have been killed between the two.
     """
     system, path = file_system(directory)
-    found = system.get_file_info(fs.FileSelector(f"{path.rstrip('/')}/{_LIST}", allow_not_found=True))
+    found = system.get_file_info(fs.FileSelector(f"{path.rstrip('/')}/{LIST}", allow_not_found=True))
     # "9", and "9.compact" for those up to it.
     return any(each.base_name.partition(".")[0].isdecimal() for each in found)
