@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import sparrow.sync
 import sparrow.testing
-from sparrow.demo import comparison
+from sparrow.demo import verification
 from sparrow.demo.history import CommitMessage
 from tests.demo.test_tables import entry
 
@@ -46,18 +46,18 @@ class History:
 
 
 def compared(history, rows, sums, folder):
-    names = comparison.COLUMNS
+    names = verification.COLUMNS
     columns = {name: [row[at] for row in rows] for at, name in enumerate(names)}
     pq.write_table(pa.table(columns), folder / "a.parquet")
     entry(folder, "0", "a.parquet")
-    return comparison.checks(history, str(folder), sums)
+    return verification.pipeline_checks(history, str(folder), sums)
 
 
 def right(history):
     sums = {}
-    rows = list(comparison.expected_rows(history))
+    rows = list(verification.expected_rows(history))
     for row in rows:
-        comparison.count(sums, row)
+        verification.count(sums, row)
     return rows, sums
 
 
@@ -106,11 +106,11 @@ def test_sums_of_two_weeks_by_hand():
 def test_of_a_topic_the_last_message_of_a_key_counts():
     with sparrow.testing.broker() as broker, sparrow.sync.connect(broker.url) as client:
         client.admin.create_topic("sums", partitions=1)
-        assert comparison.read_sums(broker.url, "sums") == {}
+        assert verification.read_sums(broker.url, "sums") == {}
         for author, commits_counted in (("Ada", 1), ("Bob", 1), ("Ada", 2)):
             told = {"author": author, "week": "2026-W18", "commits": commits_counted, "files": 5, "merges": 0}
             client.publish("sums", json.dumps(told).encode(), key=author.encode())
-        assert comparison.read_sums(broker.url, "sums") == {
+        assert verification.read_sums(broker.url, "sums") == {
             ("Ada", "2026-W18"): [2, 5, 0],
             ("Bob", "2026-W18"): [1, 5, 0],
         }

@@ -14,8 +14,8 @@ import pytest
 
 from sparrow import pipelines
 from sparrow.base.errors import Conflict, InvalidArgument, SparrowError
-from sparrow.demo import pipeline, pipeline_run, surroundings
-from sparrow.demo.pipeline_run import PipelineRun
+from sparrow.demo import pipeline, surroundings
+from sparrow.demo.pipeline import PipelineRun
 from sparrow.demo.surroundings import Context
 from sparrow.pipelines.status import QueryBatches, batches_of
 
@@ -146,12 +146,12 @@ def test_a_kill_ends_all_of_it_in_whatever_group_it_is(tmp_path, monkeypatch):
     program = tmp_path / "python"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{children}"\n')
     program.chmod(0o755)
-    monkeypatch.setattr(pipeline_run.sys, "executable", str(program))
+    monkeypatch.setattr(pipeline.sys, "executable", str(program))
     with PipelineRun(str(tmp_path / "p.yml"), url="", log=str(tmp_path / "log"), is_once=False) as run:
         run.wait_until((tmp_path / "up").exists, 60)
         session = run._process.pid
         assert run.kill() == 2
-        assert pipeline_run._kill(session) == 0
+        assert pipeline._kill(session) == 0
         with pytest.raises(SparrowError, match="the pipeline ended too early: it said nothing; exit code -9"):
             run.wait_until(lambda: False, 60)
     with suppress(ProcessLookupError):
@@ -177,7 +177,7 @@ def checkpoint(path, begun, committed):
     ],
 )  # fmt: skip
 def test_of_a_failure_the_reason_is_told(outcomes, log, reason, tmp_path, monkeypatch):
-    monkeypatch.setattr(pipeline_run.sys, "executable", shutil.which("true"))
+    monkeypatch.setattr(pipeline.sys, "executable", shutil.which("true"))
     with PipelineRun(str(tmp_path / "p.yml"), url="", log=str(tmp_path / "log"), is_once=True) as run:
         run.wait(60)
         (tmp_path / "log").write_text(log)

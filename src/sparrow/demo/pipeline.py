@@ -9,17 +9,21 @@ then must be done again by the second run, which takes what is left and ends.
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
+import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import sparrow.sync
-from sparrow.base.errors import InvalidArgument
-from sparrow.demo import chart, comparison, surroundings
-from sparrow.demo.pipeline_run import PipelineRun
+from sparrow.base.errors import InvalidArgument, SparrowError
+from sparrow.demo import chart, surroundings, verification
 from sparrow.demo.report import Check, StageResult
 from sparrow.pipelines.sparklist import uncommitted_files
 from sparrow.pipelines.status import QueryBatches, batches_of
@@ -36,6 +40,17 @@ PLANNED_BATCHES: Final = 8
 FILE: Final = "commits.yml"
 TABLE_FLOW, SUMS_FLOW = "table", "weekly"
 _PACKAGES: Final = ("matplotlib", "pyarrow", "pyspark", "sqlglot", "yaml")
+POLL_S: Final = 0.01
+_MASTER: Final = f"local[{min(4, os.cpu_count() or 1)}]"
+"""This machine, whatever the environment says of others; a demonstration is too small for many
+cores.
+"""
+_SAID: Final = "sparrow: "
+"""Prefix of the errors of commands."""
+_END_S: Final = 10.0
+"""Time in which processes must be gone after kill -9."""
+_TOLD_BYTES: Final = 4000
+"""Bytes of the log that are searched for a reason."""
 _EXTRA: Final = "pip install 'sparrow-broker[demo]'"
 _PACE_S: Final = 2
 """Interval of batches, long enough that the sums have begun before the table is done."""
@@ -112,7 +127,7 @@ def run_stage(
     with PipelineRun(job.file, url=context.url, log=f"{job.file}.2.log", is_once=True) as run:
         run.wait(RUN_TIMEOUT_S, show)
     ended = time.monotonic()
-    sums = comparison.read_sums(context.url, job.topic)
+    sums = verification.read_sums(context.url, job.topic)
     chart_path = os.path.join(os.path.abspath(context.out_dir), surroundings.CHART)
     counts = {key: commits for key, (commits, _, _) in sums.items()}
     chart.draw_weeks(counts, chart_path, title=source.title)
@@ -124,8 +139,8 @@ def run_stage(
         "first run s": round(killed - began, 1),
         "second run s": round(ended - killed, 1),
     }
-    checks = [_cut_check(job, cut), *comparison.checks(source, job.table, sums)]
-    return StageResult(checks=checks, figures=figures, table_path=job.table, chart_path=chart_path)
+    checks = [_cut_check(job, cut), *verification.pipeline_checks(source, job.table, sums)]
+    return StageResult(checks, figures, {"table": job.table, "chart": chart_path})
 
 
 def prepare(context: Context) -> PipelineJob:
@@ -134,6 +149,8 @@ def prepare(context: Context) -> PipelineJob:
     Raises:
         Conflict: something is in the way.
     """
+    import yaml
+
     table = os.path.join(os.path.abspath(context.out_dir), surroundings.TABLE)
     surroundings.clear(table)
     work = os.path.abspath(context.work_dir)
@@ -146,13 +163,6 @@ def prepare(context: Context) -> PipelineJob:
         topic=f"{context.topic}.{SUMS_FLOW}",
         batches=-(-context.total // size),
     )
-    _write_copy(job, source_topic=context.topic, max_rows=size)
-    return job
-
-
-def _write_copy(job: PipelineJob, *, source_topic: str, max_rows: int) -> None:
-    import yaml
-
     text = resources.files("sparrow.demo").joinpath(FILE).read_text("utf-8")
     document: dict[str, Any] = yaml.safe_load(text)
     document |= {
@@ -161,11 +171,12 @@ def _write_copy(job: PipelineJob, *, source_topic: str, max_rows: int) -> None:
         "spark": document["spark"] | _SETTINGS,
     }
     flows = document["flows"]
-    flows[TABLE_FLOW]["from"] |= {"topics": source_topic, "max_rows_per_trigger": max_rows}
+    flows[TABLE_FLOW]["from"] |= {"topics": context.topic, "max_rows_per_trigger": size}
     flows[TABLE_FLOW]["to"]["parquet"] = job.table
     flows[SUMS_FLOW]["to"]["topic"] = job.topic
     with open(job.file, "w", encoding="utf-8") as out:
         yaml.safe_dump(document, out, allow_unicode=True, sort_keys=False, width=110)
+    return job
 
 
 def _is_time(job: PipelineJob) -> bool:
@@ -191,3 +202,124 @@ def _cut_check(job: PipelineJob, cut: Cut) -> Check:
         f" after {cut.sums.committed} of {batches_of(job.sums_checkpoint).committed} of the sums"
     )
     return Check("the pipeline was killed in the middle, and went on to its end", held, detail)
+
+
+# ── the process ───────────────────────────────────────────────────────────────────────────────────
+
+
+class PipelineRun:
+    """One run of `sparrow pipeline run` as users run it: a process with its own session, which can
+    be killed as a whole. End it by `kill` or `wait`, or use it in a `with` block, which leaves no
+    process behind.
+
+    Args:
+        file: of the pipeline; its directory is the one that the run works in.
+        log: gets what Spark and Java write.
+    """
+
+    def __init__(self, file: str, *, url: str, log: str, is_once: bool) -> None:
+        self._log = log
+        self._outcomes = f"{log}.json"
+        command = [sys.executable, "-m", "sparrow", "pipeline", "run", file, "--json", "--master", _MASTER]
+        with open(log, "wb") as errors, open(self._outcomes, "wb") as out:
+            self._process = subprocess.Popen(  # noqa: S603 - this interpreter, our own module
+                command + ["--once"] * is_once,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                # Not on the command line, which everybody on the machine may read: the URL may have
+                # a token.
+                env={**os.environ, "SPARROW_URL": url, "PYTHONUNBUFFERED": "1"},
+                cwd=os.path.dirname(file),
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def wait_until(
+        self, is_reached: Callable[[], bool], timeout_s: float, during: Callable[[], None] = lambda: None
+    ) -> None:
+        """Wait until a condition holds that the run will reach.
+
+        Args:
+            during: called repeatedly meanwhile.
+
+        Raises:
+            SparrowError: the run has ended before, or it takes too long.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not is_reached():
+            if self._process.poll() is not None:
+                raise SparrowError(f"the pipeline ended too early: {self._reason()}")
+            if time.monotonic() > deadline:
+                raise SparrowError(
+                    f"the pipeline takes longer than {timeout_s:.0f} s; its log is {self._log}"
+                )
+            during()
+            time.sleep(POLL_S)
+
+    def wait(self, timeout_s: float, during: Callable[[], None] = lambda: None) -> None:
+        """Wait until it has ended by itself, without an error.
+
+        Raises:
+            SparrowError: it has failed, or takes too long.
+        """
+        self.wait_until(lambda: self._process.poll() is not None, timeout_s, during)
+        if self._process.returncode:
+            raise SparrowError(f"the pipeline failed: {self._reason()}")
+
+    def kill(self) -> int:
+        """Kill the driver, its Java, and Spark's Python processes (-9), and return their number."""
+        session = self._process.pid
+        if self._process.poll() is None:
+            # Stop everything while the others are looked for.
+            os.killpg(session, signal.SIGSTOP)
+        found = killed = _kill(session)
+        self._process.wait()
+        deadline = time.monotonic() + _END_S
+        while killed and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            killed = _kill(session)
+        return found
+
+    def _reason(self) -> str:
+        """Return why it failed: its own error, else the last line that it wrote."""
+        said = _last_lines(self._log)
+        own = [line.removeprefix(_SAID) for line in said if line.startswith(_SAID)]
+        failures = []
+        for line in _last_lines(self._outcomes):
+            with suppress(ValueError, KeyError, TypeError):
+                failures.append(str(json.loads(line)["outcome"]["failure"]["text"]))
+        told = failures or own or said
+        return told[-1] if told else f"it said nothing; exit code {self._process.returncode}"
+
+
+def _kill(session: int) -> int:
+    """Kill the processes of a session (Spark's Python daemons have their own process groups), and
+    return their number. Without /proc the others end by themselves when Java is gone.
+    """
+    found = 0
+    for name in os.listdir("/proc") if os.path.isdir("/proc/self") else [str(session)]:
+        with suppress(OSError):
+            if name.isdecimal() and os.getsid(int(name)) == session and not _is_dead(name):
+                os.kill(int(name), signal.SIGKILL)
+                found += 1
+    return found
+
+
+def _is_dead(pid: str) -> bool:
+    """Return True if the process has ended and waits for its parent."""
+    if not os.path.isdir("/proc/self"):
+        return False
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b") ")[2][:1] in (b"Z", b"X")
+
+
+def _last_lines(path: str) -> list[str]:
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - _TOLD_BYTES))
+        return [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 HELD, FAILED = "✓", "✗"
 _SHOWN: Final = 3
@@ -44,14 +44,12 @@ class StageFigures:
     figures: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageResult:
-    """The result of the pipeline's stage."""
+class StageResult(NamedTuple):
+    """The result of the pipeline's stage; `outputs` has paths by name."""
 
     checks: Sequence[Check]
     figures: Mapping[str, object]
-    table_path: str
-    chart_path: str
+    outputs: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,15 +12,16 @@ import asyncio
 import json
 import os
 import random
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import sparrow.sync
 from sparrow.base.errors import InvalidArgument
-from sparrow.demo import display, surroundings, verification
+from sparrow.demo import surroundings, verification
 from sparrow.demo.crew import LEASE_MS, work_off
 from sparrow.demo.report import Check, DemoReport, StageFigures, StageResult
 from sparrow.demo.surroundings import Context
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from sparrow.demo.crew import Worked
-    from sparrow.demo.display import Bar
     from sparrow.demo.history import CommitMessage, History, Sample
     from sparrow.demo.surroundings import DemoPlan
 
@@ -62,7 +62,7 @@ def run(plan: DemoPlan, source: History | Sample, pipeline: PipelineStage) -> De
     out_dir = surroundings.output_directory(plan.out_dir)
     with ExitStack() as stack:
         work_dir = stack.enter_context(surroundings.work_directory(keep=plan.keep))
-        record = _Record(stack.enter_context(display.bars()))
+        record = _Record(stack.enter_context(_bars()))
         with record.stage("start"):
             url = stack.enter_context(surroundings.broker(plan, work_dir))
             context = Context(
@@ -121,10 +121,13 @@ class _Record:
     def stage(self, name: str) -> Iterator[tuple[Bar, dict[str, object]]]:
         """Run a stage; yields its bar, and its figures, which are reported if there are any."""
         figures: dict[str, object] = {}
-        with display.stage(name, self._bars) as bar:
-            yield bar, figures
+        began = time.monotonic()
+        bar = Bar(name, self._bars)
+        yield bar, figures
+        seconds = time.monotonic() - began
+        bar.end(seconds)
         if figures:
-            self.stages.append(StageFigures(name, round(bar.seconds, 3), figures))
+            self.stages.append(StageFigures(name, round(seconds, 3), figures))
 
     def publish(self, context: Context, source: History | Sample) -> None:
         """Publish the commits, newest first and shuffled."""
@@ -178,7 +181,45 @@ class _Record:
             result = pipeline(context, source, bar.advance)
             self.checks += result.checks
             figures.update(result.figures)
-        return {"table": result.table_path, "chart": result.chart_path}
+        return dict(result.outputs)
+
+
+def _bars() -> AbstractContextManager[Progress | None]:
+    """Return the bars of all stages, one below the other; None without a terminal."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description:<9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=Console(stderr=True))
+
+
+class Bar:
+    """Progress of one stage on stderr; where that is no terminal, a line when the stage begins, and
+    one when it has ended.
+    """
+
+    def __init__(self, name: str, progress: Progress | None) -> None:
+        self._progress = progress
+        self._task = None if progress is None else progress.add_task(name, total=None)
+        self._name = name
+        self._done = self._total = 0
+        if progress is None:
+            print(f"{name} …", file=sys.stderr, flush=True)
+
+    def advance(self, done: int, total: int) -> None:
+        """Show that so many of so many are done; the total may grow."""
+        self._done, self._total = done, max(done, total)
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, completed=self._done, total=self._total)
+
+    def end(self, seconds: float) -> None:
+        """Show that the stage is over."""
+        if self._progress is None:
+            of = f" {self._done:,} of {self._total:,}" if self._total else ""
+            print(f"{self._name}:{of} in {seconds:.1f} s", file=sys.stderr, flush=True)
+        self.advance(self._total or 1, self._total or 1)
 
 
 async def _publish(

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 TABLE, CHART, REPORT = "table", "chart.png", "report.json"
 """Names in the output directory that are replaced by each run. Nothing else there is touched."""
-MAX_WORKERS = 64
 _SAY_WHERE = "say by --out where the table and the chart shall go"
 
 CONNECT_TIMEOUT_S = 2.0
@@ -42,10 +41,6 @@ class DemoPlan:
     """URL of a running broker; None: one is started."""
     out_dir: str = "sparrow-demo"
     """Directory of the table, the chart and report.json."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.workers <= MAX_WORKERS:
-            raise InvalidArgument(f"--workers is {self.workers}; it must be a number from 1 to {MAX_WORKERS}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
