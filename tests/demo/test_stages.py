@@ -102,6 +102,7 @@ def test_history_goes_through_the_stages_and_every_check_holds(tmp_path, capsys)
     figures = {stage.name: stage.figures for stage in report.stages}
     assert figures["publish"]["merges"] == sum(len(each) > 1 for each in HISTORY)
     assert figures["work"]["jobs"] == len(HISTORY)
+    assert figures["work"]["p99 ms"] >= figures["work"]["job p50 ms"] > 0
     assert figures["verify"]["handled twice"] == 1
     told = json.loads((tmp_path / "out" / "report.json").read_text())
     assert told == json.loads(json.dumps(report.as_dict()))

@@ -128,14 +128,14 @@ async def work() -> None:
 class _Orders(asyncio.StreamReaderProtocol):
     """Reads stdin; its end cancels a task."""
 
-    def __init__(self, reader: asyncio.StreamReader, task: asyncio.Task[Any]) -> None:
+    def __init__(self, reader: asyncio.StreamReader, worker: asyncio.Task[Any]) -> None:
         super().__init__(reader)
-        self._task = task
+        self._worker = worker
 
     def connection_lost(self, error: Exception | None) -> None:
         """Cancel the task."""
         super().connection_lost(error)
-        self._task.cancel()
+        self._worker.cancel()
 
 
 def main() -> int:
