@@ -84,19 +84,19 @@ def test_a_change_names_what_it_changes_once_and_says_to_what() -> None:
 @pytest.mark.parametrize("text", ["", "1_0", "1.0", "0x1", "٣", "9" * 30, "-1", "11", "None"])
 def test_a_whole_number_is_digits_within_bounds(text: str) -> None:
     with pytest.raises(ValueError, match="a whole number from 0 to 10"):
-        integer(0, 10).parse(text)
+        integer(0, 10).read(text)
 
 
 def test_kinds_take_what_kafka_takes() -> None:
-    assert integer(-1).parse(" +5 ") == 5
-    assert BOOLEAN.parse("TRUE") is True
-    assert ONLY_FALSE.parse("false") is False
+    assert integer(-1).read(" +5 ") == 5
+    assert BOOLEAN.read("TRUE") is True
+    assert ONLY_FALSE.read("false") is False
     assert items(" a, b ,,c ") == ["a", "b", "c"]
-    assert THROTTLED_REPLICAS.parse("0:1,1:1") == ("0:1", "1:1")
-    assert THROTTLED_REPLICAS.parse("*") == ("*",)
+    assert THROTTLED_REPLICAS.read("0:1,1:1") == ("0:1", "1:1")
+    assert THROTTLED_REPLICAS.read("*") == ("*",)
     for wrong in ("0", "a:1", "*,0:1"):
         with pytest.raises(ValueError, match="partition:broker"):
-            THROTTLED_REPLICAS.parse(wrong)
+            THROTTLED_REPLICAS.read(wrong)
 
 
 def test_every_default_of_a_broker_passes_its_own_check_and_every_topic_default_has_a_name() -> None:

@@ -84,6 +84,7 @@ class SettingTable:
         configuration: the dataclass whose fields declare them.
         listed: what an error lists when a name is unknown; None: the words.
         none_is_default: True if a value None means the default.
+        names_all: True if an error names every fault, else only the first.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class SettingTable:
         *,
         listed: Sequence[str] | None = None,
         none_is_default: bool = False,
+        names_all: bool = True,
     ) -> None:
         self.by_name: Final[Mapping[str, Setting]] = {
             each.name: _setting_of(each) for each in dataclasses.fields(configuration)
@@ -101,6 +103,7 @@ class SettingTable:
         self._noun = noun
         self._listed: Collection[str] = self.by_word if listed is None else listed
         self._none_is_default = none_is_default
+        self._names_all = names_all
 
     def find(self, key: str) -> Setting | None:
         """Return the setting of a word or a name, or None."""
@@ -127,7 +130,7 @@ class SettingTable:
             given: settings by word or name.
 
         Raises:
-            InvalidConfig: names every setting that does not exist, has a wrong value, or is given
+            InvalidConfig: names the settings that do not exist, have a wrong value, or are given
                 twice.
         """
         values: dict[str, Any] = {}
@@ -145,7 +148,7 @@ class SettingTable:
             except InvalidConfig as error:
                 faults.append(error.text)
         if faults:
-            raise InvalidConfig("; ".join(faults))
+            raise InvalidConfig("; ".join(faults if self._names_all else faults[:1]))
         return values
 
     def _value(self, found: Setting, key: str, value: object) -> Any:

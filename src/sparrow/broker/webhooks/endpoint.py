@@ -235,7 +235,9 @@ SETTINGS: Final = (*(field.name for field in fields(EndpointSettings)), "secrets
 """The names of all settings; `secrets` is kept apart from the others, as secrets are not shown
 again.
 """
-TABLE: Final = SettingTable("a webhook", EndpointSettings, listed=SETTINGS, none_is_default=True)
+TABLE: Final = SettingTable(
+    "a webhook", EndpointSettings, listed=SETTINGS, none_is_default=True, names_all=False
+)
 DEFAULTS: Final = {name: each.default for name, each in TABLE.by_name.items() if name != "url"}
 WORDS: Final = {word: each.name for word, each in TABLE.by_word.items() if word != each.name}
 """Settings by the words that people write, as those of a queue's policy; both are understood
