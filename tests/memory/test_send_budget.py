@@ -12,8 +12,8 @@ from sparrow.base.errors import Overloaded
 from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.broker import Broker
 from sparrow.broker.fetch import FetchRequest
-from sparrow.frontends import send_budget
-from sparrow.frontends.send_budget import Backlog, SendBudget
+from sparrow.frontends.transport import send_budget
+from sparrow.frontends.transport.send_budget import Backlog, SendBudget
 from sparrow.records.builder import build_batch
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -12,7 +12,7 @@ from sparrow.frontends.native import MAX_REFUSED
 from sparrow.frontends.native.limits import NativeLimits
 from sparrow.frontends.native.liveness import Liveness, Observation, Verdict
 from sparrow.frontends.native.work_queue import WorkQueue
-from sparrow.frontends.receive_budget import ReceiveBudget
+from sparrow.frontends.transport.receive_budget import ReceiveBudget
 from sparrow.protocol.native import messages as m
 from tests.native_frontend.raw import OpenListener, RawClient, batch_of
 

@@ -215,7 +215,7 @@ def test_http_at_another_port_is_answered_by_the_http_port(plain, port):
 
 @pytest.mark.parametrize(("port", "name"), [("native", "native"), ("http", "HTTP")])
 def test_kafka_at_another_port_is_a_line_of_the_log(plain, port, name, caplog, monkeypatch):
-    monkeypatch.setattr("sparrow.frontends.wrong_port.LOG_INTERVAL_S", 0.0)
+    monkeypatch.setattr("sparrow.frontends.transport.wrong_port.LOG_INTERVAL_S", 0.0)
     wrong = plain.port if port == "native" else port_of(plain.http)
     with caplog.at_level(logging.WARNING, "sparrow.ports"):
         response = exchange(wrong, probe())
@@ -227,7 +227,7 @@ def test_kafka_at_another_port_is_a_line_of_the_log(plain, port, name, caplog, m
 
 @pytest.mark.parametrize("port", ["native", "kafka", "http"])
 def test_tls_at_a_port_without_is_a_line_of_the_log(plain, port, caplog, monkeypatch):
-    monkeypatch.setattr("sparrow.frontends.wrong_port.LOG_INTERVAL_S", 0.0)
+    monkeypatch.setattr("sparrow.frontends.transport.wrong_port.LOG_INTERVAL_S", 0.0)
     wrong = {"native": plain.port, "kafka": port_of(plain.kafka), "http": port_of(plain.http)}[port]
     with caplog.at_level(logging.WARNING, "sparrow.ports"), pytest.raises((ssl.SSLError, OSError)):
         exchange(wrong, b"", ssl._create_unverified_context())
@@ -236,7 +236,7 @@ def test_tls_at_a_port_without_is_a_line_of_the_log(plain, port, caplog, monkeyp
 
 
 def test_the_log_is_not_filled_by_those_who_connect_again_and_again(plain, caplog, monkeypatch):
-    monkeypatch.setattr("sparrow.frontends.wrong_port.LOG_INTERVAL_S", 3600.0)
+    monkeypatch.setattr("sparrow.frontends.transport.wrong_port.LOG_INTERVAL_S", 3600.0)
     with caplog.at_level(logging.WARNING, "sparrow.ports"):
         for _ in range(5):
             exchange(plain.port, probe())

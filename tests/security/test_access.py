@@ -8,7 +8,7 @@ import pytest
 
 import sparrow.testing
 from sparrow.base.errors import InvalidConfig
-from sparrow.frontends.tls import distinguished_name
+from sparrow.frontends.transport.tls import distinguished_name
 from sparrow.server.access import ServerAccess
 from sparrow.server.config import ServerConfig, kafka_listeners, load
 

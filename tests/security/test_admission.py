@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import sparrow.testing
 from sparrow.base.errors import InvalidConfig, Overloaded
-from sparrow.frontends.admission import AddressLimits, Admission, ConnectionSlot, Strangers
+from sparrow.frontends.transport.admission import AddressLimits, Admission, ConnectionSlot, Strangers
 from sparrow.server.config import load
 from tests.kafka_frontend.raw import encode, request
 from tests.memory.announcements import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrow.frontends.connection_limit import GUARANTEED_SHARE, ConnectionLimit
+from sparrow.frontends.transport.connection_limit import GUARANTEED_SHARE, ConnectionLimit
 
 
 @given(

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sparrow.base.errors import InvalidConfig
-from sparrow.frontends.admission import AddressLimits
-from sparrow.frontends.connection_limit import ConnectionLimit
-from sparrow.frontends.send_budget import SendBudget
+from sparrow.frontends.transport.admission import AddressLimits
+from sparrow.frontends.transport.connection_limit import ConnectionLimit
+from sparrow.frontends.transport.send_budget import SendBudget
 from sparrow.server.config import kafka_listeners, seed_ports
 from sparrow.server.files import connection_room
 from sparrow.server.listeners import OFF

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sparrow.base.der import revoked_in
 from sparrow.base.errors import InvalidConfig
-from sparrow.frontends.tls import CertificateProof, authority_digest
+from sparrow.frontends.transport.tls import CertificateProof, authority_digest
 
 if TYPE_CHECKING:
     import ssl

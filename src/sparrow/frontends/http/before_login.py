@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from sparrow.frontends.receive_budget import ReceiveBudget
+    from sparrow.frontends.transport.receive_budget import ReceiveBudget
 
 LOGIN: Final = "login"
 """Key in the state of a request for the connection's `BeforeLogin`."""

@@ -17,7 +17,7 @@ from sparrow.frontends.http.problems import BodyTooLarge
 if TYPE_CHECKING:
     from sparrow.frontends.http.asgi import Message, Receive
     from sparrow.frontends.http.limits import HttpLimits
-    from sparrow.frontends.receive_budget import ReceiveBudget
+    from sparrow.frontends.transport.receive_budget import ReceiveBudget
 
 
 class ClientGone(Exception):

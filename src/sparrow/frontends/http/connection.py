@@ -29,7 +29,6 @@ from uvicorn.server import ServerState
 
 from sparrow.base.errors import Draining, Overloaded, SparrowError
 from sparrow.broker.access.sessions import Guard
-from sparrow.frontends.admission import SLOT, host_of
 from sparrow.frontends.http.before_login import LOGIN, MAX_PIPELINED, BeforeLogin
 from sparrow.frontends.http.before_login import NO_ROOM as NO_LOGIN_ROOM
 from sparrow.frontends.http.context import EXCHANGE, GONE
@@ -37,7 +36,8 @@ from sparrow.frontends.http.default_headers import DEFAULT_HEADERS
 from sparrow.frontends.http.identity import CERTIFICATE
 from sparrow.frontends.http.problems import TooSlow, response_parts
 from sparrow.frontends.http.sockets.protocol import SocketProtocol
-from sparrow.frontends.tls import certificate_principal
+from sparrow.frontends.transport.admission import SLOT, host_of
+from sparrow.frontends.transport.tls import certificate_principal
 from sparrow.protocol.http.errors import (
     HeadTooLarge,
     MalformedRequest,
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-    from sparrow.frontends.admission import ConnectionSlot
     from sparrow.frontends.http.asgi import App
     from sparrow.frontends.http.context import HttpContext
-    from sparrow.frontends.send_budget import Backlog, SendBudget
+    from sparrow.frontends.transport.admission import ConnectionSlot
+    from sparrow.frontends.transport.send_budget import Backlog, SendBudget
 
 LINGER_S: Final = 2.0
 """Time during which incoming bytes are dropped before the connection is closed."""

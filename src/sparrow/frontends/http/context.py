@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sparrow.base.errors import NotAuthenticated, Overloaded
 from sparrow.frontends.coalescer import Coalescer
-from sparrow.frontends.connection_limit import ConnectionLimit
 from sparrow.frontends.http import before_login
 from sparrow.frontends.http.identity import LISTENER, Authenticator, identify
 from sparrow.frontends.http.limits import HttpLimits
 from sparrow.frontends.http.render_cache import RenderCache
 from sparrow.frontends.idempotent_publisher import IdempotentPublisher
-from sparrow.frontends.receive_budget import ReceiveBudget
-from sparrow.frontends.send_budget import SendBudget
-from sparrow.frontends.wrong_port import WrongPortReplies
+from sparrow.frontends.transport.connection_limit import ConnectionLimit
+from sparrow.frontends.transport.receive_budget import ReceiveBudget
+from sparrow.frontends.transport.send_budget import SendBudget
+from sparrow.frontends.transport.wrong_port import WrongPortReplies
 from sparrow.protocol.detection import WireProtocol
 
 if TYPE_CHECKING:

@@ -16,20 +16,20 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, cast
 
 from sparrow.base.errors import Overloaded
-from sparrow.frontends.admission import host_of
 from sparrow.frontends.http.context import HttpContext
-from sparrow.frontends.tls import tls_options
+from sparrow.frontends.transport.admission import host_of
+from sparrow.frontends.transport.tls import tls_options
 
 if TYPE_CHECKING:
     import ssl
 
     from sparrow.broker.broker import Broker
-    from sparrow.frontends.admission import ConnectionSlot
-    from sparrow.frontends.connection_limit import ConnectionLimit
     from sparrow.frontends.http.connection import HttpServer
     from sparrow.frontends.http.identity import Authenticator
     from sparrow.frontends.http.limits import HttpLimits
-    from sparrow.frontends.send_budget import SendBudget
+    from sparrow.frontends.transport.admission import ConnectionSlot
+    from sparrow.frontends.transport.connection_limit import ConnectionLimit
+    from sparrow.frontends.transport.send_budget import SendBudget
 
 BACKLOG = 1024
 DRAIN_POLL_S = 0.01

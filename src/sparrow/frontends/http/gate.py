@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sparrow.base.errors import Draining, InternalError, NotAuthenticated, Overloaded, SparrowError
 from sparrow.broker.access.sessions import Guard
-from sparrow.frontends.admission import SLOT
 from sparrow.frontends.http.before_login import LOGIN
 from sparrow.frontends.http.bodies import BoundedBody, ClientGone
 from sparrow.frontends.http.context import EXCHANGE
@@ -33,6 +32,7 @@ from sparrow.frontends.http.origins import (
     is_of_another_site,
 )
 from sparrow.frontends.http.problems import BUG, OriginRefused, response_parts
+from sparrow.frontends.transport.admission import SLOT
 
 if TYPE_CHECKING:
     from sparrow.frontends.http.asgi import App, Message, Receive, Scope, Send

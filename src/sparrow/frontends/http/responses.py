@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.problems import Headers
     from sparrow.frontends.http.request import Request
-    from sparrow.frontends.send_budget import Backlog, Reservation
+    from sparrow.frontends.transport.send_budget import Backlog, Reservation
 
 _encode: Final = msgspec.json.Encoder().encode
 JSON: Final = "application/json"

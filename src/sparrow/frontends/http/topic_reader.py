@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sparrow.broker.fetch import Fetched
     from sparrow.frontends.batches import PartitionBatch
     from sparrow.frontends.http.context import HttpContext
-    from sparrow.frontends.send_budget import Reservation
+    from sparrow.frontends.transport.send_budget import Reservation
     from sparrow.records.readable import OnCorrupt
     from sparrow.records.record import Record
 

@@ -26,16 +26,16 @@ from sparrow.frontends.kafka.frame_receiver import (
     FrameReceiver,
     MalformedRequest,
 )
-from sparrow.frontends.tls import certificate_principal
+from sparrow.frontends.transport.tls import certificate_principal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from sparrow.broker.access.authz import Principal
-    from sparrow.frontends.admission import ConnectionSlot
     from sparrow.frontends.kafka.codec.responses import Piece
     from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener
-    from sparrow.frontends.send_budget import Backlog, Reservation
+    from sparrow.frontends.transport.admission import ConnectionSlot
+    from sparrow.frontends.transport.send_budget import Backlog, Reservation
 
 log = logging.getLogger("sparrow.kafka")
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sparrow.frontends.kafka.codec.responses import Piece
     from sparrow.frontends.kafka.connection import Connection
     from sparrow.frontends.kafka.frontend import KafkaFrontend
-    from sparrow.frontends.send_budget import Reservation
+    from sparrow.frontends.transport.send_budget import Reservation
 
 Begun = list["Piece"] | asyncio.Future[list["Piece"]] | Coroutine[Any, Any, list["Piece"] | None] | None
 Handler = Callable[[Any, "Call"], Any]

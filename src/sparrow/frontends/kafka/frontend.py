@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from sparrow.base.errors import Overloaded
 from sparrow.broker.access.login_limits import LimitedUsers
-from sparrow.frontends.connection_limit import ConnectionLimit
 from sparrow.frontends.kafka.apis import APIS
 from sparrow.frontends.kafka.connection import Connection
 from sparrow.frontends.kafka.fetch_sessions import FetchSessions
@@ -21,10 +20,11 @@ from sparrow.frontends.kafka.frame_receiver import SCRATCH_BYTES
 from sparrow.frontends.kafka.limits import KafkaLimits
 from sparrow.frontends.kafka.sasl import MECHANISMS
 from sparrow.frontends.kafka.share_members import ShareMembers
-from sparrow.frontends.receive_budget import ReceiveBudget
-from sparrow.frontends.send_budget import SendBudget
-from sparrow.frontends.tls import tls_options
-from sparrow.frontends.wrong_port import WrongPortReplies
+from sparrow.frontends.transport.connection_limit import ConnectionLimit
+from sparrow.frontends.transport.receive_budget import ReceiveBudget
+from sparrow.frontends.transport.send_budget import SendBudget
+from sparrow.frontends.transport.tls import tls_options
+from sparrow.frontends.transport.wrong_port import WrongPortReplies
 from sparrow.protocol.detection import WireProtocol
 
 if TYPE_CHECKING:

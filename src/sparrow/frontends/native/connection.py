@@ -16,8 +16,8 @@ from sparrow.protocol.native.connection import Connection, Event, Role, State
 
 if TYPE_CHECKING:
     from sparrow.frontends.native.limits import NativeLimits
-    from sparrow.frontends.receive_budget import ReceiveBudget
-    from sparrow.frontends.wrong_port import WrongPortReplies
+    from sparrow.frontends.transport.receive_budget import ReceiveBudget
+    from sparrow.frontends.transport.wrong_port import WrongPortReplies
 
 
 LAST_WORDS_S: Final = 0.5

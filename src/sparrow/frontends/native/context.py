@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.broker import Broker
     from sparrow.broker.measures import FrontendMeasures
-    from sparrow.frontends.admission import ConnectionSlot
     from sparrow.frontends.native.limits import NativeLimits
-    from sparrow.frontends.send_budget import Reservation, SendBudget
+    from sparrow.frontends.transport.admission import ConnectionSlot
+    from sparrow.frontends.transport.send_budget import Reservation, SendBudget
     from sparrow.protocol.native import messages as m
     from sparrow.protocol.native.frames import Buffer
 

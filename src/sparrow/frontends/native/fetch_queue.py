@@ -33,7 +33,7 @@ from sparrow.protocol.native.messages import Fetch, Fetched
 if TYPE_CHECKING:
     from sparrow.broker import fetch
     from sparrow.frontends.native.context import SessionContext
-    from sparrow.frontends.send_budget import Reservation
+    from sparrow.frontends.transport.send_budget import Reservation
 
 MAX_WAIT_MS: Final = 5000
 """Limit of the wait: later fetches of the connection wait behind this one."""

@@ -12,14 +12,14 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from sparrow.base.errors import Draining, Overloaded, SparrowError
-from sparrow.frontends.connection_limit import ConnectionLimit
 from sparrow.frontends.native.connection import NativeConnection
 from sparrow.frontends.native.limits import NativeLimits
 from sparrow.frontends.native.session import NativeSession
-from sparrow.frontends.receive_budget import ReceiveBudget
-from sparrow.frontends.send_budget import SendBudget
-from sparrow.frontends.tls import tls_options
-from sparrow.frontends.wrong_port import WrongPortReplies
+from sparrow.frontends.transport.connection_limit import ConnectionLimit
+from sparrow.frontends.transport.receive_budget import ReceiveBudget
+from sparrow.frontends.transport.send_budget import SendBudget
+from sparrow.frontends.transport.tls import tls_options
+from sparrow.frontends.transport.wrong_port import WrongPortReplies
 from sparrow.protocol.detection import WireProtocol
 
 if TYPE_CHECKING:

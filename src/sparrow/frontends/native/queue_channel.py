@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.broker.queues.rules.settlement import Leased
     from sparrow.frontends.native.context import SessionContext
-    from sparrow.frontends.send_budget import Reservation
+    from sparrow.frontends.transport.send_budget import Reservation
     from sparrow.protocol.native.frames import Buffer
 
 PUSHED: Final = -1

@@ -26,7 +26,7 @@ from sparrow.frontends.native.fetch_queue import FetchQueue
 from sparrow.frontends.native.liveness import Liveness, Observation, Verdict
 from sparrow.frontends.native.throttle import Throttle
 from sparrow.frontends.native.work_queue import WorkQueue
-from sparrow.frontends.tls import certificate_principal
+from sparrow.frontends.transport.tls import certificate_principal
 from sparrow.protocol.native import messages as m
 from sparrow.protocol.native.connection import Ended, Event, Received, State, Violation
 
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     from sparrow.broker.broker import Broker
     from sparrow.broker.measures import FrontendMeasures
-    from sparrow.frontends.admission import ConnectionSlot
     from sparrow.frontends.native.context import Confirmer, FrontendContext
     from sparrow.frontends.native.limits import NativeLimits
-    from sparrow.frontends.send_budget import Backlog, Reservation
+    from sparrow.frontends.transport.admission import ConnectionSlot
+    from sparrow.frontends.transport.send_budget import Backlog, Reservation
     from sparrow.protocol.native.frames import Buffer
 
 

@@ -20,7 +20,7 @@ from sparrow.frontends.isolation import READ_COMMITTED, check_isolation
 from sparrow.frontends.native.channels import CloseReason
 from sparrow.frontends.native.failures import translate
 from sparrow.frontends.native.work_queue import WorkQueue
-from sparrow.frontends.send_budget import BATCH_BYTES
+from sparrow.frontends.transport.send_budget import BATCH_BYTES
 from sparrow.protocol.native.messages import (
     Assigned,
     Commit,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sparrow.broker.reader import ReadDelivery
     from sparrow.broker.subscription import Subscription
     from sparrow.frontends.native.context import SessionContext
-    from sparrow.frontends.send_budget import Reservation
+    from sparrow.frontends.transport.send_budget import Reservation
     from sparrow.protocol.native import messages
 
 PUSHED = -1

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Final, cast
 
 from sparrow.base.errors import BadFrame, Overloaded, SparrowError
 from sparrow.broker.access.authz import ANONYMOUS
-from sparrow.frontends.admission import host_of
-from sparrow.frontends.receive_budget import ReceiveBudget
 from sparrow.frontends.seeds.caller import caller_by, set_caller
-from sparrow.frontends.send_budget import BATCH_BYTES
+from sparrow.frontends.transport.admission import host_of
+from sparrow.frontends.transport.receive_budget import ReceiveBudget
+from sparrow.frontends.transport.send_budget import BATCH_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from sparrow.frontends.admission import ConnectionSlot
     from sparrow.frontends.seeds.context import SeedContext
     from sparrow.frontends.seeds.publish_queue import PublishQueue
-    from sparrow.frontends.send_budget import Backlog
+    from sparrow.frontends.transport.admission import ConnectionSlot
+    from sparrow.frontends.transport.send_budget import Backlog
 
 RECEIVE_BUDGET_BYTES: Final = 64 << 20
 """Memory of one port for all unfinished messages together."""

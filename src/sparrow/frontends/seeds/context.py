@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from sparrow.frontends.connection_limit import ConnectionLimit
 from sparrow.frontends.seeds.topics import ensure_topic
-from sparrow.frontends.send_budget import SendBudget
+from sparrow.frontends.transport.connection_limit import ConnectionLimit
+from sparrow.frontends.transport.send_budget import SendBudget
 
 if TYPE_CHECKING:
     from sparrow.broker.broker import Broker

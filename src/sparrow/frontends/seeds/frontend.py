@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sparrow.frontends.connection_limit import ConnectionLimit
 from sparrow.frontends.publisher import Publisher
 from sparrow.frontends.seeds.context import SEND_BUDGET_BYTES, AcceptingListener, SeedContext
-from sparrow.frontends.send_budget import SendBudget
+from sparrow.frontends.transport.connection_limit import ConnectionLimit
+from sparrow.frontends.transport.send_budget import SendBudget
 
 if TYPE_CHECKING:
     from sparrow.broker.broker import Broker

@@ -40,8 +40,8 @@ from sparrow.protocol.seeds import mbus
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.frontends.admission import ConnectionSlot
     from sparrow.frontends.seeds.context import SeedContext
+    from sparrow.frontends.transport.admission import ConnectionSlot
 
 BACKLOG: Final = 4096
 ACCEPTED_AT_ONCE: Final = 512

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.request import Request
     from sparrow.frontends.http.responses import Response
     from sparrow.frontends.http.router import Handler
-    from sparrow.frontends.send_budget import Reservation
+    from sparrow.frontends.transport.send_budget import Reservation
 
 MAX_BYTES: Final = 16 << 20
 DEFAULT_MAX_BYTES: Final = 1 << 20

@@ -39,7 +39,7 @@ from sparrow.records.readable import FAIL, ON_CORRUPT
 if TYPE_CHECKING:
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
-    from sparrow.frontends.send_budget import Reservation
+    from sparrow.frontends.transport.send_budget import Reservation
 
 NEXT: Final = b"sparrow-next"
 """Header of a response with the positions of the next page."""

@@ -45,8 +45,8 @@ from sparrow.frontends.http.queries import Query
 from sparrow.frontends.http.render_cache import Form
 from sparrow.frontends.http.responses import Response, backlog_of, watch_disconnect
 from sparrow.frontends.http.router import Route
-from sparrow.frontends.send_budget import BATCH_BYTES
 from sparrow.frontends.start_position import START_POSITION_TEXT, parse_start_position
+from sparrow.frontends.transport.send_budget import BATCH_BYTES
 from sparrow.records.readable import FAIL, ON_CORRUPT
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.asgi import Send
     from sparrow.frontends.http.context import HttpContext
     from sparrow.frontends.http.request import Request
-    from sparrow.frontends.send_budget import Reservation
+    from sparrow.frontends.transport.send_budget import Reservation
     from sparrow.records.readable import OnCorrupt
     from sparrow.records.topic_partition import TopicPartition
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.sockets import client_frames as m
     from sparrow.frontends.http.sockets.client_frames import Commit, Settle, Subscribe
     from sparrow.frontends.publisher import Publisher
-    from sparrow.frontends.send_budget import Reservation
+    from sparrow.frontends.transport.send_budget import Reservation
 
 MAX_FRAME_BYTES = 256 << 10
 """Rough limit for the records of one frame, except for a single larger record."""

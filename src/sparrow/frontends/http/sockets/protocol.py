@@ -22,11 +22,11 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from sparrow.base.errors import InternalError
-from sparrow.frontends.admission import SLOT
 from sparrow.frontends.http import before_login
 from sparrow.frontends.http.default_headers import DEFAULT_HEADERS
 from sparrow.frontends.http.problems import BUG, response_parts
 from sparrow.frontends.http.sockets.handshake import Handshake, response_of, scope_of
+from sparrow.frontends.transport.admission import SLOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from websockets.frames import Frame
     from websockets.http11 import Response
 
-    from sparrow.frontends.admission import ConnectionSlot
     from sparrow.frontends.http.sockets.session import SocketSession
     from sparrow.frontends.http.sockets.sockets import Sockets
-    from sparrow.frontends.send_budget import Backlog
+    from sparrow.frontends.transport.admission import ConnectionSlot
+    from sparrow.frontends.transport.send_budget import Backlog
 
 WRITE_HIGH_WATER_BYTES: Final = 64 << 10
 """Above it nothing is read or leased for the client."""

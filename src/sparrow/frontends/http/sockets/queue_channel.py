@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.rules.settlement import Leased
     from sparrow.frontends.http.sockets.channel import SocketContext
     from sparrow.frontends.http.sockets.client_frames import Settle, Subscribe
-    from sparrow.frontends.send_budget import Reservation
+    from sparrow.frontends.transport.send_budget import Reservation
 
 LEASE_BYTES: Final = 256 << 10
 MAX_RECORDS_AT_ONCE: Final = 10_000

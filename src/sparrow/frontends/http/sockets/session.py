@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.limits import HttpLimits
     from sparrow.frontends.http.render_cache import RenderCache
     from sparrow.frontends.publisher import Publisher
-    from sparrow.frontends.send_budget import Backlog, Reservation
+    from sparrow.frontends.transport.send_budget import Backlog, Reservation
 
 MAX_SUBSCRIPTIONS: Final = 100
 MAX_PENDING: Final = 1000

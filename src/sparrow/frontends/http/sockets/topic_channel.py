@@ -31,8 +31,8 @@ from sparrow.frontends.http.render_cache import Form
 from sparrow.frontends.http.sockets import server_frames
 from sparrow.frontends.http.sockets.channel import MAX_FRAME_BYTES, Channel, CloseReason
 from sparrow.frontends.http.sockets.client_frames import FOR_QUEUES, PartitionOffset
-from sparrow.frontends.send_budget import BATCH_BYTES
 from sparrow.frontends.start_position import parse_start_position
+from sparrow.frontends.transport.send_budget import BATCH_BYTES
 from sparrow.records.readable import FAIL
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from sparrow.frontends.http.render_cache import RenderedBatch
     from sparrow.frontends.http.sockets.channel import SocketContext
     from sparrow.frontends.http.sockets.client_frames import Commit, Subscribe
-    from sparrow.frontends.send_budget import Reservation
+    from sparrow.frontends.transport.send_budget import Reservation
     from sparrow.records.topic_partition import TopicPartition
 
 READ_BYTES: Final = 128 << 10

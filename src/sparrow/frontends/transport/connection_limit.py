@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sparrow.frontends.admission import AddressLimits, Admission
+from sparrow.frontends.transport.admission import AddressLimits, Admission
 
 if TYPE_CHECKING:
     from collections import Counter

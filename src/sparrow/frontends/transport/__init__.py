@@ -1,0 +1,1 @@
+"""The part of every frontend that handles connections: their core, memory, admission and TLS."""
