@@ -233,8 +233,8 @@ async def test_a_client_that_asks_much_and_reads_nothing_gets_little(
     partition = broker.parts.topic_registry.get("orders").partitions[0]
     for _ in range(20):
         await other.call("topic.list")
-    (session,) = (s for s in listener.frontend._sessions if s._fetches is not None)
-    assert session._connection.unsent_bytes < 2 * size
+    (session,) = (s for s in listener.frontend.open_connections if s._fetches is not None)
+    assert session.unsent_bytes < 2 * size
     assert partition.bytes_out < 12 * size  # the rest is in the kernel's buffers
     for offset in range(40):
         head = await client.expect(m.Fetched)

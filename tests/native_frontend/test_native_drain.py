@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sparrow.frontends.transport.connection import PauseReason
 from sparrow.protocol.native import messages as m
 from tests.native_frontend.raw import Listener, RawClient, batch_of
 
@@ -106,12 +107,12 @@ async def test_a_client_that_said_goodbye_before_the_drain_still_gets_its_confir
 async def test_work_that_ends_during_a_drain_does_not_begin_reading_again(
     listener: Listener, client: RawClient
 ) -> None:
-    (session,) = listener.frontend._sessions
-    session.stop_reading()
+    (session,) = listener.frontend.open_connections
+    session.pause_reading(PauseReason.DRAIN)
     session.work_changed(1)
     session.work_changed(-1)
     client.send(m.Ping(1))
     for _ in range(20):
         await asyncio.sleep(0)
-    assert session._connection.is_paused_by_us
+    assert session.is_paused_by_us
     session.abort()

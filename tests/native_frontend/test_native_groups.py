@@ -67,7 +67,7 @@ async def test_a_reconnecting_member_keeps_its_partitions(broker: Broker, listen
     client, subscribed = await _member(listener)
     await client.expect(m.Assigned, 2)
     client.writer.transport.abort()
-    await listener.frontend._wait_until_gone(5)
+    await listener.frontend.wait_until_gone(5)
     again, resubscribed = await _member(listener, member_id=subscribed.member_id)
     assert resubscribed.member_id == subscribed.member_id
     assert len((await again.expect(m.Assigned, 2)).added) == 1
@@ -156,5 +156,5 @@ async def test_a_client_that_said_goodbye_and_does_not_wait_for_its_commit_leave
     client.send(m.Goodbye())
     assert [group.members for group in broker.groups.listing()] == [1]
     client.close()
-    await listener.frontend._wait_until_gone(5)
+    await listener.frontend.wait_until_gone(5)
     assert [group.members for group in broker.groups.listing()] == [0]

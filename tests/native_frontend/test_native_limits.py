@@ -8,62 +8,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparrow.frontends.native import MAX_REFUSED
-from sparrow.frontends.native.limits import NativeLimits
-from sparrow.frontends.native.liveness import Liveness, Observation, Verdict
 from sparrow.frontends.native.work_queue import WorkQueue
-from sparrow.frontends.transport.receive_budget import ReceiveBudget
+from sparrow.frontends.transport.context import MAX_REFUSED
 from sparrow.protocol.native import messages as m
 from tests.native_frontend.raw import OpenListener, RawClient, batch_of
 
 if TYPE_CHECKING:
     from sparrow.base.clock import ManualClock
     from sparrow.broker.broker import Broker
-    from sparrow.frontends.native.session import NativeSession
+    from sparrow.frontends.native.connection import NativeConnection
 
 MIB = 1 << 20
 
 
 # ── the budget ────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_budget_grants_in_order_and_never_more_than_there_is() -> None:
-    budget = ReceiveBudget(100)
-    granted: list[str] = []
-    assert budget.reserve(60, lambda: granted.append("never"))
-    assert not budget.reserve(60, lambda: granted.append("b"))
-    assert not budget.reserve(10, lambda: granted.append("c")), "the small one must not overtake"
-    budget.release(60)
-    assert granted == ["b", "c"]
-    assert budget.reserved_bytes == 70
-
-
-def test_a_frame_over_the_whole_budget_is_granted_alone() -> None:
-    budget = ReceiveBudget(100)
-    granted: list[str] = []
-    assert budget.reserve(10, lambda: None)
-    assert not budget.reserve(500, lambda: granted.append("big"))
-    assert not budget.reserve(10, lambda: granted.append("small"))
-    budget.release(10)
-    assert granted == ["big"]
-    budget.release(500)
-    assert granted == ["big", "small"]
-    budget.release(10)
-    assert (budget.reserved_bytes, budget.waiting) == (0, 0)
-
-
-def test_a_client_that_gives_up_waiting_lets_the_next_one_pass() -> None:
-    budget = ReceiveBudget(100)
-    granted: list[str] = []
-
-    def big() -> None:
-        granted.append("big")
-
-    assert budget.reserve(90, lambda: None)
-    assert not budget.reserve(90, big)
-    assert not budget.reserve(10, lambda: granted.append("small"))
-    budget.withdraw(big)
-    assert granted == ["small"]
 
 
 async def test_a_big_frame_waits_for_the_budget_and_then_arrives(
@@ -77,16 +35,19 @@ async def test_a_big_frame_waits_for_the_budget_and_then_arrives(
         client.connection.send(m.Publish(1, "orders", 0), 1, batch_of(bytes(900)))
     frames = [b"".join(c.connection.data_to_send()) for c in (first, second)]
     first.send_raw(frames[0][:500])
-    await _until(lambda: listener.frontend.budget.reserved_bytes > 0)
+    await _until(lambda: listener.frontend.receive_budget.reserved_bytes > 0)
     second.send_raw(frames[1][:500])
-    await _until(lambda: listener.frontend.budget.waiting == 1)
+    await _until(lambda: listener.frontend.receive_budget.waiting == 1)
     second.send_raw(frames[1][500:])
     await asyncio.sleep(0.01)
-    assert listener.frontend.budget.waiting == 1
+    assert listener.frontend.receive_budget.waiting == 1
     first.send_raw(frames[0][500:])
     assert (await first.expect(m.Confirm, 1)).confirmations[0].base_offset == 0
     assert (await second.expect(m.Confirm, 1)).confirmations[0].base_offset == 1
-    assert (listener.frontend.budget.reserved_bytes, listener.frontend.budget.waiting) == (0, 0)
+    assert (listener.frontend.receive_budget.reserved_bytes, listener.frontend.receive_budget.waiting) == (
+        0,
+        0,
+    )
 
 
 async def test_a_lost_connection_gives_its_share_back(open_listener: OpenListener, broker: Broker) -> None:
@@ -94,11 +55,14 @@ async def test_a_lost_connection_gives_its_share_back(open_listener: OpenListene
     clients = [await listener.client() for _ in range(3)]
     for client in clients:
         client.send_raw(b"\0\0\x03\0\x10")
-    await _until(lambda: listener.frontend.budget.waiting == 2)
+    await _until(lambda: listener.frontend.receive_budget.waiting == 2)
     for client in clients:
         client.writer.transport.abort()
     await _until(lambda: listener.frontend.connections == 0)
-    assert (listener.frontend.budget.reserved_bytes, listener.frontend.budget.waiting) == (0, 0)
+    assert (listener.frontend.receive_budget.reserved_bytes, listener.frontend.receive_budget.waiting) == (
+        0,
+        0,
+    )
 
 
 async def _until(condition: object) -> None:
@@ -110,50 +74,6 @@ async def _until(condition: object) -> None:
 
 
 # ── silence ───────────────────────────────────────────────────────────────────────────────────────
-
-LIMITS = NativeLimits(hello_timeout_ms=10_000, idle_timeout_ms=60_000, stall_timeout_ms=30_000)
-
-
-def _seen(received: int = 0, *, frame: int = 0, paused: bool = False, unsent: int = 0) -> Observation:
-    return Observation(
-        is_open=True, received_bytes=received, unsent_bytes=unsent, is_paused=paused, frame_bytes=frame
-    )
-
-
-def test_a_client_that_sends_or_takes_bytes_is_alive() -> None:
-    liveness = Liveness(0.0)
-    assert liveness.check(1, _seen(10), LIMITS) is Verdict.ALIVE
-    assert liveness.check(2, _seen(10), LIMITS) is Verdict.SILENT
-    assert liveness.check(50, _seen(10, unsent=5000), LIMITS) is Verdict.SILENT
-    assert liveness.check(60, _seen(10, unsent=4000), LIMITS) is Verdict.ALIVE
-    assert liveness.check(119, _seen(10, unsent=4000), LIMITS) is Verdict.SILENT
-    assert liveness.check(121, _seen(10, unsent=4000), LIMITS) is Verdict.IDLE
-
-
-def test_a_client_that_is_made_to_wait_is_neither_idle_nor_stalled() -> None:
-    liveness = Liveness(0.0)
-    for now in range(0, 1000, 10):
-        assert liveness.check(now, _seen(100, frame=MIB, paused=True), LIMITS) is Verdict.ALIVE
-
-
-def test_an_unfinished_frame_must_progress_by_a_share_of_its_size() -> None:
-    liveness = Liveness(0.0)
-    received = 0
-    for now in range(1, 31):
-        received += 1000  # 30 KB of 16 MiB within 30 s: far below a twentieth
-        assert liveness.check(now, _seen(received, frame=16 * MIB), LIMITS) is Verdict.ALIVE
-    assert liveness.check(31, _seen(received, frame=16 * MIB), LIMITS) is Verdict.STALLED
-
-
-def test_a_slow_but_steady_frame_is_fine() -> None:
-    liveness = Liveness(0.0)
-    for now in range(1, 300):
-        assert liveness.check(now, _seen(now * 40_000, frame=16 * MIB), LIMITS) is Verdict.ALIVE
-
-
-def test_an_idle_timeout_of_0_is_never() -> None:
-    liveness = Liveness(0.0)
-    assert liveness.check(1e9, _seen(), NativeLimits(idle_timeout_ms=0)) is Verdict.SILENT
 
 
 async def test_a_connection_without_hello_is_closed_after_its_time(
@@ -204,13 +124,13 @@ async def test_a_frame_that_does_not_go_on_is_closed(
     listener = await open_listener(timed_broker)
     client = await listener.client()
     client.send_raw(b"\0\0\x10\0\x10")
-    await _until(lambda: listener.frontend.budget.reserved_bytes > 0)
+    await _until(lambda: listener.frontend.receive_budget.reserved_bytes > 0)
     listener.frontend.sweep()
     clock.advance(31)
     listener.frontend.sweep()
     assert "no progress" in (await client.expect(m.Error)).text
     assert await client.at_eof()
-    assert listener.frontend.budget.reserved_bytes == 0
+    assert listener.frontend.receive_budget.reserved_bytes == 0
 
 
 async def test_a_silent_member_is_out_and_one_that_pings_stays(
@@ -252,12 +172,12 @@ async def test_one_connection_too_many_is_reported(open_listener: OpenListener, 
 RESPONSE_BYTES = 20_000
 
 
-def _small_send_buffer(session: NativeSession) -> None:
+def _small_send_buffer(session: NativeConnection) -> None:
     """Shrink the buffer: otherwise the kernel takes megabytes before the broker notices that the
     client does not read.
     """
-    assert session._connection.transport
-    sock = session._connection.transport.get_extra_info("socket")
+    assert session.transport
+    sock = session.transport.get_extra_info("socket")
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
 
 
@@ -291,10 +211,10 @@ async def test_a_connection_that_is_ended_while_it_waits_for_the_budget_is_gone_
     listener = await open_listener(timed_broker, receive_budget_bytes=10)
     holder = await listener.client()
     holder.send_raw(b"\0\0\x01\0")
-    await _until(lambda: listener.frontend.budget.reserved_bytes)
+    await _until(lambda: listener.frontend.receive_budget.reserved_bytes)
     waiting = await listener.silent_client()
     waiting.send_raw(b"\0\0\x01\0")
-    await _until(lambda: listener.frontend.budget.waiting)
+    await _until(lambda: listener.frontend.receive_budget.waiting)
     clock.advance(11)
     listener.frontend.sweep()
     assert await waiting.reader.read()
@@ -310,14 +230,14 @@ async def test_a_client_that_asks_without_reading_is_not_read_from(
         await broker.topics.create(f"topic-{number}", 1)
     client = await listener.client()
     client.reader._transport.pause_reading()  # type: ignore[attr-defined]
-    (session,) = listener.frontend._sessions
+    session = next(iter(listener.frontend.open_connections))
     _small_send_buffer(session)
     for ref in range(300):
         client.send(m.Request(ref, "topic.list", {}))
     await _until(lambda: not session.can_write)
     await (await listener.client()).call("broker.describe")
     assert not session.can_write
-    assert session._connection.unsent_bytes < 50_000 + 2 * RESPONSE_BYTES
+    assert session.unsent_bytes < 50_000 + 2 * RESPONSE_BYTES
     client.reader._transport.resume_reading()  # type: ignore[attr-defined]
     refs = {(await client.expect(m.Response)).ref for _ in range(300)}
     assert refs == set(range(300))

@@ -172,8 +172,8 @@ async def test_a_window_that_is_exceeded_stops_reading_until_the_disk_has_follow
         await client.writer.drain()
         while len(pending) <= min(ref, 1):
             await asyncio.sleep(0)
-    (session,) = listener.frontend._sessions
-    assert session._connection.is_paused_by_us
+    (session,) = listener.frontend.open_connections
+    assert session.is_paused_by_us
     await asyncio.sleep(0.01)
     assert len(pending) == 2
     pending[0].set_result(_published(0))
@@ -186,7 +186,7 @@ async def test_a_window_that_is_exceeded_stops_reading_until_the_disk_has_follow
         refs += [c.ref for c in (await client.expect(m.Confirm, 1)).confirmations]
     assert refs == [0, 1, 2]
     assert session._unconfirmed_bytes == 0
-    assert not session._connection.is_paused_by_us
+    assert not session.is_paused_by_us
 
 
 def _published(offset: int) -> object:

@@ -154,7 +154,7 @@ async def test_credentials_decide_who_may_come_in(
 ) -> None:
     listener = await open_listener(broker, Tokens(awaits=awaits))
     client = await listener.client(credentials={"token": "open sesame"})
-    assert [s.principal.name for s in listener.frontend._sessions] == ["alibaba"]
+    assert [s.principal.name for s in listener.frontend.open_connections] == ["alibaba"]
     stranger = await listener.silent_client()
     stranger.send(m.Hello("sparrow", 1, 1))
     assert (await stranger.expect(m.Error)).code == "NOT_AUTHENTICATED"

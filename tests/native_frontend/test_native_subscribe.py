@@ -82,8 +82,8 @@ async def test_a_consumer_that_does_not_read_stalls_only_itself(
     await quick.subscribe("orders", credit_bytes=1 << 30, max_deliver_bytes=1)
     await quick.expect(m.Assigned, 2)
     assert len(await quick.deliveries(100)) == 100
-    for session in listener.frontend._sessions:
-        assert session._connection.unsent_bytes < 400_000
+    for session in listener.frontend.open_connections:
+        assert session.unsent_bytes < 400_000
     await slow.expect(m.Assigned, 2)
     assert len(await slow.deliveries(100)) == 100
 
@@ -256,7 +256,7 @@ async def test_a_lost_consumer_leaves_nothing_behind(broker: Broker, listener: L
     await client.subscribe("orders", credit_bytes=1)
     await client.expect(m.Assigned, 2)
     client.writer.transport.abort()
-    await listener.frontend._wait_until_gone(5)
+    await listener.frontend.wait_until_gone(5)
     assert listener.frontend.connections == 0
     await _filled(broker, "orders", b"a")
 
@@ -289,8 +289,8 @@ async def test_a_channel_that_ended_says_nothing_more(
 ) -> None:
     await client.subscribe("orders", credit_bytes=1)
     await client.expect(m.Assigned, 2)
-    (session,) = listener.frontend._sessions
-    subscription = session._channels.readers[2]
+    (session,) = listener.frontend.open_connections
+    subscription = session.channels.readers[2]
     session.end_channel(2, InvalidArgument("over"))
     subscription.assigned(9, [("orders", 0, 0)])  # in the same iteration of the event loop
     await client.expect(m.Error, 2)
@@ -305,11 +305,11 @@ async def test_many_channels_that_wake_at_once_do_not_all_read_for_a_peer_that_t
     for channel in range(2, 42):
         selector = m.Selector("big", False, m.Start("beginning"))
         client.send(m.Subscribe([selector], credit_bytes=1 << 30, max_deliver_bytes=1 << 20), channel)
-    (session,) = listener.frontend._sessions
+    (session,) = listener.frontend.open_connections
     for _ in range(10_000):
         await asyncio.sleep(0)
         if not session.can_write:
             break
     for _ in range(100):
         await asyncio.sleep(0)
-    assert 1 << 20 < session._connection.unsent_bytes < 8 << 20
+    assert 1 << 20 < session.unsent_bytes < 8 << 20

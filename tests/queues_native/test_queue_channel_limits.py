@@ -141,14 +141,14 @@ async def test_for_a_client_that_does_not_read_only_so_much_is_leased(
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     for channel in range(100, 120):
         deaf.send(m.OpenQueue(QUEUE, credit=1000, max_deliver_bytes=200_000), channel)
-    (session,) = listener.frontend._sessions
+    (session,) = listener.frontend.open_connections
     async with asyncio.timeout(10):
         while session.can_write:
             await asyncio.sleep(0)
     hearing = await listener.client()
     await opened(hearing, credit=1000)
     await pushed(hearing, 100)
-    assert session._connection.unsent_bytes < 8 << 20
+    assert session.unsent_bytes < 8 << 20
 
 
 async def test_a_flood_of_channels_is_one_consumer_each_and_ends_with_the_connection(

@@ -309,15 +309,15 @@ async def test_a_connection_with_too_much_unsettled_is_not_read_from(
     client = await listener.client()
     await _holding(broker, client, 100)
     store = _SlowStore(broker, monkeypatch)
-    (session,) = listener.frontend._sessions
+    (session,) = listener.frontend.open_connections
     client.send(m.Settle(1, [settlement(ACK, *range(60))]), CHANNEL)
     async with asyncio.timeout(10):
-        while not session._connection.is_paused_by_us:
+        while not session.is_paused_by_us:
             await asyncio.sleep(0)
     client.send(m.Settle(2, [settlement(ACK, *range(60, 100))]), CHANNEL)
     store.is_open.set()
     assert {(await client.expect(m.Settled, CHANNEL)).ref for _ in range(2)} == {1, 2}
-    assert not session._connection.is_paused_by_us
+    assert not session.is_paused_by_us
     assert statistics(broker).unfinished == 0
 
 

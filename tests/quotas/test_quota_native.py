@@ -14,7 +14,7 @@ import pytest_asyncio
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
 from sparrow.broker.quotas.rules import QuotaChange
-from sparrow.frontends.native.session import NativeSession
+from sparrow.frontends.native.connection import NativeConnection
 from sparrow.protocol.native import messages as m
 from tests.native_frontend.raw import Listener, OpenListener, values_of
 
@@ -45,13 +45,13 @@ async def test_a_publisher_over_its_quota_is_confirmed_and_not_heard_for_a_while
     broker: Broker, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[m.Head] = []
-    send = NativeSession.send
+    send = NativeConnection.send
 
-    def noted(session: NativeSession, head: m.Head, *rest: Any) -> None:
+    def noted(session: NativeConnection, head: m.Head, *rest: Any) -> None:
         sent.append(head)
         send(session, head, *rest)
 
-    monkeypatch.setattr(NativeSession, "send", noted)
+    monkeypatch.setattr(NativeConnection, "send", noted)
     await limit(broker, "fast", producer_byte_rate=2_000.0)
     client = await listener.client(client_name="fast")
     await client.open_producer()

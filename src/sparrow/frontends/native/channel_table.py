@@ -97,7 +97,7 @@ class ChannelTable:
             except SparrowError as error:
                 self._session.end_channel(number, error)
 
-    def close(self, number: int) -> None:
+    def close(self, number: int, _: m.Close) -> None:
         """Close a channel at the request of the client."""
         producer = self.producers.get(number)
         reader = self.readers.get(number)

@@ -1,15 +1,20 @@
-"""Interfaces between the parts of the native frontend: the frontend as its sessions and request
-handlers see it, and the session as its channels see it.
+"""The shared state of the native frontend, and the session as its channels see it.
 
-Parts depend on this module, and never on the frontend or the session themselves.
+Parts depend on this module, and never on the frontend or the connection themselves.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sparrow.frontends.native.limits import NativeLimits
+from sparrow.frontends.transport.context import OpenConnection, TransportContext
+from sparrow.frontends.transport.liveness import NEVER, Deadlines
+from sparrow.frontends.transport.send_budget import SendBudget
+from sparrow.protocol.detection import WireProtocol
+
 if TYPE_CHECKING:
-    import asyncio
     import logging
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 
@@ -17,9 +22,9 @@ if TYPE_CHECKING:
     from sparrow.broker.access.authz import Principal
     from sparrow.broker.broker import Broker
     from sparrow.broker.measures import FrontendMeasures
-    from sparrow.frontends.native.limits import NativeLimits
-    from sparrow.frontends.transport.admission import ConnectionSlot
-    from sparrow.frontends.transport.send_budget import Reservation, SendBudget
+    from sparrow.frontends.native.throttle import Throttle
+    from sparrow.frontends.transport.connection_limit import ConnectionLimit
+    from sparrow.frontends.transport.send_budget import Reservation
     from sparrow.protocol.native import messages as m
     from sparrow.protocol.native.frames import Buffer
 
@@ -30,41 +35,61 @@ class Authenticator(Protocol):
     def authenticate(self, credentials: Mapping[str, str], peer: str) -> Principal | Awaitable[Principal]: ...
 
 
-class ServedSession(Protocol):
-    """A session, as the frontend sees it."""
+class OpenNativeConnection(OpenConnection, Protocol):
+    """A connection, as the frontend sees it; see `NativeConnection`."""
 
-    slot: ConnectionSlot | None
-
-    @property
-    def host(self) -> str: ...
     @property
     def is_idle(self) -> bool: ...
     @property
     def is_settled(self) -> bool: ...
-    def stop_reading(self) -> None: ...
     def drain(self) -> None: ...
-    def sweep(self, now: float) -> None: ...
-    def failed(self, error: Exception) -> None: ...
-    def close(self) -> None: ...
-    def abort(self) -> None: ...
+    def pause_reading(self, reason: int) -> None: ...
+    def close_after_flush(self) -> None: ...
 
 
-class FrontendContext(Protocol):
-    """The frontend, as sessions and request handlers see it."""
+class NativeContext(TransportContext[OpenNativeConnection]):
+    """The shared state of all native connections. Loop thread only.
 
-    broker: Broker
-    authenticator: Authenticator
-    limits: NativeLimits
-    logger: logging.Logger
-    send_budget: SendBudget
-    measures: FrontendMeasures
-    is_draining: bool
+    Args:
+        authenticator: maps the credentials of a HELLO to a principal.
+        limits: see `NativeLimits`.
+        connection_limit: limits that all frontends share; None: this one shares none.
+        send_budget: memory of responses that all listeners share; None: this one has its own.
+        logger: logs connections that break the protocol, and bugs with their traceback.
+    """
 
-    @property
-    def connections(self) -> int: ...
-    def admit(self, session: ServedSession) -> SparrowError | None: ...
-    def dismiss(self, session: ServedSession) -> None: ...
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]: ...
+    def __init__(
+        self,
+        broker: Broker,
+        *,
+        authenticator: Authenticator,
+        limits: NativeLimits | None = None,
+        connection_limit: ConnectionLimit | None = None,
+        send_budget: SendBudget | None = None,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        self.limits = limits = limits or NativeLimits()
+        super().__init__(
+            broker,
+            "native",
+            protocol=WireProtocol.NATIVE,
+            deadlines=Deadlines(
+                login_s=limits.hello_timeout_ms / 1000,
+                stall_s=limits.stall_timeout_ms / 1000,
+                idle_s=limits.idle_timeout_ms / 1000 or NEVER,
+                closing_s=limits.closing_timeout_ms / 1000,
+            ),
+            max_connections=limits.max_connections,
+            receive_budget_bytes=limits.receive_budget_bytes,
+            send_budget=send_budget or SendBudget(limits.send_budget_bytes),
+            write_high_water_bytes=limits.write_high_water_bytes,
+            sweep_interval_ms=limits.sweep_interval_ms,
+            connection_limit=connection_limit,
+            logger=logger,
+            now=broker.clock.monotonic,
+        )
+        self.authenticator = authenticator
+        self.session_numbers = itertools.count(1)
 
 
 class Confirmer(Protocol):
@@ -83,8 +108,11 @@ class SessionContext(Protocol):
     logger: logging.Logger
     principal: Principal
     client_name: str
-    is_lost: bool
+    measures: FrontendMeasures
+    throttle: Throttle
 
+    @property
+    def is_lost(self) -> bool: ...
     @property
     def can_write(self) -> bool: ...
     @property
@@ -95,8 +123,6 @@ class SessionContext(Protocol):
     def max_deliver_bytes(self) -> int: ...
     @property
     def max_fetch_bytes(self) -> int: ...
-    @property
-    def measures(self) -> FrontendMeasures: ...
     def send(
         self, head: m.Head, channel: int = 0, batches: Buffer | Sequence[Buffer] | None = None
     ) -> None: ...
@@ -107,11 +133,6 @@ class SessionContext(Protocol):
     def confirm_soon(self, producer: Confirmer) -> None: ...
     def charge(self, producer: Confirmer, change_bytes: int) -> None: ...
     def settling_changed(self, change: int) -> None: ...
-    def count_published(self, size_bytes: int) -> None: ...
-    def count_delivered(self, size_bytes: int) -> None: ...
-    def may_deliver(self) -> bool: ...
-    async def wait_to_deliver(self) -> None: ...
-    def max_delivery_bytes(self, wanted: int) -> int: ...
     def may_work(self) -> bool: ...
     def work_changed(self, change: int) -> None: ...
     def forget(self, number: int) -> None: ...

@@ -78,14 +78,14 @@ class FetchQueue:
 
     async def _respond(self, head: Fetch) -> None:
         session, measures = self._session, self._session.measures
-        await session.wait_to_deliver()
+        await session.throttle.wait_to_deliver()
         started = perf_counter()
         try:
             with session.reserve() as reservation:
                 found = await self._read(head, reservation)
                 size_bytes = found.size_bytes
                 self._send(head, found)
-                session.count_delivered(size_bytes)
+                session.throttle.delivered(size_bytes)
                 reservation.sent()
         except Exception as error:  # noqa: BLE001 - one fetch fails, nothing else
             measures.failed(MEASURED_AS)
@@ -101,7 +101,7 @@ class FetchQueue:
         """
         _check(head)
         session = self._session
-        max_bytes = session.max_delivery_bytes(min(head.max_bytes, session.max_fetch_bytes))
+        max_bytes = session.throttle.max_delivery_bytes(min(head.max_bytes, session.max_fetch_bytes))
         request = FetchRequest(head.topic, head.partition, head.offset, max_bytes, _id_of(head))
         (found,) = await session.broker.records.fetch(
             [request],

@@ -97,23 +97,27 @@ class ProducerChannel:
             return
         try:
             self._check_size(batch)
-            future = self._publish(head, batch)
+            future = (
+                session.broker.records.publish(
+                    head.topic, head.partition, batch, acks=head.acks, principal=session.principal
+                )
+                if self._stage is None
+                else self._publish_staged(self._stage, head, batch)
+            )
         except Exception as error:  # noqa: BLE001 - one batch fails, not the channel
             self._fail(head.ref, head.acks, error)
             return
-        session.count_published(len(batch))
+        session.throttle.published(len(batch))
         charge = len(batch) + CHARGE_PER_BATCH_BYTES
         self._charge(charge)
         self._await_published(head, charge, future)
 
-    def _publish(self, head: Publish, batch: bytes | memoryview) -> asyncio.Future[Published]:
-        if self._stage is not None:
-            _check_acks(head.acks)
-            return self._stage.publish((head.topic, head.partition), batch)
-        session = self._session
-        return session.broker.records.publish(
-            head.topic, head.partition, batch, acks=head.acks, principal=session.principal
-        )
+    @staticmethod
+    def _publish_staged(
+        stage: StagePublisher, head: Publish, batch: bytes | memoryview
+    ) -> asyncio.Future[Published]:
+        _check_acks(head.acks)
+        return stage.publish((head.topic, head.partition), batch)
 
     def _charge(self, charge: int) -> None:
         self._pending += 1
@@ -138,7 +142,7 @@ class ProducerChannel:
         except Exception as error:  # noqa: BLE001 - one batch fails, not the channel
             self._fail(head.ref, head.acks, error)
             return
-        self._session.count_published(len(batch))
+        self._session.throttle.published(len(batch))
         self._charge(len(batch) + CHARGE_PER_BATCH_BYTES)
         is_joining = bool(self._waiting)
         self._waiting.setdefault(key, []).append((head, bytes(batch)))
@@ -155,13 +159,13 @@ class ProducerChannel:
                 failure = error
             for key in keys:
                 for head, batch in self._waiting.pop(key):
-                    self._joined(head, batch, failure)
+                    self._joined(stage, head, batch, failure)
 
-    def _joined(self, head: Publish, batch: bytes, failure: Exception | None) -> None:
+    def _joined(self, stage: StagePublisher, head: Publish, batch: bytes, failure: Exception | None) -> None:
         charge = len(batch) + CHARGE_PER_BATCH_BYTES
         if failure is None:
             try:
-                self._await_published(head, charge, self._publish(head, batch))
+                self._await_published(head, charge, self._publish_staged(stage, head, batch))
             except Exception as error:  # noqa: BLE001 - one batch fails, not the channel
                 failure = error
         if failure is not None:

@@ -215,13 +215,17 @@ class QueueChannel:
 
     # ── lease ─────────────────────────────────────────────────────────────────────────────────────
 
+    def _may_deliver(self) -> bool:
+        """Return True if the connection can be written to and the quota allows a delivery."""
+        return self._session.can_write and self._session.throttle.may_deliver()
+
     async def _push(self) -> None:
         try:
             while (consumer := self._consumer) is not None and not self._is_closed:
                 # Wait in this order: otherwise all waiting channels would lease, although the first
                 # one fills the connection.
                 await consumer.wait(MAX_WAIT_MS)
-                if self._credit <= 0 or not self._session.may_deliver():
+                if self._credit <= 0 or not self._may_deliver():
                     consumer.pass_on()
                 await self._wait_for_room(needs_credit=True)
                 limit = min(self._credit, MAX_RECORDS_AT_ONCE)
@@ -250,7 +254,7 @@ class QueueChannel:
                 if leased or left_s <= 0:
                     break
                 await consumer.wait(round(left_s * 1000) or 1)
-                if not self._session.may_deliver():
+                if not self._may_deliver():
                     consumer.pass_on()
             self._pulling = None
             self._send_head(m.LeaseDone(head.ref, self._deliver(leased, head.ref)))
@@ -267,7 +271,7 @@ class QueueChannel:
         """Lease what is ready now. If the lease cannot be stored, return nothing after
         `RETRY_S`.
         """
-        max_bytes = max(1, self._session.max_delivery_bytes(wanted_bytes))
+        max_bytes = max(1, self._session.throttle.max_delivery_bytes(wanted_bytes))
         try:
             return await consumer.lease(limit, max_bytes=max_bytes, memory=memory)
         except Unavailable as error:
@@ -277,7 +281,7 @@ class QueueChannel:
             return []
 
     async def _wait_for_room(self, *, needs_credit: bool) -> None:
-        await self._session.wait_to_deliver()
+        await self._session.throttle.wait_to_deliver()
         while not self._session.can_write or (needs_credit and self._credit <= 0):
             self._waker = asyncio.get_running_loop().create_future()
             await self._waker
@@ -292,7 +296,7 @@ class QueueChannel:
             if unsent:
                 records -= sum(last - first + 1 for first, last in unsent)
                 self._nack_too_large(each, unsent)
-        self._session.count_delivered(size_bytes)
+        self._session.throttle.delivered(size_bytes)
         return records
 
     def _send(self, head: m.Leased, data: Buffer) -> None:

@@ -15,7 +15,7 @@ from sparrow.frontends.admin.operations import OPERATIONS
 
 if TYPE_CHECKING:
     from sparrow.broker.access.authz import Principal
-    from sparrow.frontends.native.context import FrontendContext
+    from sparrow.frontends.native.context import NativeContext
     from sparrow.protocol.native.messages import Request
 
 HANDLERS: Final = {each.name: each for each in OPERATIONS if each.is_native}
@@ -25,7 +25,7 @@ in it.
 """
 
 
-async def handle_request(frontend: FrontendContext, principal: Principal, request: Request) -> Any:
+async def handle_request(frontend: NativeContext, principal: Principal, request: Request) -> Any:
     """Return the result of a request.
 
     Raises:
@@ -43,7 +43,7 @@ async def handle_request(frontend: FrontendContext, principal: Principal, reques
         frontend.broker,
         principal,
         frontend.connections,
-        frontend.is_draining,
+        frontend.is_stopping,
         int(frontend.limits.max_frame_bytes * RECORDS_SHARE_OF_FRAME),
     )
     measures, started = frontend.measures, perf_counter()

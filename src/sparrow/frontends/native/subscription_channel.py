@@ -236,7 +236,9 @@ class SubscriptionChannel:
         subscription = self._subscription
         if subscription is None:
             return
-        max_bytes = self._session.max_delivery_bytes(min(self._max_deliver_bytes, self._credit_bytes))
+        max_bytes = self._session.throttle.max_delivery_bytes(
+            min(self._max_deliver_bytes, self._credit_bytes)
+        )
         with self._session.reserve() as reservation:
             room_bytes = await reservation.take(max(max_bytes, BATCH_BYTES), BATCH_BYTES)
             deliveries = await subscription.read(min(max_bytes, room_bytes), max_wait_ms=0)
@@ -247,7 +249,7 @@ class SubscriptionChannel:
 
     def _delivered(self, size_bytes: int, reservation: Reservation) -> None:
         """Count queued deliveries, and write them."""
-        self._session.count_delivered(size_bytes)
+        self._session.throttle.delivered(size_bytes)
         reservation.resize(size_bytes)
         reservation.sent()
         self._session.flush()
@@ -271,7 +273,9 @@ class SubscriptionChannel:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(head.wait_ms, MAX_WAIT_MS) / 1000
-        max_bytes = self._session.max_delivery_bytes(min(head.max_bytes, self._session.max_deliver_bytes))
+        max_bytes = self._session.throttle.max_delivery_bytes(
+            min(head.max_bytes, self._session.max_deliver_bytes)
+        )
         deliveries: list[ReadDelivery] = []
         while (subscription := self._subscription) is not None and not deliveries:
             if not await _wait_before(deadline, subscription):
@@ -286,7 +290,7 @@ class SubscriptionChannel:
         return deliveries
 
     async def _wait_for_room(self, *, needs_credit: bool) -> None:
-        await self._session.wait_to_deliver()
+        await self._session.throttle.wait_to_deliver()
         while not self._session.can_write or (needs_credit and self._credit_bytes <= 0):
             self._waker = asyncio.get_running_loop().create_future()
             await self._waker

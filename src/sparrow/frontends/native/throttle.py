@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sparrow.broker.access.authz import ANONYMOUS
 from sparrow.broker.quotas.rules import QuotaKind
 
 if TYPE_CHECKING:
-    from sparrow.broker.access.authz import Principal
     from sparrow.broker.quotas.quotas import Quotas
 
 PINGS_PER_IDLE_TIMEOUT = 6
@@ -23,6 +23,8 @@ DEFAULT_PING_INTERVAL_S = 10.0
 
 class Throttle:
     """The throttle of one connection. Loop thread only.
+
+    `principal` and `client` are set when the client has logged in.
 
     Args:
         pause, resume: pause and resume reading.
@@ -39,6 +41,8 @@ class Throttle:
         "_read_from",
         "_resume",
         "_timer",
+        "client",
+        "principal",
     )
 
     def __init__(
@@ -49,6 +53,8 @@ class Throttle:
         ping: Callable[[], None],
         idle_timeout_ms: int,
     ) -> None:
+        self.principal = ANONYMOUS
+        self.client = ""
         self._quotas = quotas
         self._pause = pause
         self._resume = resume
@@ -58,11 +64,11 @@ class Throttle:
         self._deliver_from = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def published(self, principal: Principal, client: str, size_bytes: int) -> None:
-        """Count published bytes; pause reading if they exceed the quota."""
+    def published(self, size_bytes: int) -> None:
+        """Count published bytes. Over the quota, reading pauses for a while."""
         if not self._quotas.is_limited(QuotaKind.PRODUCE):
             return
-        throttle_ms = self._quotas.record(QuotaKind.PRODUCE, principal, client, size_bytes)
+        throttle_ms = self._quotas.record(QuotaKind.PRODUCE, self.principal, self.client, size_bytes)
         if throttle_ms:
             loop = asyncio.get_running_loop()
             self._read_from = max(self._read_from, loop.time() + throttle_ms / 1000)
@@ -70,10 +76,10 @@ class Throttle:
                 self._pause()
                 self._start_timer(loop)
 
-    def delivered(self, principal: Principal, client: str, size_bytes: int) -> None:
-        """Count delivered bytes."""
+    def delivered(self, size_bytes: int) -> None:
+        """Count delivered bytes. Over the quota, `wait_to_deliver` waits."""
         if size_bytes and self._quotas.is_limited(QuotaKind.FETCH):
-            throttle_ms = self._quotas.record(QuotaKind.FETCH, principal, client, size_bytes)
+            throttle_ms = self._quotas.record(QuotaKind.FETCH, self.principal, self.client, size_bytes)
             self._deliver_from = asyncio.get_running_loop().time() + throttle_ms / 1000
 
     def may_deliver(self) -> bool:
@@ -87,9 +93,9 @@ class Throttle:
             while (left_s := self._deliver_from - loop.time()) > 0:  # noqa: ASYNC110 - it may be put off again
                 await asyncio.sleep(left_s)
 
-    def max_delivery_bytes(self, principal: Principal, client: str, wanted: int) -> int:
+    def max_delivery_bytes(self, wanted: int) -> int:
         """Return `wanted`, or the most that the quota can ever allow at a time."""
-        limit = self._quotas.max_in_window(QuotaKind.FETCH, principal, client)
+        limit = self._quotas.max_in_window(QuotaKind.FETCH, self.principal, self.client)
         return wanted if limit is None else min(wanted, limit)
 
     def close(self) -> None:

@@ -30,32 +30,33 @@ class WrongPortReplies:
     """The replies of one listener to clients of other protocols. Loop thread only.
 
     Args:
-        own: the protocol of this listener.
+        own: the protocol of this listener; None: it replies to nobody.
         ports: the ports of all listeners of this broker by protocol; it may be filled in later.
     """
 
-    def __init__(self, own: WireProtocol, ports: Mapping[str, int]) -> None:
+    def __init__(self, own: WireProtocol | None, ports: Mapping[str, int]) -> None:
         self._own = own
         self._ports = ports
         self._logged_at = -LOG_INTERVAL_S
 
     def reply(self, data: bytes | memoryview, peer: str) -> tuple[str, bytes] | None:
-        """Return the text for a client of another protocol, and the bytes to send before closing;
-        None if `data`, its first bytes, look like this listener's protocol.
+        """Return the text for a client of another protocol, and the bytes to send before closing:
+        in its protocol, or else in the listener's own; None if `data`, its first bytes, look like
+        the listener's protocol.
         """
-        protocol = protocol_of_client(bytes(data[:FIRST_BYTES]))
-        if protocol is None or protocol is self._own:
+        own, protocol = self._own, protocol_of_client(bytes(data[:FIRST_BYTES]))
+        if own is None or protocol is None or protocol is own:
             return None
-        text = self._text(protocol)
+        text = self._text(own, protocol)
         self._note(protocol, text, peer)
-        return text, refusal_in(protocol, text)
+        return text, refusal_in(protocol, text) or refusal_in(own, text)
 
-    def _text(self, protocol: WireProtocol) -> str:
-        here = f"this is the {_NAMES[self._own]} port of a Sparrow broker"
+    def _text(self, own: WireProtocol, protocol: WireProtocol) -> str:
+        here = f"this is the {_NAMES[own]} port of a Sparrow broker"
         if protocol is WireProtocol.TLS:
             return f"{here}, and it is served without TLS"
         others = sorted(
-            _NAMES.keys() - {self._own, WireProtocol.TLS}, key=lambda each: (each is not protocol, each.value)
+            _NAMES.keys() - {own, WireProtocol.TLS}, key=lambda each: (each is not protocol, each.value)
         )
         known = [each for each in others if each.value in self._ports]
         ports = ", ".join(f"the {_NAMES[each]} port is {self._ports[each.value]}" for each in known)
