@@ -21,9 +21,10 @@ import atheris
 with atheris.instrument_imports(include=["sparrow"]):
     from sparrow.broker.broker import Broker
     from sparrow.frontends.kafka.apis import APIS
-    from sparrow.frontends.kafka.connection import Connection
+    from sparrow.frontends.kafka.connection import KafkaConnection
+    from sparrow.frontends.kafka.context import Listener
     from sparrow.frontends.kafka.dispatch import preload
-    from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener
+    from sparrow.frontends.kafka.frontend import KafkaFrontend
     from sparrow.meta.memory import MemoryMetaStore
     from sparrow.storage.faulty import FaultyFileSystem
     from sparrow.storage.local import LocalLogStore
@@ -49,6 +50,14 @@ class Transport:
     def writelines(self, pieces: list[bytes]) -> None:
         frame = b"".join(pieces)
         assert len(frame) >= 8, "an answer has a length and a correlation id"
+
+    def write(self, data: bytes) -> None: ...
+    def write_eof(self) -> None: ...
+    def can_write_eof(self) -> bool:
+        return True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
     def is_closing(self) -> bool:
         return self.is_closed
@@ -92,7 +101,8 @@ class Target:
         self.loop.run_until_complete(self._feed(data))
 
     async def _feed(self, data: bytes) -> None:
-        connection = Connection(self.frontend, Listener("fuzz", "localhost", 0, "localhost", 9092), 1)
+        listener = Listener("fuzz", "localhost", 0, "localhost", 9092)
+        connection = KafkaConnection(self.frontend, listener)
         transport = Transport()
         connection.connection_made(transport)  # type: ignore[arg-type]
         step = max(1, data[0]) * 8 if data else 1
@@ -106,7 +116,7 @@ class Target:
         await asyncio.sleep(0)
 
 
-def _read(connection: Connection, data: bytes) -> None:
+def _read(connection: KafkaConnection, data: bytes) -> None:
     while data:
         buffer = connection.get_buffer(-1)
         size = min(len(buffer), len(data))

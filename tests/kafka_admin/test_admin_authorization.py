@@ -14,7 +14,8 @@ from kio.schema.errors import ErrorCode
 
 from sparrow.broker.access.authz import CLUSTER_NAME, Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
-from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener
+from sparrow.frontends.kafka.context import Listener
+from sparrow.frontends.kafka.frontend import KafkaFrontend
 from tests.kafka_admin.messages import (
     BROKER,
     BROKER_LOGGER,

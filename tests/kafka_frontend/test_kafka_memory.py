@@ -18,8 +18,9 @@ from kio.schema.errors import ErrorCode
 
 import sparrow.testing
 from sparrow.broker.broker import Broker
+from sparrow.frontends.kafka.context import Listener
 from sparrow.frontends.kafka.fetch_sessions import NO_SESSION, FetchSessions, SessionPartition
-from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener
+from sparrow.frontends.kafka.frontend import KafkaFrontend
 from sparrow.frontends.kafka.limits import KafkaLimits
 from sparrow.records.builder import build_batch
 from sparrow.testing.running_broker import RunningBroker

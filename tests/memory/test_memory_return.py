@@ -10,7 +10,7 @@ import pytest
 
 import sparrow.testing
 from sparrow.broker.access.login_limits import network_of
-from sparrow.frontends.kafka.connection import Connection
+from sparrow.frontends.kafka.connection import KafkaConnection
 from sparrow.server import memory_return
 from sparrow.server.memory_return import MemoryReturn, filled_pools
 from tests.memory.announcements import KAFKA_BYTES, closing, kafka
@@ -50,7 +50,7 @@ def test_a_kafka_connection_is_freed_without_the_garbage_collector() -> None:
     """Else memory grows while thousands of them close."""
 
     def connections() -> int:
-        return sum(type(each) is Connection for each in gc.get_objects())
+        return sum(type(each) is KafkaConnection for each in gc.get_objects())
 
     with sparrow.testing.broker() as broker:
         gc.collect()

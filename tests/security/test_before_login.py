@@ -132,7 +132,7 @@ async def test_a_request_that_comes_byte_by_byte_does_not_keep_its_room(tmp_path
         while not closing.done():
             client.writer.write(b"x")
             await asyncio.sleep(0.02)
-        assert frontend.frontend.budget.reserved_bytes == 0
+        assert frontend.frontend.receive_budget.reserved_bytes == 0
 
 
 async def test_a_token_that_is_too_long_is_refused_without_looking_it_up(frontend, logins):

@@ -14,7 +14,8 @@ from kio.serial import entity_reader, entity_writer
 from sparrow.broker.access.credentials import upsertions_of
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
-from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener
+from sparrow.frontends.kafka.context import Listener
+from sparrow.frontends.kafka.frontend import KafkaFrontend
 from sparrow.frontends.kafka.limits import KafkaLimits
 from tests.security.scram_client import ScramClient, plain
 
@@ -257,7 +258,7 @@ async def test_a_renewal_as_another_user_or_by_another_mechanism_fails(renewing_
 async def test_a_session_that_has_ended_serves_nothing_but_a_login(renewing_frontend):
     client = await renewing_frontend.connect()
     await client.login(plain("ann", "pencil-2B"))
-    (connection,) = renewing_frontend.frontend._connections
+    (connection,) = renewing_frontend.frontend.open_connections
     connection.session_ends_at = asyncio.get_running_loop().time()
     assert (await client.login(plain("ann", "pencil-2B"))).error_code == 0
     assert (await users(client)).error_code == 0
@@ -269,7 +270,7 @@ async def test_a_session_that_has_ended_serves_nothing_but_a_login(renewing_fron
 async def test_the_principal_has_the_address_of_the_client(frontend):
     client = await frontend.connect()
     await client.login(plain("ann", "pencil-2B"))
-    (connection,) = frontend.frontend._connections
+    (connection,) = frontend.frontend.open_connections
     assert (str(connection.principal), connection.principal.host) == ("User:ann", "127.0.0.1")
 
 

@@ -17,7 +17,8 @@ from kio.schema.errors import ErrorCode
 
 from sparrow.broker.broker import Broker
 from sparrow.broker.quotas.rules import QuotaChange, QuotaKind
-from sparrow.frontends.kafka.frontend import KafkaFrontend, Listener
+from sparrow.frontends.kafka.context import Listener
+from sparrow.frontends.kafka.frontend import KafkaFrontend
 from sparrow.frontends.kafka.limits import KafkaLimits
 from sparrow.records.builder import build_batch
 from tests.kafka_frontend.raw import encode

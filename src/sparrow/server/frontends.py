@@ -215,7 +215,7 @@ def _seed_frontends(
 async def _listen_for_kafka(
     frontend: KafkaFrontend, declared: ListenerDeclaration, access: ServerAccess
 ) -> int:
-    from sparrow.frontends.kafka.frontend import Listener
+    from sparrow.frontends.kafka.context import Listener
     from sparrow.frontends.kafka.sasl import MECHANISMS
 
     listener = Listener(

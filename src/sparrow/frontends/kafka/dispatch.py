@@ -9,89 +9,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from sparrow.base.errors import NotAuthenticated
 from sparrow.frontends.kafka.apis import APIS, Api, Route
+from sparrow.frontends.kafka.call import Call
 from sparrow.frontends.kafka.codec.requests import PRODUCE, Header, lift, read_header, read_request
-from sparrow.frontends.kafka.codec.responses import write_response
 from sparrow.frontends.kafka.codec.schema import LOADING, request_class
 from sparrow.frontends.kafka.frame_receiver import MalformedRequest
 from sparrow.frontends.kafka.throttle import counts_requests, timed
 
 if TYPE_CHECKING:
-    from sparrow.broker.access.authz import Principal
-    from sparrow.broker.broker import Broker
     from sparrow.frontends.kafka.codec.responses import Piece
-    from sparrow.frontends.kafka.connection import Connection
-    from sparrow.frontends.kafka.frontend import KafkaFrontend
-    from sparrow.frontends.transport.send_budget import Reservation
+    from sparrow.frontends.kafka.connection import KafkaConnection
 
 Begun = list["Piece"] | asyncio.Future[list["Piece"]] | Coroutine[Any, Any, list["Piece"] | None] | None
-Handler = Callable[[Any, "Call"], Any]
+Handler = Callable[[Any, Call], Any]
 
 _LARGE_BYTES = 128 << 10
-NO_THROTTLE = timedelta()
-"""Value of `throttle_time` in responses; `throttle.with_throttle_time` replaces it if a quota
-applies.
-"""
-
-MAX_ENTRIES_ON_LOOP: Final = 2_000
-"""Encoding an entry takes some microseconds."""
 
 
-@dataclass(slots=True)
-class Call:
-    """A request in progress: everything that a handler may need besides the body."""
-
-    connection: Connection
-    header: Header
-
-    def reserve(self) -> Reservation:
-        """Return a reservation for the response's records. The connection keeps it until the client
-        has taken them, or the connection is closed.
-        """
-        reservation = self.connection.reservation = self.connection.backlog.reservation()
-        return reservation
-
-    @property
-    def broker(self) -> Broker:
-        return self.connection.frontend.broker
-
-    @property
-    def frontend(self) -> KafkaFrontend:
-        return self.connection.frontend
-
-    @property
-    def principal(self) -> Principal:
-        """The principal that sent the request."""
-        return self.connection.principal
-
-    @property
-    def version(self) -> int:
-        """The version of the request."""
-        return self.header.version
-
-    @property
-    def client_id(self) -> str:
-        return self.header.client_id or ""
-
-    @property
-    def client_host(self) -> str:
-        """The peer's address as Kafka shows it, "/127.0.0.1"."""
-        return "/" + self.connection.peer_host
-
-    def frame(self, response: Any) -> list[Piece]:
-        """Encode a response, for handlers that return frames."""
-        header = self.header
-        return write_response(header.api_key, header.version, header.correlation_id, response)
-
-
-def begin(connection: Connection, frame: bytes | memoryview) -> Begun:
+def begin(connection: KafkaConnection, frame: bytes | memoryview) -> Begun:
     """Begin a request.
 
     Raises:
@@ -107,10 +47,10 @@ def begin(connection: Connection, frame: bytes | memoryview) -> Begun:
         raise MalformedRequest(f"API key {header.api_key} is not served here")
     connection.api_key = header.api_key
     if api.needs_authentication and not connection.may_ask:
-        when = "after its session had ended" if connection.is_authenticated else "before authentication"
+        when = "after its session had ended" if connection.is_known else "before authentication"
         why = f"{api.name} was asked for {when}"
-        connection.frontend.broker.audit.login_refused(
-            connection.listener.name, connection.peer_host, NotAuthenticated(why), mechanism="none"
+        connection.context.broker.audit.login_refused(
+            connection.listener.name, connection.host, NotAuthenticated(why), mechanism="none"
         )
         raise MalformedRequest(why)
     call = Call(connection, header)
@@ -119,7 +59,8 @@ def begin(connection: Connection, frame: bytes | memoryview) -> Begun:
         return _unsupported(api, call)
     if len(frame) > _LARGE_BYTES and header.api_key != PRODUCE:
         return _begin_large(frame, route, call)
-    return _call(_read(frame, route, header), route, call)
+    request, handle = _read(frame, route, header), _handler_for(route, call)
+    return _begun(handle(request, call), call)
 
 
 def _read(frame: bytes | memoryview, route: Route, header: Header) -> Any:
@@ -131,13 +72,19 @@ def _read(frame: bytes | memoryview, route: Route, header: Header) -> Any:
 
 async def _begin_large(frame: bytes | memoryview, route: Route, call: Call) -> list[Piece] | None:
     """Decode a request with very many elements in a thread, so that the loop is not blocked."""
-    begun = _call(await asyncio.to_thread(_read, frame, route, call.header), route, call)
+    request = await asyncio.to_thread(_read, frame, route, call.header)
+    begun = _begun(_handler_for(route, call)(request, call), call)
     return begun if begun is None or isinstance(begun, list) else await begun
 
 
-def _call(request: Any, route: Route, call: Call) -> Begun:
+def _handler_for(route: Route, call: Call) -> Handler:
+    """Return the handler, with its time counted if a quota limits that."""
     handler = _handler(route)
-    result = timed(handler, request, call) if counts_requests(call.broker.quotas) else handler(request, call)
+    return partial(timed, handler) if counts_requests(call.broker.quotas) else handler
+
+
+def _begun(result: Any, call: Call) -> Begun:
+    """Return the result of a handler as the connection takes it."""
     if result is None:
         return None
     if asyncio.iscoroutine(result):
@@ -152,16 +99,6 @@ async def _finish(call: Call, working: Coroutine[Any, Any, Any]) -> list[Piece] 
     if response is None or isinstance(response, list):
         return response
     return call.frame(response)
-
-
-async def encode_large(build: Callable[[], Any], entries: int, call: Call) -> Any:
-    """Return the response of `build`, or its encoded frame if it has more than a few entries.
-
-    `build` may run in a thread, so it must not read anything that changes.
-    """
-    if entries <= MAX_ENTRIES_ON_LOOP:
-        return build()
-    return await asyncio.to_thread(lambda: call.frame(build()))
 
 
 def _unsupported(api: Api, call: Call) -> Begun:

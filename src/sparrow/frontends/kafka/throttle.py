@@ -23,7 +23,7 @@ from sparrow.broker.quotas.rules import QuotaKind
 
 if TYPE_CHECKING:
     from sparrow.broker.quotas.quotas import Quotas
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 
 def after_produce(call: Call, sizes: Callable[[], Iterable[int]]) -> int:

@@ -19,7 +19,7 @@ from sparrow.broker.configs.values import ConfigType
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 # ── access rules ──────────────────────────────────────────────────────────────────────────────────
 

@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import InvalidArgument, SparrowError
 from sparrow.broker.access.acls import AclBinding, AclFilter
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.wire_codes import (
     ACL_CODES,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kio.schema.delete_acls.v3.request import DeleteAclsFilter, DeleteAclsRequest
     from kio.schema.describe_acls.v3.request import DescribeAclsRequest
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 
 def describe(request: DescribeAclsRequest, call: Call) -> DescribeAclsResponse:

@@ -15,14 +15,14 @@ from kio.schema.api_versions.v4.response import (
 from kio.schema.errors import ErrorCode
 
 from sparrow.frontends.kafka.apis import APIS
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.codec.responses import write_response
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 
 if TYPE_CHECKING:
     from kio.schema.api_versions.v4.request import ApiVersionsRequest
 
+    from sparrow.frontends.kafka.call import Call
     from sparrow.frontends.kafka.codec.responses import Piece
-    from sparrow.frontends.kafka.dispatch import Call
 
 FEATURES: dict[str, tuple[int, int, int]] = {
     # name: lowest supported, highest supported, finalized level

@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import Operation
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import outcome_of
 from sparrow.frontends.kafka.wire_codes import cluster_operations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kio.schema.describe_cluster.v2.request import DescribeClusterRequest
     from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 NOT_REQUESTED: Final = -(1 << 31)
 _BROKERS: Final = 1

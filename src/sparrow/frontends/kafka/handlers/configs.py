@@ -26,7 +26,7 @@ from kio.schema.list_config_resources.v1.response import ListConfigResourcesResp
 from sparrow.base.errors import SparrowError
 from sparrow.broker.configs.changes import ConfigChange
 from sparrow.broker.configs.configs import ConfigResource, ConfigResourceType
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE, encode_large
+from sparrow.frontends.kafka.call import NO_THROTTLE, encode_large
 from sparrow.frontends.kafka.errors import DONE, RequestOutcome, RequestRefusal, outcome_of
 from sparrow.frontends.kafka.wire_codes import (
     CONFIG_OPERATIONS,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from kio.schema.list_config_resources.v1.request import ListConfigResourcesRequest
 
     from sparrow.broker.configs.description import DescribedConfig
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 MAX_CONFIGS: Final = 500_000
 """Limit of one response, so that a request cannot make the broker write without end."""

@@ -18,7 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import SparrowError, Unavailable
 from sparrow.broker.groups.consumer.member import Heartbeat, by_topic
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.wire_codes import group_operations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sparrow.broker.groups.consumer.description import TopicPartitions as NamedPartitions
     from sparrow.broker.groups.consumer.member import Assignment as Partitions
     from sparrow.broker.groups.consumer.member import HeartbeatResponse
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 _NO_ID: Final = uuid.UUID(int=0)
 _MILLISECOND: Final = timedelta(milliseconds=1)

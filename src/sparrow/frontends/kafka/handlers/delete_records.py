@@ -10,13 +10,13 @@ from kio.schema.delete_records.v2.response import (
     DeleteRecordsTopicResult,
 )
 
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.deadlines import outcomes
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
 
 if TYPE_CHECKING:
     from kio.schema.delete_records.v2.request import DeleteRecordsRequest
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 _UNKNOWN_LOW_WATERMARK: Final = -1
 

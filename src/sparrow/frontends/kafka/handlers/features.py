@@ -16,14 +16,14 @@ from kio.schema.update_features.v2.response import UpdateFeaturesResponse
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import Operation
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import DONE, RequestOutcome, outcome_of
 from sparrow.frontends.kafka.handlers.api_versions import FEATURES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 _UPGRADE: Final = 1
 _SAFE_DOWNGRADE: Final = 2

@@ -17,7 +17,7 @@ from kio.schema.fetch.v18 import response as identified
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import Operation
 from sparrow.broker.fetch import Fetched, FetchRequest
-from sparrow.frontends.kafka.dispatch import MAX_ENTRIES_ON_LOOP, NO_THROTTLE, encode_large
+from sparrow.frontends.kafka.call import MAX_ENTRIES_ON_LOOP, NO_THROTTLE, encode_large
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.fetch_sessions import (
     FINAL_EPOCH,
@@ -33,7 +33,7 @@ from sparrow.frontends.kafka.throttle import after_fetch, max_fetch_bytes, with_
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 FIRST_WITH_IDS = 13
 FIRST_WITH_ZSTD = 10

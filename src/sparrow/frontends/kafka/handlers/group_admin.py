@@ -23,7 +23,7 @@ from sparrow.base.errors import SparrowError, UnknownGroup
 from sparrow.broker.access.authz import Operation, ResourceType
 from sparrow.broker.groups.description import GroupState
 from sparrow.broker.topics.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import RequestRefusal, group_code, state_name
 from sparrow.frontends.kafka.wire_codes import authorized_operations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kio.schema.list_groups.v5.request import ListGroupsRequest
 
     from sparrow.broker.groups.classic.description import ClassicDescription
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
     from sparrow.model.groups import GroupListing
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2

@@ -16,7 +16,7 @@ from kio.static.primitive import i32
 
 from sparrow.base.errors import GroupFull, MemberIdRequired, SparrowError
 from sparrow.broker.groups.classic.protocol import JoinRequest, Leaver, SyncRequest
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import group_code
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kio.schema.leave_group.v5.request import LeaveGroupRequest
     from kio.schema.sync_group.v5.request import SyncGroupRequest
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 _MEMBER_ID_REQUIRED_SINCE: Final = 4
 _NULLABLE_PROTOCOL_SINCE: Final = 7

@@ -13,7 +13,7 @@ from kio.schema.offset_for_leader_epoch.v4.response import (
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.partition import LEADER_EPOCH
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         OffsetForLeaderPartition,
     )
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 NO_EPOCH = -1
 

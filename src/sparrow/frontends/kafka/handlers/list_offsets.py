@@ -17,7 +17,7 @@ from kio.schema.list_offsets.v11.response import (
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.partition import LEADER_EPOCH
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.handlers.leader_epochs import epoch_error
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kio.schema.list_offsets.v11.request import ListOffsetsPartition, ListOffsetsRequest
 
     from sparrow.broker.partition import Partition
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 LATEST = -1
 EARLIEST = -2

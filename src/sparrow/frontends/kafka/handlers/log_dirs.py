@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import Operation
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE, encode_large
+from sparrow.frontends.kafka.call import NO_THROTTLE, encode_large
 from sparrow.frontends.kafka.errors import code_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kio.schema.describe_log_dirs.v5.request import DescribeLogDirsRequest
 
     from sparrow.broker.log_dirs import LogDirectory
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 
 async def describe(request: DescribeLogDirsRequest, call: Call) -> Any:

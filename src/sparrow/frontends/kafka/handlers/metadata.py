@@ -22,7 +22,7 @@ from kio.schema.metadata.v13.response import (
 from sparrow.base.errors import NotAuthorized, SparrowError, TopicExists
 from sparrow.broker.access.authz import ResourceType
 from sparrow.broker.partition import LEADER_EPOCH
-from sparrow.frontends.kafka.dispatch import MAX_ENTRIES_ON_LOOP, NO_THROTTLE, encode_large
+from sparrow.frontends.kafka.call import MAX_ENTRIES_ON_LOOP, NO_THROTTLE, encode_large
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.wire_codes import authorized_operations, cluster_operations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kio.schema.metadata.v13.request import MetadataRequest, MetadataRequestTopic
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
     from sparrow.model.topics import TopicDescription
 
 NOT_REQUESTED = -(1 << 31)

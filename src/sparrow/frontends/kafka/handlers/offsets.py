@@ -26,7 +26,7 @@ from kio.static.primitive import i32, i64
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.groups.offsets import Committer, OffsetAndMetadata
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import group_code
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequest as Fetch10
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequestGroup as FetchGroup10
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
     from sparrow.records.topic_partition import TopicPartition
 
 _KNOWS_MEMBER_EPOCHS_SINCE: Final = 9

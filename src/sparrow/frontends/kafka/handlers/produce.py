@@ -20,15 +20,15 @@ from kio.schema.produce.v13 import response as identified
 from sparrow.base.errors import InvalidRecord, NotAuthorized, SparrowError, UnsupportedCompression
 from sparrow.broker.access.authz import Operation
 from sparrow.broker.publishes import ACKS_NONE, refuse_transactional
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.handlers import transactional_produce
 from sparrow.frontends.kafka.handlers.transactional_produce import code_for, is_transactional
 from sparrow.frontends.kafka.throttle import after_produce
 
 if TYPE_CHECKING:
     from sparrow.broker.publishes import Admit, Published
+    from sparrow.frontends.kafka.call import Call
     from sparrow.frontends.kafka.codec.responses import Piece
-    from sparrow.frontends.kafka.dispatch import Call
 
 FIRST_WITH_IDS = 13
 FIRST_WITH_ZSTD = 7
@@ -47,26 +47,20 @@ _MAGIC = 2
 Topic = "str | uuid.UUID"
 
 
-def handle(request: Any, call: Call) -> Any:
-    """Append all batches; return the response once they are as safe as `acks` asks."""
+def handle(request: Any, call: Call, admit: Admit | None = None) -> Any:
+    """Append all batches; return the response once they are as safe as `acks` asks.
+
+    Args:
+        admit: admits the transaction of the batches; None: not known yet if there is one.
+    """
     parts = _each(request, call)
-    if any(is_transactional(each.records) for _, each in parts):
-        return _handle_transactional(request, call, parts)
-    return _append(request, call, parts, refuse_transactional)
-
-
-def _handle_transactional(request: Any, call: Call, parts: list[tuple[Any, Any]]) -> Any:
-    named = ((_name_of(topic, call), each) for topic, each in parts)
-    batches = [((name, each.index), each.records) for name, each in named if name is not None]
-    return transactional_produce.begin(request, call, batches, partial(_append, request, call, parts))
-
-
-def _append(
-    request: Any, call: Call, parts: list[tuple[Any, Any]], admit: Admit
-) -> list[Piece] | asyncio.Future[list[Piece]] | None:
+    if admit is None and any(is_transactional(each.records) for _, each in parts):
+        named = ((_name_of(topic, call), each) for topic, each in parts)
+        batches = [((name, each.index), each.records) for name, each in named if name is not None]
+        return transactional_produce.begin(request, call, batches, partial(handle, request, call))
     collector = _Collector(call, request.acks)
     for topic, each in parts:
-        collector.add(topic, each.index, _publish(topic, each, request, call, admit))
+        collector.add(topic, each.index, _publish(topic, each, request, call, admit or refuse_transactional))
     collector.throttle_ms = after_produce(call, lambda: (len(each.records or b"") for _, each in parts))
     return collector.finish()
 

@@ -13,7 +13,7 @@ from kio.static.primitive import f64
 
 from sparrow.base.errors import InvalidArgument, SparrowError
 from sparrow.broker.quotas.rules import Component, Match, QuotaChange
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kio.schema.describe_client_quotas.v1.request import ComponentData, DescribeClientQuotasRequest
 
     from sparrow.broker.quotas.rules import Entity
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 _MATCHES = {each.value: each for each in Match}
 

@@ -17,7 +17,7 @@ from kio.schema.list_partition_reassignments.v0.response import ListPartitionRea
 
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import Operation
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import DONE, RequestOutcome, RequestRefusal, outcome_of
 from sparrow.frontends.kafka.replicas import check_assignment
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
     from kio.schema.list_partition_reassignments.v0.request import ListPartitionReassignmentsRequest
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 _ELECTION_TYPES: Final = {0: "preferred", 1: "unclean"}
 

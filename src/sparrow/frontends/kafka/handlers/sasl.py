@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from kio.schema.sasl_authenticate.v2.request import SaslAuthenticateRequest
     from kio.schema.sasl_handshake.v1.request import SaslHandshakeRequest
 
+    from sparrow.frontends.kafka.call import Call
     from sparrow.frontends.kafka.codec.responses import Piece
-    from sparrow.frontends.kafka.connection import Connection
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.connection import KafkaConnection
 
 log = logging.getLogger("sparrow.kafka")
 
@@ -38,7 +38,7 @@ def handshake(request: SaslHandshakeRequest, call: Call) -> SaslHandshakeRespons
     connection = call.connection
     now = asyncio.get_running_loop().time()
     if not connection.listener.sasl or not _session(connection).may_begin(now):
-        if not connection.is_authenticated:
+        if not connection.is_known:
             _end(connection, "SaslHandshake came during a login")
         return SaslHandshakeResponse(error_code=ErrorCode.illegal_sasl_state)
     mechanisms = connection.listener.mechanisms
@@ -64,8 +64,8 @@ async def authenticate(request: SaslAuthenticateRequest, call: Call) -> SaslAuth
     return _response(ErrorCode.none, None, reply, lifetime_s)
 
 
-def _illegal(connection: Connection) -> SaslAuthenticateResponse:
-    if connection.is_authenticated:
+def _illegal(connection: KafkaConnection) -> SaslAuthenticateResponse:
+    if connection.is_known:
         return _response(
             ErrorCode.illegal_sasl_state, "SaslAuthenticate request received after successful authentication"
         )
@@ -74,12 +74,12 @@ def _illegal(connection: Connection) -> SaslAuthenticateResponse:
 
 
 def _receive_bare(
-    connection: Connection, frame: bytes | memoryview
+    connection: KafkaConnection, frame: bytes | memoryview
 ) -> Coroutine[Any, Any, list[Piece] | None]:
     return _reply_bare(connection, bytes(frame))
 
 
-async def _reply_bare(connection: Connection, token: bytes) -> list[Piece] | None:
+async def _reply_bare(connection: KafkaConnection, token: bytes) -> list[Piece] | None:
     """Reply to a token without a header. There is no room for an error: after a failed login the
     connection is closed.
     """
@@ -93,7 +93,7 @@ async def _reply_bare(connection: Connection, token: bytes) -> list[Piece] | Non
     return [_SIZE.pack(len(reply)), reply]
 
 
-async def _receive(connection: Connection, token: bytes) -> tuple[bytes, float]:
+async def _receive(connection: KafkaConnection, token: bytes) -> tuple[bytes, float]:
     """Return the reply to a token, and the rest of the session in seconds (0: unlimited, or not
     logged in yet).
     """
@@ -104,44 +104,42 @@ async def _receive(connection: Connection, token: bytes) -> tuple[bytes, float]:
     now = asyncio.get_running_loop().time()
     principal, ends_at = session.complete(now)
     connection.logged_in(principal, ends_at)
-    log.info("connection %s of %s: %s logged in", connection.id, connection.peer_host, principal)
+    log.info("connection %s of %s: %s logged in", connection.id, connection.host, principal)
     return reply, 0.0 if ends_at is None else ends_at - now
 
 
-def _session(connection: Connection) -> SaslSession:
+def _session(connection: KafkaConnection) -> SaslSession:
     session: SaslSession | None = connection.state.get("sasl")
     if session is None:
-        frontend = connection.frontend
+        frontend = connection.context
         lifetime_ms = frontend.limits.max_session_ms
-        session = SaslSession(
-            frontend.logins, lifetime_ms / 1000 if lifetime_ms else None, connection.peer_host
-        )
+        session = SaslSession(frontend.logins, lifetime_ms / 1000 if lifetime_ms else None, connection.host)
         connection.state["sasl"] = session
     return session
 
 
-async def _refuse(connection: Connection, error: NotAuthenticated | Overloaded) -> None:
+async def _refuse(connection: KafkaConnection, error: NotAuthenticated | Overloaded) -> None:
     """Wait, so that guessing is slow, then close after the response. `LoginLimits` logs and counts
     the failure.
     """
     exchange = _session(connection).exchange
-    connection.frontend.broker.audit.login_refused(
+    connection.context.broker.audit.login_refused(
         connection.listener.name,
-        connection.peer_host,
+        connection.host,
         error,
         claims="" if exchange is None else exchange.claims,
         mechanism="" if exchange is None else exchange.mechanism,
     )
-    await asyncio.sleep(connection.frontend.limits.failed_authentication_delay_ms / 1000)
-    log.debug("connection %s of %s is refused: %s", connection.id, connection.peer_host, error.text)
+    await asyncio.sleep(connection.context.limits.failed_authentication_delay_ms / 1000)
+    log.debug("connection %s of %s is refused: %s", connection.id, connection.host, error.text)
     connection.close_after(0)
 
 
-def _end(connection: Connection, why: str) -> None:
-    connection.frontend.broker.audit.login_refused(
-        connection.listener.name, connection.peer_host, NotAuthenticated(why), mechanism="none"
+def _end(connection: KafkaConnection, why: str) -> None:
+    connection.context.broker.audit.login_refused(
+        connection.listener.name, connection.host, NotAuthenticated(why), mechanism="none"
     )
-    log.warning("connection %s of %s is refused: %s", connection.id, connection.peer_host, why)
+    log.warning("connection %s of %s is refused: %s", connection.id, connection.host, why)
     connection.close_after(0)
 
 

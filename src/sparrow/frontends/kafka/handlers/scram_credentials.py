@@ -18,7 +18,7 @@ from kio.schema.errors import ErrorCode
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.credentials import Deletion, Upsertion
 from sparrow.broker.access.scram import Mechanism
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kio.schema.alter_user_scram_credentials.v0.request import AlterUserScramCredentialsRequest
     from kio.schema.describe_user_scram_credentials.v0.request import DescribeUserScramCredentialsRequest
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
     from sparrow.model.access import UserListing
 
 _NUMBER_OF: Final = {Mechanism.SHA_256.value: 1, Mechanism.SHA_512.value: 2}

@@ -23,7 +23,7 @@ from sparrow.base.errors import InvalidArgument, NotAuthorized, SparrowError
 from sparrow.broker.access.authz import Operation
 from sparrow.broker.groups.share.checks import check_member_id
 from sparrow.frontends.kafka import share_sessions as sessions
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import DONE, RequestOutcome, RequestRefusal, outcome_of
 from sparrow.frontends.kafka.share_acknowledgements import settlements
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.broker.queues.rules.settlement import Settlement
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
     from sparrow.frontends.kafka.share_sessions import ShareSession, TopicIdPartition
 
 _FIRST_WITH_RENEWALS: Final = 2

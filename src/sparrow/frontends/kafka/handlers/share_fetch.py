@@ -25,7 +25,7 @@ from kio.schema.share_fetch.v2.response import (
 
 from sparrow.base.errors import SparrowError, StaleMember, UnknownGroup, UnknownQueue
 from sparrow.frontends.kafka import share_sessions as sessions
-from sparrow.frontends.kafka.dispatch import MAX_ENTRIES_ON_LOOP, NO_THROTTLE, encode_large
+from sparrow.frontends.kafka.call import MAX_ENTRIES_ON_LOOP, NO_THROTTLE, encode_large
 from sparrow.frontends.kafka.errors import DONE, RequestOutcome, RequestRefusal, outcome_of
 from sparrow.frontends.kafka.handlers.share_acknowledge import (
     begin,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kio.schema.share_fetch.v2.request import ShareFetchRequest
 
     from sparrow.broker.queues.rules.settlement import Leased
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
     from sparrow.frontends.kafka.share_sessions import ShareSession, TopicIdPartition
 
 _FIRST_WITH_RENEWALS: Final = 2

@@ -17,7 +17,7 @@ from kio.schema.share_group_heartbeat.v1.response import (
 from sparrow.base.errors import SparrowError
 from sparrow.broker.groups.consumer.member import by_topic
 from sparrow.broker.groups.share.member import ShareHeartbeat
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import group_code, state_name
 from sparrow.frontends.kafka.wire_codes import group_operations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from sparrow.broker.groups.consumer.member import HeartbeatResponse
     from sparrow.broker.groups.share.description import ShareDescription, ShareMemberDescription
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 
 async def heartbeat(request: ShareGroupHeartbeatRequest, call: Call) -> ShareGroupHeartbeatResponse:

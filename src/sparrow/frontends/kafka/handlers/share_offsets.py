@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 from kio.schema.types import TopicName
 
 from sparrow.base.errors import SparrowError
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import group_code
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
 
     from sparrow.broker.groups.share.queues import GroupProgress
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
     from sparrow.records.topic_partition import TopicPartition
 
 _UNKNOWN: Final = -1

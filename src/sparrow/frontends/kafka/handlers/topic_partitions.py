@@ -18,14 +18,14 @@ from kio.schema.errors import ErrorCode
 from sparrow.base.errors import SparrowError
 from sparrow.broker.access.authz import ResourceType
 from sparrow.broker.partition import LEADER_EPOCH
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 from sparrow.frontends.kafka.wire_codes import authorized_operations
 
 if TYPE_CHECKING:
     from kio.schema.describe_topic_partitions.v0.request import DescribeTopicPartitionsRequest
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
     from sparrow.model.topics import TopicDescription
 
 MAX_PARTITIONS: Final = 2000

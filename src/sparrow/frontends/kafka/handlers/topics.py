@@ -16,8 +16,8 @@ from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTop
 from kio.schema.errors import ErrorCode
 
 from sparrow.base.errors import InvalidConfig, NotAuthorized, SparrowError
+from sparrow.frontends.kafka.call import NO_THROTTLE, encode_large
 from sparrow.frontends.kafka.deadlines import outcomes
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE, encode_large
 from sparrow.frontends.kafka.errors import DONE, RequestOutcome, RequestRefusal, outcome_of
 from sparrow.frontends.kafka.replicas import check_assignment, check_new_assignments, check_replication_factor
 from sparrow.frontends.kafka.wire_codes import CONFIG_SOURCE_CODES
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as NamedDeleteTopicsRequest
     from kio.schema.delete_topics.v6.request import DeleteTopicsRequest
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 MAX_NEW_PARTITIONS: Final = 10_000
 """Limit of one request, as in Kafka."""

@@ -21,7 +21,7 @@ from kio.schema.list_transactions.v2 import response as listed
 from sparrow.base.errors import SparrowError
 from sparrow.broker.transactions.service import TransactionFilter
 from sparrow.broker.transactions.state import TransactionState
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 
     from sparrow.broker.transactions.state import Transaction
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
 
 _STATES = {each.value: each for each in TransactionState}
 _OTHER_STATES = frozenset({"Dead", "PrepareEpochFence"})

@@ -21,8 +21,8 @@ from sparrow.records.batch import HEADER_BYTES, parse_header
 
 if TYPE_CHECKING:
     from sparrow.broker.publishes import Admit
+    from sparrow.frontends.kafka.call import Call
     from sparrow.frontends.kafka.codec.responses import Piece
-    from sparrow.frontends.kafka.dispatch import Call
     from sparrow.records.batch import BatchHeader
     from sparrow.records.topic_partition import TopicPartition
     from sparrow.storage.store import LogId

@@ -33,7 +33,7 @@ from kio.schema.write_txn_markers.v2.response import (
 from sparrow.base.errors import NotInTransaction, ProducerFenced, SparrowError, Unavailable
 from sparrow.broker.groups.offsets import Committer, OffsetAndMetadata
 from sparrow.broker.producer_ids import ProducerIdentity
-from sparrow.frontends.kafka.dispatch import NO_THROTTLE
+from sparrow.frontends.kafka.call import NO_THROTTLE
 from sparrow.frontends.kafka.errors import code_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest
     from kio.schema.write_txn_markers.v2.request import WritableTxnMarker, WriteTxnMarkersRequest
 
-    from sparrow.frontends.kafka.dispatch import Call
+    from sparrow.frontends.kafka.call import Call
     from sparrow.records.topic_partition import TopicPartition
 
 _FENCED_SINCE: Final = {22: 4, 24: 2, 25: 2, 26: 2}
