@@ -114,14 +114,14 @@ async def test_a_thousand_idle_connections_disturb_no_client(open_listeners: Ope
 async def test_memory_for_unfinished_messages_is_shared_and_limited(
     ports: Mapping[str, int], broker: Broker, name: str, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparrow.frontends.seeds.connection.RECEIVE_BUDGET_BYTES", 3 << 20)
+    monkeypatch.setattr("sparrow.frontends.seeds.context.RECEIVE_BUDGET_BYTES", 3 << 20)
     listeners = OpenListeners(broker)
     port = (await listeners(name))[name]
     wires = [await Wire.open(port) for _ in range(8)]
     for wire in wires:
         wire.send(start)
     await asyncio.sleep(0.1)
-    budget = listeners.frontends[0]._listeners[0].budget  # type: ignore[attr-defined]
+    budget = listeners.frontends[0]._ports[0].receive_budget  # type: ignore[attr-defined]
     assert 0 < budget.reserved_bytes <= 3 << 20
     assert budget.waiting
     for wire in wires:
@@ -256,7 +256,7 @@ async def test_a_stop_that_cannot_wait_for_the_disk_resets_the_publishers(
     publisher = await Publisher.connect(ports[NAMES[1]])
     publisher.publish(b"t", b"x")
     producer = await mbus_client.send(ports["mbus"], mbus_client.message(b"t", b"x"))
-    await until(lambda: all(listener.unsettled for listener in frontend._listeners[:3]))  # type: ignore[attr-defined]
+    await until(lambda: all(listener.unsettled for listener in frontend._ports[:3]))  # type: ignore[attr-defined]
     await frontend.drain(0.1)
     for wire in (diy.wire, publisher.wire, producer):
         with pytest.raises(ConnectionResetError):

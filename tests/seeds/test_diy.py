@@ -306,7 +306,7 @@ async def test_a_consumer_that_takes_nothing_for_a_time_ends(
     deaf = await Wire.open(port)
     deaf.writer.transport.pause_reading()
     deaf.send(frame(CONSUME, fields(b"big"), 2) * 20)
-    listener = open_listeners.frontends[-1]._listeners[0]
+    listener = open_listeners.frontends[-1]._ports[0]
     await until(lambda: listener.connections == 1)
     await until(lambda: listener.connections == 0)
 
@@ -430,7 +430,7 @@ async def test_names_that_no_topic_may_have_leave_nothing_behind(tmp_path: Path)
             client = await DiyClient.connect(port)
             client.wire.send(frame(CONSUME, fields(b"t%d" % number), 2))
             assert await client.wire.read_to_end() == b""
-        assert not listeners.frontends[0]._listeners[0]._cursors  # type: ignore[attr-defined]
+        assert not listeners.frontends[0]._ports[0]._cursors  # type: ignore[attr-defined]
         await listeners.close_all()
 
 
@@ -468,7 +468,7 @@ async def test_a_drain_keeps_what_was_read_behind_a_question(
 
     async def lease_later(cursor: DiyCursor, count: int) -> list[Record]:
         is_asked.set()
-        await until(lambda: cursor._port.is_draining)
+        await until(lambda: cursor._port.is_stopping)
         return await lease(cursor, count)
 
     monkeypatch.setattr(DiyCursor, "_lease_more", lease_later)

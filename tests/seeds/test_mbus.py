@@ -64,7 +64,7 @@ async def test_a_producer_that_does_not_wait_is_heard_in_the_order_of_its_connec
     everything.
     """
     first = socket.create_connection(("127.0.0.1", producers))
-    listener = open_listeners.frontends[0]._listeners[0]
+    listener = open_listeners.frontends[0]._ports[0]
     await until(lambda: listener._slow)  # type: ignore[attr-defined]
     first.sendall(message(b"orders", b"1"))
     first.close()

@@ -78,8 +78,8 @@ class Deliverer:
 
     def __init__(self, connection: SeedConnection) -> None:
         self._connection = connection
-        self._context = connection.port.context
-        self._settings = connection.port.context.settings
+        self._context = connection.context
+        self._settings = connection.context.settings
         self._subscription: Subscription | None = None
         self._names: dict[str, bytes] = {}
         """The client's name of each topic."""
@@ -126,7 +126,7 @@ class Deliverer:
         self._subscription = await self._context.broker.records.subscribe(
             selectors, listener=self, committed_only=True, principal=caller()
         )
-        self._delivering = self._connection.port.start(self._deliver(self._subscription))
+        self._delivering = self._connection.context.spawn(self._deliver(self._subscription))
 
     async def unsubscribe(self, names: Sequence[bytes]) -> None:
         """Stop the delivery of these topics; it is no error if they are not delivered."""
@@ -199,7 +199,7 @@ class Deliverer:
 
     async def _next(self, subscription: Subscription) -> _Pending | None:
         """Return the next message to deliver; None: try again."""
-        now_s = self._connection.port.loop.time()
+        now_s = self._connection.context.loop.time()
         if self._retries and self._retries[0][0] <= now_s:
             pending = heapq.heappop(self._retries)[2]
             self._pending_bytes -= pending.size_bytes
@@ -243,8 +243,8 @@ class Deliverer:
         pending.deliveries += 1
         pending.last_ms = self._context.broker.clock.wall_ms()
         pending.first_ms = pending.last_ms if pending.first_ms < 0 else pending.first_ms
-        self._acknowledgement = self._connection.port.loop.create_future()
-        self._connection.write(delivery(name, pending.record.value or b""))
+        self._acknowledgement = self._connection.context.loop.create_future()
+        self._connection.send(delivery(name, pending.record.value or b""))
         if not await self._is_acknowledged(pending):
             await self._retry_or_give_up(pending)
 
@@ -280,7 +280,7 @@ class Deliverer:
             self._retry_later(pending)
 
     def _retry_later(self, pending: _Pending) -> None:
-        due_s = self._connection.port.loop.time() + self._settings.ack_delay_ms / 1000
+        due_s = self._connection.context.loop.time() + self._settings.ack_delay_ms / 1000
         heapq.heappush(self._retries, (due_s, next(self._numbers), pending))
         self._pending_bytes += pending.size_bytes
 

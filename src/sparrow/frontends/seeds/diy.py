@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from sparrow.base.errors import SparrowError
 from sparrow.broker.queues.rules.settlement import Verb
 from sparrow.frontends.publisher import MessageColumns
-from sparrow.frontends.seeds.connection import Port
+from sparrow.frontends.seeds.context import Port
 from sparrow.frontends.seeds.handout_queues import CURSORS, lease_published, open_queue, settlements_of
 from sparrow.frontends.seeds.names import topic_of
 from sparrow.frontends.seeds.serial_connection import SerialConnection
@@ -82,7 +82,7 @@ class DiyConnection(SerialConnection[diy.Event]):
     """
 
     def __init__(self, port: Port) -> None:
-        self._decoder = diy.Decoder(port.context.settings.max_message_bytes)
+        self._decoder = diy.Decoder(port.settings.max_message_bytes)
         super().__init__(port, self._decoder)
 
     def received(self, data: bytes) -> bool:
@@ -99,7 +99,7 @@ class DiyConnection(SerialConnection[diy.Event]):
 
     def _publish(self, event: diy.Publish) -> None:
         self.reset_on_close()
-        now_ms = self.port.context.broker.clock.wall_ms()
+        now_ms = self.context.broker.clock.wall_ms()
         keys = [key or None for key in event.keys] if any(event.keys) else None
         columns = MessageColumns(
             event.values, keys, timestamps_ms=_timestamps_ms(event.timestamps_ns, now_ms)
@@ -159,8 +159,8 @@ class DiyConnection(SerialConnection[diy.Event]):
             self._respond(request, result)
 
     def _port(self) -> DiyPort:
-        assert isinstance(self.port, DiyPort)
-        return self.port
+        assert isinstance(self.context, DiyPort)
+        return self.context
 
     def _is_waiting(self) -> bool:
         """Return True if the client can still receive a response."""
@@ -168,7 +168,7 @@ class DiyConnection(SerialConnection[diy.Event]):
 
     def _respond(self, event: diy.Consume, record: Record | None) -> None:
         if record is None:
-            self.write(diy.consume_empty(self._now_ns()))
+            self.send(diy.consume_empty(self._now_ns()))
             return
         frame = diy.message(
             diy.CONSUME,
@@ -177,12 +177,12 @@ class DiyConnection(SerialConnection[diy.Event]):
             record.value or b"",
             timestamp_ns=record.timestamp * _NS_PER_MS,
         )
-        self.write(frame)
+        self.send(frame)
 
     def _say_goodbye(self) -> None:
         self._to_do.clear()
         self.allow_clean_close()
-        self.write(diy.goodbye(self._now_ns()))
+        self.send(diy.goodbye(self._now_ns()))
         self.close()
 
     def drained(self) -> None:
@@ -195,7 +195,7 @@ class DiyConnection(SerialConnection[diy.Event]):
             self._say_goodbye()
 
     def _now_ns(self) -> int:
-        return self.port.context.broker.clock.wall_ms() * _NS_PER_MS
+        return self.context.broker.clock.wall_ms() * _NS_PER_MS
 
 
 def _timestamps_ms(timestamps_ns: list[int], now_ms: int) -> list[int]:
@@ -275,7 +275,7 @@ class DiyCursor:
             self._acknowledge(waiters, [self._ahead.popleft() for _ in waiters])
         is_low = self._may_have_more and len(self._ahead) * 2 < self._lease_size
         if self._leasing is None and (self._waiting or is_low):
-            self._leasing = self._port.start(self._lease())
+            self._leasing = self._port.spawn(self._lease())
         self._rest()
 
     def _next(self, count: int) -> list[Waiter]:
@@ -392,7 +392,7 @@ class DiyCursor:
     async def _lease_more(self, count: int) -> list[Record]:
         if self._consumer is None or not self._consumer.is_open:
             name = self._topic + QUEUE_SUFFIX
-            self._consumer = await open_queue(self._port.context, name, self._topic, CONSUMER_ID)
+            self._consumer = await open_queue(self._port, name, self._topic, CONSUMER_ID)
         wanted = max(count, self._lease_size)
         records = await lease_published(self._consumer, wanted)
         self._may_have_more = len(records) >= wanted

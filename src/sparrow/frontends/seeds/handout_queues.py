@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.broker.queues.rules.settlement import Leased
     from sparrow.frontends.leased_records import LeasedRecords
-    from sparrow.frontends.seeds.context import SeedContext
+    from sparrow.frontends.seeds.context import Port
     from sparrow.records.record import Record
 
 
@@ -32,7 +32,7 @@ SCAN_WAIT_S: Final = 1.0
 """Limit of the time that a request waits until the queue has scanned all published messages."""
 
 
-async def open_queue(context: SeedContext, name: str, topic: str, consumer_id: str = "") -> QueueConsumer:
+async def open_queue(port: Port, name: str, topic: str, consumer_id: str = "") -> QueueConsumer:
     """Return a consumer of a queue on a topic, from its first message on. Create both if they are
     missing.
 
@@ -44,8 +44,8 @@ async def open_queue(context: SeedContext, name: str, topic: str, consumer_id: s
         UnknownTopic, InvalidTopicName, NotAuthorized
         QueueExists: a queue of that name exists on other topics.
     """
-    broker = context.broker
-    await context.ensure_topic(topic)
+    broker = port.broker
+    await port.ensure_topic(topic)
     if not broker.queues.exists(name):
         with suppress(QueueExists):  # created by another client at the same time
             await broker.queues.create(name, [topic], HANDED_OUT_ONCE, principal=caller())

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from sparrow.base.errors import SparrowError
 from sparrow.broker.queues.rules.settlement import Verb
 from sparrow.frontends.seeds.caller import caller
-from sparrow.frontends.seeds.connection import Port, SeedConnection, too_long
+from sparrow.frontends.seeds.connection import SeedConnection, too_long
+from sparrow.frontends.seeds.context import Port
 from sparrow.frontends.seeds.handout_queues import (
     CURSORS,
     lease_published,
@@ -56,14 +57,13 @@ class MbusConsumerConnection(SeedConnection):
         self._serving: asyncio.Task[None] | None = None
 
     def opened(self) -> None:
-        self.started_s = self.port.loop.time()
         assert self.transport is not None
         self.transport.set_write_buffer_limits(
             high=0
         )  # so that `until_writable` waits until the socket has taken all bytes
 
     @property
-    def bytes_wanted(self) -> int:
+    def unfinished_bytes(self) -> int:
         return 1 if self._serving is None else 0
 
     def received(self, data: bytes) -> bool:
@@ -85,13 +85,12 @@ class MbusConsumerConnection(SeedConnection):
         return self._serving is not None
 
     def _start(self, name: bytes) -> None:
-        self.started_s = 0.0
-        self._serving = self.port.start(self._serve(name.removesuffix(b"\r")))
+        self._serving = self.context.spawn(self._serve(name.removesuffix(b"\r")))
 
     async def _serve(self, name: bytes) -> None:
         try:
             topic = topic_of(name)
-            if self.port.context.broker.topics.exists(topic):
+            if self.context.broker.topics.exists(topic):
                 await self._send_all(topic)
             self.close()
         except SparrowError as error:
@@ -101,12 +100,12 @@ class MbusConsumerConnection(SeedConnection):
             raise
 
     async def _send_all(self, topic: str) -> None:
-        broker, queue = self.port.context.broker, topic + QUEUE_SUFFIX
-        consumer = await open_queue(self.port.context, queue, topic, f"{CONSUMERS}{uuid.uuid4()}")
+        broker, queue = self.context.broker, topic + QUEUE_SUFFIX
+        consumer = await open_queue(self.context, queue, topic, f"{CONSUMERS}{uuid.uuid4()}")
         await broker.queues.release_abandoned(queue, CONSUMERS, principal=caller())
         try:
             while records := await lease_published(consumer, MAX_AT_ONCE, MAX_BYTES_AT_ONCE):
-                self.write(b"".join(mbus.line(record.value or b"") for record in records))
+                self.send(b"".join(mbus.line(record.value or b"") for record in records))
                 await self.until_writable()
                 if not self.is_open:
                     return

@@ -27,12 +27,11 @@ from sparrow.frontends.seeds.caller import caller_by, set_caller
 from sparrow.frontends.seeds.connection import (
     LINGER,
     NO_LINGER,
-    SHARE_OF_DRAIN_FOR_WORK,
     SMALL_BYTES,
-    Port,
     SeedConnection,
     name_of,
 )
+from sparrow.frontends.seeds.context import SHARE_OF_DRAIN_FOR_WORK, Port
 from sparrow.frontends.seeds.names import topic_of
 from sparrow.frontends.seeds.publish_queue import PublishQueue
 from sparrow.protocol.seeds import mbus
@@ -81,7 +80,7 @@ class MbusProducerPort(Port):
         self._max_busy = min(MAX_BUSY, context.settings.max_connections)
 
     @property
-    def port(self) -> Port:
+    def context(self) -> Port:
         """This port: it publishes for all its connections."""
         return self
 
@@ -91,7 +90,7 @@ class MbusProducerPort(Port):
 
     # ── accept ────────────────────────────────────────────────────────────────────────────────────
 
-    async def listen(self, host: str, port: int) -> int:
+    async def open(self, host: str, port: int) -> int:
         """Listen, and return the port.
 
         Raises:
@@ -103,10 +102,11 @@ class MbusProducerPort(Port):
             self._listeners.append(listener)
             port = listener.getsockname()[1]
         self._accept_again()
+        self._sweep_later()
         return port
 
     def _accept_again(self) -> None:
-        if not self._is_paused and not self._is_full and not self.is_draining:
+        if not self._is_paused and not self._is_full and not self.is_stopping:
             for listener in self._listeners:
                 self.loop.add_reader(listener, self._accept, listener)
 
@@ -124,7 +124,7 @@ class MbusProducerPort(Port):
             except ConnectionAbortedError:  # it is closed already
                 continue
             except OSError as error:
-                self.context.logger.warning("mbus: no more connections for a moment: %s", error)
+                self.logger.warning("mbus: no more connections for a moment: %s", error)
                 self._accept_no_more()
                 self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
                 break
@@ -191,15 +191,10 @@ class MbusProducerPort(Port):
             producer.slot = self.admission.admit(host, producer.close)
         except (Overloaded, OSError):  # OSError: the connection is closed already
             producer.close()
-        if self._slow and self._sweep_timer is None:
-            self._sweep_later()
 
     def forget(self, producer: _ProducerConnection) -> None:
         """Remove a connection that is complete or lost."""
         self._slow.pop(producer, None)
-        if not self._slow and self._sweep_timer is not None:
-            self._sweep_timer.cancel()
-            self._sweep_timer = None
 
     def refuse(self, connection: socket.socket, why: str) -> None:
         """Reset a connection, as its message is not stored, and log the reason."""
@@ -207,14 +202,14 @@ class MbusProducerPort(Port):
             peer = name_of(connection.getpeername())
         except OSError:
             peer = "somebody who is gone"
-        self.context.logger.warning("mbus: the connection of %s ends: %s", peer, why)
+        self.logger.warning("mbus: the connection of %s ends: %s", peer, why)
         connection.close()
 
-    def _sweep(self) -> None:
-        self._sweep_later()
-        late_s = self.loop.time() - self._limit_s
+    def sweep(self) -> None:
+        limit_s = self.deadlines.stall_s
+        late_s = self.now() - limit_s
         while self._slow and (oldest := next(iter(self._slow))).started_s < late_s:
-            oldest.end(f"its message was not whole within {self._limit_s:g} s")
+            oldest.end(f"its message was not whole within {limit_s:g} s")
 
     # ── publish ───────────────────────────────────────────────────────────────────────────────────
 
@@ -272,7 +267,7 @@ class MbusProducerPort(Port):
     # ── the end ───────────────────────────────────────────────────────────────────────────────────
 
     async def drain(self, timeout_s: float) -> None:
-        self.is_draining = True
+        self.stop()
         self._accept_no_more()
         for listener in self._listeners:
             listener.close()
@@ -283,7 +278,7 @@ class MbusProducerPort(Port):
         for producer in list(self._slow):
             producer.end("the broker stops")
         await asyncio.sleep(0)  # publish what was read
-        await self._wait_until_settled(timeout_s * SHARE_OF_DRAIN_FOR_WORK)
+        await self.wait_until_settled(timeout_s * SHARE_OF_DRAIN_FOR_WORK)
         await super().drain(0)
         for connection in self._taken:
             connection.close()
@@ -350,7 +345,7 @@ class _ProducerConnection:
 
     def _reserve(self) -> None:
         """Reserve the largest message size, because producers do not announce the size."""
-        if self._port.budget.reserve(self._port.max_bytes, self._granted):
+        if self._port.receive_budget.reserve(self._port.max_bytes, self._granted):
             self._reserved_bytes = self._port.max_bytes
         else:
             self._is_waiting = True
@@ -374,9 +369,9 @@ class _ProducerConnection:
     def _leave(self) -> None:
         self._port.loop.remove_reader(self._connection)
         if self._is_waiting:
-            self._port.budget.withdraw(self._granted)
+            self._port.receive_budget.withdraw(self._granted)
         if self._reserved_bytes:
-            self._port.budget.release(self._reserved_bytes)
+            self._port.receive_budget.release(self._reserved_bytes)
         self._is_waiting, self._reserved_bytes = False, 0
         if self.slot is not None:
             self.slot.release()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sparrow.base.errors import SparrowError
 from sparrow.frontends.publisher import MessageColumns
-from sparrow.frontends.seeds.connection import Port
+from sparrow.frontends.seeds.context import Port
 from sparrow.frontends.seeds.deliverer import Deliverer
 from sparrow.frontends.seeds.names import topic_of
 from sparrow.frontends.seeds.serial_connection import SerialConnection
@@ -30,7 +30,7 @@ class MessageBrokerConnection(SerialConnection[wire.Event]):
     """A publisher or subscriber."""
 
     def __init__(self, port: Port) -> None:
-        self._decoder = wire.Decoder(port.context.settings.max_message_bytes)
+        self._decoder = wire.Decoder(port.settings.max_message_bytes)
         super().__init__(port, self._decoder)
         self._deliverer: Deliverer | None = None
 
@@ -48,9 +48,9 @@ class MessageBrokerConnection(SerialConnection[wire.Event]):
         self._begin_serving()
         return bool(events)
 
-    def ended(self) -> None:
+    def lost(self) -> None:
         if self._deliverer is not None:
-            self.port.start(self._deliverer.close())
+            self.context.spawn(self._deliverer.close())
 
     # ── publish ───────────────────────────────────────────────────────────────────────────────────
 
@@ -66,7 +66,7 @@ class MessageBrokerConnection(SerialConnection[wire.Event]):
         self._send_error(f"{count} messages for topic {topic!r} are not kept: {error.text}")
 
     def _send_error(self, text: str) -> None:
-        self.write(wire.status(wire.Status.ERROR, text))
+        self.send(wire.status(wire.Status.ERROR, text))
 
     # ── subscribe ─────────────────────────────────────────────────────────────────────────────────
 
@@ -90,11 +90,11 @@ class MessageBrokerConnection(SerialConnection[wire.Event]):
         if isinstance(event, wire.Subscribe):
             self.allow_clean_close()
             await self._subscribe(event)
-            self.write(wire.status(wire.Status.SUBSCRIBED))
+            self.send(wire.status(wire.Status.SUBSCRIBED))
         elif isinstance(event, wire.Unsubscribe):
             if self._deliverer is not None:
                 await self._deliverer.unsubscribe([name.encode() for name in event.topics])
-            self.write(wire.status(wire.Status.UNSUBSCRIBED))
+            self.send(wire.status(wire.Status.UNSUBSCRIBED))
         elif isinstance(event, wire.RequestFault):
             self._send_error(event.text)
             if event.is_end:

@@ -22,12 +22,14 @@ from sparrow.base.errors import Draining, InvalidArgument, NotFound, SparrowErro
 from sparrow.broker.keyed_lock import KeyedLock
 from sparrow.frontends.publisher import MessageColumns
 from sparrow.frontends.seeds.caller import caller
-from sparrow.frontends.seeds.connection import PauseReason, Port, SeedConnection
+from sparrow.frontends.seeds.connection import SeedConnection
+from sparrow.frontends.seeds.context import Port, SeedPause
 from sparrow.frontends.seeds.handout_queues import check_not_a_cursor
-from sparrow.frontends.seeds.msbq_routes import PORT_UNTAKEN_BYTES, TYPE_HEADER, MsbqRoute
+from sparrow.frontends.seeds.msbq_routes import TYPE_HEADER, MsbqRoute, RoutesPort
 from sparrow.frontends.seeds.msbq_send_queue import SendQueue
 from sparrow.frontends.seeds.names import topic_of
 from sparrow.frontends.seeds.publish_queue import PublishQueue
+from sparrow.frontends.transport.connection import PauseReason
 from sparrow.protocol.seeds.msbq import (
     P2P,
     PUBSUB,
@@ -72,15 +74,11 @@ def open_listener(context: SeedContext) -> MsbqPort:
     return MsbqPort(context)
 
 
-class MsbqPort(Port):
+class MsbqPort(RoutesPort):
     """All connections, and the queues that their streams are registered for. Loop thread only."""
 
     def __init__(self, context: SeedContext) -> None:
         super().__init__(NAME, context, MsbqConnection)
-        self.untaken_bytes = 0
-        """Bytes that were handed out and not yet taken by sockets."""
-        self.waiting: set[MsbqRoute] = set()
-        """Routes that wait for room."""
         self._made: set[str] = set()
         """Topics that this listener created since the broker started."""
         self._routes: dict[str, MsbqRoute] = {}
@@ -100,7 +98,7 @@ class MsbqPort(Port):
                 f"queue {asserted.name!r} has the Type {asserted.type!r}; it is {P2P} or {PUBSUB}"
             )
         async with self._locks.hold(queue):
-            if self.is_draining:
+            if self.is_stopping:
                 raise Draining("the broker stops; connect again in a moment")
             route = self._routes.get(queue)
             if route is None:
@@ -114,12 +112,12 @@ class MsbqPort(Port):
             if connection.is_open:
                 connection.register(route, asserted.stream)
             elif not route.members:
-                self.start(self._retire(route))
+                self.spawn(self._retire(route))
 
     async def _open(self, queue: str, asserted: QueueAssertion) -> MsbqRoute:
-        check_not_a_cursor(self.context.broker, queue)
+        check_not_a_cursor(self.broker, queue)
         await self._make_topic(queue)
-        is_ours = queue in self._made and not self.context.broker.queues.exists(queue)
+        is_ours = queue in self._made and not self.broker.queues.exists(queue)
         await (await self._consumer(queue)).close(release=True)
         route = MsbqRoute(
             self,
@@ -141,19 +139,19 @@ class MsbqPort(Port):
             await self._make_topic(name)
 
     async def _make_topic(self, name: str) -> None:
-        if await self.context.ensure_topic(name):
+        if await self.ensure_topic(name):
             self._made.add(name)
 
     def _consumer(self, queue: str) -> Coroutine[object, object, QueueConsumer]:
-        return self.context.broker.queues.open_consumer(
+        return self.broker.queues.open_consumer(
             queue, consumer_id=CONSUMER, client_name=NAME, create=True, principal=caller()
         )
 
     def unregister(self, connection: MsbqConnection, route: MsbqRoute, stream: str) -> None:
         """Remove a stream of a lost connection."""
         route.remove(connection, stream)
-        if not route.members and not self.is_draining and self._routes.get(route.queue) is route:
-            self.start(self._retire(route))
+        if not route.members and not self.is_stopping and self._routes.get(route.queue) is route:
+            self.spawn(self._retire(route))
 
     async def _retire(self, route: MsbqRoute) -> None:
         """Close a route without streams, unless a stream was registered meanwhile."""
@@ -162,11 +160,11 @@ class MsbqPort(Port):
                 return
             await route.close()
             del self._routes[route.queue]
-            if route.is_temporary and not self.is_draining:
+            if route.is_temporary and not self.is_stopping:
                 await self._delete(route.queue)
 
     async def _delete(self, queue: str) -> None:
-        broker = self.context.broker
+        broker = self.broker
         self._made.discard(queue)
         try:
             await broker.queues.delete(queue, principal=caller())
@@ -174,31 +172,23 @@ class MsbqPort(Port):
         except NotFound:
             pass  # deleted by another client
         except SparrowError as error:
-            self.context.logger.warning("msbq: queue %r could not be deleted: %s", queue, error.text)
+            self.logger.warning("msbq: queue %r could not be deleted: %s", queue, error.text)
 
     def route_ended(self, route: MsbqRoute, error: SparrowError) -> None:
-        """Remove a route whose queue was deleted, or may not be read any more."""
-        self.context.logger.warning("msbq: queue %r ended: %s", route.queue, error.text)
+        self.logger.warning("msbq: queue %r ended: %s", route.queue, error.text)
         members, route.members = route.members, {}
         if self._routes.get(route.queue) is route:
             del self._routes[route.queue]
-        self.start(route.close())
+        self.spawn(route.close())
         for connection, stream in members:
             connection.forget(route, stream)
             connection.report(f"queue {route.name!r} ended: {error.text}", stream)
-
-    def add_untaken(self, size_bytes: int) -> None:
-        """Change the count of bytes that wait for sockets."""
-        self.untaken_bytes += size_bytes
-        if size_bytes < 0 and self.untaken_bytes <= PORT_UNTAKEN_BYTES:
-            for route in list(self.waiting):
-                route.wake()
 
     async def drain(self, timeout_s: float) -> None:
         """Accept nothing new, finish what was received, close all connections. Takes at most about
         `timeout_s`.
         """
-        self.is_draining = True
+        self.stop()
         deadline = self.loop.time() + timeout_s
         for route in self._routes.values():
             route.stop()
@@ -212,11 +202,11 @@ class MsbqPort(Port):
 class MsbqConnection(SeedConnection):
     """One connection with its streams."""
 
-    port: MsbqPort
+    context: MsbqPort
 
     def __init__(self, port: Port) -> None:
         super().__init__(port)
-        self._receiver = Receiver(port.context.settings.max_message_bytes)
+        self._receiver = Receiver(port.settings.max_message_bytes)
         self._publish_queue = PublishQueue(self, self._publish_failed)
         self._todo: deque[list[EndpointMessage] | QueueAssertion | Refusal] = deque()
         self._running: asyncio.Task[None] | None = None
@@ -238,7 +228,7 @@ class MsbqConnection(SeedConnection):
         self.reset_on_close()
 
     @property
-    def bytes_wanted(self) -> int:
+    def unfinished_bytes(self) -> int:
         return self._receiver.bytes_wanted
 
     def received(self, data: bytes) -> bool:
@@ -258,10 +248,10 @@ class MsbqConnection(SeedConnection):
         """Pause reading for a moment if messages arrive one by one, so that the next read brings
         many.
         """
-        now_s = self.port.loop.time()
+        now_s = self.context.loop.time()
         if now_s - self._last_read_s < COALESCE_S:
-            self.pause_reading(PauseReason.COALESCE)
-            self.port.loop.call_later(COALESCE_S, self.resume_reading, PauseReason.COALESCE)
+            self.pause_reading(SeedPause.COALESCE)
+            self.context.loop.call_later(COALESCE_S, self.resume_reading, SeedPause.COALESCE)
         self._last_read_s = now_s
 
     def _work(self) -> None:
@@ -294,7 +284,7 @@ class MsbqConnection(SeedConnection):
             except SparrowError as error:
                 self._report_failure(route, these[-1].stream, these, error)
                 continue
-            if self.port.context.broker.topics.exists(topic):
+            if self.context.broker.topics.exists(topic):
                 self._publish_to(route, topic, these)
             else:
                 missing.append((route, topic, these))
@@ -304,7 +294,7 @@ class MsbqConnection(SeedConnection):
     async def _make_topics_and_publish(self, calls: Sequence[_Call]) -> None:
         for route, topic, messages in calls:
             try:
-                await self.port.make_topic(topic)
+                await self.context.make_topic(topic)
             except SparrowError as error:
                 self._report_failure(route, messages[-1].stream, messages, error)
             else:
@@ -345,8 +335,8 @@ class MsbqConnection(SeedConnection):
 
     def _run_exclusively(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run this before any later event is handled."""
-        self.pause_reading(PauseReason.WORK)
-        self._running = self.port.start(self._until_done(work))
+        self.pause_reading(SeedPause.WORK)
+        self._running = self.context.spawn(self._until_done(work))
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -355,7 +345,7 @@ class MsbqConnection(SeedConnection):
             self._running = None
             self._work()
             if self._running is None:
-                self.resume_reading(PauseReason.WORK)
+                self.resume_reading(SeedPause.WORK)
 
     @property
     def has_work(self) -> bool:
@@ -368,13 +358,13 @@ class MsbqConnection(SeedConnection):
 
     def drained(self) -> None:
         if self.has_work:
-            self.port.start(self._leave())
+            self.context.spawn(self._leave())
         else:
             self.close()
 
     async def _assert(self, asserted: QueueAssertion) -> None:
         try:
-            await self.port.register(self, asserted)
+            await self.context.register(self, asserted)
         except SparrowError as error:
             self.report(f"queue {asserted.name!r} cannot be had: {error.text}", asserted.stream)
 
@@ -415,11 +405,11 @@ class MsbqConnection(SeedConnection):
         """Remove a registration whose queue ended."""
         self._registered.discard((route, stream))
 
-    def ended(self) -> None:
+    def lost(self) -> None:
         self.send_queue.lost()
         registered, self._registered = self._registered, set()
         for route, stream in registered:
-            self.port.unregister(self, route, stream)
+            self.context.unregister(self, route, stream)
 
     # ── push ──────────────────────────────────────────────────────────────────────────────────────
 

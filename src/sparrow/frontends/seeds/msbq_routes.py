@@ -16,11 +16,14 @@ until its connection is ended for it (`StallWatch`).
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from sparrow.base.errors import Overloaded, SparrowError, Unavailable
 from sparrow.broker.queues.rules.settlement import Settlement, Verb
 from sparrow.frontends.leased_records import read_leased, settle_unreadable
+from sparrow.frontends.seeds.context import Port
+from sparrow.frontends.seeds.msbq_send_queue import Handout, RecordPosition, SendQueue
+from sparrow.frontends.transport.liveness import NEVER
 from sparrow.protocol.seeds.msbq import PUBSUB, MessageFrames, quoted, quoted_body
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
     from sparrow.broker.queues.consumer import QueueConsumer
     from sparrow.broker.queues.rules.settlement import Leased
-    from sparrow.frontends.seeds.msbq import MsbqConnection, MsbqPort
+    from sparrow.frontends.seeds.context import SeedContext
     from sparrow.records.record import Record
 
 TYPE_HEADER: Final = "msbq-type"
@@ -44,49 +47,49 @@ RETRY_S: Final = 1.0
 """Delay before a queue that could not be read is tried again."""
 _SETTLE_RETRY_S: Final = 0.05
 
-RecordPosition = tuple[str, int, int]
-"""Topic, partition, offset."""
-
 
 class RouteMember:
     """A stream that is registered for a queue."""
 
     __slots__ = ("connection", "frames", "stream")
 
-    def __init__(self, connection: MsbqConnection, stream: str, route: str) -> None:
+    def __init__(self, connection: StreamConnection, stream: str, route: str) -> None:
         self.connection = connection
         self.stream = stream
         self.frames = MessageFrames(route, stream)
 
 
-class Handout:
-    """Messages that were written to sockets and are not yet taken by all of them."""
+class StreamConnection(Protocol):
+    """A connection, as routes see it; see `MsbqConnection`."""
 
-    __slots__ = ("_is_taken", "_waiting", "leased_s", "positions", "route")
+    @property
+    def send_queue(self) -> SendQueue: ...
+    @property
+    def has_room(self) -> bool: ...
+    def forget(self, route: MsbqRoute, stream: str) -> None: ...
+    def report(self, text: str, stream: str) -> None: ...
 
-    def __init__(
-        self, route: MsbqRoute, positions: Sequence[RecordPosition], connections: int, leased_s: float
-    ) -> None:
-        self.route = route
-        self.positions = positions
-        self.leased_s = leased_s
-        """When the lease began (loop time)."""
-        self._waiting = connections
-        self._is_taken = False
 
-    def taken(self) -> None:
-        """Record that one socket took all messages."""
-        self._is_taken = True
-        self._one_less()
+class RoutesPort(Port):
+    """The memory that all routes share. Loop thread only."""
 
-    def lost(self) -> None:
-        """Record that one connection ended before that."""
-        self._one_less()
+    def __init__(self, name: str, context: SeedContext, make: Callable[[Port], asyncio.BaseProtocol]) -> None:
+        super().__init__(name, context, make, unread_s=NEVER)  # `StallWatch` limits that
+        self.untaken_bytes = 0
+        """Bytes that were handed out and not yet taken by sockets."""
+        self.waiting: set[MsbqRoute] = set()
+        """Routes that wait for room."""
 
-    def _one_less(self) -> None:
-        self._waiting -= 1
-        if not self._waiting:
-            self.route.settle(Verb.ACK if self._is_taken else Verb.RELEASE, self.positions)
+    def add_untaken(self, size_bytes: int) -> None:
+        """Change the count of bytes that wait for sockets."""
+        self.untaken_bytes += size_bytes
+        if size_bytes < 0 and self.untaken_bytes <= PORT_UNTAKEN_BYTES:
+            for route in list(self.waiting):
+                route.wake()
+
+    def route_ended(self, route: MsbqRoute, error: SparrowError) -> None:
+        """Remove a route whose queue was deleted, or may not be read any more."""
+        raise NotImplementedError
 
 
 class MsbqRoute:
@@ -98,14 +101,14 @@ class MsbqRoute:
     """
 
     def __init__(
-        self, port: MsbqPort, name: str, kind: str, *, consumer: QueueConsumer, is_temporary: bool
+        self, port: RoutesPort, name: str, kind: str, *, consumer: QueueConsumer, is_temporary: bool
     ) -> None:
         self.port = port
         self.name = name
         self.kind = kind
         self.is_temporary = is_temporary
         self.untaken_bytes = 0
-        self.members: dict[tuple[MsbqConnection, str], RouteMember] = {}
+        self.members: dict[tuple[StreamConnection, str], RouteMember] = {}
         self._consumer = consumer
         self._quoted_kind = quoted(kind)
         self._next_member = 0
@@ -121,12 +124,12 @@ class MsbqRoute:
 
     # ── registered streams ────────────────────────────────────────────────────────────────────────
 
-    def add(self, connection: MsbqConnection, stream: str) -> None:
+    def add(self, connection: StreamConnection, stream: str) -> None:
         """Register a stream. No effect if it is registered."""
         self.members.setdefault((connection, stream), RouteMember(connection, stream, self.name))
         self.wake()
 
-    def remove(self, connection: MsbqConnection, stream: str) -> None:
+    def remove(self, connection: StreamConnection, stream: str) -> None:
         """Remove a stream."""
         self.members.pop((connection, stream), None)
         self.wake()
@@ -182,7 +185,7 @@ class MsbqRoute:
         leased_s = self.port.loop.time()
         handed, missing, unreadable = await read_leased(lease)
         settlements = [Settlement(Verb.ACK, lease.topic, lease.partition, *each[:2]) for each in missing]
-        corrupt_batches = self.port.context.broker.measures.corrupt_batches
+        corrupt_batches = self.port.broker.measures.corrupt_batches
         self._send(settlements + settle_unreadable(lease, unreadable, corrupt_batches))
         records = [each.record for each in handed]
         if self.kind == PUBSUB:
@@ -271,7 +274,7 @@ class MsbqRoute:
 
     def start(self) -> None:
         """Start to hand out messages."""
-        self._running = self.port.start(self._run())
+        self._running = self.port.spawn(self._run())
 
     def stop(self) -> None:
         """Lease nothing more; messages that were handed out can still be settled."""
@@ -294,7 +297,7 @@ class MsbqRoute:
             self._warn("leased messages are delivered again when the leases end", error)
 
     def _warn(self, what: str, error: BaseException) -> None:
-        self.port.context.logger.warning("msbq: queue %r: %s: %s", self.queue, what, error)
+        self.port.logger.warning("msbq: queue %r: %s: %s", self.queue, what, error)
 
 
 def _positions(records: Sequence[Record]) -> list[RecordPosition]:

@@ -17,13 +17,14 @@ import asyncio
 import socket
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sparrow.broker.queues.rules.settlement import Verb
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from sparrow.frontends.seeds.msbq import MsbqConnection
-    from sparrow.frontends.seeds.msbq_routes import Handout
+    from sparrow.frontends.seeds.connection import SeedConnection
 
 CHUNK_BYTES: Final = 16 << 10
 """Limit of the frames that are written together."""
@@ -36,6 +37,50 @@ _COUNTERS: Final = struct.Struct("=120xQ16xI52xQQ12xI")
 """Fields of `struct tcp_info` (linux/tcp.h): bytes_acked, notsent_bytes, bytes_sent, bytes_retrans,
 snd_wnd.
 """
+
+
+RecordPosition = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+
+class HandoutRoute(Protocol):
+    """The route of a handout; see `MsbqRoute`."""
+
+    @property
+    def lease_s(self) -> float: ...
+    def add_untaken(self, size_bytes: int) -> None: ...
+    def extend(self, handout: Handout) -> None: ...
+    def settle(self, verb: Verb, positions: Sequence[RecordPosition]) -> None: ...
+
+
+class Handout:
+    """Messages that were written to sockets and are not yet taken by all of them."""
+
+    __slots__ = ("_is_taken", "_waiting", "leased_s", "positions", "route")
+
+    def __init__(
+        self, route: HandoutRoute, positions: Sequence[RecordPosition], connections: int, leased_s: float
+    ) -> None:
+        self.route = route
+        self.positions = positions
+        self.leased_s = leased_s
+        """When the lease began (loop time)."""
+        self._waiting = connections
+        self._is_taken = False
+
+    def taken(self) -> None:
+        """Record that one socket took all messages."""
+        self._is_taken = True
+        self._one_less()
+
+    def lost(self) -> None:
+        """Record that one connection ended before that."""
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._waiting -= 1
+        if not self._waiting:
+            self.route.settle(Verb.ACK if self._is_taken else Verb.RELEASE, self.positions)
 
 
 class FrameChunk:
@@ -64,7 +109,7 @@ class FrameChunk:
 class SendQueue:
     """The outgoing frames of one connection. Loop thread only."""
 
-    def __init__(self, connection: MsbqConnection) -> None:
+    def __init__(self, connection: SeedConnection) -> None:
         self._connection = connection
         self.waiting_bytes = 0
         """Bytes that are not written yet."""
@@ -151,7 +196,7 @@ class SendQueue:
         self._poll_timer = None
         while self._chunks and not self._is_full:
             if not self._fits(self._chunks[0].size_bytes):
-                self._poll_timer = self._connection.port.loop.call_later(POLL_S, self._write)
+                self._poll_timer = self._connection.context.loop.call_later(POLL_S, self._write)
                 break
             self._give(self._chunks.popleft())
         if not self.has_room:
@@ -163,7 +208,7 @@ class SendQueue:
     def _give(self, chunk: FrameChunk) -> None:
         self.waiting_bytes -= chunk.size_bytes
         self._given_bytes += chunk.size_bytes
-        self._connection.write(chunk.data())
+        self._connection.send(chunk.data())
         if self._is_full:
             self._written.append(chunk)
         else:
@@ -196,7 +241,7 @@ class StallWatch:
     and ends the connection if it takes nothing for too long.
     """
 
-    def __init__(self, send_queue: SendQueue, connection: MsbqConnection) -> None:
+    def __init__(self, send_queue: SendQueue, connection: SeedConnection) -> None:
         self._send_queue = send_queue
         self._connection = connection
         self._timer: asyncio.TimerHandle | None = None
@@ -211,7 +256,7 @@ class StallWatch:
         """Start: the peer has no room."""
         if self._timer is None:
             self._taken_bytes = self._send_queue.taken_bytes
-            self._progress_s = self._connection.port.loop.time()
+            self._progress_s = self._connection.context.loop.time()
             self._check_later()
 
     def end(self) -> None:
@@ -222,21 +267,21 @@ class StallWatch:
 
     @property
     def _limit_s(self) -> float:
-        return self._connection.port.context.settings.stall_timeout_ms / 1000
+        return self._connection.context.settings.stall_timeout_ms / 1000
 
     def _check_later(self) -> None:
         leases_s = [handout.route.lease_s * EXTEND_AFTER_SHARE for handout in self._send_queue.untaken()]
-        self._timer = self._connection.port.loop.call_later(
+        self._timer = self._connection.context.loop.call_later(
             min(self._limit_s / 4, *leases_s, 1.0), self._check
         )
 
     def _check(self) -> None:
         self._timer = None
-        now_s, taken_bytes = self._connection.port.loop.time(), self._send_queue.taken_bytes
+        now_s, taken_bytes = self._connection.context.loop.time(), self._send_queue.taken_bytes
         if taken_bytes > self._taken_bytes:
             self._taken_bytes, self._progress_s = taken_bytes, now_s
         elif now_s - self._progress_s >= self._limit_s:
-            self._connection.port.context.logger.warning(
+            self._connection.context.logger.warning(
                 "msbq: the connection of %s ends: it took nothing of what was sent to it for %g s",
                 self._connection.peer,
                 self._limit_s,

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from sparrow.base.errors import InternalError, SparrowError
 from sparrow.frontends.publisher import MessageColumns
 from sparrow.frontends.seeds.caller import caller
-from sparrow.frontends.seeds.connection import PauseReason
+from sparrow.frontends.seeds.context import SeedPause
 
 if TYPE_CHECKING:
     from sparrow.broker.publishes import Published
     from sparrow.frontends.publisher import Message, PublishedPart
-    from sparrow.frontends.seeds.connection import Port
+    from sparrow.frontends.seeds.context import Port
 
 WINDOW_BYTES: Final = 4 << 20
 """Limit of unconfirmed bytes; above it the connection is not read from."""
@@ -36,7 +36,7 @@ class PublishSource(Protocol):
     peer: str
 
     @property
-    def port(self) -> Port:
+    def context(self) -> Port:
         """The port that received the messages."""
         ...
 
@@ -69,7 +69,7 @@ class PublishQueue:
 
     def __init__(self, source: PublishSource, failed: Callable[[str, int, SparrowError], None]) -> None:
         self.source = source
-        self._port = source.port
+        self._port = source.context
         self._failed = failed
         self._waiting: deque[_Call] = deque()
         """Calls that wait for a topic to be created, and the calls behind them."""
@@ -112,13 +112,13 @@ class PublishQueue:
         call = _Call(topic, columns, size_bytes + CHARGE_PER_BATCH_BYTES, notify)
         self._port.unsettled.add(self)
         self._charge(call.charge)
-        if self._making_topics is None and self._port.context.broker.topics.exists(topic):
+        if self._making_topics is None and self._port.broker.topics.exists(topic):
             self._begin(call)
             return
         self._waiting.append(call)
         if self._making_topics is None:
-            self.source.pause_reading(PauseReason.WINDOW)
-            self._making_topics = self._port.start(self._make_topics())
+            self.source.pause_reading(SeedPause.WINDOW)
+            self._making_topics = self._port.spawn(self._make_topics())
 
     async def _make_topics(self) -> None:
         """Publish the waiting calls in order, and create missing topics."""
@@ -126,7 +126,7 @@ class PublishQueue:
             while self._waiting:
                 call = self._waiting.popleft()
                 try:
-                    await self._port.context.ensure_topic(call.topic)
+                    await self._port.ensure_topic(call.topic)
                 except Exception as error:  # noqa: BLE001 - a bug, too, must be told to who published
                     self._fail(call, range(len(call.columns.values)), call.charge, self._error_of(error))
                     continue
@@ -137,7 +137,7 @@ class PublishQueue:
 
     def _begin(self, call: _Call) -> None:
         try:
-            parts = self._port.context.publisher.begin(call.topic, call.columns, principal=caller())
+            parts = self._port.publisher.begin(call.topic, call.columns, principal=caller())
         except Exception as error:  # noqa: BLE001 - as above
             self._fail(call, range(len(call.columns.values)), call.charge, self._error_of(error))
             return
@@ -168,12 +168,12 @@ class PublishQueue:
         if isinstance(error, SparrowError):
             return error
         if error is not None:
-            self._port.context.logger.error("%s: publishing failed", self._port.name, exc_info=error)
+            self._port.logger.error("%s: publishing failed", self._port.name, exc_info=error)
         return InternalError("publishing failed; the broker's log says why")
 
     def _fail(self, call: _Call, indexes: Sequence[int], charge: int, error: SparrowError) -> None:
         self._charge(-charge)
-        self._port.context.logger.warning(
+        self._port.logger.warning(
             "%s: %d messages of %s for topic %r are not kept: %s",
             self._port.name,
             len(indexes),
@@ -189,11 +189,11 @@ class PublishQueue:
     def _charge(self, size_bytes: int) -> None:
         self._unconfirmed_bytes += size_bytes
         if self._unconfirmed_bytes > WINDOW_BYTES:
-            self.source.pause_reading(PauseReason.WINDOW)
+            self.source.pause_reading(SeedPause.WINDOW)
 
     def _check_settled(self) -> None:
         if self._making_topics is None and self._unconfirmed_bytes <= WINDOW_BYTES:
-            self.source.resume_reading(PauseReason.WINDOW)
+            self.source.resume_reading(SeedPause.WINDOW)
         if self.is_settled:
             self._port.unsettled.discard(self)
             if self._idle is not None:

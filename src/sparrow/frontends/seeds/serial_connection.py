@@ -8,7 +8,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from sparrow.frontends.seeds.connection import PauseReason, Port, SeedConnection
+from sparrow.frontends.seeds.connection import SeedConnection
+from sparrow.frontends.seeds.context import Port, SeedPause
 from sparrow.frontends.seeds.publish_queue import PublishQueue
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class SerialConnection(SeedConnection, Generic[Event]):
         self.reset_on_close()
 
     @property
-    def bytes_wanted(self) -> int:
+    def unfinished_bytes(self) -> int:
         return self._sized.bytes_wanted
 
     @property
@@ -59,13 +60,13 @@ class SerialConnection(SeedConnection, Generic[Event]):
     def _begin_serving(self) -> None:
         """Start to handle requests, unless that runs already."""
         if self._to_do and self._serving is None:
-            self.pause_reading(PauseReason.WORK)
-            self._serving = self.port.start(self._serve())
+            self.pause_reading(SeedPause.WORK)
+            self._serving = self.context.spawn(self._serve())
 
     def _served(self) -> None:
         """End serving; called at the end of `_serve`, also after an error."""
         self._serving = None
-        self.resume_reading(PauseReason.WORK)
+        self.resume_reading(SeedPause.WORK)
 
     async def _serve(self) -> None:
         raise NotImplementedError

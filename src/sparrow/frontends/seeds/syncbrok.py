@@ -34,7 +34,8 @@ from sparrow.base.errors import (
 )
 from sparrow.frontends.publisher import Message
 from sparrow.frontends.seeds.caller import caller
-from sparrow.frontends.seeds.connection import PauseReason, Port, SeedConnection
+from sparrow.frontends.seeds.connection import SeedConnection
+from sparrow.frontends.seeds.context import Port, SeedPause
 from sparrow.frontends.seeds.handout_queues import check_not_a_cursor
 from sparrow.frontends.seeds.names import topic_of
 from sparrow.frontends.seeds.syncbrok_queues import ENDPOINT, POLICY, subscriber_of
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
     from sparrow.frontends.seeds.context import SeedContext
 
 NAME: Final = "syncbrok"
-LAST_WORDS_S: Final = 2.0
-"""Time for a client to read why its request was refused, while it still sends."""
 STATUSES: Final = (
     (RecordTooLarge, 413),
     (BadInput, 400),
@@ -90,13 +89,13 @@ class SyncbrokPort(Port):
             InvalidTopicName, NotAuthorized, DiskFull, StorageFailed, …
         """
         queue = topic_of(name)
-        check_not_a_cursor(self.context.broker, queue)
-        queues = self.context.broker.queues
+        check_not_a_cursor(self.broker, queue)
+        queues = self.broker.queues
         if not queues.exists(queue):
-            config = config_for(self.context.broker, self.context.settings.max_message_bytes)
-            if config and not self.context.broker.topics.exists(queue):
+            config = config_for(self.broker, self.settings.max_message_bytes)
+            if config and not self.broker.topics.exists(queue):
                 with suppress(TopicExists):
-                    await self.context.broker.topics.create(queue, 1, config, principal=caller())
+                    await self.broker.topics.create(queue, 1, config, principal=caller())
             # created meanwhile, or with another policy: it stays as it is
             with suppress(QueueExists):
                 await queues.create(queue, [queue], POLICY, partitions=1, principal=caller())
@@ -110,12 +109,12 @@ class SyncbrokPort(Port):
                 NotAuthorized, DiskFull, StorageFailed, …
         """
         queue = await self.make_queue(name)
-        await self.context.broker.webhooks.put(
+        await self.broker.webhooks.put(
             queue,
             subscriber_of(url),
-            {**ENDPOINT, "url": url, "timeout_ms": self.context.settings.endpoint_timeout_ms},
+            {**ENDPOINT, "url": url, "timeout_ms": self.settings.endpoint_timeout_ms},
             add_subscriber=True,
-            is_trusted=self.context.settings.private_endpoints,
+            is_trusted=self.settings.private_endpoints,
             principal=caller(),
         )
 
@@ -127,14 +126,12 @@ class SyncbrokPort(Port):
             …
         """
         topic = topic_of(name)
-        await self.context.ensure_topic(topic)
+        await self.ensure_topic(topic)
         message_id = str(uuid.uuid4())
         headers = [(MESSAGE_ID, message_id.encode())]
         if parent:
             headers.append((PARENT_ID, parent.encode()))
-        (result,) = await self.context.publisher.publish(
-            topic, [Message(content, None, headers)], principal=caller()
-        )
+        (result,) = await self.publisher.publish(topic, [Message(content, None, headers)], principal=caller())
         if isinstance(result, SparrowError):
             raise result
         return message_id
@@ -143,30 +140,27 @@ class SyncbrokPort(Port):
 class SyncbrokConnection(SeedConnection):
     """One connection."""
 
-    port: SyncbrokPort
+    context: SyncbrokPort
 
     def __init__(self, port: Port) -> None:
         super().__init__(port)
-        self._server = Server(port.context.settings.max_message_bytes)
+        self._server = Server(port.settings.max_message_bytes)
         self._is_busy = False
-        self._has_ended = False
+        self._peer_has_ended = False
         """True if the peer sends no more."""
-        self._is_lingering = False
 
     @property
-    def bytes_wanted(self) -> int:
+    def unfinished_bytes(self) -> int:
         return self._server.bytes_wanted
 
     def received(self, data: bytes) -> bool:
-        if self._is_lingering:
-            return False
         self._server.receive_data(data)
         return self._take_next()
 
     def eof_received(self) -> bool:
         """Keep the connection until the current request is answered."""
         if self._is_busy:
-            self._has_ended = True
+            self._peer_has_ended = True
             return True
         return super().eof_received()
 
@@ -177,12 +171,13 @@ class SyncbrokConnection(SeedConnection):
         event = self._server.next_event()
         if isinstance(event, Refusal):
             self._respond(event.status, event.text.encode())
-            self._linger()
+            self.send(self._server.data_to_send())
+            self.end()  # the peer may still be sending
         elif event is not None:
             self._is_busy = True
-            self.pause_reading(PauseReason.WORK)
-            self.port.start(self._serve(event))
-        self.write(self._server.data_to_send())
+            self.pause_reading(SeedPause.WORK)
+            self.context.spawn(self._serve(event))
+        self.send(self._server.data_to_send())
         return event is not None
 
     async def _serve(self, request: Request) -> None:
@@ -195,38 +190,27 @@ class SyncbrokConnection(SeedConnection):
             raise
         finally:
             self._is_busy = False
-        self.write(self._server.data_to_send())
-        if self._server.must_close or self.port.is_draining:
+        self.send(self._server.data_to_send())
+        if self._server.must_close or self.context.is_stopping:
             self.close()
         elif not self._take_next():
-            if self._has_ended:
+            if self._peer_has_ended:
                 self.close()
             else:
-                self.resume_reading(PauseReason.WORK)
+                self.resume_reading(SeedPause.WORK)
 
     async def _handle(self, request: Request) -> None:
-        if self.port.checks_host and not _names_this_host(request.header(b"host")):
+        if self.context.checks_host and not _names_this_host(request.header(b"host")):
             self._respond(403, b"this broker is for its own machine: the header Host must name it\n")
             return
         handler = HANDLERS.get(request.path)
         if handler is None:
             self._respond(404, NOT_FOUND)
         else:
-            self._respond(200, await handler(self.port, request))
+            self._respond(200, await handler(self.context, request))
 
     def _respond(self, status: int, text: bytes) -> None:
         self._server.respond(status, text, formatdate(usegmt=True))
-
-    def _linger(self) -> None:
-        """Close after the peer had time to read the refusal: closing while it still sends would
-        discard the response.
-        """
-        self._is_lingering = True
-        self.write(self._server.data_to_send())
-        if self.transport is not None:
-            if self.transport.can_write_eof():
-                self.transport.write_eof()
-            self.port.loop.call_later(LAST_WORDS_S, self.abort)
 
     def drained(self) -> None:
         if not self._is_busy:
