@@ -16,7 +16,7 @@ CONTRIBUTING: Final = ROOT / "CONTRIBUTING.md"
 MAX_LINES: Final = 250
 
 _PATH: Final = re.compile(r"`([a-z_]+(?:/[\w.*-]+)*/?)`")
-_STEP: Final = re.compile(r"^ +([\w.]+) {2,}([a-z_/]+\.py)\b", re.MULTILINE)
+_STEP: Final = re.compile(r"^ +([\w.]+) +([a-z_/]+\.py)\b", re.MULTILINE)
 
 
 def is_there(path: str) -> bool:

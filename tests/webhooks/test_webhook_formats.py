@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from sparrow.broker.webhooks.endpoint import FORMATS, Secret, make_secret
-from sparrow.frontends.webhook.formats import MAX_HEADER_BYTES, Payload, WebhookDelivery, render
+from sparrow.frontends.webhook.formats import render
+from sparrow.frontends.webhook.payload import MAX_HEADER_BYTES, Payload, WebhookDelivery
 from sparrow.frontends.webhook.signer import Signer, id_of
 from sparrow.records.record import Record
 

@@ -416,14 +416,14 @@ class Partition:
             for header, view in batches:
                 self._check_outside(header, view, now_ms)
             if is_built_here or not self._deferred:
-                return self._publish(batches, acks, admit, begun)
+                return self._publish(acks, admit, begun, batches)
         config = self.config
         work = Work(batches, self._terms(now_ms), config.max_plain_bytes, config.compression)
         times = None if self._deferred else maybe_check(work)
         if times is not None:
-            return self._publish_checked(acks, admit, begun, batches, times)
+            return self._publish(acks, admit, begun, batches, times)
         promise: asyncio.Future[Published] = self._loop.create_future()
-        self._deferred.add(work, partial(self._publish_checked, acks, admit, begun), promise)
+        self._deferred.add(work, partial(self._publish, acks, admit, begun), promise)
         return promise
 
     def _publish_when_open(
@@ -436,18 +436,18 @@ class Partition:
         self._load_in_thread()
         return promise
 
-    def _publish_checked(
-        self, acks: int, admit: Admit, begun: float, batches: Sequence[Batch], times: Sequence[int]
-    ) -> asyncio.Future[Published]:
-        """Append checked batches. `times` are their greatest timestamps, in ms."""
-        if not self.config.log_append_time:
-            batches = [_with_time(batch, time) for batch, time in zip(batches, times, strict=True)]
-        return self._publish(batches, acks, admit, begun)
-
     def _publish(
-        self, batches: Sequence[Batch], acks: int, admit: Admit, begun: float
+        self,
+        acks: int,
+        admit: Admit,
+        begun: float,
+        batches: Sequence[Batch],
+        times: Sequence[int] | None = None,
     ) -> asyncio.Future[Published]:
+        """Append batches. `times` are the greatest timestamps of checked ones, in ms."""
         log = self.log  # raises if the topic was deleted meanwhile
+        if times is not None and not self.config.log_append_time:
+            batches = [_with_time(batch, time) for batch, time in zip(batches, times, strict=True)]
         for header, _ in batches:
             if header.is_transactional:
                 self._check_transactional(header, admit)
@@ -464,7 +464,8 @@ class Partition:
             batches = [_recompressed(batch, self.config.compression) for batch in batches]
             for header, _ in batches:
                 self._check_size(header)
-        appended = self._append(log, batches, now_ms)
+        promised = log.append(batches, leader_epoch=LEADER_EPOCH)
+        appended = self._accept(promised, batches[0][0], now_ms)
         self.bytes_in += size_bytes
         self._measures.appended(perf_counter() - begun)
         return self._promise(appended, acks, stamped_ms, begun)
@@ -477,13 +478,16 @@ class Partition:
             return None
         return self._producers.check(batches[0][0])
 
-    def _append(
-        self, log: PartitionLog, batches: Sequence[Batch], now_ms: int
+    def _accept(
+        self, promised: asyncio.Future[Appended], header: BatchHeader, now_ms: int
     ) -> Appended | asyncio.Future[Appended]:
-        promised = log.append(batches, leader_epoch=LEADER_EPOCH)
+        """Record what was appended, or will be, for its producer. Return it as far as it is known.
+
+        Args:
+            header: of the first batch.
+        """
         is_kept = promised.done() and not self._producers.has_pending
         appended = promised.result() if is_kept else promised
-        header = batches[0][0]
         if header.producer_id >= 0 and header.base_sequence != NO_SEQUENCE:
             self._producers.accept(header, appended, now_ms)
         if isinstance(appended, Appended):

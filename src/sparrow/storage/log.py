@@ -172,22 +172,19 @@ class LocalLog:
         self._refuse_if_unable()
         future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
         base = self._row.end
-        if batches:
-            self._append(batches, leader_epoch)
-        future.set_result(Appended(base, self._row.end - 1))
-        return future
-
-    def _append(self, batches: Sequence[tuple[BatchHeader, memoryview]], leader_epoch: int) -> None:
+        if not batches:
+            future.set_result(Appended(base, base - 1))
+            return future
         buffers: list[Buffer] = []
         entries: list[tuple[int, int, int]] = []
-        offset, total = self._row.end, 0
+        offset, total = base, 0
         for header, data in batches:
             size = header.size_bytes
             buffers += (stamp(header, offset, leader_epoch), data[STAMP_BYTES:])
             offset += header.last_offset_delta + 1
             entries.append((offset - 1, size, header.max_timestamp))
             total += size
-        self._refuse_if_too_wide(offset - self._row.end, total)
+        self._refuse_if_too_wide(offset - base, total)
         now_ms = self._resources.clock.wall_ms()
         self._take_space(total)
         try:
@@ -201,6 +198,8 @@ class LocalLog:
         self._appended_total += total
         self.last_append_ms = now_ms
         self._durability.appended()
+        future.set_result(Appended(base, offset - 1))
+        return future
 
     @property
     def failure(self) -> StorageFailed | None:

@@ -121,18 +121,6 @@ class Segment:
             OSError: the device refused; the file is as before.
             StorageFailed: the device refused, and then refused to cut off what it had taken.
         """
-        self._write(buffers)
-        if not self.size:
-            self.created_ms, self.first_timestamp = now_ms, batches[0][2]
-        assert self.index is not None, "the active segment has its index in memory"
-        add, position = self.index.add, self.size
-        for last_offset, size, max_timestamp in batches:
-            add(last_offset, position, size, max_timestamp)
-            position += size
-        self.max_timestamp = self.index.max_timestamp
-        self.size = position
-
-    def _write(self, buffers: Sequence[Buffer]) -> None:
         resources = self._resources
         fd = resources.handles.acquire(self.handle)
         try:
@@ -142,6 +130,15 @@ class Segment:
             raise
         finally:
             resources.handles.release(self.handle)
+        if not self.size:
+            self.created_ms, self.first_timestamp = now_ms, batches[0][2]
+        assert self.index is not None, "the active segment has its index in memory"
+        add, position = self.index.add, self.size
+        for last_offset, size, max_timestamp in batches:
+            add(last_offset, position, size, max_timestamp)
+            position += size
+        self.max_timestamp = self.index.max_timestamp
+        self.size = position
 
     def _cut_off(self, fd: int) -> None:
         """Cut off a refused append, which must not come back at the next recovery."""

@@ -2,7 +2,7 @@
 end the wait of a route.
 
 The memory counts what a client asks for and has not read, also while a quota delays it. It is part
-of the budget that all listeners share (`frontends/send_budget.py`). A request for which there is no
+of the budget that all listeners share (`transport/send_budget.py`). A request for which there is no
 memory waits for `PATIENCE_S` and is then refused.
 """
 

@@ -27,7 +27,7 @@ from urllib.parse import quote
 import msgspec
 
 from sparrow.frontends.record_json import encode, maybe_text
-from sparrow.frontends.webhook.formats import (
+from sparrow.frontends.webhook.payload import (
     MAX_HEADER_BYTES,
     OCTETS,
     HttpHeaders,
@@ -38,7 +38,7 @@ from sparrow.frontends.webhook.formats import (
 from sparrow.records.wellknown import PARENT_ID, parse_text
 
 if TYPE_CHECKING:
-    from sparrow.frontends.webhook.formats import WebhookDelivery
+    from sparrow.frontends.webhook.payload import WebhookDelivery
     from sparrow.records.record import Record
 
 Attributes = dict[str, str | int]

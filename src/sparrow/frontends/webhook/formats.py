@@ -13,79 +13,36 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Final
 from uuid import NAMESPACE_URL, uuid5
 
 from sparrow.broker.webhooks import endpoint as settings
 from sparrow.frontends.record_json import encode, json_headers, members_of_record
+from sparrow.frontends.webhook import cloud_events
+from sparrow.frontends.webhook.payload import (
+    MAX_HEADER_BYTES,
+    MAX_HEADERS,
+    OCTETS,
+    PRINTABLE,
+    HttpHeaders,
+    Payload,
+    WebhookDelivery,
+    content_type_of,
+    header_text,
+    trace_headers,
+)
 
 if TYPE_CHECKING:
     from sparrow.records.record import Record
 
-HttpHeaders = list[tuple[str, str]]
-OCTETS: Final = "application/octet-stream"
-MAX_HEADERS: Final = 64
-MAX_HEADER_BYTES: Final = 6 << 10
-"""Limit for the headers of a record in a request; servers accept 8 KiB in all, or little more."""
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]{1,128}")
 """Lower-case header names: HTTP ignores case, so others would be changed."""
 _UUID: Final = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
-_MEDIA_TYPE: Final = re.compile(
-    rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}/[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}([ ;][ -~]{0,160})?"
-)
-_PRINTABLE: Final = re.compile(rb"[!-~]([ -~]{0,2000}[!-~])?")
-_TRACES: Final = ("traceparent", "tracestate")
-"""Headers of W3C Trace Context: the trace continues at the endpoint."""
-
-
-class WebhookDelivery(NamedTuple):
-    """A record to deliver to an endpoint."""
-
-    record: Record
-    queue: str
-    subscriber: str
-    delivery_count: int
-    message_id: str
-
-
-class Payload(NamedTuple):
-    """The body of a request and its headers."""
-
-    content_type: str
-    body: bytes
-    headers: HttpHeaders
 
 
 def render(delivery: WebhookDelivery, form: str) -> Payload:
     """Return the request for a record in the format `form`."""
     return _FORMATS[form](delivery)
-
-
-def content_type_of(record: Record) -> str:
-    """Return the content type in the record's header; "" if it is missing or not valid in HTTP."""
-    value = header_of(record, "content-type")
-    return value.decode() if value is not None and _MEDIA_TYPE.fullmatch(value) else ""
-
-
-def header_of(record: Record, name: str) -> bytes | None:
-    """Return the last value of a header, ignoring the case of its name."""
-    for each, value in reversed(record.headers):
-        if len(each) == len(name) and each.lower() == name:
-            return value
-    return None
-
-
-def header_text(text: str) -> str:
-    """Return text in a form for a header: percent-encoded unless it is plain."""
-    plain = text.isascii() and text.isprintable() and text == text.strip()
-    return text if plain else quote(text, safe="")
-
-
-def trace_headers(record: Record) -> HttpHeaders:
-    """Return the trace headers of a record."""
-    found = [(name, header_of(record, name)) for name in _TRACES]
-    return [(name, value.decode()) for name, value in found if value and _PRINTABLE.fullmatch(value)]
 
 
 # ── raw ───────────────────────────────────────────────────────────────────────────────────────────
@@ -116,7 +73,7 @@ def _raw(delivery: WebhookDelivery) -> Payload:
 
 def _put_key(headers: HttpHeaders, key: bytes) -> int:
     """Add the key unless it is too long. Return the bytes that it takes."""
-    if not key or _PRINTABLE.fullmatch(key):
+    if not key or PRINTABLE.fullmatch(key):
         headers.append(("sparrow-key", key.decode()))
     elif len(key) <= MAX_HEADER_BYTES // 2:
         headers.append(("sparrow-key-base64", b64encode(key).decode()))
@@ -142,9 +99,7 @@ def _put_headers(headers: HttpHeaders, record: Record, room: int) -> None:
 
 def _is_plain(name: str, value: bytes | None) -> bool:
     return (
-        value is not None
-        and bool(_TOKEN.fullmatch(name))
-        and (not value or bool(_PRINTABLE.fullmatch(value)))
+        value is not None and bool(_TOKEN.fullmatch(name)) and (not value or bool(PRINTABLE.fullmatch(value)))
     )
 
 
@@ -172,22 +127,10 @@ def _as_uuid(message_id: str) -> str:
     return message_id if _UUID.fullmatch(message_id) else str(uuid5(NAMESPACE_URL, message_id))
 
 
-def _cloud_event(delivery: WebhookDelivery) -> Payload:
-    from sparrow.frontends.webhook import cloud_events
-
-    return cloud_events.structured(delivery)
-
-
-def _binary_cloud_event(delivery: WebhookDelivery) -> Payload:
-    from sparrow.frontends.webhook import cloud_events
-
-    return cloud_events.binary(delivery)
-
-
 _FORMATS: Final[dict[str, Callable[[WebhookDelivery], Payload]]] = {
     settings.RAW: _raw,
     settings.JSON: _json,
-    settings.CLOUDEVENTS: _cloud_event,
-    settings.CLOUDEVENTS_BINARY: _binary_cloud_event,
+    settings.CLOUDEVENTS: cloud_events.structured,
+    settings.CLOUDEVENTS_BINARY: cloud_events.binary,
     settings.SYNCBROK: _syncbrok,
 }

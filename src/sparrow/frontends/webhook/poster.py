@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from aiohttp.abc import AbstractResolver
 
     from sparrow.broker.webhooks.addresses import AddressRules
-    from sparrow.frontends.webhook.formats import HttpHeaders
+    from sparrow.frontends.webhook.payload import HttpHeaders
 
 MAX_BODY_BYTES: Final = 64 << 10
 MAX_REDIRECTS: Final = 3

@@ -35,9 +35,10 @@ from sparrow.frontends.leased_records import (
     settle_unreadable,
     split_by_batch,
 )
-from sparrow.frontends.webhook.formats import HttpHeaders, WebhookDelivery, render
+from sparrow.frontends.webhook.formats import render
 from sparrow.frontends.webhook.gate import DeliveryGate
 from sparrow.frontends.webhook.memory import OF_ENDPOINT_BYTES, LeaseMemory, RecordMemory, size_of
+from sparrow.frontends.webhook.payload import HttpHeaders, WebhookDelivery
 from sparrow.frontends.webhook.responses import DeliveryOutcome, EndpointResponse, judge
 from sparrow.frontends.webhook.settler import Settler
 from sparrow.frontends.webhook.signer import Signer, id_of
