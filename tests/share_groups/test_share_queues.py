@@ -278,7 +278,7 @@ async def test_members_join_a_queue_of_their_groups_name(broker: Broker) -> None
     answer = await broker.parts.group_registry.share.heartbeat("g", joining("m", "a", "b"))
     assert len(answer.assignment or ()) == 1
     found = broker.queues.describe("g")
-    assert (found.kind, found.topics, found.policy["lease_ms"]) == ("queue", ("a",), 1234)
+    assert (found.kind, found.topics, found.policy["lease_ms"]) == ("queue", ["a"], 1234)
     assert await read(broker, "g") == [b"1"]
     await leave(broker, "g")
     with pytest.raises(PolicyViolation):
