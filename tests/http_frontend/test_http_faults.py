@@ -10,21 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.inspect import StructType, type_info
-from sparrow.frontends.http.routes.admin_acls import Deletion, Rules
-from sparrow.frontends.http.routes.admin_broker import Quota
-from sparrow.frontends.http.routes.admin_groups import Commits, Reset
-from sparrow.frontends.http.routes.admin_queues import NewQueue, QueueSettings
-from sparrow.frontends.http.routes.admin_subscribers import Rotation, Subscriber
-from sparrow.frontends.http.routes.admin_topics import Growth, NewTopic, TopicSettings, Truncation
-from sparrow.frontends.http.routes.admin_users import NewUser
 
+from sparrow.frontends.admin.operations import OPERATIONS
+from sparrow.frontends.admin.topics import NewTopic
 from sparrow.frontends.http.faults import Faults, check
-from sparrow.frontends.http.routes.dead_letters import Browsing, Redrive
+from sparrow.frontends.http.routes.dead_letters import Browsing
 
-BODIES = [
-    *(NewTopic, TopicSettings, Growth, Truncation, Commits, Reset, NewQueue, QueueSettings, Subscriber),
-    *(Rotation, NewUser, Rules, Quota, Redrive, Browsing, Deletion),
-]
+ROUTES = [route for operation in OPERATIONS for route in operation.routes]
+STRUCTS = {struct for route in ROUTES for struct in (route.body, route.query) if struct is not None}
+BODIES = sorted({*STRUCTS, Browsing}, key=lambda each: f"{each.__module__} {each.__name__}")
 SCALARS = (
     st.none()
     | st.booleans()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from sparrow.frontends.native.queue_requests import HANDLERS
 
 from sparrow.base.errors import (
     InvalidArgument,
@@ -20,6 +19,7 @@ from sparrow.base.errors import (
 from sparrow.broker.access.authz import Operation, Principal, ResourceType
 from sparrow.broker.broker import Broker
 from sparrow.broker.config import BrokerConfig
+from sparrow.frontends.native.requests import HANDLERS
 from sparrow.records.builder import build_batch
 from tests.native_frontend.raw import OpenListener, RawClient
 
@@ -156,7 +156,10 @@ async def test_wrong_calls_fail_alone(
     assert len((await client.call("queue.list"))["queues"]) == 1
 
 
-@pytest.mark.parametrize("verb", sorted(set(HANDLERS) - {"queue.create", "queue.ensure", "queue.list"}))
+VERBS = {each for each in HANDLERS if each.startswith("queue.")}
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS - {"queue.create", "queue.ensure", "queue.list"}))
 async def test_what_concerns_a_queue_that_is_not_there_says_so(client: RawClient, verb: str) -> None:
     with pytest.raises(UnknownQueue, match="there is no queue 'nowhere'"):
         await client.call(verb, name="nowhere")
