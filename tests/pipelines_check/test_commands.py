@@ -14,7 +14,7 @@ import yaml
 
 import sparrow.testing
 from sparrow import pipelines
-from sparrow.pipelines.status import connection, last_batch, status_of
+from sparrow.pipelines.status import QueryBatches, batches_of, connection, status_of
 from tests.pipelines_check.files import clean
 from tests.pipelines_check.test_right_files import EXAMPLES, WHOLE
 
@@ -214,7 +214,7 @@ def test_status_of_a_flow_that_failed_says_why_and_ends_with_1(run, home, broker
 
 
 def test_batches_of_a_checkpoint_behind_a_uri_are_not_known():
-    assert last_batch("s3a://bucket/checkpoints/clean") is None
+    assert batches_of("s3a://bucket/checkpoints/clean") == QueryBatches()
 
 
 # ── without Spark ─────────────────────────────────────────────────────────────────────────────────
