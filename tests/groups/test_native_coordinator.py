@@ -426,10 +426,10 @@ async def test_a_description_shows_who_holds_what(groups: GroupRegistry) -> None
     description = groups.describe("g")
     one, two = description.members
     assert description.state is GroupState.RECONCILING
-    assert (one.member_id, one.client_name, one.topics, one.is_attached) == ("one", "test", ("a",), True)
+    assert (one.member_id, one.client_name, one.topics, one.is_attached) == ("one", "test", ["a"], True)
     assert sorted((*one.partitions, *one.releasing)) == A
     assert len(one.releasing) == 2
-    assert two.partitions == ()
+    assert two.partitions == []
 
 
 async def test_an_unknown_group_is_an_error(groups: GroupRegistry) -> None:

@@ -65,7 +65,7 @@ async def test_what_was_just_published_is_peeked_at_and_counted(work: Work, monk
     await work.create("jobs")
     await work.publish("jobs", [b"1"])
     (peeked,) = await work.broker.queues.peek("jobs")
-    assert peeked.record.value == b"1"
+    assert peeked.value == b"1"
     await work.publish("jobs", [b"2"], headers=[("priority", b"9")])
     assert work.broker.queues.describe("jobs").statistics.ready == 2
     assert work.queue("jobs").state.subscribers[""].counts[READY] == 2

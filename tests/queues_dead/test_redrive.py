@@ -161,7 +161,7 @@ async def test_what_cannot_be_sent_stays_and_is_reported(work: Work) -> None:
     assert await redrive(work, "jobs") == RedriveProgress(moved=1, failed=1)
     assert values_of(await take(await work.consumer("jobs"))) == [b"small"]
     (left,) = await work.broker.queues.peek("jobs.dead")
-    assert (left.record.value, left.state, left.delivery_count) == (LARGE, "ready", 0)
+    assert (left.value, left.state, left.delivery_count) == (LARGE, "ready", 0)
     assert values_of(await take(await work.consumer("jobs.dead"))) == [LARGE]
 
 
